@@ -1,0 +1,41 @@
+//! Architectures without a write-back instruction that we know: ordinary files only.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::medium::WriteBackKind;
+
+pub(crate) fn best_write_back() -> Option<WriteBackKind> {
+    None
+}
+
+/// # Safety
+/// Must not be called: [`best_write_back`] returns nothing.
+pub(crate) unsafe fn best(_line: *const u8) {
+    unreachable!()
+}
+
+/// # Safety
+/// Must not be called: [`best_write_back`] returns nothing.
+pub(crate) unsafe fn clflushopt(_line: *const u8) {
+    unreachable!()
+}
+
+/// # Safety
+/// Must not be called: [`best_write_back`] returns nothing.
+pub(crate) unsafe fn clflush(_line: *const u8) {
+    unreachable!()
+}
+
+pub(crate) fn persist_fence() {
+    fence(Ordering::SeqCst);
+}
+
+pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
+    for (word, value) in line.iter().zip(values) {
+        word.store(*value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,34 @@
+//! Persistent memory for Rust: the floor that the indices of Durix stand on.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`medium`] | the seam to the hardware: stores, write-backs, fences, and the media that count, delay or mutate them |
+//! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
+//! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
+//! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
+//! | [`publish`] | typestate: an object becomes reachable only after it is durable |
+
+mod arch;
+mod error;
+mod line;
+mod lock;
+mod mapping;
+pub mod medium;
+mod offset;
+pub mod publish;
+mod reserve;
+mod session;
+mod word;
+
+pub use error::{Error, Result};
+pub use line::{LINE, Lines};
+pub use lock::{Lock, LockGuard};
+pub use mapping::{MAX_SESSIONS, Mapping};
+pub use medium::{
+    Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
+};
+pub use offset::Off;
+pub use publish::{Durable, Fresh, InFlight};
+pub use reserve::{MAX_OBJECT, Reserve};
+pub use session::{Op, Session};
+pub use word::{Bits, Persistent, Word};

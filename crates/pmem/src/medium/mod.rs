@@ -1,0 +1,202 @@
+//! The medium: the one seam between an index and its hardware.
+//!
+//! Every access to a persistent word, every write-back and every fence goes through a [`Medium`], and so does every
+//! access to a volatile word that threads share and a scheduler has to see (locks, gates: the `shared_` methods). The code that ships on
+//! [`Hardware`] is therefore, to the letter, the code that the crash simulator runs.
+//!
+//! # The order of stores
+//! A store is *ordered* or *unordered*, by the ordering it is given:
+//!
+//! | call | becomes visible, and so may reach memory on its line |
+//! |---|---|
+//! | `store(w, v, Release)` | after every earlier store of its thread |
+//! | `store(w, v, Relaxed)` | after the last [`order`](Medium::order) of its thread; in any order with its neighbours |
+//! | any read-modify-write | after every earlier store, and before every later one |
+//!
+//! A data word that must not reach memory before a `Release` store that precedes it needs [`order`](Medium::order) in
+//! between: a release store holds back what comes before it, not what comes after. On x86-64 both are free.
+
+mod counting;
+mod delayed;
+mod hardware;
+mod mutating;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use counting::{Counting, Counts};
+pub use delayed::Delayed;
+pub use hardware::{Hardware, WriteBackKind};
+pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
+
+use crate::line::Lines;
+
+/// What contents survive, by the medium alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Survives {
+    /// The death of the process (the operating system holds the pages), not a power failure or a kernel crash.
+    ProcessDeath,
+    /// Power failure: what was written back and fenced is in the persistence domain.
+    PowerFailure,
+}
+
+impl fmt::Display for Survives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Survives::ProcessDeath => "survives the death of the process, not a power failure",
+            Survives::PowerFailure => "survives power failure",
+        })
+    }
+}
+
+/// A read-modify-write on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rmw {
+    /// Replace.
+    Swap,
+    /// Add, wrapping.
+    Add,
+    /// Bitwise or.
+    Or,
+    /// Bitwise and.
+    And,
+    /// Unsigned maximum.
+    Max,
+}
+
+impl Rmw {
+    /// The new value of a word that held `old`.
+    #[inline]
+    pub fn apply(self, old: u64, operand: u64) -> u64 {
+        match self {
+            Rmw::Swap => operand,
+            Rmw::Add => old.wrapping_add(operand),
+            Rmw::Or => old | operand,
+            Rmw::And => old & operand,
+            Rmw::Max => old.max(operand),
+        }
+    }
+}
+
+/// The seam between an index and its hardware: a `Copy` handle with the state of one session, held by value in each
+/// operation.
+///
+/// Implementations that look at source locations rely on `#[track_caller]`.
+pub trait Medium: Copy + Send + Sync + 'static {
+    /// One line that names the medium, e.g. `hardware (clwb)`.
+    fn describe(self) -> String;
+
+    /// What the contents survive on this medium.
+    fn survives(self) -> Survives;
+
+    /// The handle for the session in `slot`.
+    #[must_use]
+    fn for_session(self, slot: u32) -> Self {
+        let _ = slot;
+        self
+    }
+
+    /// Called once with the address range of a mapping before anything in it is touched. The range spans the whole
+    /// reserve, so that growth needs no further call.
+    fn attach(self, base: *const u8, len: usize) {
+        let _ = (base, len);
+    }
+
+    /// Called when the mapping at `base` is about to go away.
+    fn detach(self, base: *const u8) {
+        let _ = base;
+    }
+
+    /// Loads a word.
+    #[track_caller]
+    fn load(self, word: &AtomicU64, order: Ordering) -> u64;
+
+    /// Stores a word, `Relaxed` or `Release` (see the [module's](self) table). `SeqCst` is a locked instruction.
+    #[track_caller]
+    fn store(self, word: &AtomicU64, value: u64, order: Ordering);
+
+    /// Stores a word around the cache (non-temporal): weakly ordered with everything until the next
+    /// [`fence`](Medium::fence), and durable after it without a write-back.
+    #[track_caller]
+    fn store_nt(self, word: &AtomicU64, value: u64);
+
+    /// Stores a whole line around the cache; as eight calls of [`store_nt`](Medium::store_nt).
+    #[track_caller]
+    fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]);
+
+    /// Compares and exchanges; a locked instruction, which waits for pending write-backs like a fence.
+    ///
+    /// # Errors
+    /// The value found, where it was not `current`.
+    #[track_caller]
+    fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
+
+    /// Reads, modifies and writes; a locked instruction. Returns the old value.
+    #[track_caller]
+    fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64;
+
+    /// Orders all earlier stores of the thread before all later ones, as far as visibility goes (a release fence).
+    /// No instruction on x86-64.
+    #[track_caller]
+    fn order(self);
+
+    /// Starts writing lines back to the persistence domain. Returns at once; a later [`fence`](Medium::fence) of the
+    /// same session waits.
+    #[track_caller]
+    fn write_back(self, lines: Lines<'_>);
+
+    /// Waits until every write-back that this session has started, and every non-temporal store, is in the persistence
+    /// domain.
+    #[track_caller]
+    fn fence(self);
+
+    /// Loads a volatile word that threads share: a lock, a gate, a counter of an index.
+    ///
+    /// The four `shared_` accesses exist so that a scheduler sees every point where threads meet, and so that locked
+    /// instructions between a write-back and its fence are counted. They have nothing to do with persistence.
+    #[inline(always)]
+    #[track_caller]
+    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        word.load(order)
+    }
+
+    /// Stores a volatile word that threads share.
+    #[inline(always)]
+    #[track_caller]
+    fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        word.store(value, order);
+    }
+
+    /// Compares and exchanges a volatile word that threads share.
+    ///
+    /// # Errors
+    /// The value found, where it was not `current`.
+    #[inline(always)]
+    #[track_caller]
+    fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    /// Reads, modifies and writes a volatile word that threads share. Returns the old value.
+    #[inline(always)]
+    #[track_caller]
+    fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        match op {
+            Rmw::Swap => word.swap(operand, Ordering::AcqRel),
+            Rmw::Add => word.fetch_add(operand, Ordering::AcqRel),
+            Rmw::Or => word.fetch_or(operand, Ordering::AcqRel),
+            Rmw::And => word.fetch_and(operand, Ordering::AcqRel),
+            Rmw::Max => word.fetch_max(operand, Ordering::AcqRel),
+        }
+    }
+
+    /// One turn of a loop that waits for another thread; `turn` counts from 0.
+    fn spin(self, turn: u32) {
+        if turn < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}

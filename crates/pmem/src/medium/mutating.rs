@@ -1,0 +1,250 @@
+//! Automatic mutation of persistence code: one write-back or fence site at a time is made faulty, and a crash test has
+//! to notice.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::{Medium, Rmw, Survives};
+use crate::line::Lines;
+
+/// What a site does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SiteKind {
+    /// Writes lines back.
+    WriteBack,
+    /// Waits for write-backs.
+    Fence,
+    /// Orders stores ([`Medium::order`]).
+    Order,
+    /// Stores with `Release`.
+    Release,
+}
+
+/// A place in the source that acts on persistence: a location and what is done there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site {
+    /// Source file.
+    pub file: &'static str,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Column in the line, from 1.
+    pub column: u32,
+    /// What is done there.
+    pub kind: SiteKind,
+}
+
+impl Site {
+    fn new(location: &'static Location<'static>, kind: SiteKind) -> Self {
+        Site { file: location.file(), line: location.line(), column: location.column(), kind }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{} {:?}", self.file, self.line, self.column, self.kind)
+    }
+}
+
+/// What is made wrong at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mutation {
+    /// The call does nothing; a `Release` store becomes `Relaxed`.
+    Drop,
+    /// A write-back is issued after the session's next fence instead of before it. For other kinds as `Drop`.
+    Delay,
+    /// Only the first line of the range is written back. Differs from `Drop` only where ranges have several lines.
+    FirstLineOnly,
+    /// All lines but the last are written back.
+    WithoutLastLine,
+}
+
+/// The sites seen so far, and the one that is to be faulty. Shared by all handles of a [`Mutating`] medium; lives until
+/// the process ends.
+#[derive(Debug, Default)]
+pub struct Plan {
+    state: Mutex<PlanState>,
+}
+
+#[derive(Debug, Default)]
+struct PlanState {
+    hits: BTreeMap<Site, u64>,
+    target: Option<(Site, Mutation)>,
+    /// Per session, as (slot, address of the first line, number of lines).
+    delayed: Vec<(u32, usize, usize)>,
+}
+
+impl Plan {
+    /// A plan without a faulty site.
+    pub fn new() -> &'static Plan {
+        Box::leak(Box::default())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, PlanState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes `site` faulty from now on, instead of any other.
+    pub fn mutate(&self, site: Site, mutation: Mutation) {
+        self.state().target = Some((site, mutation));
+    }
+
+    /// Makes no site faulty from now on.
+    pub fn restore(&self) {
+        self.state().target = None;
+    }
+
+    /// All sites reached so far, with the number of times.
+    pub fn sites(&self) -> Vec<(Site, u64)> {
+        self.state().hits.iter().map(|(site, hits)| (*site, *hits)).collect()
+    }
+
+    fn hit(&self, site: Site) -> Option<Mutation> {
+        let mut state = self.state();
+        *state.hits.entry(site).or_default() += 1;
+        state.target.filter(|(target, _)| *target == site).map(|(_, mutation)| mutation)
+    }
+}
+
+/// A medium that makes one site of the code above it faulty, as its [`Plan`] says.
+///
+/// A site is where the persistence primitive was called, found by `#[track_caller]`; helpers that issue at most one
+/// write-back and one fence pass their caller's location on.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutating<M> {
+    inner: M,
+    plan: &'static Plan,
+    slot: u32,
+}
+
+impl<M: Medium> Mutating<M> {
+    /// Lets `plan` act on what goes to `inner`.
+    pub fn new(inner: M, plan: &'static Plan) -> Self {
+        Mutating { inner, plan, slot: 0 }
+    }
+
+    /// The medium inside.
+    pub fn inner(self) -> M {
+        self.inner
+    }
+
+    #[track_caller]
+    fn hit(self, kind: SiteKind) -> Option<Mutation> {
+        self.plan.hit(Site::new(Location::caller(), kind))
+    }
+}
+
+impl<M: Medium> Medium for Mutating<M> {
+    fn describe(self) -> String {
+        format!("mutating over {}", self.inner.describe())
+    }
+
+    fn survives(self) -> Survives {
+        self.inner.survives()
+    }
+
+    fn for_session(self, slot: u32) -> Self {
+        Mutating { inner: self.inner.for_session(slot), slot, ..self }
+    }
+
+    fn attach(self, base: *const u8, len: usize) {
+        self.inner.attach(base, len);
+    }
+
+    fn detach(self, base: *const u8) {
+        self.plan.state().delayed.clear();
+        self.inner.detach(base);
+    }
+
+    #[track_caller]
+    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.inner.load(word, order)
+    }
+
+    #[track_caller]
+    fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        let faulty = order == Ordering::Release && self.hit(SiteKind::Release).is_some();
+        self.inner.store(word, value, if faulty { Ordering::Relaxed } else { order });
+    }
+
+    #[track_caller]
+    fn store_nt(self, word: &AtomicU64, value: u64) {
+        self.inner.store_nt(word, value);
+    }
+
+    #[track_caller]
+    fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
+        self.inner.store_nt_line(line, values);
+    }
+
+    #[track_caller]
+    fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.inner.compare_exchange(word, current, new)
+    }
+
+    #[track_caller]
+    fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.inner.rmw(word, op, operand)
+    }
+
+    #[track_caller]
+    fn order(self) {
+        if self.hit(SiteKind::Order).is_none() {
+            self.inner.order();
+        }
+    }
+
+    #[track_caller]
+    fn write_back(self, lines: Lines<'_>) {
+        match self.hit(SiteKind::WriteBack) {
+            None => self.inner.write_back(lines),
+            Some(Mutation::Drop) => {}
+            Some(Mutation::FirstLineOnly) => self.inner.write_back(lines.first_only()),
+            Some(Mutation::WithoutLastLine) => self.inner.write_back(lines.without_last()),
+            Some(Mutation::Delay) => {
+                self.plan.state().delayed.push((self.slot, lines.first().expose_provenance(), lines.count()));
+            }
+        }
+    }
+
+    #[track_caller]
+    fn fence(self) {
+        if self.hit(SiteKind::Fence).is_none() {
+            self.inner.fence();
+        }
+        let mut state = self.plan.state();
+        for (_, first, count) in state.delayed.extract_if(.., |(slot, ..)| *slot == self.slot) {
+            // SAFETY: the lines were taken from live objects of an attached mapping, which spans its whole reserve
+            // until it is detached; detaching empties the list.
+            self.inner.write_back(unsafe { Lines::from_raw(std::ptr::with_exposed_provenance(first), count) });
+        }
+    }
+
+    #[track_caller]
+    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.inner.shared_load(word, order)
+    }
+
+    #[track_caller]
+    fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        self.inner.shared_store(word, value, order);
+    }
+
+    #[track_caller]
+    fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.inner.shared_compare_exchange(word, current, new)
+    }
+
+    #[track_caller]
+    fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.inner.shared_rmw(word, op, operand)
+    }
+
+    fn spin(self, turn: u32) {
+        self.inner.spin(turn);
+    }
+}

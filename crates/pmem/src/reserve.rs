@@ -1,0 +1,131 @@
+//! The range of addresses that a mapping lives in.
+//!
+//! A reserve is a power of two of bytes, followed by a guard of [`MAX_OBJECT`] bytes. All of it is readable and writable
+//! private memory from the start; a file is mapped over its front and grows into it. An offset masked to the reserve can
+//! therefore be read at any type, whatever a corrupt file says.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::error::{Error, Result};
+
+/// Size in bytes of the largest type that may be laid over persistent memory, and of the guard behind a reserve.
+pub const MAX_OBJECT: usize = 64 << 10;
+
+/// Alignment of a reserve made of pages, so that huge pages fit.
+const HUGE: usize = 2 << 20;
+
+/// A range of addresses: `len()` bytes, a power of two, and a guard.
+#[derive(Debug)]
+pub struct Reserve {
+    base: NonNull<u8>,
+    len: usize,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Held for its `Drop`, which unmaps whatever was mapped over it.
+    Pages {
+        _map: MmapMut,
+    },
+    Heap(Layout),
+}
+
+// SAFETY: the memory is owned by the reserve, and nothing here is bound to a thread; all access is through atomics.
+unsafe impl Send for Reserve {}
+// SAFETY: as above.
+unsafe impl Sync for Reserve {}
+
+impl Reserve {
+    /// Reserves at least `min_len` bytes of address space, and `wanted` if the kernel allows it, without committing
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where not even `min_len` can be had.
+    pub fn pages(min_len: u64, wanted: u64) -> Result<Reserve> {
+        let round = |len: u64| usize::try_from(len).ok().and_then(|l| l.max(HUGE).checked_next_power_of_two());
+        let least = round(min_len);
+        let mut len = round(wanted.max(min_len)).or(least);
+        loop {
+            let attempt =
+                len.and_then(|l| l.checked_add(HUGE + MAX_OBJECT)).ok_or(std::io::ErrorKind::OutOfMemory.into());
+            match attempt.and_then(|total| MmapOptions::new().len(total).no_reserve_swap().map_anon()) {
+                Ok(mut map) => {
+                    let start = map.as_mut_ptr();
+                    let base = start.map_addr(|a| a.next_multiple_of(HUGE));
+                    let base = NonNull::new(base).expect("a mapping is not at address zero");
+                    return Ok(Reserve { base, len: len.unwrap_or_default(), memory: Memory::Pages { _map: map } });
+                }
+                Err(_) if len > least => len = len.map(|l| l / 2),
+                Err(source) => {
+                    let action = format!("reserving {min_len} bytes of address space (is there a limit, `ulimit -v`?)");
+                    return Err(Error::Io { action, source });
+                }
+            }
+        }
+    }
+
+    /// Zeroed heap memory of at least `min_len` bytes: cheap to make, for tests and simulation.
+    pub fn heap(min_len: usize) -> Reserve {
+        let len = min_len.max(64).next_power_of_two();
+        let layout =
+            Layout::from_size_align(len + MAX_OBJECT, 4096).expect("a reserve of less than half the addresses");
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Reserve { base, len, memory: Memory::Heap(layout) }
+    }
+
+    /// First address.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes without the guard, a power of two.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a reserve is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        if let Memory::Heap(layout) = self.memory {
+            // SAFETY: allocated in `heap` with this layout, and not freed since.
+            unsafe { dealloc(self.base.as_ptr(), layout) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserves_are_powers_of_two_with_an_accessible_guard() {
+        for reserve in
+            [Reserve::heap(1), Reserve::heap(5000), Reserve::pages(1, 1).unwrap(), Reserve::pages(1, 1 << 40).unwrap()]
+        {
+            assert!(reserve.len().is_power_of_two());
+            let last = reserve.base().as_ptr().wrapping_add(reserve.len() + MAX_OBJECT - 1);
+            // SAFETY: the last byte of the guard.
+            unsafe {
+                assert_eq!(last.read(), 0);
+                last.write(1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserve_that_cannot_be_had_shrinks_and_then_is_an_error() {
+        let reserve = Reserve::pages(1, 1 << 62).expect("falls back to less");
+        assert!(reserve.len() >= 2 << 20);
+        let error = Reserve::pages(1 << 62, 1 << 62).unwrap_err();
+        assert!(error.to_string().starts_with("reserving 4611686018427387904 bytes of address space"), "{error}");
+    }
+}

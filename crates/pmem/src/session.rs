@@ -1,0 +1,521 @@
+//! Sessions, and the two tickets that come from them: [`Op`], which can write, and [`Pin`], which only protects.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::line::{LINE, Lines};
+use crate::mapping::{Mapping, gate, membarrier};
+use crate::medium::Medium;
+use crate::offset::Off;
+use crate::reserve::MAX_OBJECT;
+use crate::word::{Bits, Persistent, Word};
+use crate::{Hardware, Rmw};
+
+/// A thread's ticket to a mapping: a slot, and the write-backs it has deferred. It may move between threads.
+#[derive(Debug)]
+pub struct Session<M: Medium = Hardware> {
+    mapping: Mapping<M>,
+    slot: u32,
+    m: M,
+    asymmetric: bool,
+    /// Lines to be written back before the next drain: base-relative line numbers, without duplicates.
+    deferred: RefCell<Vec<u64>>,
+}
+
+impl<M: Medium> Session<M> {
+    pub(crate) fn new(mapping: Mapping<M>, slot: u32) -> Self {
+        let m = mapping.medium().for_session(slot);
+        let asymmetric = mapping.asymmetric();
+        Session { mapping, slot, m, asymmetric, deferred: RefCell::default() }
+    }
+
+    /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
+    /// per-session state of a structure is kept by slot, and goes to the next session that gets it.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The mapping this session belongs to.
+    pub fn mapping(&self) -> &Mapping<M> {
+        &self.mapping
+    }
+
+    /// Opens an operation: the only thing that can write. It costs a store and a load, and waits only while a
+    /// quiescence (a checkpoint) is under way. Keep it short: it holds checkpoints up.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child, [`Error::Shut`] after the mapping was shut.
+    #[inline(always)]
+    pub fn enter(&mut self) -> Result<Op<'_, M>> {
+        let slot = self.mapping.slot(self.slot);
+        self.m.shared_store(&slot.active, 1, Ordering::Relaxed);
+        // Either our store comes before the other side's barrier, and it waits for us; or our load comes after it, and
+        // we see the gate closed. Mirror: `Mapping::quiesce`.
+        membarrier::light(self.asymmetric);
+        if self.m.shared_load(self.mapping.gate(), Ordering::Acquire) != gate::OPEN {
+            self.wait_at_gate()?;
+        }
+        Ok(self.op())
+    }
+
+    #[inline(always)]
+    fn op(&self) -> Op<'_, M> {
+        let reserve = self.mapping.reserve();
+        Op { base: reserve.base(), mask: reserve.len() as u64 - 1, m: self.m, session: self, _not_send: PhantomData }
+    }
+
+    #[cold]
+    fn wait_at_gate(&self) -> Result<()> {
+        let active = &self.mapping.slot(self.slot).active;
+        let mut turn = 0;
+        loop {
+            self.m.shared_store(active, 0, Ordering::Release);
+            match self.m.shared_load(self.mapping.gate(), Ordering::Acquire) {
+                gate::FORKED => return Err(Error::Forked),
+                gate::SHUT => return Err(Error::Shut { reason: "it was closed" }),
+                gate::CLOSED => {
+                    self.m.spin(turn);
+                    turn = turn.saturating_add(1);
+                }
+                _ => {
+                    self.m.shared_store(active, 1, Ordering::Relaxed);
+                    membarrier::light(self.asymmetric);
+                    if self.m.shared_load(self.mapping.gate(), Ordering::Acquire) == gate::OPEN {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs `f` while the gate is closed by this very caller; [`Session::enter`] inside would wait for itself, so `f`
+    /// gets an operation through [`Session::enter_exclusive`].
+    pub(crate) fn with_gate_closed<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        f(self)
+    }
+
+    /// Opens an operation inside [`Mapping::quiesce`], or while nothing else can be at work (creation, recovery).
+    pub fn enter_exclusive(&mut self) -> Op<'_, M> {
+        self.m.shared_store(&self.mapping.slot(self.slot).active, 1, Ordering::Relaxed);
+        self.op()
+    }
+}
+
+impl<M: Medium> Drop for Session<M> {
+    fn drop(&mut self) {
+        if !self.mapping.is_forked() {
+            // An operation that was forgotten, not dropped, ends here.
+            self.m.shared_store(&self.mapping.slot(self.slot).active, 0, Ordering::Release);
+            self.mapping.give_back(self.slot);
+        }
+    }
+}
+
+/// A short scope in which a thread may read and write persistent memory. References into the mapping live no longer.
+///
+/// An operation holds up a checkpoint, never another thread. Write-backs are either issued at once
+/// ([`write_back`](Op::write_back)) or collected without duplicates and issued just before the
+/// [`drain`](Op::drain) ([`defer`](Op::defer)): a locked instruction between a write-back and its fence waits for the
+/// write-back, so batches are made of the second.
+#[derive(Debug)]
+pub struct Op<'s, M: Medium = Hardware> {
+    base: NonNull<u8>,
+    mask: u64,
+    m: M,
+    session: &'s Session<M>,
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl<'s, M: Medium> Op<'s, M> {
+    /// The medium's handle of this session.
+    #[inline(always)]
+    pub fn medium(&self) -> M {
+        self.m
+    }
+
+    /// The session's slot.
+    #[inline(always)]
+    pub fn slot(&self) -> u32 {
+        self.session.slot
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &'s Mapping<M> {
+        self.session.mapping()
+    }
+
+    // ---- offsets ----
+
+    /// The object at `off`. Total: whatever `off` is, the result lies within the mapping's reserve and is aligned, so a
+    /// corrupt offset gives a wrong object, never a stray access. One `and` and one `add`.
+    #[inline(always)]
+    pub fn at<T: Persistent>(&self, off: Off<T>) -> &'s T {
+        const { assert!(size_of::<T>() <= MAX_OBJECT && align_of::<T>() <= 4096) };
+        let within = off.get() & self.mask & !(align_of::<T>() as u64 - 1);
+        // SAFETY: `within` is below the reserve's length, and a guard of `MAX_OBJECT` bytes follows the reserve; the
+        // base is aligned to a page, so the object is aligned. All of it is mapped while the session is borrowed, and
+        // `Persistent` types are sequences of atomics, valid for every bit pattern and shared by nature.
+        unsafe { self.base.add(within as usize).cast::<T>().as_ref() }
+    }
+
+    /// The object at `off`, or `None` for null.
+    #[inline(always)]
+    pub fn get<T: Persistent>(&self, off: Off<T>) -> Option<&'s T> {
+        if off.is_null() { None } else { Some(self.at(off)) }
+    }
+
+    /// `len` objects from `off` on, which must lie within the backed bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] where they do not, or where `off` is not aligned for a `T`.
+    #[inline]
+    pub fn slice<T: Persistent>(&self, what: &'static str, off: Off<T>, len: u64) -> Result<&'s [T]> {
+        let bytes = len.checked_mul(size_of::<T>() as u64);
+        let end = bytes.and_then(|b| off.get().checked_add(b));
+        let backed = self.session.mapping.len();
+        if end.is_none_or(|e| e > backed) || !off.get().is_multiple_of(align_of::<T>() as u64) {
+            return Err(Error::OutOfBounds { what, offset: off.get(), len: backed });
+        }
+        // SAFETY: the range was checked to be backed and aligned; the rest as in `at`.
+        Ok(unsafe { std::slice::from_raw_parts(self.base.add(off.get() as usize).cast::<T>().as_ptr(), len as usize) })
+    }
+
+    /// The offset of an object that lies in this mapping.
+    ///
+    /// # Panics
+    /// If it does not: an object of another pool.
+    #[inline]
+    pub fn off_of<T: Persistent>(&self, object: &T) -> Off<T> {
+        let distance = std::ptr::from_ref(object).addr().wrapping_sub(self.base.addr().get()) as u64;
+        assert!(distance <= self.mask, "an object that does not lie in this mapping");
+        Off::new(distance)
+    }
+
+    // ---- words ----
+
+    /// Loads a persistent word.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load<T: Bits>(&self, word: &Word<T>, order: Ordering) -> T {
+        T::from_bits(self.m.load(word.raw(), order))
+    }
+
+    /// Stores a persistent word: `Release` keeps earlier stores before it, `Relaxed` promises no order (see
+    /// [`medium`](crate::medium)).
+    #[inline(always)]
+    #[track_caller]
+    pub fn store<T: Bits>(&self, word: &Word<T>, value: T, order: Ordering) {
+        self.m.store(word.raw(), value.to_bits(), order);
+    }
+
+    /// Stores a word around the cache; durable after the next fence, unordered until then.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_nt<T: Bits>(&self, word: &Word<T>, value: T) {
+        self.m.store_nt(word.raw(), value.to_bits());
+    }
+
+    /// Stores a line around the cache; as eight calls of [`store_nt`](Op::store_nt).
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_nt_line(&self, line: &[Word; 8], values: &[u64; 8]) {
+        let words: &[AtomicU64; 8] = line.words().try_into().expect("eight words");
+        self.m.store_nt_line(words, values);
+    }
+
+    /// Compares and exchanges a persistent word (a locked instruction: drains).
+    ///
+    /// # Errors
+    /// The value found, where it was not `current`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn compare_exchange<T: Bits>(&self, word: &Word<T>, current: T, new: T) -> Result<T, T> {
+        match self.m.compare_exchange(word.raw(), current.to_bits(), new.to_bits()) {
+            Ok(old) => Ok(T::from_bits(old)),
+            Err(found) => Err(T::from_bits(found)),
+        }
+    }
+
+    /// Reads, modifies and writes a persistent word (a locked instruction: drains). Returns the old value.
+    #[inline(always)]
+    #[track_caller]
+    pub fn rmw(&self, word: &Word, op: Rmw, operand: u64) -> u64 {
+        self.m.rmw(word.raw(), op, operand)
+    }
+
+    /// Orders all earlier stores before all later ones (a release fence); no instruction on x86-64.
+    #[inline(always)]
+    #[track_caller]
+    pub fn order(&self) {
+        self.m.order();
+    }
+
+    // ---- bytes ----
+
+    /// Copies bytes into words, unordered, the first byte into the lowest of the first word. The rest of the last word
+    /// becomes zero; words behind it stay.
+    ///
+    /// # Panics
+    /// If the words are fewer than the bytes need.
+    #[inline]
+    #[track_caller]
+    pub fn store_bytes(&self, to: &[Word], bytes: &[u8]) {
+        assert!(bytes.len() <= size_of_val(to), "{} bytes into {} words", bytes.len(), to.len());
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (word, chunk) in to.iter().zip(whole) {
+            self.m.store(word.raw(), u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.m.store(to[whole.len()].raw(), u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes out of words, word by word: safe also while others write them (the caller then validates).
+    ///
+    /// # Panics
+    /// If the words are fewer than the bytes need.
+    #[inline]
+    #[track_caller]
+    pub fn load_bytes(&self, from: &[Word], bytes: &mut [u8]) {
+        assert!(bytes.len() <= size_of_val(from), "{} bytes out of {} words", bytes.len(), from.len());
+        let (whole, rest) = bytes.as_chunks_mut::<8>();
+        for (word, chunk) in from.iter().zip(whole.iter_mut()) {
+            *chunk = self.m.load(word.raw(), Ordering::Relaxed).to_le_bytes();
+        }
+        if !rest.is_empty() {
+            let last = self.m.load(from[whole.len()].raw(), Ordering::Relaxed).to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+
+    // ---- persistence ----
+
+    /// Starts writing an object back now. For a type aligned to a line the number of instructions is a constant.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back<T: Persistent>(&self, object: &T) {
+        self.m.write_back(Lines::of(object));
+    }
+
+    /// Starts writing a range of objects back now.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back_slice<T: Persistent>(&self, objects: &[T]) {
+        self.m.write_back(Lines::of_words(objects.words()));
+    }
+
+    /// Has an object written back just before the next [`drain`](Op::drain); lines that are deferred twice are written
+    /// back once. The latest value by then is what becomes durable.
+    ///
+    /// # Panics
+    /// If the object does not lie in this mapping.
+    pub fn defer<T: Persistent + ?Sized>(&self, object: &T) {
+        let mut deferred = self.session.deferred.borrow_mut();
+        for line in Lines::of_words(object.words()).iter() {
+            let number = (line.addr().wrapping_sub(self.base.addr().get()) / LINE) as u64;
+            assert!(number <= self.mask / LINE as u64, "an object that does not lie in this mapping");
+            // Batches write neighbouring lines most of the time; `drain` removes what this look-back misses.
+            if !deferred.iter().rev().take(8).any(|d| *d == number) {
+                deferred.push(number);
+            }
+        }
+    }
+
+    /// Waits until all that this session has written back is durable. Deferred lines are not included:
+    /// [`drain`](Op::drain) issues them first.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fence(&self) {
+        self.m.fence();
+    }
+
+    /// Issues what was deferred, then waits until all that this session has written back is durable. One fence.
+    #[inline]
+    #[track_caller]
+    pub fn drain(&self) {
+        self.issue_deferred();
+        self.m.fence();
+    }
+
+    /// Writes an object back and waits: [`write_back`](Op::write_back), then [`fence`](Op::fence).
+    #[inline(always)]
+    #[track_caller]
+    pub fn persist<T: Persistent>(&self, object: &T) {
+        self.write_back(object);
+        self.fence();
+    }
+
+    #[track_caller]
+    fn issue_deferred(&self) {
+        let mut deferred = self.session.deferred.borrow_mut();
+        deferred.sort_unstable();
+        deferred.dedup();
+        for number in deferred.drain(..) {
+            // SAFETY: the number was taken from an object of this mapping, which is mapped while the session lives.
+            let lines = unsafe { Lines::from_raw(self.base.as_ptr().wrapping_add(number as usize * LINE), 1) };
+            self.m.write_back(lines);
+        }
+    }
+}
+
+impl<M: Medium> Drop for Op<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.session.deferred.borrow().is_empty() {
+            // What was deferred must not be left behind by an early return.
+            self.drain();
+        }
+        self.m.shared_store(&self.session.mapping.slot(self.session.slot).active, 0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counting, persistent};
+    use std::time::Duration;
+
+    persistent! {
+        struct Node: align(64) { key: Word, next: Word<Off<Node>>, rest: [Word; 6] }
+    }
+
+    fn mapping() -> (Mapping<Counting<Hardware>>, Counting<Hardware>) {
+        let counting = Counting::new(Hardware::for_pmem().unwrap_or(Hardware::PAGE_CACHE));
+        (Mapping::heap(4096, counting), counting)
+    }
+
+    #[test]
+    fn any_offset_resolves_within_the_reserve_and_aligned() {
+        let (mapping, _) = mapping();
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let base = mapping.reserve().base().addr().get();
+        for off in [0, 1, 63, 64, 4095, 4096, u64::MAX, 0x8000_0000_0000_0001] {
+            let at = std::ptr::from_ref(op.at(Off::<Node>::new(off))).addr();
+            assert_eq!(at % 64, 0);
+            assert!((base..base + 4096).contains(&at));
+        }
+        assert!(op.get(Off::<Node>::NULL).is_none());
+        assert!(op.slice("nodes", Off::<Node>::new(64), 63).is_ok());
+        for (off, len) in [(64, 64), (8, 1), (u64::MAX - 63, 2), (0, u64::MAX)] {
+            let error = op.slice("nodes", Off::<Node>::new(off), len).unwrap_err();
+            assert!(error.to_string().contains("nodes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes_come_back_for_every_length() {
+        let (mapping, _) = mapping();
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let words = op.slice("words", Off::<Word>::new(64), 8).unwrap();
+        for len in 0..=64usize {
+            let bytes: Vec<u8> = (1..=len as u8).collect();
+            op.store_bytes(words, &bytes);
+            let mut back = vec![0; len];
+            op.load_bytes(words, &mut back);
+            assert_eq!(back, bytes);
+        }
+    }
+
+    #[test]
+    fn deferred_lines_are_written_back_once_and_before_the_fence() {
+        let (mapping, counting) = mapping();
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        for i in [1u64, 2, 1, 3, 2, 1] {
+            let node = op.at(Off::<Node>::new(i * 64));
+            op.store(&node.key, i, Ordering::Relaxed);
+            op.defer(node);
+            op.defer(&node.rest);
+        }
+        assert_eq!(counting.counts().write_backs, 0);
+        op.drain();
+        let counts = counting.counts();
+        assert_eq!((counts.stores, counts.write_backs, counts.fences), (6, 3, 1));
+        op.defer(op.at(Off::<Node>::new(64)));
+        drop(op);
+        assert_eq!(counting.counts().fences, 2, "an operation that ends drains what it deferred");
+    }
+
+    #[test]
+    fn locked_instructions_between_write_back_and_fence_are_counted() {
+        let (mapping, counting) = mapping();
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let node = op.at(Off::<Node>::new(64));
+        assert_eq!(op.compare_exchange(&node.key, 0, 1), Ok(0));
+        assert_eq!(counting.counts().implicit_drains, 0);
+        op.write_back(node);
+        op.rmw(&node.key, Rmw::Add, 1);
+        op.rmw(&node.key, Rmw::Add, 1);
+        assert_eq!(counting.counts().implicit_drains, 1);
+        op.fence();
+        assert_eq!(op.load(&node.key, Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_quiescence_waits_for_operations_and_for_nothing_else() {
+        let (mapping, _) = mapping();
+        let mut idle = mapping.session().unwrap();
+        let mut mine = mapping.session().unwrap();
+        assert_eq!(mapping.quiesce(&mut mine, Duration::from_secs(5), |_| 7).unwrap(), 7);
+        let op = idle.enter().unwrap();
+        let error = mapping.quiesce(&mut mine, Duration::from_millis(20), |_| ()).unwrap_err();
+        assert!(matches!(error, Error::Busy { operations: 1, .. }), "{error}");
+        drop(op);
+        mapping.quiesce(&mut mine, Duration::from_secs(5), |_| ()).unwrap();
+        // A forgotten operation ends with its session.
+        std::mem::forget(idle.enter().unwrap());
+        drop(idle);
+        mapping.quiesce(&mut mine, Duration::from_secs(5), |_| ()).unwrap();
+    }
+
+    #[test]
+    fn no_operation_runs_during_a_quiescence() {
+        let (mapping, _) = mapping();
+        let inside = AtomicU64::new(0);
+        let stop = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mut session = mapping.session().unwrap();
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        let op = session.enter().unwrap();
+                        assert_eq!(inside.load(Ordering::Relaxed), 0);
+                        drop(op);
+                    }
+                });
+            }
+            let mut session = mapping.session().unwrap();
+            for _ in 0..200 {
+                mapping
+                    .quiesce(&mut session, Duration::from_secs(20), |_| {
+                        inside.store(1, Ordering::Relaxed);
+                        std::hint::spin_loop();
+                        inside.store(0, Ordering::Relaxed);
+                    })
+                    .unwrap();
+            }
+            stop.store(1, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn slots_are_unique_and_reused() {
+        let (mapping, _) = mapping();
+        let sessions: Vec<_> = (0..crate::MAX_SESSIONS).map(|_| mapping.session().unwrap()).collect();
+        let slots: std::collections::BTreeSet<_> = sessions.iter().map(Session::slot).collect();
+        assert_eq!(slots.len(), crate::MAX_SESSIONS as usize);
+        assert!(matches!(mapping.session(), Err(Error::TooManySessions { .. })));
+        drop(sessions);
+        assert_eq!(mapping.session().unwrap().slot(), 0);
+        mapping.shut();
+        assert!(matches!(mapping.session().unwrap().enter(), Err(Error::Shut { .. })));
+    }
+}

@@ -1,0 +1,129 @@
+//! Persistent words: the 64-bit atomics that all persistent data is made of.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+
+/// A value that is stored in one 64-bit persistent word.
+///
+/// `from_bits` must accept every bit pattern (a corrupt file can hold any) without a panic; `from_bits(v.to_bits())`
+/// must give `v` back.
+pub trait Bits: Copy {
+    /// The stored form.
+    fn to_bits(self) -> u64;
+    /// The value of a stored form; total.
+    fn from_bits(bits: u64) -> Self;
+}
+
+impl Bits for u64 {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        bits
+    }
+}
+
+/// A 64-bit word of persistent memory holding a `T`.
+///
+/// It is read and written only through an [`Op`](crate::Op), which takes every access to the
+/// [`Medium`](crate::Medium). Narrower fields are packed into a word by a newtype that implements [`Bits`]; there is no
+/// mixed-size access.
+#[repr(transparent)]
+pub struct Word<T: Bits = u64>(AtomicU64, PhantomData<fn(T) -> T>);
+
+impl<T: Bits> Word<T> {
+    /// The atomic underneath, for media and for code below the `Op`.
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+impl<T: Bits> fmt::Debug for Word<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Deliberately without the value: a read outside an `Op` would bypass the medium.
+        f.write_str("Word")
+    }
+}
+
+/// A type that may be laid over persistent memory.
+///
+/// Implement it with [`persistent!`](crate::persistent), which proves the conditions.
+///
+/// # Safety
+/// The type must consist of nothing but [`Word`]s, without padding: then every bit pattern is a valid value, every
+/// byte may change under a shared reference, and its size is a multiple of 8. Its alignment must be at least 8 and its
+/// size at most [`MAX_OBJECT`](crate::MAX_OBJECT).
+pub unsafe trait Persistent {
+    /// The object as its words.
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        let len = size_of_val(self) / size_of::<u64>();
+        // SAFETY: by the trait's contract the object is a sequence of 8-byte words, each an atomic, aligned to 8.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<AtomicU64>(), len) }
+    }
+}
+
+// SAFETY: a `Word` is a transparent `AtomicU64`.
+unsafe impl<T: Bits> Persistent for Word<T> {}
+// SAFETY: arrays have no padding between or behind their elements.
+unsafe impl<T: Persistent, const N: usize> Persistent for [T; N] {}
+// SAFETY: slices are laid out as arrays.
+unsafe impl<T: Persistent> Persistent for [T] {}
+
+/// Declares structs that live in persistent memory, and proves that they may.
+///
+/// Each struct gets `#[repr(C)]` with the given alignment, and an implementation of [`Persistent`]. It does not compile
+/// unless all fields are persistent and their sizes add up to the size of the struct (no padding).
+///
+/// ```
+/// use durix_pmem::{persistent, Off, Word};
+/// persistent! {
+///     /// One line: a list node.
+///     pub struct Node: align(64) {
+///         /// Line 0, word 0.
+///         pub key: Word,
+///         /// Line 0, word 1.
+///         pub next: Word<Off<Node>>,
+///         /// Line 0, words 2 to 7.
+///         pub value: [Word; 6],
+///     }
+/// }
+/// assert_eq!(size_of::<Node>(), 64);
+/// ```
+///
+/// Anything that is not made of words is refused, and so is padding:
+///
+/// ```compile_fail
+/// durix_pmem::persistent! { pub struct Bad: align(8) { x: u64 } }
+/// ```
+/// ```compile_fail
+/// durix_pmem::persistent! { pub struct Padded: align(64) { x: durix_pmem::Word } }
+/// ```
+#[macro_export]
+macro_rules! persistent {
+    ($( $(#[$meta:meta])* $vis:vis struct $name:ident : align($align:literal) {
+        $( $(#[$fmeta:meta])* $fvis:vis $field:ident : $ty:ty ),* $(,)?
+    } )*) => { $(
+        $(#[$meta])*
+        #[repr(C, align($align))]
+        #[derive(Debug)]
+        $vis struct $name { $( $(#[$fmeta])* $fvis $field : $ty ),* }
+
+        const _: () = {
+            const fn is_persistent<T: $crate::Persistent>() {}
+            $( is_persistent::<$ty>(); )*
+            assert!(
+                ::core::mem::size_of::<$name>() == 0 $( + ::core::mem::size_of::<$ty>() )*,
+                "a persistent struct must have no padding: add words until the sizes of the fields add up"
+            );
+            assert!(::core::mem::align_of::<$name>() >= 8);
+            assert!(::core::mem::size_of::<$name>() <= $crate::MAX_OBJECT);
+        };
+        // SAFETY: the constant above does not compile unless all fields are `Persistent` and there is no padding.
+        unsafe impl $crate::Persistent for $name {}
+    )* };
+}
