@@ -6,6 +6,7 @@
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
+//! | [`space`] | failure-atomic allocation of extents and small blocks |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
@@ -18,6 +19,7 @@ mod offset;
 pub mod publish;
 mod reserve;
 mod session;
+pub mod space;
 mod word;
 
 pub use error::{Error, Result};
@@ -31,4 +33,5 @@ pub use offset::Off;
 pub use publish::{Durable, Fresh, InFlight};
 pub use reserve::{MAX_OBJECT, Reserve};
 pub use session::{Op, Session};
+pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use word::{Bits, Persistent, Word};
