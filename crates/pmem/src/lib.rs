@@ -11,6 +11,7 @@
 
 mod arch;
 mod error;
+mod gate;
 mod line;
 mod lock;
 mod mapping;
