@@ -63,4 +63,15 @@ pub enum Error {
         /// Size of the pool in bytes.
         len: u64,
     },
+
+    /// An option is out of its range.
+    #[error("option {option} is {value}; it must be {rule}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be.
+        rule: &'static str,
+    },
 }

@@ -15,6 +15,7 @@ mod lock;
 mod mapping;
 pub mod medium;
 mod offset;
+pub mod pool;
 pub mod publish;
 mod reserve;
 mod session;
@@ -28,6 +29,7 @@ pub use medium::{
     Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
 };
 pub use offset::Off;
+pub use pool::{Geometry, Owner};
 pub use publish::{Durable, Fresh, InFlight};
 pub use reserve::{MAX_OBJECT, Reserve};
 pub use session::{Op, Session};
