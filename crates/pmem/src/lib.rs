@@ -6,9 +6,11 @@
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
+//! | [`space`] | failure-atomic allocation of extents and small blocks |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
+pub mod backing;
 mod error;
 mod line;
 mod lock;
@@ -19,6 +21,7 @@ pub mod pool;
 pub mod publish;
 mod reserve;
 mod session;
+pub mod space;
 mod word;
 
 pub use error::{Error, Result};
@@ -29,8 +32,9 @@ pub use medium::{
     Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
 };
 pub use offset::Off;
-pub use pool::{Geometry, Owner};
+pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};
 pub use publish::{Durable, Fresh, InFlight};
 pub use reserve::{MAX_OBJECT, Reserve};
 pub use session::{Op, Session};
+pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use word::{Bits, Persistent, Word};

@@ -131,6 +131,10 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.try_lock(access)
     }
 
+    fn unlock(&self) {
+        self.inner.unlock();
+    }
+
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.pass(Call::Read)?;
         self.inner.read(offset, bytes)

@@ -50,7 +50,10 @@ impl FileBacking {
         let path = path.as_ref();
         match Self::with(path, OpenOptions::new().read(true).write(true).create_new(true), true) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Self::open(path),
-            made => made.map(|backing| FileBacking { created: true, ..backing }),
+            made => made.map(|mut backing| {
+                backing.created = true;
+                backing
+            }),
         }
     }
 
@@ -157,6 +160,13 @@ impl Backing for FileBacking {
         })
     }
 
+    fn unlock(&self) {
+        // Closing alone would not do: a forked child holds the same open file, and the lock with it.
+        if std::process::id() == self.process {
+            let _ = self.file.unlock();
+        }
+    }
+
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
     }
@@ -211,9 +221,6 @@ impl Backing for FileBacking {
 
 impl Drop for FileBacking {
     fn drop(&mut self) {
-        // Closing alone would not do: a forked child holds the same open file, and the lock with it.
-        if std::process::id() == self.process {
-            let _ = self.file.unlock();
-        }
+        self.unlock();
     }
 }

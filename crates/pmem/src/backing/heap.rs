@@ -73,6 +73,8 @@ impl Backing for HeapBacking {
         Ok(())
     }
 
+    fn unlock(&self) {}
+
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         let from = image.len().min(usize::try_from(offset).unwrap_or(usize::MAX));

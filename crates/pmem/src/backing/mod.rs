@@ -95,6 +95,9 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// [`Error::Locked`](crate::Error::Locked) if another opener has it.
     fn try_lock(&self, access: Access) -> Result<()>;
 
+    /// Gives the lock back, when nothing can touch the mapping any more.
+    fn unlock(&self);
+
     /// Reads bytes without mapping them.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use crate::space::{Heap, Owner};
 
 /// Bytes of the header, at offset zero.
 pub const HEADER_SIZE: u64 = 4096;
@@ -25,14 +26,10 @@ pub const DEFAULT_CHUNK: u64 = 64 << 10;
 pub const MAX_LANES: u32 = 1024;
 /// Lanes of a pool whose options do not say.
 pub const DEFAULT_LANES: u32 = 64;
-/// Most indices of a pool: an [`Owner`] has 16 bits.
+/// Most indices of a pool: an [`Owner`](crate::Owner) has 16 bits.
 pub const MAX_INDICES: u32 = u16::MAX as u32;
 /// Indices of a pool whose options do not say.
 pub const DEFAULT_INDICES: u32 = 256;
-
-/// The owner of a piece of space: the slot of an index among the root entries of its pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner(pub u16);
 
 /// The three numbers that fix the layout of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +69,14 @@ impl Geometry {
         (self.roots_off() + self.indices as u64 * ROOT_SIZE).next_multiple_of(self.chunk)
     }
 
-    /// Size in bytes of the smallest pool of this geometry: one chunk.
+    /// Size in bytes of the smallest pool of this geometry: the allocator's first table, and one chunk.
     pub const fn min_size(&self) -> u64 {
-        self.heap_off() + self.chunk
+        self.heap_off() + 2 * self.chunk
+    }
+
+    /// The part that the allocator works on.
+    pub const fn heap(&self) -> Heap {
+        Heap { chunk: self.chunk, lanes: self.lanes, lanes_off: self.lanes_off(), heap_off: self.heap_off() }
     }
 
     /// Whole chunks in a pool of `size` bytes.
@@ -127,7 +129,7 @@ mod tests {
                     let end = g.roots_off() + u64::from(indices) * 256;
                     assert!(g.heap_off() >= end && g.heap_off() - end < chunk && g.heap_off() % chunk == 0);
                     assert_eq!(g.chunks(g.heap_off()), 0);
-                    assert_eq!(g.chunks(g.min_size()), 1);
+                    assert_eq!(g.chunks(g.min_size()), 2);
                     assert_eq!(g.chunks(0), 0);
                 }
             }

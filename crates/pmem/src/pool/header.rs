@@ -21,9 +21,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::{Geometry, HEADER_SIZE};
-use super::layout::{
-    COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp,
-};
+use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
 use crate::error::{Error, Result};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
@@ -142,7 +140,6 @@ pub(crate) struct Sound {
     /// Bytes.
     pub(crate) size: u64,
     pub(crate) state: State,
-    pub(crate) compatible: u32,
     /// The slot for the next boot id.
     free_boot: usize,
 }
@@ -190,7 +187,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         for (bytes, value) in id.as_chunks_mut::<4>().0.iter_mut().zip(&created[1..5]) {
             *bytes = value.to_le_bytes();
         }
-        Ok(Sound { id: PoolId(id), geometry, size, state, compatible: created[5], free_boot })
+        Ok(Sound { id: PoolId(id), geometry, size, state, free_boot })
     }
 
     fn check_magic(&self, backed: u64) -> Result<()> {

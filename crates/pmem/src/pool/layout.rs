@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(offset_of!(RootEntry, names), 64);
         assert_eq!(offset_of!(RootEntry, user), 192);
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0);
-        assert_eq!(Stamp::of(1, 999).to_bits(), 0);
+        assert_eq!(LAYOUT_ID, 0xb7d6_c9c5);
+        assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 
     #[test]

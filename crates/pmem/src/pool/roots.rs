@@ -17,12 +17,13 @@
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::geometry::{Geometry, Owner};
+use super::geometry::Geometry;
 use super::layout::{MAX_NAME, RootEntry};
 use crate::error::{Error, Result};
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::session::Op;
+use crate::space::Owner;
 
 /// What a structure is: a tag, and the version of its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,18 +41,15 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where an index is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RootState {
-    /// No index.
-    Free,
+/// Where an index is in its life. A free entry is in none of these states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootState {
     /// Its creation has begun and not ended.
-    Creating,
+    Creating = 1,
     /// An index.
-    Live,
+    Live = 2,
     /// Its removal has begun and not ended.
-    Dropping,
+    Dropping = 3,
 }
 
 /// The state word's 32 bits.
@@ -151,11 +149,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         if word == 0 {
             return Ok(None);
         }
-        self.decode(word).map(Some).ok_or_else(|| Error::DamagedRoot {
-            name: self.op.mapping().name(),
-            slot: self.owner.0,
-            found: word,
-        })
+        self.decode(word).map(Some).ok_or(Error::DamagedRoot { slot: self.owner.0, found: word })
     }
 
     fn decode(&self, word: u64) -> Option<RootRecord> {
