@@ -177,7 +177,7 @@ impl Window {
         Span(span)
     }
 
-    fn value_at(&self, word: usize, position: u16) -> Choice {
+    pub(crate) fn value_at(&self, word: usize, position: u16) -> Choice {
         if position > 0 {
             return Some(self.values[(self.starts[word] + position - 1) as usize]);
         }
