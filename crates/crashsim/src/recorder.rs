@@ -315,6 +315,9 @@ impl Recorder {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (number, bit) = (word / WORDS as u32, word % WORDS as u32);
+        if state.index.get(number as usize).is_none_or(|index| *index == 0) {
+            return;
+        }
         if self.flag(number).load(Ordering::Relaxed) >> bit & 1 == 0 {
             return;
         }
