@@ -54,7 +54,13 @@ impl Live {
 const SIZE: usize = 64 << 10;
 
 fn options() -> PoolOptions {
-    PoolOptions::new().initial_size(SIZE as u64).chunk_size(4096).max_indices(2).lanes(1).pool_id([7; 16]).boot_id([8; 16])
+    PoolOptions::new()
+        .initial_size(SIZE as u64)
+        .chunk_size(4096)
+        .max_indices(2)
+        .lanes(1)
+        .pool_id([7; 16])
+        .boot_id([8; 16])
 }
 
 impl Subject for Registers {
