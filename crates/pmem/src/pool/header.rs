@@ -340,14 +340,15 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(&self.header.magic);
     }
 
-    /// Stores the boot id where the state does not look, durable on return.
+    /// Stores the boot id where the state does not look.
     pub(crate) fn write_boot(&self, sound: &Sound, boot: BootId) {
         self.put_boot(sound.free_boot, boot);
         if sound.state == State::Unknown {
             // Whatever damaged the state may have damaged the other boot id too; both are made sound.
             self.put_boot(1 - sound.free_boot, boot);
         }
-        self.op.persist(&self.header.boot); // PERSIST B1<B2: flush+fence
+        // PERSIST B1<B2: the caller's sync. Not needed where write-backs are: there a power failure loses nothing, so
+        // nobody asks which boot it was.
     }
 
     /// Says that the pool is open; durable on return.
