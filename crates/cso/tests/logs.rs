@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use durix_cso::log::{Error, HalfLine, LinesLog, Log, OneLine, Position, Region, TwoLines, VbLog};
+use durix_cso::log::{
+    Error, FvbLog, FvbOptions, HalfLine, LinesLog, Log, OneLine, Position, Region, TwoLines, VbLog, WordsLog,
+};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Op};
 use proptest::prelude::*;
 
@@ -12,6 +14,8 @@ trait Kind: Log {
     const EXTRA: u64 = 128;
     /// The one payload length, if there is only one.
     const EXACT: Option<usize> = None;
+    /// Bytes of a slot, where they are larger than a line.
+    const SLOT: u64 = 64;
     /// Whether records have tags.
     const TAGS: bool = true;
     /// Bytes of the largest payload the tests use.
@@ -37,6 +41,7 @@ impl Kind for VbLog<OneLine> {
 }
 impl Kind for VbLog<TwoLines> {
     const LONGEST: usize = 119;
+    const SLOT: u64 = 128;
     fn lines(_: usize) -> u64 {
         2
     }
@@ -48,6 +53,25 @@ impl Kind for LinesLog {
     }
 }
 
+impl<const W: usize, const WORD: usize, const BIT: u32> Kind for WordsLog<W, WORD, BIT> {
+    const LONGEST: usize = W * 8;
+    const EXACT: Option<usize> = Some(W * 8);
+    const TAGS: bool = false;
+    fn lines(_: usize) -> u64 {
+        W.div_ceil(8) as u64
+    }
+}
+impl Kind for FvbLog {
+    const LONGEST: usize = 5 * 64 - 16;
+    const SLOT: u64 = 5 * 64;
+    fn lines(len: usize) -> u64 {
+        (16 + len).div_ceil(64) as u64
+    }
+    fn options() -> FvbOptions {
+        FvbOptions { lines: 5 }
+    }
+}
+
 const OFF: u64 = 4096;
 
 fn region<L: Kind>(len: u64) -> Region {
@@ -56,6 +80,7 @@ fn region<L: Kind>(len: u64) -> Region {
 
 fn payload<L: Kind>(seed: u64, len: usize) -> Vec<u8> {
     let len = L::EXACT.unwrap_or(len.min(L::LONGEST));
+    // The bits that the tested logs of words use are left zero.
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -155,7 +180,7 @@ fn agrees_with_a_queue<L: Kind>(units: u64, steps: &[Step]) {
     let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
     let mut session = mapping.session().unwrap();
     let op = session.enter().unwrap();
-    let region = region::<L>(units * 64);
+    let region = region::<L>(units * L::SLOT);
     let mut log = L::format(&op, region, &L::options()).unwrap();
     let mut model = Model::new();
     for (seed, step) in steps.iter().enumerate() {
@@ -193,7 +218,7 @@ fn full_and_oversized_leave_the_log_unharmed<L: Kind>() {
     let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
     let mut session = mapping.session().unwrap();
     let op = session.enter().unwrap();
-    let region = region::<L>(16 * 64);
+    let region = region::<L>(16 * L::SLOT);
     let mut log = L::format(&op, region, &L::options()).unwrap();
     let too_long = vec![0; log.max_payload() + 1];
     let mut model = Model::new();
@@ -229,7 +254,7 @@ fn another_session_may_take_over<L: Kind>() {
     let mapping = Mapping::heap(1 << 14, counting);
     let mut first = mapping.session().unwrap();
     let mut second = mapping.session().unwrap();
-    let region = region::<L>(16 * 64);
+    let region = region::<L>(16 * L::SLOT);
     let op = first.enter().unwrap();
     let mut log = L::format(&op, region, &L::options()).unwrap();
     log.append(&op, 0, &payload::<L>(1, 8)).unwrap();
@@ -242,7 +267,7 @@ fn another_session_may_take_over<L: Kind>() {
     log.append(&op, 0, &payload::<L>(3, 8)).unwrap();
     let cost = counting.counts() - before;
     let lines = L::lines(payload::<L>(3, 8).len());
-    assert_eq!((cost.write_backs, cost.fences), (1 + 2 * lines, 1), "head, staged record, own record");
+    assert_eq!((cost.write_backs, cost.fences), (1 + lines.max(L::SLOT / 64) + lines, 1), "head, staged slot, record");
     assert_eq!(log.iter(&op).count(), 2);
 }
 
@@ -250,7 +275,7 @@ fn what_is_no_log_is_an_error<L: Kind>() {
     let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
     let mut session = mapping.session().unwrap();
     let op = session.enter().unwrap();
-    let region = region::<L>(16 * 64);
+    let region = region::<L>(16 * L::SLOT);
     assert!(matches!(L::recover(&op, region), Err(Error::NotALog { .. })));
     for bad in [Region { off: OFF + 8, ..region }, Region { len: 64, ..region }] {
         assert!(matches!(L::format(&op, bad, &L::options()), Err(Error::BadRegion { .. })));
@@ -313,4 +338,9 @@ for_kinds! {
     vb_one: VbLog<OneLine>,
     vb_two: VbLog<TwoLines>,
     lines: LinesLog,
+    words_1: WordsLog<1, 0, 63>,
+    words_2: WordsLog<2, 0, 0>,
+    words_4: WordsLog<4, 3, 56>,
+    words_16: WordsLog<16, 5, 0>,
+    fvb: FvbLog,
 }

@@ -183,6 +183,169 @@ impl Bits for Meta {
     }
 }
 
+/// Where the flexible validity bit of a line is, and its value: bits 0 to 8 the position within the line's 512 bits,
+/// bit 9 the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair(u16);
+
+impl Pair {
+    /// Bits of a pair.
+    pub const BITS: usize = 10;
+
+    /// The pair for bit `bit` of word `word`, which has the value `value & 1`.
+    #[inline(always)]
+    pub fn new(word: usize, bit: u32, value: u64) -> Self {
+        Pair((word as u16 & 7) << 6 | bit as u16 & 63 | (value as u16 & 1) << 9)
+    }
+
+    /// The pair in bits `shift` to `shift + 9` of a metadata word.
+    #[inline(always)]
+    pub fn from_bits(word: u64, shift: usize) -> Self {
+        Pair((word >> shift) as u16 & 0x3ff)
+    }
+
+    /// The pair's ten bits, at `shift`.
+    #[inline(always)]
+    pub fn to_bits(self, shift: usize) -> u64 {
+        u64::from(self.0) << shift
+    }
+
+    /// The word of the line.
+    #[inline(always)]
+    pub fn word(self) -> usize {
+        usize::from(self.0 >> 6 & 7)
+    }
+
+    /// Whether the bit in `word` (the word that [`word`](Pair::word) names) has the value.
+    #[inline(always)]
+    pub fn holds(self, word: u64) -> bool {
+        word >> (self.0 & 63) & 1 == u64::from(self.0 >> 9)
+    }
+}
+
+/// The first metadata word of a CSO-FVB slot; the last store to its line.
+///
+/// | bits | |
+/// |---|---|
+/// | 0 | validity |
+/// | 1 | unused, zero |
+/// | 2 to 9 | the user's tag |
+/// | 10 to 33 | payload length in bytes |
+/// | 34 to 63 | the [`Pair`]s of lines 1 to 3 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlexMeta(u64);
+
+impl FlexMeta {
+    /// Pairs in this word.
+    pub const PAIRS: usize = 3;
+    /// Where the first pair starts.
+    pub const SHIFT: usize = 34;
+    /// Largest length.
+    pub const MAX_LEN: usize = (1 << 24) - 1;
+
+    /// The word without its pairs. `len` is at most [`MAX_LEN`](Self::MAX_LEN).
+    #[inline(always)]
+    pub fn new(valid: u64, tag: u8, len: usize) -> Self {
+        FlexMeta(valid & 1 | u64::from(tag) << 2 | ((len & Self::MAX_LEN) as u64) << 10)
+    }
+
+    /// With the pairs that `bits` holds in bits 34 and up.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_pairs(self, bits: u64) -> Self {
+        FlexMeta(self.0 | bits)
+    }
+
+    /// The validity bit.
+    #[inline(always)]
+    pub fn valid(self) -> u64 {
+        self.0 & 1
+    }
+
+    /// The user's tag.
+    #[inline(always)]
+    pub fn tag(self) -> u8 {
+        (self.0 >> 2) as u8
+    }
+
+    /// Payload length in bytes.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        (self.0 >> 10) as usize & Self::MAX_LEN
+    }
+
+    /// The same with the other validity bit.
+    #[must_use]
+    pub fn flipped(self) -> Self {
+        FlexMeta(self.0 ^ 1)
+    }
+}
+
+impl Bits for FlexMeta {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        FlexMeta(bits)
+    }
+}
+
+/// The first word of a CSO-Random record.
+///
+/// | bits | |
+/// |---|---|
+/// | 0 to 1 | role: 0 nothing was written, 1 a record, 2 a sentinel, 3 the unused end of the ring |
+/// | 8 to 15 | the user's tag |
+/// | 32 to 63 | payload length in bytes |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomMeta(u64);
+
+impl RandomMeta {
+    /// Role of a user's record.
+    pub const RECORD: u64 = 1;
+    /// Role of a sentinel: says that the record at the position in its second word is whole.
+    pub const SENTINEL: u64 = 2;
+    /// Role of what fills the ring up to its end.
+    pub const FILLER: u64 = 3;
+    /// What re-initialisation leaves.
+    pub const EMPTY: Self = RandomMeta(0);
+
+    /// The word for a record.
+    #[inline(always)]
+    pub fn new(role: u64, tag: u8, len: u32) -> Self {
+        RandomMeta(role | u64::from(tag) << 8 | u64::from(len) << 32)
+    }
+
+    /// The role.
+    #[inline(always)]
+    pub fn role(self) -> u64 {
+        self.0 & 3
+    }
+
+    /// The user's tag.
+    pub fn tag(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Payload length in bytes.
+    pub fn len(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+impl Bits for RandomMeta {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        RandomMeta(bits)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +377,9 @@ mod tests {
         assert_eq!(Meta::first(1, 0xab, 0x1234).to_bits(), 0x0000_1234_0000_ab01);
         assert_eq!(Meta::continuation(0, 3).to_bits(), 0x0000_0003_0000_0002);
         assert_eq!(Head::new(0).to_bits(), 0xd5 << 56);
+        assert_eq!(FlexMeta::new(1, 0xab, 0x12_3456).to_bits(), 1 | 0xab << 2 | 0x12_3456 << 10);
+        assert_eq!(Pair::new(5, 17, 1).to_bits(34), (1 << 9 | 5 << 6 | 17) << 34);
+        assert_eq!(RandomMeta::new(RandomMeta::SENTINEL, 0xab, 0x1234).to_bits(), 0x0000_1234_0000_ab02);
     }
 
     #[test]
@@ -245,5 +411,29 @@ mod tests {
             let meta = Meta::continuation(valid, 9);
             assert_eq!((meta.valid(), meta.is_continuation(), meta.len()), (valid, true, 9));
         }
+    }
+
+    #[test]
+    fn flexible_metadata_gives_back_what_was_put_in() {
+        for word in 0..8 {
+            for bit in 0..64 {
+                for value in [0, 1] {
+                    let pair = Pair::new(word, bit, value);
+                    for shift in [0, 10, 50, 54] {
+                        assert_eq!(Pair::from_bits(pair.to_bits(shift), shift), pair);
+                    }
+                    assert_eq!(pair.word(), word);
+                    assert!(pair.holds(value << bit) && !pair.holds((1 - value) << bit));
+                }
+            }
+        }
+        for (valid, tag, len) in [(0, 0, 0), (1, 255, FlexMeta::MAX_LEN), (0, 7, 300)] {
+            let meta = FlexMeta::new(valid, tag, len).with_pairs(u64::MAX << FlexMeta::SHIFT);
+            assert_eq!((meta.valid(), meta.tag(), meta.len()), (valid, tag, len));
+            assert_eq!(meta.flipped().valid(), 1 - valid);
+        }
+        let meta = RandomMeta::new(RandomMeta::FILLER, 9, 70_000);
+        assert_eq!((meta.role(), meta.tag(), meta.len()), (RandomMeta::FILLER, 9, 70_000));
+        assert_eq!(RandomMeta::EMPTY.role(), 0);
     }
 }

@@ -13,23 +13,28 @@
 //! and found again by recovery); it belongs to one thread at a time.
 
 mod error;
+mod flex;
+mod fvb;
 mod layout;
 mod lines;
 mod record;
 mod ring;
 mod source;
 mod vb;
+mod words;
 
 use std::fmt;
 
 use durix_pmem::{Medium, Op};
 
 pub use error::{Error, Result};
+pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
 pub use lines::LinesLog;
 pub use record::{Iter, Record};
 pub use ring::Region;
 pub use source::Source;
 pub use vb::{Geometry, HalfLine, OneLine, TwoLines, VbLog};
+pub use words::WordsLog;
 
 /// Where a record starts: a number that only grows, by the units (slots or lines) that records take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,7 +108,7 @@ pub trait Log: Sized + fmt::Debug + Send {
     fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()>;
 
     /// The record at `position`; nothing at the tail and outside the log.
-    fn record_at<'a, M: Medium>(&self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>>;
+    fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>>;
 
     /// Position of the oldest record; equal to the tail in an empty log.
     fn head(&self) -> Position;

@@ -96,10 +96,11 @@ impl<'a, M: Medium> Record<'a, M> {
         (0..self.len.div_ceil(8)).map(|index| self.word(index))
     }
 
-    /// The payload in place, where the log keeps it contiguous and unchanged.
+    /// The payload in place, where the log keeps it contiguous and unchanged: bytes of the last word that lie behind the
+    /// payload's end are anything.
     pub fn contiguous(&self) -> Option<&'a [Word]> {
         let Place::Contiguous { off } = self.place else { return None };
-        self.op.slice("a log record", Off::new(off), self.len as u64 / 8).ok()
+        self.op.slice("a log record", Off::new(off), self.len.div_ceil(8) as u64).ok()
     }
 
     /// Copies the payload.

@@ -226,7 +226,7 @@ impl<G: Geometry> Log for VbLog<G> {
         Ok(())
     }
 
-    fn record_at<'a, M: Medium>(&self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
+    fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;
         }
