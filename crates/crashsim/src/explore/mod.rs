@@ -1,0 +1,498 @@
+//! The explorer: one execution, every crash.
+
+mod attempt;
+mod lazy;
+mod minimise;
+mod sample;
+mod suggest;
+
+use std::fmt::Debug;
+use std::rc::Rc;
+
+use crate::count::Count;
+use crate::layer::{Layer, Machine};
+use crate::medium::Simulated;
+use crate::recorder::RECORD;
+use crate::replay::{Crash, Replay};
+use crate::report::{Cause, Failure, Report};
+use crate::subject::{Contract, Persistency, Subject};
+use crate::trace::{At, Event};
+use crate::window::Choice;
+
+/// How crash states are enumerated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Words are decided when recovery reads them: one execution stands for all the states it cannot tell apart.
+    #[default]
+    Lazy,
+    /// Every state is an execution of its own. The yardstick for the other.
+    Eager,
+}
+
+/// Explores the crashes of an execution. Cheap to clone; see the [crate's documentation](crate).
+#[derive(Clone, Debug)]
+pub struct Explorer {
+    pub(crate) machine: Machine,
+    pub(crate) contract: Contract,
+    pub(crate) strategy: Strategy,
+    pub(crate) crashes: usize,
+    pub(crate) every_event: bool,
+    pub(crate) judge: bool,
+    pub(crate) executions_per_point: u64,
+    pub(crate) samples: u64,
+    pub(crate) seed: u64,
+    pub(crate) suggest: bool,
+    pub(crate) replay: Option<Replay>,
+}
+
+impl Default for Explorer {
+    fn default() -> Self {
+        Explorer {
+            machine: Machine { model: Persistency::Pcso, locked_drains: false },
+            contract: Contract::Strict,
+            strategy: Strategy::Lazy,
+            crashes: 1,
+            every_event: false,
+            judge: true,
+            executions_per_point: 20_000,
+            samples: 200,
+            seed: 0x9E37_79B9_7F4A_7C15,
+            suggest: true,
+            replay: None,
+        }
+    }
+}
+
+impl Explorer {
+    /// PCSO, strict contract, one crash, lazy, at most 20 000 executions a crash point and 200 samples beyond.
+    pub fn new() -> Self {
+        Explorer::default()
+    }
+
+    /// What may be found of a line after a crash.
+    #[must_use]
+    pub fn model(self, model: Persistency) -> Self {
+        Explorer { machine: Machine { model, ..self.machine }, ..self }
+    }
+
+    /// Whether locked instructions wait for pending write-backs, as on x86. Off by default: code must be right without.
+    #[must_use]
+    pub fn locked_drains(self, locked_drains: bool) -> Self {
+        Explorer { machine: Machine { locked_drains, ..self.machine }, ..self }
+    }
+
+    /// What the structure promises.
+    #[must_use]
+    pub fn contract(self, contract: Contract) -> Self {
+        Explorer { contract, ..self }
+    }
+
+    /// How crash states are enumerated.
+    #[must_use]
+    pub fn strategy(self, strategy: Strategy) -> Self {
+        Explorer { strategy, ..self }
+    }
+
+    /// How many crashes follow each other at most: with 2, every recovery is crashed too, and recovered again.
+    #[must_use]
+    pub fn crashes(self, crashes: usize) -> Self {
+        Explorer { crashes: crashes.max(1), ..self }
+    }
+
+    /// Crashes before every event of the memory, not only where it can make a difference. For testing the reduction.
+    #[must_use]
+    pub fn every_event(self, every_event: bool) -> Self {
+        Explorer { every_event, ..self }
+    }
+
+    /// Executions for each crash point, beyond which the rest is sampled and the report says "not complete".
+    #[must_use]
+    pub fn executions_per_point(self, executions: u64) -> Self {
+        Explorer { executions_per_point: executions.max(1), ..self }
+    }
+
+    /// Samples for a crash point that is beyond the budget.
+    #[must_use]
+    pub fn samples(self, samples: u64) -> Self {
+        Explorer { samples, ..self }
+    }
+
+    /// Seed of the random samples.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Explorer { seed, ..self }
+    }
+
+    /// Runs only what a failure's replay string names, with everything else as it was when the string was printed.
+    ///
+    /// # Panics
+    /// If it is no replay string.
+    #[must_use]
+    pub fn replay(self, replay: &str) -> Self {
+        let replay = replay.parse().unwrap_or_else(|error| panic!("{error}"));
+        Explorer { replay: Some(replay), ..self }
+    }
+
+    /// Runs `ops`, then crashes and recovers in every way that the model allows, and compares with the reference model.
+    #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
+    pub fn run<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> Report {
+        self.run_then(subject, ops, &[])
+    }
+
+    /// As [`run`](Explorer::run), and runs `after` on each recovered structure: several published bugs show only then.
+    #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
+    pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
+        Run::new(self, subject, ops, after, None).run()
+    }
+
+    /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
+    pub fn outcomes<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> std::collections::BTreeSet<String> {
+        let mut outcomes = std::collections::BTreeSet::new();
+        let mut observe = |state: &dyn Debug| {
+            outcomes.insert(format!("{state:?}"));
+        };
+        let explorer = Explorer { judge: false, ..self.clone() };
+        let report = Run::new(&explorer, subject, ops, &[], Some(&mut observe)).run();
+        report.assert_ok();
+        outcomes
+    }
+}
+
+/// A decision that holds for all executions below a nested crash point.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frozen {
+    layer: u32,
+    line: u32,
+    word: u8,
+    choice: Choice,
+}
+
+/// Which models a recovered state may agree with, and where the crash was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// Oldest and newest number of operations done.
+    pub(crate) oldest: usize,
+    pub(crate) newest: usize,
+    /// Operations that have returned.
+    pub(crate) completed: usize,
+    pub(crate) in_flight: bool,
+    /// Position in the trace: the crash is just before this event.
+    pub(crate) event: usize,
+}
+
+type Observe<'a> = &'a mut dyn FnMut(&dyn Debug);
+
+/// One execution under exploration.
+pub(crate) struct Run<'a, S: Subject> {
+    pub(crate) explorer: &'a Explorer,
+    pub(crate) subject: &'a S,
+    pub(crate) sim: Simulated,
+    /// `None` only while it is being dropped.
+    pub(crate) store: Option<S::Store>,
+    pub(crate) ops: &'a [S::Op],
+    after: &'a [S::Op],
+    observe: Option<Observe<'a>>,
+    models: Vec<S::Model>,
+    states: Vec<S::State>,
+    pub(crate) trace: Rc<Vec<Event>>,
+    /// Crash points of recoveries in force, outermost first.
+    pub(crate) inner: Vec<(usize, Vec<Event>)>,
+    frozen: Vec<Frozen>,
+    report: Report,
+    random: u64,
+}
+
+impl<'a, S: Subject> Run<'a, S> {
+    pub(crate) fn new(
+        explorer: &'a Explorer,
+        subject: &'a S,
+        ops: &'a [S::Op],
+        after: &'a [S::Op],
+        observe: Option<Observe<'a>>,
+    ) -> Self {
+        let sim = Simulated::new();
+        sim.recorder.reset(explorer.machine);
+        let store = Some(subject.store(sim));
+        let mut models = vec![subject.model()];
+        for op in ops {
+            let mut model = models.last().expect("never empty").clone();
+            subject.step(&mut model, op);
+            models.push(model);
+        }
+        let states = models.iter().map(|m| subject.expect(m)).collect();
+        let random = explorer.seed | 1;
+        Run {
+            explorer,
+            subject,
+            sim,
+            store,
+            ops,
+            after,
+            observe,
+            models,
+            states,
+            trace: Rc::default(),
+            inner: Vec::new(),
+            frozen: Vec::new(),
+            report: Report::default(),
+            random,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Report {
+        let failure = match self.record() {
+            Err(failure) => Some(*failure),
+            Ok(()) => match self.crash_everywhere() {
+                Ok(()) => None,
+                Err(found) => Some(self.story(*found)),
+            },
+        };
+        self.report.complete &= failure.is_none() && self.explorer.replay.is_none();
+        self.report.failure = failure;
+        std::mem::take(&mut self.report)
+    }
+
+    /// Runs the operations to their end, and keeps the trace.
+    fn record(&mut self) -> Result<(), Box<Failure>> {
+        let recorder = self.sim.recorder;
+        recorder.restart(RECORD);
+        let store = self.store.as_ref().expect("not dropped yet");
+        let (subject, ops) = (self.subject, self.ops);
+        let mut model = subject.model();
+        let judge = self.explorer.judge;
+        let outcome = attempt::quietly(|| {
+            let mut live = subject.create(store);
+            let mark = |event| recorder.lock().trace.push(event);
+            mark(Event::Created);
+            let mut wrong = None;
+            for (number, op) in ops.iter().enumerate() {
+                mark(Event::Invoke);
+                let answer = subject.apply(&mut live, op);
+                mark(Event::Return(number as u32));
+                let expected = subject.step(&mut model, op);
+                if judge && answer != expected {
+                    wrong = Some(Cause::Answer {
+                        number,
+                        answer: format!("{answer:?}"),
+                        expected: format!("{expected:?}"),
+                    });
+                    break;
+                }
+            }
+            recorder.mode.store(0, std::sync::atomic::Ordering::Relaxed);
+            (live, wrong)
+        });
+        recorder.mode.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.trace = Rc::new(std::mem::take(&mut recorder.lock().trace));
+        let cause = match outcome {
+            Ok((live, wrong)) => {
+                drop(live);
+                wrong
+            }
+            Err(message) => Some(Cause::Panic { during: "the operations", message }),
+        };
+        self.report.cases = 1;
+        self.report.events = self.trace.iter().filter(|e| !e.is_mark()).count() as u64;
+        match cause {
+            Some(cause) => Err(Box::new(self.plain_failure(cause))),
+            None => Ok(()),
+        }
+    }
+
+    /// Walks the trace, and crashes at each crash point.
+    fn crash_everywhere(&mut self) -> Result<(), Box<Found>> {
+        let trace = Rc::clone(&self.trace);
+        self.push_layer();
+        let mut walk = Walk { created: false, dirty: true, last: None, completed: 0, in_flight: false, synced: 0 };
+        for (seq, event) in trace.iter().enumerate() {
+            let raises = self.sim.recorder.lock().layers[0].raises(self.explorer.machine, event);
+            let mark = matches!(event, Event::Invoke | Event::Return(_));
+            let everywhere = self.explorer.every_event && !event.is_mark();
+            if walk.created && (raises || mark || everywhere || self.replays(seq)) {
+                self.crash_at(&mut walk, seq)?;
+            }
+            self.sim.recorder.step(0, seq as u32, event);
+            walk.advance(event, |number| self.subject.is_sync(&self.ops[number]));
+        }
+        self.crash_at(&mut walk, trace.len())
+    }
+
+    /// Whether the crash to be replayed is at this position.
+    fn replays(&self, event: usize) -> bool {
+        self.explorer.replay.as_ref().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+    }
+
+    fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
+        let oldest = match self.explorer.contract {
+            Contract::Strict => walk.completed,
+            Contract::Buffered => walk.synced,
+        };
+        let newest = walk.completed + usize::from(walk.in_flight);
+        let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.in_flight, event };
+        if let Some(replay) = self.explorer.replay.as_ref().filter(|replay| !replay.crashes.is_empty()) {
+            return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
+        }
+        let implied =
+            !walk.dirty && walk.last.is_some_and(|(oldest, newest)| point.oldest <= oldest && newest <= point.newest);
+        if implied && !self.explorer.every_event {
+            return Ok(());
+        }
+        walk.dirty = false;
+        walk.last = Some((point.oldest, point.newest));
+        self.report.crash_points += 1;
+        self.explore(&point)
+    }
+
+    /// Runs the one state that a replay string names.
+    fn rerun(&mut self, point: &Point, crashes: &[Crash]) -> Result<(), Box<Found>> {
+        let Some((crash, deeper)) = crashes.split_first() else { return Ok(()) };
+        let Some(lines) = &crash.lines else { return self.explore(point) };
+        let windows = self.sim.recorder.lock().open_windows();
+        let top = self.inner.len() as u32;
+        for window in windows.iter().copied().filter(|(layer, _)| *layer == top) {
+            let positions = {
+                let state = self.sim.recorder.lock();
+                let number = state.lines[window.1 as usize].number;
+                let highest = state.window(window).highest();
+                let named = lines.iter().find(|(line, _)| *line == number).map(|(_, at)| *at);
+                named.map_or(highest, |at| std::array::from_fn(|w| at[w].min(highest[w])))
+            };
+            self.fix(window, &positions);
+        }
+        if deeper.is_empty() {
+            return self.attempt(point, 0).map_err(|cause| self.minimise(point, &windows, cause));
+        }
+        let _ = self.attempt(point, RECORD);
+        let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
+        self.push_layer();
+        let depth = self.inner.len() + 1;
+        let end = deeper[0].event.min(trace.len());
+        self.inner.push((end, trace));
+        for seq in 0..end {
+            let event = self.inner[depth - 1].1[seq];
+            self.sim.recorder.step(depth, seq as u32, &event);
+        }
+        self.rerun(point, deeper)
+    }
+
+    pub(crate) fn explore(&mut self, point: &Point) -> Result<(), Box<Found>> {
+        match self.explorer.strategy {
+            Strategy::Lazy => self.explore_lazily(point),
+            Strategy::Eager => self.explore_eagerly(point),
+        }
+    }
+
+    /// A new layer on top, empty.
+    pub(crate) fn push_layer(&mut self) {
+        let mut state = self.sim.recorder.lock();
+        state.depth += 1;
+        if state.layers.len() < state.depth {
+            state.layers.push(Layer::default());
+        }
+        let depth = state.depth;
+        state.layers[depth - 1].clear();
+    }
+
+    pub(crate) fn pop_layer(&mut self) {
+        let recorder = self.sim.recorder;
+        let mut state = recorder.lock();
+        let depth = state.depth - 1;
+        for line in state.layers[depth].lines.clone() {
+            recorder.queue(&mut state, line);
+        }
+        state.layers[depth].clear();
+        state.depth = depth;
+    }
+
+    /// Number of states at this crash point: all open windows, or those of the uppermost layer.
+    pub(crate) fn states_here(&self, windows: &[(u32, u32)]) -> Count {
+        let state = self.sim.recorder.lock();
+        windows.iter().fold(Count::one(), |product, window| product.times(state.window(*window).count()))
+    }
+
+    fn story(&mut self, found: Found) -> Failure {
+        let point = found.point;
+        let mut crashes = vec![minimise::position(&self.trace, point.event)];
+        crashes.extend(found.crashes);
+        let replay = Replay { crashes: found.replay, ..Replay::default() };
+        let suggestion = self.explorer.suggest.then(|| self.suggest(&found.missing)).flatten();
+        Failure {
+            crash: Some((point.completed, point.in_flight)),
+            crashes,
+            details: found.details,
+            deviating: found.deviating,
+            suggestion,
+            replay: replay.encode(),
+            code: replay,
+            ..self.plain_failure(found.cause)
+        }
+    }
+
+    /// Forgets the crash under exploration, wherever it was left.
+    fn unwind(&mut self) {
+        self.inner.clear();
+        self.frozen.clear();
+        while self.sim.recorder.lock().depth > 0 {
+            self.pop_layer();
+        }
+        self.sim.recorder.lock().forget_path();
+    }
+
+    fn plain_failure(&self, cause: Cause) -> Failure {
+        Failure::plain(cause, self.ops.iter().map(|op| format!("{op:?}")).collect())
+    }
+}
+
+impl<S: Subject> Drop for Run<'_, S> {
+    fn drop(&mut self) {
+        self.store = None;
+        self.sim.give_back();
+    }
+}
+
+/// A store that did not reach memory, of the operations' own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    pub(crate) line: u32,
+    pub(crate) at: At,
+}
+
+/// A state that is not allowed.
+pub(crate) struct Found {
+    pub(crate) point: Point,
+    pub(crate) cause: Cause,
+    /// Missing stores and reads, told in lines.
+    details: Vec<String>,
+    deviating: usize,
+    /// Where the crashes in recoveries were.
+    crashes: Vec<String>,
+    replay: Vec<Crash>,
+    missing: Vec<Missing>,
+}
+
+/// Where a walk along the trace is.
+struct Walk {
+    created: bool,
+    dirty: bool,
+    last: Option<(usize, usize)>,
+    completed: usize,
+    in_flight: bool,
+    synced: usize,
+}
+
+impl Walk {
+    fn advance(&mut self, event: &Event, is_sync: impl Fn(usize) -> bool) {
+        match *event {
+            Event::Created => self.created = true,
+            Event::Invoke => self.in_flight = true,
+            Event::Return(number) => {
+                self.in_flight = false;
+                self.completed = number as usize + 1;
+                if is_sync(number as usize) {
+                    self.synced = self.completed;
+                }
+            }
+            _ => self.dirty = true,
+        }
+    }
+}
