@@ -12,7 +12,10 @@
 //!   queue is durably overwritten; what the current one took is not, and counts as left until [`Reuse::settle`].
 //! - Within one class the first-in-first-out order thus does what section 4.2 of the paper says. Across classes it does
 //!   not: a tombstone of one line may be blocked by a stale entry of a class that is not written any more. Then the
-//!   blocking entries are *scrubbed*: erased under the current operation's fence, a few at a time, and free afterwards.
+//!   blocking entries are *scrubbed*: erased under the current operation's fence, a few at a time, and free afterwards;
+//!   meanwhile a new slot is used. So that this does not happen again and again, and space does not grow with it, a long
+//!   queue of tombstones is looked at ahead: what blocks the one in its middle is scrubbed while the ones before it are
+//!   still being used. The longer the queue has become, the earlier that begins.
 //! - An entry of a transaction only when the durable watermark covers the transaction (4.4 and its correction, see
 //!   `txn.rs`): until then recovery counts the transaction's entries, and none may be missing.
 
@@ -22,6 +25,9 @@ use super::layout::{CLASSES, Class};
 
 /// Most entries that one operation scrubs.
 pub(super) const SCRUB: usize = 4;
+
+/// Tombstones of a class from which on blocking entries are scrubbed ahead.
+const LONG: usize = 16;
 
 /// An entry that is not reachable any more, but valid in persistent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,18 +189,33 @@ impl Reuse {
         self.classes.get(class.index()).is_some_and(|q| !q.stale.is_empty() || !q.tombstones.is_empty())
     }
 
-    /// Whether the oldest tombstone of `class` waits for entries of other classes.
+    /// Whether the operation that has taken a slot of `class` should scrub: because a tombstone could not be reused, or
+    /// soon cannot.
     #[inline]
-    pub(super) fn is_blocked(&self, class: Class) -> bool {
-        let tombstone = self.classes.get(class.index()).and_then(|q| q.tombstones.front());
-        tombstone.is_some_and(|t| self.oldest_stale() < t.freed)
+    pub(super) fn wants_scrub(&self, class: Class, taken: Taken) -> bool {
+        let Some(queues) = self.classes.get(class.index()) else { return false };
+        let count = queues.tombstones.len();
+        let ahead = if taken.is_new() {
+            queues.tombstones.front()
+        } else if count >= LONG {
+            queues.tombstones.get(count / 2)
+        } else {
+            None
+        };
+        ahead.is_some_and(|t| self.oldest_other(Some(class)).is_some_and(|(freed, _)| freed < t.freed))
     }
 
-    /// Takes the oldest stale entry of all classes, to be erased by the current operation and free after
-    /// [`Reuse::settle`].
-    pub(super) fn scrub(&mut self, may: impl Fn(Stale) -> bool) -> Option<u64> {
+    /// The oldest stale entry of the classes but `except`, whose own stale entries are used before its tombstones.
+    fn oldest_other(&self, except: Option<Class>) -> Option<(u64, usize)> {
+        let except = except.map(Class::index);
         let heads = self.classes.iter().enumerate().filter_map(|(c, q)| q.stale.front().map(|s| (s.freed, c)));
-        let (_, class) = heads.min()?;
+        heads.filter(|(_, c)| Some(*c) != except).min()
+    }
+
+    /// Takes the oldest stale entry of the classes but `except`, to be erased by the current operation and free after
+    /// [`Reuse::settle`].
+    pub(super) fn scrub(&mut self, except: Option<Class>, may: impl Fn(Stale) -> bool) -> Option<u64> {
+        let (_, class) = self.oldest_other(except)?;
         let stale = self.classes[class].stale.front().copied().filter(|s| may(*s))?;
         self.classes[class].stale.pop_front();
         self.scrubbing = self.scrubbing.min(stale.freed);
@@ -285,12 +306,13 @@ mod tests {
         reuse.push_stale(four, 256, false);
         reuse.push_tombstone(ONE, 512, false);
         reuse.push_stale(four, 1024, false);
-        assert!(reuse.is_blocked(ONE));
         assert_eq!(reuse.take(ONE, any), None);
-        assert_eq!(reuse.scrub(any), Some(256));
+        let new = Taken { off: 0, class: ONE, from: From::Free };
+        assert!(reuse.wants_scrub(ONE, new));
+        assert_eq!(reuse.scrub(Some(ONE), any), Some(256));
         assert_eq!(reuse.take(ONE, any), None, "not before the fence");
         reuse.settle();
-        assert!(!reuse.is_blocked(ONE));
+        assert!(!reuse.wants_scrub(ONE, new));
         assert_eq!(reuse.take(ONE, any).unwrap().off, 512);
         assert_eq!(reuse.lengths(), Lengths { stale: 1, tombstones: 0, free: 1 });
     }
@@ -301,7 +323,7 @@ mod tests {
         reuse.push_stale(ONE, 64, true);
         let no = |s: Stale| !s.in_transaction();
         assert_eq!(reuse.take(ONE, no), None);
-        assert_eq!(reuse.scrub(no), None);
+        assert_eq!(reuse.scrub(None, no), None);
         assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
     }
 

@@ -160,7 +160,8 @@ proptest! {
         prop_assert_eq!(content(&set, &op), model.clone());
         prop_assert_eq!(set.check(&op).unwrap(), []);
         for (key, value) in &model {
-            prop_assert_eq!(set.get_vec(&op, key).unwrap().as_ref(), Some(value));
+            let found = set.get_vec(&op, key).unwrap();
+            prop_assert_eq!(found.as_ref(), Some(value));
         }
         let again = open(&mapping, &options);
         prop_assert_eq!(content(&again, &op), model);
@@ -197,7 +198,7 @@ fn updates_cost_a_write_back_a_line_and_one_fence() {
         let mut session = counted.mapping.session().unwrap();
         let op = session.enter().unwrap();
         // Extents and slots are there after the first entries of each size.
-        for len in [1, 100, 300] {
+        for len in [1, 96, 100, 300] {
             for key in [b"k1", b"k2", b"k3"] {
                 set.insert(&op, key, &vec![1; len]).unwrap();
             }
@@ -250,7 +251,7 @@ fn slots_are_reused_so_that_steady_work_takes_no_space() {
     let set = open(&mapping, &SetOptions::default().shards(4));
     let mut session = mapping.session().unwrap();
     let op = session.enter().unwrap();
-    let mut round = |n: u64| {
+    let round = |n: u64| {
         for i in 0..n {
             let key = (i % 50).to_le_bytes();
             // Sizes change, and the large class is written for some time only: tombstones must not wait for it for ever.

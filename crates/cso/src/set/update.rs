@@ -204,18 +204,19 @@ impl<M: Medium> PersistentSet<M> {
     /// What this operation should write back besides its entry, so that slots which could not be reused now can be later.
     #[inline]
     fn extra(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Extra {
-        if !taken.is_new() || !inner.reuse.has_waiting(class) {
+        if !inner.reuse.has_waiting(class) {
             return Extra::default();
         }
-        Extra { watermark: self.raise_watermark(op), scrub: self.scrub(op, inner, class, taken) }
+        let watermark = if taken.is_new() { self.raise_watermark(op) } else { None };
+        Extra { watermark, scrub: self.scrub(op, inner, class, taken) }
     }
 
-    /// The stale entries to erase because a tombstone of `class` waits for them.
-    #[cold]
+    /// The stale entries to erase because tombstones of `class` wait for them, or soon will.
+    #[inline]
     pub(super) fn scrub(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Scrub {
         let mut scrub = Scrub::default();
-        if taken.is_new() && inner.reuse.is_blocked(class) {
-            scrub.fill_with(|| inner.reuse.scrub(|s| self.may_overwrite(op, s)));
+        if inner.reuse.wants_scrub(class, taken) {
+            scrub.fill_with(|| inner.reuse.scrub(Some(class), |s| self.may_overwrite(op, s)));
         }
         scrub
     }
@@ -285,7 +286,7 @@ impl<M: Medium> PersistentSet<M> {
             self.watermark_is_durable(m, Some(watermark));
         }
         let armed = self.poison.arm(m);
-        while let Some(off) = inner.reuse.scrub(|s| self.may_overwrite(op, s)) {
+        while let Some(off) = inner.reuse.scrub(None, |s| self.may_overwrite(op, s)) {
             entry::erase(op, off);
         }
         // PERSIST U5: flush+fence.
