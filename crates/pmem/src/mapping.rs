@@ -3,6 +3,7 @@
 //! [`Mapping`] is what lies under a pool, and all that a bare structure needs (tests, benches, simulation): a place to
 //! resolve offsets, and sessions. It knows nothing of headers, roots or space.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use crossbeam_utils::CachePadded;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+use crate::gate::{self, Atomic};
 use crate::lock::Lock;
 use crate::medium::{Medium, Rmw};
 use crate::reserve::Reserve;
@@ -18,18 +20,6 @@ use crate::session::Session;
 
 /// How many sessions can be open in one mapping at a time.
 pub const MAX_SESSIONS: u32 = 512;
-
-/// States of the gate. After a fork the child finds zero, because the page is wiped.
-pub(crate) mod gate {
-    /// This process is a fork of the one that opened the mapping.
-    pub(crate) const FORKED: u64 = 0;
-    /// Operations may enter.
-    pub(crate) const OPEN: u64 = 1;
-    /// A quiescence is under way: wait.
-    pub(crate) const CLOSED: u64 = 2;
-    /// Nothing may enter any more.
-    pub(crate) const SHUT: u64 = 3;
-}
 
 /// A mapped range of persistent memory. Clones share it; it goes away with the last clone and the last session.
 #[derive(Debug)]
@@ -55,6 +45,8 @@ struct Shared<M: Medium> {
     /// One bit a slot.
     taken: [AtomicU64; MAX_SESSIONS as usize / 64],
     slots: Box<[CachePadded<Slot>]>,
+    /// What must outlive the reserve: the lock of the file that is mapped over it. Last, so that it is dropped last.
+    _keep: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The volatile state of a session that others look at.
@@ -110,6 +102,17 @@ impl<M: Medium> Mapping<M> {
     /// # Panics
     /// If `len` exceeds the reserve.
     pub fn new(reserve: Reserve, len: u64, medium: M, fork_aware: bool) -> Result<Self> {
+        Self::new_keeping(reserve, len, medium, fork_aware, None)
+    }
+
+    /// The same, and keeps something until nothing is mapped any more.
+    pub(crate) fn new_keeping(
+        reserve: Reserve,
+        len: u64,
+        medium: M,
+        fork_aware: bool,
+        keep: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self> {
         assert!(len <= reserve.len() as u64, "a mapping of {len} bytes in a reserve of {}", reserve.len());
         let gate = Gate::new(fork_aware)?;
         medium.attach(reserve.base().as_ptr(), reserve.len());
@@ -122,6 +125,7 @@ impl<M: Medium> Mapping<M> {
             quiescing: Lock::new(()),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect(),
+            _keep: keep,
         };
         Ok(Mapping { shared: Arc::new(shared) })
     }
@@ -230,19 +234,16 @@ impl<M: Medium> Mapping<M> {
     ) -> Result<R> {
         let m = self.shared.medium;
         let _turn = self.shared.quiescing.lock(m);
-        match m.shared_compare_exchange(self.gate(), gate::OPEN, gate::CLOSED) {
-            Ok(_) => {}
+        match gate::close(&Seen(m, self.gate()), || membarrier::heavy(self.asymmetric())) {
+            Ok(()) => {}
             Err(gate::FORKED) => return Err(Error::Forked),
             Err(_) => return Err(Error::Shut { reason: "it was closed" }),
         }
         let _reopen = Reopen(self);
-        // Either an operation's store to its slot comes before this barrier, and the loop below sees it and waits; or
-        // its load of the gate comes after, and it sees the gate closed. Mirror: `Session::enter`.
-        membarrier::heavy(self.asymmetric());
         let start = Instant::now();
         let mut turn = 0;
         for slot in &self.shared.slots {
-            while m.shared_load(&slot.active, Ordering::Acquire) != 0 {
+            while gate::is_inside(&Seen(m, &slot.active)) {
                 if turn > 1000 && start.elapsed() > patience {
                     let operations = self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) != 0).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });
@@ -255,14 +256,32 @@ impl<M: Medium> Mapping<M> {
     }
 }
 
+/// A volatile word as its medium sees it.
+pub(crate) struct Seen<'a, M>(pub(crate) M, pub(crate) &'a AtomicU64);
+
+impl<M: Medium> Atomic for Seen<'_, M> {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.shared_load(self.1, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.shared_store(self.1, value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.0.shared_compare_exchange(self.1, current, new)
+    }
+}
+
 /// Opens the gate again, also when the closure panics.
 struct Reopen<'a, M: Medium>(&'a Mapping<M>);
 
 impl<M: Medium> Drop for Reopen<'_, M> {
     fn drop(&mut self) {
-        let m = self.0.shared.medium;
-        // Fails only if the mapping was shut meanwhile, and then it stays shut.
-        let _ = m.shared_compare_exchange(self.0.gate(), gate::CLOSED, gate::OPEN);
+        gate::reopen(&Seen(self.0.shared.medium, self.0.gate()));
     }
 }
 
