@@ -1,20 +1,19 @@
 //! The extents of a set, and the slots in them that no shard has yet.
 
-use durix_pmem::{Error as PoolError, LINE, Lock, Medium, Op};
 use std::sync::atomic::Ordering::Relaxed;
+
+use durix_pmem::{Error as PoolError, LINE, Lock, Medium, Off, Op, Root};
 
 use super::error::{Error, Result};
 use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, extent_sum, slot_off};
-use super::source::Source;
 use super::table::MAX_OFF;
-use durix_pmem::Off;
 
 /// Bytes of slots that a shard takes at a time.
 const BATCH: u64 = 1 << 10;
 /// A class grows by this part of what it has, so that the number of extents stays small.
 const GROWTH: u64 = 8;
 /// Largest extent that is asked for, unless one slot needs more: initialising it holds an operation up.
-const MAX_EXTENT: u64 = 16 << 20;
+const MAX_EXTENT: u64 = 4 << 20;
 
 /// Slots in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,10 +52,10 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full.
-    pub(super) fn take<M: Medium>(&self, op: &Op<'_, M>, source: &dyn Source<M>, class: Class) -> Result<Run> {
+    pub(super) fn take<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>, class: Class) -> Result<Run> {
         let mut slots = self.classes[class.index()].lock(op.medium());
         if slots.free.is_empty() {
-            let (run, bytes) = add_extent(op, source, class, slots.bytes)?;
+            let (run, bytes) = add_extent(op, root, class, slots.bytes)?;
             slots.free.push(run);
             slots.bytes += bytes;
         }
@@ -93,25 +92,35 @@ impl Arena {
 
 /// Adds an extent for `class`, which has `had` bytes so far, and returns its slots and bytes.
 ///
-/// The slots are zero and the header is written, durably, before the extent is activated (PERSIST X1<X2: flush+fence),
-/// and it is activated durably before any slot is used (PERSIST X2<X3: flush+fence), because another session than this one
-/// may be the first to write one.
+/// | edge | kept by | a crash between leaves | recovery |
+/// |---|---|---|---|
+/// | X1 slots zero and header written < the extent is active | flush+fence | a free chunk | the pool's |
+/// | X2 the extent is active < a slot is used | flush+fence | an extent of empty slots | they are free |
+///
+/// X2 needs a fence of its own because another session than this one may be the first to use a slot.
 #[cold]
-fn add_extent<M: Medium>(op: &Op<'_, M>, source: &dyn Source<M>, class: Class, had: u64) -> Result<(Run, u64)> {
+fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64) -> Result<(Run, u64)> {
     let wanted = (had / GROWTH).min(MAX_EXTENT).max(class.bytes()) + LINE as u64;
-    let extent = source.add(op, wanted, &|off, len| {
-        let head = op.at(Off::<ExtentHead>::new(off));
-        let (lines, slots) = (class.lines() as u64, slots_in(len, class));
-        op.store(&head.magic, EXTENT_MAGIC, Relaxed);
-        op.store(&head.lines, lines, Relaxed);
-        op.store(&head.slots, slots, Relaxed);
-        op.store(&head.sum, extent_sum(lines, slots), Relaxed);
-        op.write_back(head);
-    })?;
-    if extent.off + extent.len > MAX_OFF {
-        return Err(Error::Pool(PoolError::OutOfBounds { what: "an extent", offset: extent.off, len: MAX_OFF }));
+    let space = root.pool().space();
+    let reserved = space.reserve_extent(op, root.owner(), wanted)?;
+    let (off, len) = (reserved.off(), reserved.len());
+    if off + len > MAX_OFF {
+        return Err(Error::Pool(PoolError::OutOfBounds { what: "an extent", offset: off, len: MAX_OFF }));
     }
-    Ok((Run { off: slot_off(extent.off, class, 0), count: slots_in(extent.len, class) }, extent.len))
+    let (lines, slots) = (class.lines() as u64, slots_in(len, class));
+    reserved.zero(op)?;
+    let head = op.at(Off::<ExtentHead>::new(off));
+    op.store(&head.magic, EXTENT_MAGIC, Relaxed);
+    op.store(&head.lines, lines, Relaxed);
+    op.store(&head.slots, slots, Relaxed);
+    op.store(&head.sum, extent_sum(lines, slots), Relaxed);
+    op.write_back(head);
+    // PERSIST X1: flush+fence.
+    op.fence();
+    space.activate(op, reserved)?;
+    // PERSIST X2: flush+fence.
+    op.fence();
+    Ok((Run { off: slot_off(off, class, 0), count: slots }, len))
 }
 
 fn slots_in(len: u64, class: Class) -> u64 {

@@ -90,7 +90,7 @@ impl<M: Medium> PersistentSet<M> {
             give(off, Role::Waiting(Held::Free), &mut findings);
         }
         let mut newest = Newest::new();
-        for extent in self.source.extents(op) {
+        for extent in self.extents(op) {
             self.check_extent(op, extent.off, extent.len, &mut roles, &mut newest, &mut findings);
         }
         let lost = |(off, role)| Finding { offset: off, what: format!("a slot in no extent is {role:?}") };
@@ -133,7 +133,9 @@ impl<M: Medium> PersistentSet<M> {
                 (_, None) => report("the slot is neither live nor waiting for reuse".into()),
                 (Slot::Free, Some(Role::Waiting(Held::Free))) => {}
                 (Slot::Free, Some(role)) => report(format!("the slot is {role:?}, and holds no entry")),
-                (Slot::Entry(_), Some(Role::Waiting(Held::Free))) => report("the slot is free, and holds an entry".into()),
+                (Slot::Entry(_), Some(Role::Waiting(Held::Free))) => {
+                    report("the slot is free, and holds an entry".into())
+                }
                 (Slot::Entry(e), Some(Role::Live)) if e.info.is_tombstone() => report("a live tombstone".into()),
                 (Slot::Entry(_), Some(_)) => {}
             }
@@ -196,9 +198,9 @@ impl<M: Medium> PersistentSet<M> {
     /// # Errors
     /// What `out` returns.
     pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn Write) -> fmt::Result {
-        let watermark = op.load(&self.source.words(op)[WATERMARK], std::sync::atomic::Ordering::Relaxed);
+        let watermark = op.load(&self.root.words(op)[WATERMARK], std::sync::atomic::Ordering::Relaxed);
         writeln!(out, "watermark {watermark}")?;
-        for extent in self.source.extents(op) {
+        for extent in self.extents(op) {
             match read_extent(op, extent.off, extent.len) {
                 Ok((class, slots)) => {
                     writeln!(out, "extent {:#x}: {slots} slots of {} line(s)", extent.off, class.lines())?;

@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool refused something: it is full, shut, or not what it should be.
+    /// The pool refused something: it is full or shut, or a panic has cut an operation short.
     #[error(transparent)]
     Pool(#[from] durix_pmem::Error),
 
@@ -44,8 +44,4 @@ pub enum Error {
         /// What was found there.
         found: u64,
     },
-
-    /// A panic cut an operation short.
-    #[error("a panic cut an operation of the set short; close the pool and open it again to recover")]
-    Poisoned,
 }

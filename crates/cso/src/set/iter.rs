@@ -26,7 +26,7 @@ impl<M: Medium> Cursor<'_, M> {
     /// Copies the next pair into `key` and `value`; `false` at the end.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](super::Error::Poisoned).
+    /// [`Error::Pool`](super::Error::Pool) after a panic in an update.
     pub fn next(&mut self, op: &Op<'_, M>, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let Some((k, v)) = self.next_ref(op)? else { return Ok(false) };
         key.clear();
@@ -39,7 +39,7 @@ impl<M: Medium> Cursor<'_, M> {
     /// The next pair, as a copy that lives until the next call; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](super::Error::Poisoned).
+    /// [`Error::Pool`](super::Error::Pool) after a panic in an update.
     pub fn next_ref(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
         while self.next == self.pairs.len() {
             if self.shard == self.set.shards.len() {
@@ -60,7 +60,7 @@ impl<M: Medium> Cursor<'_, M> {
         self.pairs.clear();
         (self.next, self.start) = (0, 0);
         let _inner = shard.lock(m);
-        self.set.poison.check(m)?;
+        self.set.poison.check(op)?;
         let mut part = Vec::new();
         for cell in shard.index.cells(m).iter(m) {
             let Some(entry) = Entry::at(op, cell.off()) else { continue };
@@ -85,7 +85,7 @@ impl<M: Medium> PersistentSet<M> {
     /// Runs `f` on copies of all pairs, as a [`Cursor`] gives them; no lock is held meanwhile.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](super::Error::Poisoned).
+    /// [`Error::Pool`](super::Error::Pool) after a panic in an update.
     pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let mut cursor = self.cursor();
         while let Some((key, value)) = cursor.next_ref(op)? {

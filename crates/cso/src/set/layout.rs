@@ -378,7 +378,8 @@ mod tests {
 
     #[test]
     fn entries_take_the_lines_their_words_need() {
-        for (key, value, lines) in [(0, 0, 1), (8, 40, 1), (8, 41, 2), (16, 32, 1), (1, 40, 1), (9, 33, 2), (8, 96, 2)] {
+        for (key, value, lines) in [(0, 0, 1), (8, 40, 1), (8, 41, 2), (16, 32, 1), (1, 40, 1), (9, 33, 2), (8, 96, 2)]
+        {
             assert_eq!(Info::of(key, value).lines(), lines, "{key} {value}");
         }
         assert_eq!(Info::tombstone(48).lines(), 1);

@@ -34,16 +34,17 @@ mod read;
 mod recover;
 mod reuse;
 mod shard;
-mod source;
 mod table;
 mod txn;
 mod update;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Hardware, Lock, Medium, Op};
+use durix_pmem::pool::Poison;
+use durix_pmem::{Extent, Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use arena::Arena;
@@ -52,7 +53,6 @@ pub use error::{Error, Result};
 pub use iter::Cursor;
 pub use layout::{LAYOUT_VERSION, MAX_KEY, MAX_TRANSACTION, MAX_VALUE};
 use shard::Shard;
-use source::Source;
 pub use txn::{Batch, Txn};
 
 /// How a set is opened. None of it changes what lies in the pool.
@@ -102,27 +102,12 @@ impl SetOptions {
     }
 }
 
-/// Whether a panic has cut an operation short.
-#[derive(Debug, Default)]
-struct Poison(AtomicU64);
-
-impl Poison {
-    #[inline(always)]
-    fn check<M: Medium>(&self, m: M) -> Result<()> {
-        if m.shared_load(&self.0, Ordering::Relaxed) == 0 { Ok(()) } else { Err(Error::Poisoned) }
-    }
-
-    fn set<M: Medium>(&self, m: M) {
-        m.shared_store(&self.0, 1, Ordering::Release);
-    }
-}
-
 /// A durable concurrent hash map from byte strings to byte strings.
 ///
 /// Keys are up to [`MAX_KEY`] bytes long, values up to [`MAX_VALUE`]; both may be empty. All operations take the calling
 /// thread's [`Op`]; an update is durable when it returns. See the [module](self) for the guarantees.
 pub struct PersistentSet<M: Medium = Hardware> {
-    source: Box<dyn Source<M>>,
+    root: Root<M>,
     options: SetOptions,
     shards: Box<[CachePadded<Shard>]>,
     arena: Arena,
@@ -132,7 +117,7 @@ pub struct PersistentSet<M: Medium = Hardware> {
     committed: CachePadded<AtomicU64>,
     /// Version up to which the durable watermark covers transactions.
     durable_watermark: CachePadded<AtomicU64>,
-    poison: Poison,
+    poison: Poison<M>,
 }
 
 impl<M: Medium> fmt::Debug for PersistentSet<M> {
@@ -141,18 +126,54 @@ impl<M: Medium> fmt::Debug for PersistentSet<M> {
     }
 }
 
+impl<M: Medium> Structure<M> for PersistentSet<M> {
+    const KIND: Kind = Kind { tag: *b"CSO-STPS", version: LAYOUT_VERSION };
+    type Options = SetOptions;
+    type Error = Error;
+
+    fn create(_session: &mut Session<M>, _root: &Root<M>, _options: &SetOptions) -> Result<()> {
+        // An empty set has no extents, and its root's words are zero: no transaction has committed.
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
+        PersistentSet::recover(session, root, options)
+    }
+}
+
 impl<M: Medium> PersistentSet<M> {
-    fn new(source: Box<dyn Source<M>>, options: SetOptions) -> Self {
+    /// Opens the set named `name`, creating it if it is not there. Recovers it: linear in the space that it has used.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &SetOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options. A set that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &SetOptions) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    fn new(root: Root<M>, options: SetOptions) -> Self {
         PersistentSet {
-            source,
             shards: (0..options.shards).map(|_| CachePadded::new(Shard::new())).collect(),
             options,
             arena: Arena::new(),
             committing: Lock::new(()),
             committed: CachePadded::default(),
             durable_watermark: CachePadded::default(),
-            poison: Poison::default(),
+            poison: Poison::new(root.clone()),
+            root,
         }
+    }
+
+    /// All extents, ascending.
+    fn extents(&self, op: &Op<'_, M>) -> Vec<Extent> {
+        self.root.pool().space().extents(op, self.root.owner())
     }
 
     /// The hash of a key: volatile, never stored.
@@ -213,7 +234,7 @@ impl<M: Medium> PersistentSet<M> {
     /// full pool, too, with a few more fences.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`], [`Error::Poisoned`].
+    /// [`Error::KeyTooLong`]; [`Error::Pool`] after a panic in an update.
     #[inline]
     pub fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
         Ok(self.change_key(op, self.key(key)?, |_| Some(None))?.is_some())
@@ -250,7 +271,7 @@ impl<M: Medium> PersistentSet<M> {
     /// Takes no lock and writes nothing; two cache misses where key and value fit in one line.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`]; [`Error::Poisoned`] where an update that was cut short stands in the way.
+    /// [`Error::KeyTooLong`]; [`Error::Pool`] where an update that a panic has cut short stands in the way.
     #[inline]
     pub fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let found = self.lookup(op, self.key(key)?, |entry| entry.read_value(op, value))?;

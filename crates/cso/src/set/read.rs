@@ -36,7 +36,7 @@ impl<M: Medium> PersistentSet<M> {
     /// of the entry.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](super::Error::Poisoned), only where an update that was cut short stands in the way.
+    /// [`Error::Pool`](super::Error::Pool), only where an update that a panic has cut short stands in the way.
     #[inline]
     pub(super) fn lookup<R>(
         &self,
@@ -50,7 +50,7 @@ impl<M: Medium> PersistentSet<M> {
                 Attempt::Hit(result, meta) => return Ok(Some((result, meta))),
                 Attempt::Miss => return Ok(None),
                 Attempt::Disturbed => {
-                    self.poison.check(op.medium())?;
+                    self.poison.check(op)?;
                     op.medium().spin(turn);
                     turn = turn.saturating_add(1);
                 }

@@ -21,14 +21,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use durix_pmem::{Lock, Medium, Op, Session};
+use durix_pmem::{Bits, Lock, Medium, Op, Root, Session};
 
 use super::arena::{Run, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_VERSION, Meta, WATERMARK, head_at, slot_off, tails_at};
 use super::shard::{Inner, Shard, class_of};
-use super::source::Source;
 use super::table::{Cell, Tag};
 use super::{PersistentSet, SetOptions};
 
@@ -103,7 +102,7 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
         return Ok(Slot::Free);
     }
     let info = op.load(&op.at(head_at(off)).info, Ordering::Relaxed);
-    let corrupt = Error::Corrupt { what: "the lengths of an entry", offset: off, found: durix_pmem::Bits::to_bits(info) };
+    let corrupt = Error::Corrupt { what: "the lengths of an entry", offset: off, found: info.to_bits() };
     if !info.is_sound() || class_of(info) != class {
         return Err(corrupt);
     }
@@ -115,12 +114,12 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
 }
 
 impl<M: Medium> PersistentSet<M> {
-    /// Opens the set whose extents `source` knows.
+    /// Opens the set at `root`.
     ///
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`].
-    pub(super) fn recover(session: &mut Session<M>, source: Box<dyn Source<M>>, options: &SetOptions) -> Result<Self> {
-        let set = PersistentSet::new(source, options.clone());
+    pub(super) fn recover(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
+        let set = PersistentSet::new(root, options.clone());
         let collected = Collected {
             shards: (0..set.shards.len()).map(|_| Lock::new(Losers::default())).collect(),
             undecided: Mutex::default(),
@@ -143,7 +142,7 @@ impl<M: Medium> PersistentSet<M> {
     fn units(&self, session: &mut Session<M>) -> Result<Vec<Unit>> {
         let op = session.enter()?;
         let mut units = Vec::new();
-        for extent in self.source.extents(&op) {
+        for extent in self.extents(&op) {
             let (class, slots) = read_extent(&op, extent.off, extent.len)?;
             let step = (UNIT_LINES / class.lines() as u64).max(1);
             self.arena.adopt(op.medium(), class, extent.len, &[]);
@@ -159,7 +158,7 @@ impl<M: Medium> PersistentSet<M> {
     fn read_watermark(&self, session: &mut Session<M>, collected: &Collected) -> Result<()> {
         let op = session.enter()?;
         let m = op.medium();
-        let word = &self.source.words(&op)[WATERMARK];
+        let word = &self.root.words(&op)[WATERMARK];
         let watermark = op.load(word, Ordering::Relaxed);
         if watermark > MAX_VERSION {
             let offset = op.off_of(word).get();

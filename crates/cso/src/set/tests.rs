@@ -1,20 +1,31 @@
-//! Tests of the set as a whole, on a bare arena.
+//! Tests of the set as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::source::tests::{Bare, bare};
 use super::*;
-use durix_pmem::{Counting, Counts, Mapping};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Counting, Counts, Error as PoolError, PoolOptions};
 use proptest::prelude::*;
 
 fn options() -> SetOptions {
     SetOptions::default().shards(2)
 }
 
-fn open<M: Medium>(mapping: &Mapping<M>, options: &SetOptions) -> PersistentSet<M> {
-    let mut session = mapping.session().unwrap();
-    PersistentSet::recover(&mut session, Bare::new(4096), options).unwrap()
+/// A pool with small chunks in memory.
+fn pool<M: Medium>(len: u64, medium: M) -> Pool<M> {
+    let options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(2).initial_size(len).max_size(len);
+    options.create_on(HeapBacking::new(len), medium).unwrap()
+}
+
+fn open<M: Medium>(pool: &Pool<M>, options: &SetOptions) -> Arc<PersistentSet<M>> {
+    PersistentSet::open_with(pool, "set", options).unwrap()
+}
+
+/// What recovery finds now, beside the set that is open.
+fn again<M: Medium>(set: &PersistentSet<M>, options: &SetOptions) -> PersistentSet<M> {
+    let mut session = set.root.pool().session().unwrap();
+    PersistentSet::recover(&mut session, set.root.clone(), options).unwrap()
 }
 
 fn content<M: Medium>(set: &PersistentSet<M>, op: &Op<'_, M>) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -25,9 +36,9 @@ fn content<M: Medium>(set: &PersistentSet<M>, op: &Op<'_, M>) -> BTreeMap<Vec<u8
 
 #[test]
 fn keys_come_and_go() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &options());
-    let mut session = mapping.session().unwrap();
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     assert!(set.insert(&op, b"a", b"1").unwrap());
     assert!(!set.insert(&op, b"a", b"2").unwrap());
@@ -139,17 +150,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn does_what_a_map_does(steps in steps(), overlap: bool) {
-        let mapping = bare(4 << 20, Hardware::PAGE_CACHE);
+        let pool = pool(4 << 20, Hardware::PAGE_CACHE);
         let options = options().overlap(overlap);
-        let mut set = open(&mapping, &options);
+        let mut set = open(&pool, &options);
         let mut model = BTreeMap::new();
-        let mut session = mapping.session().unwrap();
+        let mut session = pool.session().unwrap();
         for step in steps {
             if let Step::Reopen(log) = step {
                 let op = session.enter().unwrap();
                 prop_assert_eq!(set.check(&op).unwrap(), []);
                 drop(op);
-                set = open(&mapping, &options.clone().shards(1 << log).recovery_threads(3).hash_seed(u64::from(log)));
+                let options = options.clone().shards(1 << log).recovery_threads(3).hash_seed(u64::from(log));
+                set = Arc::new(again(&set, &options));
             } else {
                 run_step(&set, &session.enter().unwrap(), &mut model, step);
             }
@@ -163,7 +175,7 @@ proptest! {
             let found = set.get_vec(&op, key).unwrap();
             prop_assert_eq!(found.as_ref(), Some(value));
         }
-        let again = open(&mapping, &options);
+        let again = again(&set, &options);
         prop_assert_eq!(content(&again, &op), model);
         prop_assert_eq!(again.check(&op).unwrap(), []);
     }
@@ -171,13 +183,13 @@ proptest! {
 
 struct Counted {
     counting: Counting<Hardware>,
-    mapping: Mapping<Counting<Hardware>>,
+    pool: Pool<Counting<Hardware>>,
 }
 
 impl Counted {
     fn new() -> Self {
         let counting = Counting::new(Hardware::PAGE_CACHE);
-        Counted { counting, mapping: bare(1 << 20, counting) }
+        Counted { counting, pool: pool(1 << 20, counting) }
     }
 
     /// Write-backs and fences of `f`, which must not run into a drain by a locked instruction.
@@ -194,8 +206,8 @@ impl Counted {
 fn updates_cost_a_write_back_a_line_and_one_fence() {
     for overlap in [false, true] {
         let counted = Counted::new();
-        let set = open(&counted.mapping, &SetOptions::default().shards(1).overlap(overlap));
-        let mut session = counted.mapping.session().unwrap();
+        let set = open(&counted.pool, &SetOptions::default().shards(1).overlap(overlap));
+        let mut session = counted.pool.session().unwrap();
         let op = session.enter().unwrap();
         // Extents and slots are there after the first entries of each size.
         for len in [1, 96, 100, 300] {
@@ -223,8 +235,8 @@ fn updates_cost_a_write_back_a_line_and_one_fence() {
 #[test]
 fn transactions_cost_a_write_back_a_line_one_for_the_watermark_and_one_fence() {
     let counted = Counted::new();
-    let set = open(&counted.mapping, &SetOptions::default().shards(4));
-    let mut session = counted.mapping.session().unwrap();
+    let set = open(&counted.pool, &SetOptions::default().shards(4));
+    let mut session = counted.pool.session().unwrap();
     let op = session.enter().unwrap();
     for key in 0..64u8 {
         set.insert(&op, &[key], b"").unwrap();
@@ -247,9 +259,9 @@ fn transactions_cost_a_write_back_a_line_one_for_the_watermark_and_one_fence() {
 
 #[test]
 fn slots_are_reused_so_that_steady_work_takes_no_space() {
-    let mapping = bare(4 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &SetOptions::default().shards(4));
-    let mut session = mapping.session().unwrap();
+    let pool = pool(4 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &SetOptions::default().shards(4));
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     let round = |n: u64| {
         for i in 0..n {
@@ -272,9 +284,9 @@ fn slots_are_reused_so_that_steady_work_takes_no_space() {
 
 #[test]
 fn limits_are_errors_that_change_nothing() {
-    let mapping = bare(8 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &options());
-    let mut session = mapping.session().unwrap();
+    let pool = pool(8 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     let (key, value) = (vec![1; MAX_KEY], vec![2; MAX_VALUE]);
     assert!(set.insert(&op, &key, &value).unwrap());
@@ -283,15 +295,14 @@ fn limits_are_errors_that_change_nothing() {
     let error = set.insert(&op, &long, b"").unwrap_err().to_string();
     assert_eq!(error, "a key of 16385 bytes is longer than 16384; store a hash of it, and the key in the value");
     let error = set.insert(&op, b"", &vec![0; MAX_VALUE + 1]).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "a value of 1048577 bytes is longer than 1048576; split it over several keys in one transaction"
-    );
+    assert_eq!(error, "a value of 1048577 bytes is longer than 1048576; split it over several keys in one transaction");
     assert!(matches!(set.update(&op, &key, &vec![0; MAX_VALUE + 1]), Err(Error::ValueTooLong { .. })));
     assert!(matches!(set.get_vec(&op, &long), Err(Error::KeyTooLong { len: 16385 })));
     assert!(matches!(set.remove(&op, &long), Err(Error::KeyTooLong { .. })));
     let mut batch = Batch::new();
-    (0..=MAX_TRANSACTION as u32).for_each(|i| drop(batch.insert(&i.to_le_bytes(), b"")));
+    (0..=MAX_TRANSACTION as u32).for_each(|i| {
+        batch.insert(&i.to_le_bytes(), b"");
+    });
     let error = set.commit(&op, &batch).unwrap_err().to_string();
     assert_eq!(error, "a transaction of 65536 keys is larger than 65535; split it");
     assert_eq!(content(&set, &op), BTreeMap::from([(key, value)]));
@@ -300,9 +311,9 @@ fn limits_are_errors_that_change_nothing() {
 
 #[test]
 fn a_full_pool_refuses_inserts_and_lets_everything_be_removed() {
-    let mapping = bare(64 << 10, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &SetOptions::default().shards(1));
-    let mut session = mapping.session().unwrap();
+    let pool = pool(64 << 10, Hardware::PAGE_CACHE);
+    let set = open(&pool, &SetOptions::default().shards(1));
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     let mut model = BTreeMap::new();
     // Two classes, so that what one has left is of no use to the other.
@@ -316,13 +327,13 @@ fn a_full_pool_refuses_inserts_and_lets_everything_be_removed() {
             Err(error) => assert!(matches!(error, Error::Pool(_)), "{error}"),
         }
     }
-    assert!(model.len() > 400 && model.len() < 1500);
+    assert!(model.len() > 200 && model.len() < 1500);
     let mut batch = Batch::new();
     batch.insert(&7u64.to_le_bytes(), b"changed").insert(b"new 1", &[1; 20]).insert(b"new 2", &[1; 300]);
     assert!(matches!(set.commit(&op, &batch), Err(Error::Pool(_))));
     assert_eq!(content(&set, &op), model);
     assert_eq!(set.check(&op).unwrap(), []);
-    let again = open(&mapping, &options());
+    let again = again(&set, &options());
     assert_eq!(content(&again, &op), model);
     for key in model.keys() {
         assert!(again.remove(&op, key).unwrap());
@@ -330,14 +341,15 @@ fn a_full_pool_refuses_inserts_and_lets_everything_be_removed() {
     assert!(again.is_empty(&op));
     assert_eq!(again.check(&op).unwrap(), []);
     assert!(again.insert(&op, b"room again", &[1; 20]).unwrap());
-    assert_eq!(open(&mapping, &options()).len(&op), 1);
+    let again = PersistentSet::recover(&mut pool.session().unwrap(), set.root.clone(), &options()).unwrap();
+    assert_eq!(again.len(&op), 1);
 }
 
 #[test]
 fn errata_transaction_entry_superseded_and_reused_does_not_drop_the_others() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &SetOptions::default().shards(1));
-    let mut session = mapping.session().unwrap();
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &SetOptions::default().shards(1));
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     let mut batch = Batch::new();
     batch.insert(b"a", b"1").insert(b"b", b"1").insert(b"c", b"1");
@@ -345,7 +357,7 @@ fn errata_transaction_entry_superseded_and_reused_does_not_drop_the_others() {
     // The entry of `a` is superseded, and its slot reused as soon as that is allowed.
     for i in 0..20u8 {
         set.insert(&op, b"a", &[i]).unwrap();
-        let again = open(&mapping, &SetOptions::default().shards(1));
+        let again = again(&set, &SetOptions::default().shards(1));
         assert_eq!(again.len(&op), 3, "after update {i}");
         assert_eq!(again.get_vec(&op, b"b").unwrap().unwrap(), b"1");
         assert_eq!(again.get_vec(&op, b"a").unwrap().unwrap(), [i]);
@@ -357,10 +369,10 @@ fn errata_transaction_entry_superseded_and_reused_does_not_drop_the_others() {
 
 #[test]
 fn errata_tombstones_of_mixed_sizes_never_outlive_their_key() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
     let options = SetOptions::default().shards(1);
-    let set = open(&mapping, &options);
-    let mut session = mapping.session().unwrap();
+    let set = open(&pool, &options);
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     // A stale entry of a large class, whose tombstone is small; the large class is never written again.
     set.insert(&op, b"big", &[1; 500]).unwrap();
@@ -368,7 +380,7 @@ fn errata_tombstones_of_mixed_sizes_never_outlive_their_key() {
     for i in 0..200u64 {
         set.insert(&op, &(i % 3).to_le_bytes(), b"x").unwrap();
         set.remove(&op, &(i % 3).to_le_bytes()).unwrap();
-        assert!(open(&mapping, &options).is_empty(&op), "after round {i}");
+        assert!(again(&set, &options).is_empty(&op), "after round {i}");
     }
     let stats = set.stats(&op);
     assert!(stats.stale + stats.tombstones < 20, "{stats:?}");
@@ -376,9 +388,9 @@ fn errata_tombstones_of_mixed_sizes_never_outlive_their_key() {
 
 #[test]
 fn transactions_read_what_they_write_and_abort_without_a_trace() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &options());
-    let mut session = mapping.session().unwrap();
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     set.insert(&op, b"a", b"1").unwrap();
     let read = set
@@ -403,10 +415,10 @@ fn transactions_read_what_they_write_and_abort_without_a_trace() {
 
 #[test]
 fn transactions_that_are_disturbed_run_again_and_get_through() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &options());
-    let mut session = mapping.session().unwrap();
-    let mut other = mapping.session().unwrap();
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let mut other = pool.session().unwrap();
     let op = session.enter().unwrap();
     let disturbing = other.enter().unwrap();
     let mut runs = 0u8;
@@ -427,20 +439,20 @@ fn transactions_that_are_disturbed_run_again_and_get_through() {
 
 #[test]
 fn a_panic_in_an_update_poisons_the_set_and_recovery_heals_it() {
-    let mapping = bare(1 << 20, Hardware::PAGE_CACHE);
-    let set = open(&mapping, &options());
-    let mut session = mapping.session().unwrap();
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     set.insert(&op, b"a", b"1").unwrap();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _armed = set.poison.arm(op.medium());
+        let _armed = set.poison.guard(&op);
         panic!("as if inside an update");
     }));
     assert!(panicked.is_err());
-    assert!(matches!(set.insert(&op, b"b", b"2"), Err(Error::Poisoned)));
-    assert!(matches!(set.commit(&op, Batch::new().insert(b"b", b"2")), Err(Error::Poisoned)));
+    assert!(matches!(set.insert(&op, b"b", b"2"), Err(Error::Pool(PoolError::Poisoned { .. }))));
+    assert!(matches!(set.commit(&op, Batch::new().insert(b"b", b"2")), Err(Error::Pool(PoolError::Poisoned { .. }))));
     assert_eq!(set.get_vec(&op, b"a").unwrap().unwrap(), b"1", "what is durable can still be read");
-    assert_eq!(open(&mapping, &options()).len(&op), 1);
+    assert_eq!(again(&set, &options()).len(&op), 1);
 }
 
 fn number(value: Option<Vec<u8>>) -> u64 {
@@ -449,16 +461,16 @@ fn number(value: Option<Vec<u8>>) -> u64 {
 
 #[test]
 fn readers_see_each_key_grow_and_never_a_mixture() {
-    let mapping = bare(8 << 20, Hardware::PAGE_CACHE);
-    let set = &open(&mapping, &SetOptions::default().shards(2));
-    let mapping = &mapping;
+    let pool = pool(8 << 20, Hardware::PAGE_CACHE);
+    let set = &*open(&pool, &SetOptions::default().shards(2));
+    let pool = &pool;
     let (writing, rounds) = (&AtomicU64::new(2), 3000u64);
     // Lengths that change the class, keys that share shards, keys that come and go beside them.
     let value_at = |n: u64| n.to_le_bytes().repeat(1 + (n % 30) as usize);
     std::thread::scope(|s| {
         for writer in 0..2u64 {
             s.spawn(move || {
-                let mut session = mapping.session().unwrap();
+                let mut session = pool.session().unwrap();
                 for n in 1..=rounds {
                     let op = session.enter().unwrap();
                     for key in 0..4u64 {
@@ -476,7 +488,7 @@ fn readers_see_each_key_grow_and_never_a_mixture() {
         }
         for _ in 0..2 {
             s.spawn(move || {
-                let mut session = mapping.session().unwrap();
+                let mut session = pool.session().unwrap();
                 let mut last = BTreeMap::new();
                 let mut value = Vec::new();
                 while writing.load(Ordering::Acquire) > 0 {
@@ -493,21 +505,21 @@ fn readers_see_each_key_grow_and_never_a_mixture() {
             });
         }
     });
-    let mut session = mapping.session().unwrap();
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     assert_eq!(set.check(&op).unwrap(), []);
-    assert_eq!(content(&open(mapping, &options()), &op), content(set, &op));
+    assert_eq!(content(&again(set, &options()), &op), content(set, &op));
 }
 
 #[test]
 fn concurrent_transactions_keep_the_sum() {
-    let mapping = &bare(8 << 20, Hardware::PAGE_CACHE);
-    let set = &open(mapping, &SetOptions::default().shards(4));
+    let pool = &pool(8 << 20, Hardware::PAGE_CACHE);
+    let set = &*open(pool, &SetOptions::default().shards(4));
     let accounts = 10u64;
     std::thread::scope(|s| {
         for thread in 0..3u64 {
             s.spawn(move || {
-                let mut session = mapping.session().unwrap();
+                let mut session = pool.session().unwrap();
                 for i in 0..500u64 {
                     let op = session.enter().unwrap();
                     let (from, to) = ((i * 7 + thread) % accounts, (i * 3 + 1) % accounts);
@@ -526,24 +538,24 @@ fn concurrent_transactions_keep_the_sum() {
             });
         }
     });
-    let mut session = mapping.session().unwrap();
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     let sum = |set: &PersistentSet<Hardware>| {
         (0..accounts).fold(0u64, |s, a| s.wrapping_add(number(set.get_vec(&op, &a.to_le_bytes()).unwrap())))
     };
     assert_eq!(sum(set), 0);
-    assert_eq!(sum(&open(mapping, &options())), 0);
+    assert_eq!(sum(&again(set, &options())), 0);
     assert_eq!(set.check(&op).unwrap(), []);
 }
 
 #[test]
 fn concurrent_compare_and_set_counts_every_success() {
-    let mapping = &bare(4 << 20, Hardware::PAGE_CACHE);
-    let set = &open(mapping, &options());
+    let pool = &pool(4 << 20, Hardware::PAGE_CACHE);
+    let set = &*open(pool, &options());
     std::thread::scope(|s| {
         for _ in 0..3 {
             s.spawn(move || {
-                let mut session = mapping.session().unwrap();
+                let mut session = pool.session().unwrap();
                 for _ in 0..1000 {
                     loop {
                         let op = session.enter().unwrap();
@@ -557,7 +569,7 @@ fn concurrent_compare_and_set_counts_every_success() {
             });
         }
     });
-    let mut session = mapping.session().unwrap();
+    let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     assert_eq!(number(set.get_vec(&op, b"n").unwrap()), 3000);
 }

@@ -170,7 +170,7 @@ impl<M: Medium> PersistentSet<M> {
     ///
     /// # Errors
     /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TransactionTooLarge`]; [`Error::Pool`] where the pool is
-    /// full; [`Error::Poisoned`]. The set then is as it was.
+    /// full, or after a panic in an update. The set then is as it was.
     pub fn commit(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
         let writes = self.writes(batch)?;
         let _committing = self.committing.lock(op.medium());
@@ -253,13 +253,13 @@ impl<M: Medium> PersistentSet<M> {
         guards: &mut Guards<'_, M>,
     ) -> Result<()> {
         let m = op.medium();
-        self.poison.check(m)?;
+        self.poison.check(op)?;
         self.resolve(op, &mut writes, guards);
         if writes.is_empty() {
             return Ok(());
         }
         self.take_slots(op, &mut writes, guards)?;
-        let armed = self.poison.arm(m);
+        let _guard = self.poison.guard(op)?;
         let watermark = self.raise_watermark(op);
         let version = self.version_for(m, guards);
         // A single entry is atomic by itself.
@@ -278,7 +278,6 @@ impl<M: Medium> PersistentSet<M> {
         }
         self.watermark_is_durable(m, watermark);
         self.publish_all(m, writes, count, guards);
-        armed.disarm();
         Ok(())
     }
 

@@ -14,15 +14,15 @@
 
 use std::sync::atomic::Ordering;
 
-use durix_pmem::{Medium, Op, Rmw};
+use durix_pmem::{Error as PoolError, Medium, Op, Rmw};
 
+use super::PersistentSet;
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_KEY, MAX_VALUE, WATERMARK, head_at};
 use super::reuse::{SCRUB, Stale, Taken};
 use super::shard::{Found, Inner, New, Shard, class_of};
 use super::table::Tag;
-use super::{PersistentSet, Poison};
 
 /// A key and where it belongs.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,11 @@ pub(super) fn check_value(value: &[u8]) -> Result<()> {
     if value.len() > MAX_VALUE { Err(Error::ValueTooLong { len: value.len() }) } else { Ok(()) }
 }
 
+/// Whether the pool cannot grow any further.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Pool(PoolError::Full { .. } | PoolError::DiskFull { .. } | PoolError::TooLarge { .. }))
+}
+
 /// What an operation writes back besides its entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extra {
@@ -87,12 +92,12 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let shard = self.shard(key.hash);
         let inner = &mut *shard.lock(m);
-        self.poison.check(m)?;
+        self.poison.check(op)?;
         shard.index.reserve(m, &mut inner.tables, 1);
         let info = Info::of(key.bytes.len(), value.len());
         let taken = self.take(op, inner, class_of(info))?;
         let extra = self.extra(op, inner, class_of(info), taken);
-        let armed = self.poison.arm(m);
+        let _guard = self.poison.guard(op)?;
         entry::write(op, taken.off, inner.next_version(), info, key.bytes, value);
         self.write_back_extra(op, &extra);
         // The search overlaps with the write-back: it reads, and takes no locked instruction.
@@ -101,7 +106,6 @@ impl<M: Medium> PersistentSet<M> {
         op.fence();
         self.settled(m, inner, &extra);
         shard.publish(m, inner, New { tag: key.tag(), off: taken.off, info }, old);
-        armed.disarm();
         self.prefetch(op, inner, class_of(info));
         Ok(old.is_none())
     }
@@ -118,7 +122,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let shard = self.shard(key.hash);
         let inner = &mut *shard.lock(m);
-        self.poison.check(m)?;
+        self.poison.check(op)?;
         shard.index.reserve(m, &mut inner.tables, 1);
         let old = shard.find(op, key.tag(), key.bytes);
         let Some(change) = decide(old.as_ref().map(|f| &f.entry)) else { return Ok(None) };
@@ -144,21 +148,17 @@ impl<M: Medium> PersistentSet<M> {
         let info = info_of(key.bytes, change);
         let taken = match (self.take(op, inner, class_of(info)), change, old) {
             (Ok(taken), ..) => taken,
-            (Err(Error::Pool(_)), None, Some(old)) => {
-                self.remove_in_place(op, shard, inner, old);
-                return Ok(());
-            }
+            (Err(error), None, Some(old)) if is_full(&error) => return self.remove_in_place(op, shard, inner, old),
             (Err(error), ..) => return Err(error),
         };
         let extra = self.extra(op, inner, class_of(info), taken);
-        let armed = self.poison.arm(m);
+        let _guard = self.poison.guard(op)?;
         entry::write(op, taken.off, inner.next_version(), info, key.bytes, change.unwrap_or_default());
         self.write_back_extra(op, &extra);
         // PERSIST U1: flush+fence.
         op.fence();
         self.settled(m, inner, &extra);
         shard.publish(m, inner, New { tag: key.tag(), off: taken.off, info }, old);
-        armed.disarm();
         self.prefetch(op, inner, class_of(info));
         Ok(())
     }
@@ -179,12 +179,13 @@ impl<M: Medium> PersistentSet<M> {
 
     #[cold]
     fn take_fresh(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class) -> Result<Taken> {
-        match self.arena.take(op, &*self.source, class) {
+        match self.arena.take(op, &self.root, class) {
             Ok(run) => {
                 (0..run.count).rev().for_each(|i| inner.reuse.push_free(class, run.off + i * class.bytes()));
             }
+            Err(error) if !is_full(&error) => return Err(error),
             Err(error) => {
-                self.reclaim(op, inner);
+                self.reclaim(op, inner)?;
                 // Tombstones of the class may have become free of what blocked them, or its own entries were erased.
                 return inner.reuse.take(class, |s| self.may_overwrite(op, s)).ok_or(error);
             }
@@ -257,14 +258,14 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let committed = m.shared_load(&self.committed, Ordering::Acquire);
         (committed > m.shared_load(&self.durable_watermark, Ordering::Acquire)).then(|| {
-            op.rmw(&self.source.words(op)[WATERMARK], Rmw::Max, committed);
+            op.rmw(&self.root.words(op)[WATERMARK], Rmw::Max, committed);
             committed
         })
     }
 
     pub(super) fn write_back_watermark(&self, op: &Op<'_, M>) {
         // PERSIST U4: write-back, with the operation's fence.
-        op.write_back(&self.source.words(op)[WATERMARK]);
+        op.write_back(&self.root.words(op)[WATERMARK]);
     }
 
     /// Asks for the slot that the next update of this size will write.
@@ -278,64 +279,35 @@ impl<M: Medium> PersistentSet<M> {
     // ---- a full pool ----
 
     /// Erases all stale entries of the shard, with fences of its own: what is left to do when the pool is full.
-    fn reclaim(&self, op: &Op<'_, M>, inner: &mut Inner) {
+    fn reclaim(&self, op: &Op<'_, M>, inner: &mut Inner) -> Result<()> {
         let m = op.medium();
         if let Some(watermark) = self.raise_watermark(op) {
             self.write_back_watermark(op);
             op.fence();
             self.watermark_is_durable(m, Some(watermark));
         }
-        let armed = self.poison.arm(m);
+        let _guard = self.poison.guard(op)?;
         while let Some(off) = inner.reuse.scrub(None, |s| self.may_overwrite(op, s)) {
             entry::erase(op, off);
         }
         // PERSIST U5: flush+fence.
         op.fence();
         inner.reuse.settle_scrubbed();
-        armed.disarm();
+        Ok(())
     }
 
     /// Removes a key without a tombstone, right after [`reclaim`](Self::reclaim): nothing older of the key is left, so
     /// erasing its entry, one store, removes it. Readers of the key wait for the fence.
     #[cold]
-    fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found<'_>) {
+    fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found<'_>) -> Result<()> {
         let m = op.medium();
-        let armed = self.poison.arm(m);
+        let _guard = self.poison.guard(op)?;
         entry::erase(op, old.off);
         // PERSIST U5: flush+fence.
         op.fence();
         shard.index.remove(m, &mut inner.tables, old.at);
         shard.set_len(m, inner.tables.used() as u64);
         inner.reuse.push_free(class_of(old.entry.info), old.off);
-        armed.disarm();
-    }
-}
-
-/// Poisons the set unless disarmed: a panic between is an operation cut short.
-#[must_use]
-pub(super) struct Armed<'a, M: Medium> {
-    poison: &'a Poison,
-    m: M,
-}
-
-impl Poison {
-    /// From here on a panic poisons the set.
-    #[inline(always)]
-    pub(super) fn arm<M: Medium>(&self, m: M) -> Armed<'_, M> {
-        Armed { poison: self, m }
-    }
-}
-
-impl<M: Medium> Armed<'_, M> {
-    /// The operation is through.
-    #[inline(always)]
-    pub(super) fn disarm(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl<M: Medium> Drop for Armed<'_, M> {
-    fn drop(&mut self) {
-        self.poison.set(self.m);
+        Ok(())
     }
 }
