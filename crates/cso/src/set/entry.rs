@@ -64,7 +64,7 @@ pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Inf
 /// next fence. One store, so there is nothing in between.
 pub(super) fn erase<M: Medium>(op: &Op<'_, M>, off: u64) {
     let head = op.at(head_at(off));
-    op.store(&head.meta, op.load(&head.meta, Relaxed).invalidated(), Release);
+    op.store(&head.meta, op.load(&head.meta, Relaxed).invalidated(), Relaxed);
     op.write_back(head);
 }
 

@@ -285,7 +285,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Head, meta) / 64 == std::mem::offset_of!(Head, payload) / 64);
     assert!(std::mem::offset_of!(Tail, tag) == 0);
     assert!(MAX_KEY <= 0xffff && MAX_VALUE <= 0xff_ffff);
-    assert!(1 + ((MAX_KEY + MAX_VALUE) / 8 - HEAD_WORDS).div_ceil(TAIL_WORDS) <= MAX_LINES);
+    assert!(((MAX_KEY + MAX_VALUE) / 8 - HEAD_WORDS).div_ceil(TAIL_WORDS) < MAX_LINES);
 };
 
 /// Where slot `index` of an extent at `extent` lies.

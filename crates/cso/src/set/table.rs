@@ -47,7 +47,7 @@ impl Cell {
     /// An entry at `off`, a multiple of the line size below [`MAX_OFF`].
     #[inline(always)]
     pub(super) fn new(tag: Tag, off: u64) -> Cell {
-        Cell(tag.0 << LINE_BITS | off / LINE as u64)
+        Cell((tag.0 << LINE_BITS) | (off / LINE as u64))
     }
 
     #[inline(always)]
@@ -403,7 +403,7 @@ mod tests {
                     index.reserve(M, &mut tables, 1);
                     index.add(M, &mut tables, Cell::new(Tag(i), (i + 1) * 64));
                 }
-                if turn % 1000 == 0 && tables.bytes() < 1 << 20 {
+                if turn.is_multiple_of(1000) && tables.bytes() < 1 << 20 {
                     index.grow(M, &mut tables, 1);
                 }
             }

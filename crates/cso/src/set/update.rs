@@ -287,12 +287,16 @@ impl<M: Medium> PersistentSet<M> {
             self.watermark_is_durable(m, Some(watermark));
         }
         let _guard = self.poison.guard(op)?;
+        let mut erased = false;
         while let Some(off) = inner.reuse.scrub(None, |s| self.may_overwrite(op, s)) {
             entry::erase(op, off);
+            erased = true;
         }
-        // PERSIST U5: flush+fence.
-        op.fence();
-        inner.reuse.settle_scrubbed();
+        if erased {
+            // PERSIST U5: flush+fence.
+            op.fence();
+            inner.reuse.settle_scrubbed();
+        }
         Ok(())
     }
 
