@@ -80,8 +80,7 @@ fn paths(code: &[String]) -> Vec<Vec<Event>> {
     let mut found = Vec::new();
     let mut open = vec![(0, Vec::new(), BTreeSet::new())];
     while let Some((mut at, mut events, mut seen)) = open.pop() {
-        loop {
-            let Some(line) = code.get(at) else { break };
+        while let Some(line) = code.get(at) {
             assert!(seen.insert(at), "a loop in the function");
             let (name, operands) = line.split_once(' ').unwrap_or((line, ""));
             events.extend(event(line));
