@@ -93,6 +93,8 @@ pub(crate) struct Decision {
     unit: Option<u128>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
+    /// The recovery has been crashed just there, before this decision.
+    pub(crate) crashed_here: bool,
 }
 
 #[derive(Debug, Default)]
@@ -464,7 +466,7 @@ impl State {
         }
         let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
         let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len });
+        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len, crashed_here: false });
         self.cursor += 1;
         Some(first)
     }

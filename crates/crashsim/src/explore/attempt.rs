@@ -109,7 +109,7 @@ impl<S: Subject> Run<'_, S> {
         }
         let observed = self.subject.observe(live);
         if !models.iter().any(|model| self.subject.expect(model) == observed) {
-            let allowed = models.iter().map(|m| (self.ops.len(), format!("{:?}", self.subject.expect(m)))).collect();
+            let allowed = models.iter().map(|m| format!("{:?}", self.subject.expect(m))).collect();
             return Err(Cause::LaterState { observed: format!("{observed:?}"), allowed });
         }
         self.find("after the operations that followed the recovery", live)

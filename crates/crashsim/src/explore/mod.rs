@@ -463,6 +463,7 @@ impl<'a, S: Subject> Run<'a, S> {
             suggestion,
             replay: replay.encode(),
             code: replay,
+            after: self.after.iter().map(|op| format!("{op:?}")).collect(),
             ..self.plain_failure(found.cause)
         }
     }
