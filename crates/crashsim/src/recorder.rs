@@ -425,7 +425,6 @@ impl State {
 
     /// What one layer is to say about an undecided word: as it was forced, as before, or something new. Outer `None`:
     /// the recovery is not deterministic.
-    #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
         let forced = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)).map(|(_, at)| at[word]);
         let choice = match (forced, self.path.get(self.cursor)) {
@@ -451,7 +450,6 @@ impl State {
 
     /// The first of the choices for a word that is read for the first time with these decisions; the others will
     /// follow.
-    #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<Choice> {
         let window = &mut self.layers[layer].windows[line as usize];
         window.refresh(self.machine.model);

@@ -258,9 +258,9 @@ impl Window {
 
     /// Decides all words by the numbers of stores that have reached memory.
     pub(crate) fn decide_positions(&mut self, positions: &Positions) {
-        for word in 0..WORDS {
+        for (word, position) in positions.iter().enumerate() {
             if self.open >> word & 1 == 1 {
-                self.decide(word, self.value_at(word, positions[word]));
+                self.decide(word, self.value_at(word, *position));
             }
         }
     }
@@ -273,8 +273,8 @@ impl Window {
                 f(&at);
                 let Some(word) = (0..WORDS).find(|w| at[*w] < span.0[*w].1) else { break };
                 at[word] += 1;
-                for lower in 0..word {
-                    at[lower] = span.0[lower].0;
+                for (lower, (low, _)) in at.iter_mut().zip(&span.0).take(word) {
+                    *lower = *low;
                 }
             }
         }
@@ -325,8 +325,7 @@ impl Window {
         order: impl Fn(std::ops::RangeInclusive<u16>) -> I,
     ) -> Option<Positions> {
         let mut at = [0; WORDS];
-        for word in 0..WORDS {
-            let (low, high) = span.0[word];
+        for (word, (low, high)) in span.0.iter().copied().enumerate() {
             let decided = (self.decided & self.open) >> word & 1 == 1;
             at[word] = order(low..=high).find(|p| !decided || self.value_at(word, *p) == self.choice[word])?;
         }

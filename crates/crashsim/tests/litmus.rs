@@ -370,7 +370,7 @@ fn stores_around_the_cache_are_ordered_with_nothing_before_the_fence() {
 fn the_words_of_a_line_stored_around_the_cache_are_independent() {
     table(
         pcso(),
-        |v, s, _| {
+        |_, s, _| {
             let line = s.at(Off::<[Word; 8]>::new(64));
             s.store_nt_line(line, &[1, 1, 0, 0, 0, 0, 0, 0]);
         },
