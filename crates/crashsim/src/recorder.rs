@@ -21,6 +21,10 @@ pub(crate) const TOUCHED: u16 = 1 << 8;
 /// Bits of the mode.
 pub(crate) const RECORD: u32 = 1;
 pub(crate) const DECIDE: u32 = 2;
+/// What was recovered is being dropped.
+pub(crate) const CLOSE: u32 = 4;
+
+const MANY: u32 = u32::MAX;
 
 /// Accesses after which a recovery is taken for endless.
 const MAX_STEPS: u64 = 50_000_000;
@@ -34,6 +38,8 @@ pub(crate) struct Recorder {
     /// One entry a line, or null before the first arena.
     flags: AtomicPtr<AtomicU16>,
     pub(crate) steps: AtomicU64,
+    /// The only session that has stored since the recording began, plus one; `MANY` if there are several.
+    storer: AtomicU32,
     busy: AtomicBool,
     state: UnsafeCell<State>,
 }
@@ -145,6 +151,7 @@ impl Recorder {
             len: AtomicUsize::new(0),
             flags: AtomicPtr::new(std::ptr::null_mut()),
             steps: AtomicU64::new(0),
+            storer: AtomicU32::new(0),
             busy: AtomicBool::new(false),
             state: UnsafeCell::new(State::default()),
         }
@@ -345,7 +352,25 @@ impl Recorder {
         state.fresh = true;
         self.restore(&mut state);
         self.steps.store(0, Ordering::Relaxed);
+        self.storer.store(0, Ordering::Relaxed);
         self.mode.store(mode, Ordering::Relaxed);
+    }
+
+    /// Notes that a session has stored something persistent.
+    pub(crate) fn note_store(&self, slot: u16) {
+        let own = u32::from(slot) + 1;
+        match self.storer.load(Ordering::Relaxed) {
+            0 => self.storer.store(own, Ordering::Relaxed),
+            sole if sole != own => self.storer.store(MANY, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Whether another session may have stored something persistent.
+    #[inline(always)]
+    pub(crate) fn others_stored(&self, slot: u16) -> bool {
+        let storer = self.storer.load(Ordering::Relaxed);
+        storer != 0 && storer != u32::from(slot) + 1
     }
 
     /// Counts an access, and stops what does not end.

@@ -33,6 +33,8 @@ pub(crate) struct Pending {
     pub(crate) req: u32,
     /// Word in the line.
     pub(crate) word: u8,
+    /// Session that stored.
+    pub(crate) slot: u16,
     /// Around the cache: ordered with nothing but its own word.
     pub(crate) nt: bool,
     pub(crate) value: u64,
@@ -81,6 +83,12 @@ impl Window {
         self.open |= 1 << store.word;
         self.stores.push(store);
         self.stale = true;
+    }
+
+    /// Position after the last store that another session made before the position `acquired`.
+    pub(crate) fn published(&self, slot: u16, acquired: u32) -> u32 {
+        let theirs = self.stores.iter().rev().find(|s| s.slot != slot && s.seq < acquired);
+        theirs.map_or(0, |s| s.seq + 1)
     }
 
     /// A store that is durable at once.
@@ -365,7 +373,7 @@ mod tests {
                 _ => next(seed, u64::from(seq) + 1) as u32,
             };
             let nt = next(seed, 6) == 0;
-            window.push(Pending { seq, req, word, nt, value: next(seed, 3), at: Location::caller() });
+            window.push(Pending { seq, req, word, slot: 0, nt, value: next(seed, 3), at: Location::caller() });
         }
         if next(seed, 2) == 0 {
             window.settle(next(seed, len) as u32);
