@@ -1,10 +1,18 @@
-//! Times the set's operations: `set_probe <keys> <threads> [overlap|plain]`, in a pool on `/dev/shm`.
+//! Times the set's operations, interleaved with the floor (store, write-back, fence of one line):
+//!
+//! `cargo run --release -p durix-cso --example set_probe -- <keys> <threads> <bytes of a value>`
+//!
+//! The pool is a file in the directory `DURIX_DIR`, `/dev/shm` unless set, taken for persistent memory. Numbers are medians
+//! over rounds, in nanoseconds an operation of all threads together.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use durix_cso::set::{PersistentSet, SetOptions};
-use durix_pmem::PoolOptions;
+use durix_pmem::{Hardware, Mapping, Off, Op, Pool, PoolOptions, Word};
+
+const ROUNDS: usize = 7;
+const OPS: u64 = 200_000;
 
 fn mix(i: u64) -> u64 {
     let mut z = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -13,60 +21,94 @@ fn mix(i: u64) -> u64 {
     z ^ z >> 31
 }
 
+type Work<'a> = &'a (dyn Fn(&Op<'_>, u64, &mut Vec<u8>) + Sync);
+
+/// Runs `count` operations on `threads` threads; nanoseconds an operation.
+fn time(mapping: &Mapping<Hardware>, threads: u64, count: u64, first: u64, work: Work<'_>) -> f64 {
+    let start = Instant::now();
+    std::thread::scope(|s| {
+        for thread in 0..threads {
+            s.spawn(move || {
+                let mut session = mapping.session().unwrap();
+                let mut out = Vec::new();
+                for i in 0..count / threads {
+                    work(&session.enter().unwrap(), first + thread * (count / threads) + i, &mut out);
+                }
+            });
+        }
+    });
+    start.elapsed().as_nanos() as f64 / count as f64
+}
+
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let keys: u64 = args.get(1).map_or(1 << 20, |a| a.parse().unwrap());
-    let threads: u64 = args.get(2).map_or(1, |a| a.parse().unwrap());
-    let overlap = args.get(3).is_none_or(|a| a != "plain");
-    let value_len: usize = args.get(4).map_or(8, |a| a.parse().unwrap());
-    let ops = 2_000_000u64;
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let pool = PoolOptions::new().assume_pmem(true).open_or_create(dir.path().join("p")).unwrap();
-    let options = SetOptions::default().overlap(overlap);
-    let set = PersistentSet::open_with(&pool, "set", &options).unwrap();
-    let value = vec![7u8; value_len];
-    let run = |name: &str, count: u64, f: &(dyn Fn(&durix_pmem::Op<'_>, u64, &mut Vec<u8>) + Sync)| {
-        let start = Instant::now();
-        let next = AtomicU64::new(0);
-        std::thread::scope(|s| {
-            for _ in 0..threads {
-                s.spawn(|| {
-                    let mut session = pool.session().unwrap();
-                    let mut out = Vec::new();
-                    let me = next.fetch_add(1, Relaxed);
-                    for i in 0..count / threads {
-                        let op = session.enter().unwrap();
-                        f(&op, me * (count / threads) + i, &mut out);
-                    }
-                });
-            }
-        });
-        let ns = start.elapsed().as_nanos() as f64 / count as f64;
-        println!("{name:>14}: {ns:7.1} ns/op  {:6.2} M/s", 1e3 / ns);
-    };
-    run("insert new", keys, &|op, i, _| assert!(set.insert(op, &mix(i).to_le_bytes(), &value).unwrap()));
-    for _ in 0..2 {
-        run("update", ops, &|op, i, _| assert!(!set.insert(op, &mix(mix(i) % keys).to_le_bytes(), &value).unwrap()));
-        run("get", ops, &|op, i, out| assert!(set.get(op, &mix(mix(i) % keys).to_le_bytes(), out).unwrap()));
-        run("miss", ops, &|op, i, out| assert!(!set.get(op, &mix(keys + i).to_le_bytes(), out).unwrap()));
-        run("50:50", ops, &|op, i, out| {
-            let key = mix(mix(i) % keys).to_le_bytes();
-            if i % 2 == 0 { set.get(op, &key, out).unwrap() } else { set.insert(op, &key, &value).unwrap() };
-        });
-        run("remove/insert", ops, &|op, i, _| {
-            let key = mix(mix(i / 2) % keys).to_le_bytes();
-            if i % 2 == 0 { set.remove(op, &key).unwrap() } else { set.insert(op, &key, &value).unwrap() };
-        });
+    let arg = |n: usize, default: u64| std::env::args().nth(n).map_or(default, |a| a.parse().expect("a number"));
+    let (keys, threads, value) = (arg(1, 1 << 20), arg(2, 1), vec![7u8; arg(3, 8) as usize]);
+    let dir = std::env::var("DURIX_DIR").unwrap_or_else(|_| "/dev/shm".into());
+    let dir = tempfile::tempdir_in(dir).unwrap();
+    let pool = PoolOptions::new().assume_pmem(true).create(dir.path().join("pool")).unwrap();
+    let set = PersistentSet::open(&pool, "set").unwrap();
+    let plain = PersistentSet::open_with(&pool, "plain", &SetOptions::default().overlap(false)).unwrap();
+    let floor = Mapping::heap(64 << 20, Hardware::write_back_instruction().unwrap());
+    for set in [&set, &plain] {
+        let new =
+            |op: &Op<'_>, i: u64, _: &mut Vec<u8>| assert!(set.insert(op, &mix(i).to_le_bytes(), &value).unwrap());
+        println!(
+            "{keys} keys, {threads} thread(s), {} bytes: insert new {:.0}",
+            value.len(),
+            time(pool.mapping(), threads, keys, 0, &new)
+        );
     }
-    {
-        let mut session = pool.session().unwrap();
-        println!("{:?}", set.stats(&session.enter().unwrap()));
+    let key = |i: u64| mix(mix(i) % keys).to_le_bytes();
+    let work: [(&str, &Mapping<Hardware>, Work<'_>); 8] = [
+        ("floor", &floor, &|op, i, _| {
+            let word = op.at(Off::<Word>::new((i * 64) % (64 << 20)));
+            op.store(word, i, Relaxed);
+            op.persist(word);
+        }),
+        ("update", pool.mapping(), &|op, i, _| assert!(!set.insert(op, &key(i), &value).unwrap())),
+        ("update, no overlap", pool.mapping(), &|op, i, _| assert!(!plain.insert(op, &key(i), &value).unwrap())),
+        ("get", pool.mapping(), &|op, i, out| assert!(set.get(op, &key(i), out).unwrap())),
+        ("miss", pool.mapping(), &|op, i, out| assert!(!set.get(op, &mix(keys + i).to_le_bytes(), out).unwrap())),
+        ("get 50, update 50", pool.mapping(), &|op, i, out| {
+            if i % 2 == 0 {
+                set.get(op, &key(i), out).unwrap()
+            } else {
+                set.insert(op, &key(i), &value).unwrap()
+            };
+        }),
+        ("remove, insert", pool.mapping(), &|op, i, _| {
+            if i % 2 == 0 {
+                set.remove(op, &key(i / 2)).unwrap()
+            } else {
+                set.insert(op, &key(i / 2), &value).unwrap()
+            };
+        }),
+        ("commit of 4", pool.mapping(), &|op, i, _| {
+            let mut batch = durix_cso::set::Batch::new();
+            (0..4).for_each(|j| drop(batch.insert(&key(4 * i + j), &value).len()));
+            plain.commit(op, &batch).unwrap();
+        }),
+    ];
+    let mut times = vec![Vec::new(); work.len()];
+    for round in 0..ROUNDS as u64 {
+        for ((_, mapping, work), times) in work.iter().zip(&mut times) {
+            times.push(time(mapping, threads, OPS, round * OPS, *work));
+        }
     }
+    for ((name, ..), times) in work.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        println!("{name:>20} {:7.0}  (least {:.0})", times[ROUNDS / 2], times[0]);
+    }
+    recovery(&pool, set);
+}
+
+fn recovery(pool: &Pool, set: std::sync::Arc<PersistentSet>) {
     drop(set);
-    for t in [1, 2] {
+    for threads in [1, 2, 4] {
         let start = Instant::now();
-        let set = PersistentSet::open_with(&pool, "set", &options.clone().recovery_threads(t)).unwrap();
-        println!("recovery, {t} thread(s): {:?}", start.elapsed());
+        let options = SetOptions::default().recovery_threads(threads);
+        let set = PersistentSet::open_with(pool, "set", &options).unwrap();
+        println!("recovery, {threads} thread(s): {:.1?}", start.elapsed());
         drop(set);
     }
 }

@@ -47,13 +47,22 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Act>)>
     // One chunk is left: a transaction takes it for one class, and finds none for the other.
     let last = SetUnderTest { chunks: 1, ..plain.clone() };
     let refused = Refused(Box::new(Commit(vec![(0, Some(1)), (1, Some(150))])));
+    let killed = |act| Killed(Box::new(act));
+    // In one fence: a process that dies in an operation of several has gone through the earlier ones.
+    let death = vec![Put(2, 150), Put(0, 1), killed(Put(0, 2)), Put(1, 3), killed(Put(1, 151)), Remove(1), Put(3, 4)];
     let by_other = |act| Other(Box::new(act));
     let lines = vec![Put(100, 150), Put(100, 151), Put(101, 152), Remove(100), Put(200, 150), Put(201, 151)];
     vec![
         ("reuse", plain.clone(), vec![Put(0, 1), Put(0, 2), Put(1, 3), Put(1, 4), Remove(0), Put(2, 5), Put(0, 6)]),
         ("lines", plain.clone(), lines),
         ("classes", plain.clone(), vec![Put(0, 150), Remove(0), Put(1, 1), Put(2, 2), Put(3, 3)]),
-        ("transactions", plain, vec![pair(1, 2), Put(0, 3), Put(0, 4), Put(0, 5), pair(6, 7), pair(8, 150)]),
+        ("transactions", plain.clone(), vec![pair(1, 2), Put(0, 3), Put(0, 4), Put(0, 5), pair(6, 7), pair(8, 150)]),
+        ("process death", plain.clone(), death),
+        (
+            "process death, watermark",
+            plain.clone(),
+            vec![pair(1, 2), Put(0, 3), killed(Put(0, 4)), Put(0, 5), Put(0, 6)],
+        ),
         ("used space", used, vec![Put(0, 1), Put(0, 150), pair(1, 2)]),
         ("full pool", full, vec![Remove(0), Remove(10), Put(11, 2), Remove(1)]),
         ("last chunk", last, vec![refused, by_other(Put(2, 1)), Put(3, 1)]),
