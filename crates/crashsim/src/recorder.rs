@@ -78,7 +78,7 @@ pub(crate) struct LineState {
     queued: bool,
 }
 
-/// A read of an undecided word, and what was made of it.
+/// A read of an undecided word, and what was made of it; also where there was one choice only.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     pub(crate) layer: u32,
@@ -88,9 +88,11 @@ pub(crate) struct Decision {
     /// Which of the candidates is explored.
     pub(crate) taken: u32,
     pub(crate) candidates: Vec<(Choice, u128)>,
+    /// Number of states of all other windows, given the decisions before: a choice with a count of `n` stands for
+    /// `n` times as many. `None` where it is too large.
+    unit: Option<u128>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
-    pub(crate) at: At,
 }
 
 #[derive(Debug, Default)]
@@ -107,12 +109,22 @@ pub(crate) struct State {
     /// Branches of the recovery under way; the first `cursor` have been met again.
     pub(crate) path: Vec<Decision>,
     pub(crate) cursor: usize,
+    /// Number of states at the crash point, unless too large.
+    pub(crate) total: Option<u128>,
     /// Words decided in the recovery under way, branch or not: (layer, line, word).
     decided: Vec<(u32, u32, u8)>,
     spare: Vec<Vec<(Choice, u128)>>,
+    /// States of windows that are decided only when they are read, so that the reads are known.
+    pub(crate) forced: Vec<((u32, u32), Positions)>,
+    /// Reads of forced windows: (layer, line, word, what was read).
+    pub(crate) reads: Vec<(u32, u32, u8, Choice, At)>,
     pub(crate) machine: Machine,
     /// The recovery did not do the same again.
     pub(crate) nondeterministic: bool,
+    /// Nothing has been mapped since the crash.
+    fresh: bool,
+    /// Reads do not branch: the recovery is over.
+    silent: bool,
     /// Numbers of the candidates always added up.
     pub(crate) exact: bool,
 }
@@ -157,11 +169,16 @@ impl Recorder {
         );
         let lines = len.div_ceil(LINE);
         if state.index.len() < lines {
-            state.index.resize(lines, 0);
+            // Fresh zeroed tables, never written as a whole: most of them is never touched.
+            let mut index = vec![0; lines];
+            for (at, line) in state.lines.iter().enumerate() {
+                index[line.number as usize] = at as u32 + 1;
+            }
+            state.index = index;
             let flags: Box<[u16]> = vec![0; lines].into_boxed_slice();
             let old = self.flags.load(Ordering::Relaxed);
             let new = Box::leak(flags).as_mut_ptr().cast::<AtomicU16>();
-            for (number, _) in state.index.iter().enumerate().filter(|(_, i)| **i != 0) {
+            for number in state.lines.iter().map(|line| line.number as usize) {
                 // SAFETY: both tables have an entry for every line that has an index; the old one is never freed.
                 unsafe { (*new.add(number)).store((*old.add(number)).load(Ordering::Relaxed), Ordering::Relaxed) };
             }
@@ -169,10 +186,13 @@ impl Recorder {
         }
         self.len.store(len, Ordering::Relaxed);
         self.base.store(base.cast_mut(), Ordering::Release);
-        for index in 0..state.lines.len() as u32 {
-            self.queue(&mut state, index);
+        // A mapping made by a recovery starts with the crash state; one that is made again later keeps its contents.
+        if std::mem::take(&mut state.fresh) {
+            for index in 0..state.lines.len() as u32 {
+                self.queue(&mut state, index);
+            }
+            self.restore(&mut state);
         }
-        self.restore(&mut state);
     }
 
     pub(crate) fn detach(&self, base: *const u8) {
@@ -295,10 +315,14 @@ impl Recorder {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (number, bit) = (word / WORDS as u32, word % WORDS as u32);
+        if state.index.get(number as usize).is_none_or(|index| *index == 0) {
+            return;
+        }
         if self.flag(number).load(Ordering::Relaxed) >> bit & 1 == 0 {
             return;
         }
         let index = state.index[number as usize] - 1;
+        state.silent = self.mode.load(Ordering::Relaxed) & DECIDE == 0;
         let value = state.decide(index, bit as usize, at);
         self.queue(state, index);
         let Some(value) = value else {
@@ -316,6 +340,7 @@ impl Recorder {
         let mut state = self.lock();
         state.undo_decisions();
         state.cursor = 0;
+        state.fresh = true;
         self.restore(&mut state);
         self.steps.store(0, Ordering::Relaxed);
         self.mode.store(mode, Ordering::Relaxed);
@@ -396,45 +421,61 @@ impl State {
         Some(self.lines[line as usize].initial[word])
     }
 
-    /// Outer `None`: not deterministic.
+    /// What one layer is to say about an undecided word: as it was forced, as before, or something new. Outer `None`:
+    /// the recovery is not deterministic.
     #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
-        let model = self.machine.model;
-        let window = &mut self.layers[layer].windows[line as usize];
-        let mut choice = None;
-        let known = self.path.get(self.cursor);
-        let same = known.is_some_and(|d| (d.layer, d.line, d.word) == (layer as u32, line, word as u8));
-        if same {
-            let known = &self.path[self.cursor];
-            choice = Some(known.candidates[known.taken as usize].0);
-            self.cursor += 1;
-        }
-        let choice = match choice {
-            Some(choice) => choice,
-            None => {
-                window.refresh(model);
-                let mut candidates = self.spare.pop().unwrap_or_default();
-                window.candidates(word, &mut candidates);
-                self.exact &= candidates.iter().map(|c| c.1).fold(0, u128::saturating_add) == window.count()
-                    && !candidates.is_empty();
-                let first = candidates.first()?.0;
-                if candidates.len() > 1 {
-                    if self.cursor < self.path.len() {
-                        self.nondeterministic = true;
-                        return None;
-                    }
-                    let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-                    self.path.push(Decision { layer, line, word, taken: 0, candidates, trace_len, at });
-                    self.cursor += 1;
-                } else {
-                    self.spare.push(candidates);
-                }
-                first
+        let forced = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)).map(|(_, at)| at[word]);
+        let choice = match (forced, self.path.get(self.cursor)) {
+            (Some(position), _) => {
+                let choice = self.layers[layer].windows[line as usize].value_at(word, position);
+                self.reads.push((layer as u32, line, word as u8, choice, at));
+                choice
             }
+            (None, Some(known)) if !self.silent => {
+                if (known.layer, known.line, known.word) != (layer as u32, line, word as u8) {
+                    self.nondeterministic = true;
+                    return None;
+                }
+                self.cursor += 1;
+                known.candidates[known.taken as usize].0
+            }
+            _ => self.first_choice(layer, line, word)?,
         };
         self.layers[layer].windows[line as usize].decide(word, choice);
         self.decided.push((layer as u32, line, word as u8));
         Some(choice)
+    }
+
+    /// The first of the choices for a word that is read for the first time with these decisions; the others will
+    /// follow.
+    #[expect(clippy::option_option, reason = "a choice is an option already")]
+    fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<Choice> {
+        let window = &mut self.layers[layer].windows[line as usize];
+        window.refresh(self.machine.model);
+        let mut candidates = self.spare.pop().unwrap_or_default();
+        window.candidates(word, &mut candidates);
+        let sum = candidates.iter().map(|c| c.1).fold(0, u128::saturating_add);
+        self.exact &= sum == window.count() && sum > 0;
+        let first = candidates.first()?.0;
+        if self.silent {
+            self.spare.push(candidates);
+            return Some(first);
+        }
+        let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
+        let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
+        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len });
+        self.cursor += 1;
+        Some(first)
+    }
+
+    /// For how many states an execution with the decisions so far stands; `None` where the number is too large, and
+    /// only the sums at each branch are checked.
+    pub(crate) fn leaf_weight(&self) -> Option<u128> {
+        match self.path.last() {
+            Some(last) => last.unit?.checked_mul(last.candidates[last.taken as usize].1),
+            None => self.total,
+        }
     }
 
     pub(crate) fn undo_decisions(&mut self) {
@@ -460,6 +501,15 @@ impl State {
         if let Some(last) = self.path.pop() {
             self.spare.push(last.candidates);
         }
+    }
+
+    pub(crate) fn forget_path(&mut self) {
+        while !self.path.is_empty() {
+            self.drop_last();
+        }
+        self.decided.clear();
+        self.cursor = 0;
+        self.nondeterministic = false;
     }
 
     /// The open windows: (layer, index of the line).
