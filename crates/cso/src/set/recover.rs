@@ -172,8 +172,8 @@ impl<M: Medium> PersistentSet<M> {
             let offset = op.off_of(word).get();
             return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
         }
-        // PERSIST R2: flush+fence.
-        op.persist(word);
+        // PERSIST R2: write-back, with the fence that ends this session's reading.
+        op.write_back(word);
         m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
         m.shared_store(&self.committed, watermark, Ordering::Release);
         collected.max_version.fetch_max(watermark, Ordering::Relaxed);
@@ -208,15 +208,19 @@ impl<M: Medium> PersistentSet<M> {
             let read = session.enter().map_err(Error::from).and_then(|op| {
                 let free = self.read_unit(&op, unit, &mut max_version, collected)?;
                 self.arena.adopt(op.medium(), unit.class, 0, &free);
-                // PERSIST R2: flush+fence, by each thread for what it has read.
+                // PERSIST R2: write-back.
                 let lines = unit.slots * unit.class.lines() as u64;
                 op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
-                op.fence();
                 Ok(())
             });
             if let Err(error) = read {
                 return collected.fail(error);
             }
+        }
+        // PERSIST R2: fence, by each thread for what it has read.
+        match session.enter() {
+            Ok(op) => op.fence(),
+            Err(error) => return collected.fail(error.into()),
         }
         collected.max_version.fetch_max(max_version, Ordering::Relaxed);
     }

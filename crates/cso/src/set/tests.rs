@@ -690,7 +690,8 @@ fn check_reports_what_the_index_does_not_know() {
     entry::write(&op, layout::slot_off(extent, layout::Class::FIRST, 60), 99, layout::Info::of(1, 1), b"b", b"3");
     entry::erase(&op, found.off);
     let findings: Vec<String> = set.check(&op).unwrap().iter().map(ToString::to_string).collect();
-    for what in ["is free, and holds an entry", "Live, and holds no entry", "the newest entry of its key (version 99)"] {
+    for what in ["is free, and holds an entry", "Live, and holds no entry", "the newest entry of its key (version 99)"]
+    {
         assert!(findings.iter().any(|f| f.contains(what)), "{what}: {findings:?}");
     }
     let mut dump = String::new();

@@ -180,7 +180,7 @@ impl<M: Medium> PersistentSet<M> {
 
     /// Runs `f` as a transaction: what it reads is as of one moment, the moment at which all that it writes becomes
     /// visible to other transactions; durable when this returns. If it returns an error, nothing is written. It may run
-    /// several times.
+    /// several times, in the end with all shards locked: it must not change this set other than through its argument.
     ///
     /// # Errors
     /// What `f` returns, and as [`commit`](Self::commit).
