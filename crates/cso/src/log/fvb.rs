@@ -20,7 +20,7 @@ use super::error::{Error, Result};
 use super::flex::{line_holds, write_line};
 use super::layout::{FlexMeta, Line, Pair};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -187,7 +187,7 @@ impl Log for FvbLog {
             return Err(Error::BadOption { option: "lines", value: lines, must: "1 to 46" });
         }
         let unit = lines * LINE as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)?;
         Ok(FvbLog { ring, slots: Slots::new(lines) })
     }
@@ -227,6 +227,10 @@ impl Log for FvbLog {
     fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
+        }
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
         }
         self.ring.trim(op, to.0, None);
         Ok(())

@@ -302,7 +302,7 @@ impl Log for FvbEntryLog {
     type Options = FvbEntryOptions;
 
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, options: &FvbEntryOptions) -> Result<Self> {
-        let total = region.len.saturating_sub(HEADER) / LINE as u64;
+        let total = region.data_lines();
         let units = if options.entry_lines == 0 { (total / 8).max(1) } else { options.entry_lines };
         let lines = total.saturating_sub(units);
         if total > 1 && lines == 0 {
@@ -318,8 +318,8 @@ impl Log for FvbEntryLog {
     fn recover<M: Medium>(op: &Op<'_, M>, region: Region) -> Result<Self> {
         let shape = Ring::read_shape(op, region, KIND)?;
         let lines = shape.params[0];
-        let total = lines.checked_add(shape.units).and_then(|l| l.checked_mul(LINE as u64));
-        if shape.unit != LINE as u64 || lines == 0 || total.is_none_or(|t| t > region.len - HEADER) {
+        let total = lines.checked_add(shape.units);
+        if shape.unit != LINE as u64 || lines == 0 || total.is_none_or(|t| t > region.data_lines()) {
             return Err(Error::Corrupt { off: region.off, what: "number of payload lines", found: lines });
         }
         let mut payloads = Self::payload_area(region, shape.units, lines);
@@ -372,6 +372,10 @@ impl Log for FvbEntryLog {
         };
         if self.ring.is_foreign(op) {
             self.adopt(op);
+        }
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
         }
         self.ring.trim(op, to.0, None);
         self.payloads.head = head;

@@ -16,7 +16,7 @@ use durix_pmem::{LINE, Medium, Off, Op};
 use super::error::{Error, Result};
 use super::layout::{LineSlot, Meta};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -101,7 +101,7 @@ impl Log for LinesLog {
 
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let unit = LINE as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         Ok(LinesLog { ring: Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)? })
     }
 
@@ -134,6 +134,10 @@ impl Log for LinesLog {
     fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
         if to != self.tail() && self.record_at(op, to).is_none() {
             return Err(self.ring.not_a_record(to.0));
+        }
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
         }
         self.ring.trim(op, to.0, None);
         Ok(())

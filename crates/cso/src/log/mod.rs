@@ -87,7 +87,7 @@ pub trait Log: Sized + fmt::Debug + Send {
 
     /// Opens the log in `region` after a crash or a clean stop. The records are exactly those whose append returned, and
     /// possibly some that were under way: of those a first few, without a hole. Reads the whole region and writes it
-    /// back, one fence. May be cut by a crash and run again.
+    /// back, one or two fences. May be cut by a crash and run again.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Mismatch`], [`Error::Corrupt`], [`Error::BadRegion`].
@@ -105,7 +105,8 @@ pub trait Log: Sized + fmt::Debug + Send {
     fn commit<M: Medium>(&mut self, op: &Op<'_, M>);
 
     /// Removes all records before `to`: the start of a record, or [`tail`](Log::tail). Durable with the next fence; the
-    /// space can be used again after the log's own next fence.
+    /// space can be used again after the log's own next fence. No fence of its own, unless it passes records that were staged
+    /// and not [committed](Log::commit).
     ///
     /// # Errors
     /// [`Error::NotARecord`].
