@@ -48,7 +48,7 @@ fn tested<L>(age: usize, holed: bool) -> Tested<L, Plain> {
 
 /// Length of the sequences: more with `DURIX_DEEP=1`.
 fn len() -> usize {
-    if std::env::var_os("DURIX_DEEP").is_some() { 6 } else { 4 }
+    if std::env::var_os("DURIX_DEEP").is_some() { 5 } else { 3 }
 }
 
 fn show(name: &str, report: &Report) {
@@ -145,9 +145,9 @@ fn everything_else_needs_lines_written_back_in_order() {
 /// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
 /// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
 fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
-    use Do::{Commit, Format, Reopen, Stage, Trim, WillFormat};
+    use Do::{Commit, Format, Reopen, Stage, Switch, Trim, WillFormat};
     let explorer = Explorer::new().executions_per_point(2_000).samples(50);
-    let runs: [(usize, bool, &[Do]); 7] = [
+    let runs: [(usize, bool, &[Do]); 9] = [
         (2, false, &[Stage(0), Stage(1), Commit, Stage(1), Stage(0), Commit, Trim(1), Stage(0), Commit]),
         (
             0,
@@ -156,6 +156,12 @@ fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
         ),
         (1, false, &[Stage(0), Stage(1), Commit, Trim(9), Stage(1), Reopen, Stage(1), Commit]),
         (3, false, &[Stage(1), Trim(9), Stage(1), Stage(0), Commit, Trim(1), Reopen, Stage(1), Commit]),
+        (1, false, &[Stage(0), Stage(1), Switch, Commit, Trim(9), Switch, Stage(1), Stage(0), Commit, Trim(1), Commit]),
+        (
+            0,
+            false,
+            &[Stage(1), Stage(1), Commit, Trim(1), Switch, Stage(1), Switch, Stage(1), Commit, Trim(1), Switch, Commit],
+        ),
         (1, true, &[Reopen, Stage(1), Commit, Stage(0), Commit]),
         (0, true, &[Reopen, Stage(0), Commit, Stage(0), Commit]),
         (3, false, &[Stage(1), Stage(0), Commit, WillFormat, Format, Stage(1), Commit]),

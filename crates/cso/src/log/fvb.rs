@@ -224,7 +224,7 @@ impl Log for FvbLog {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
@@ -232,7 +232,7 @@ impl Log for FvbLog {
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -249,7 +249,12 @@ impl Log for FvbLog {
             tag: meta.tag(),
             len: meta.len().min(self.slots.max),
             place: Place::Contiguous { off: at.off + self.slots.meta as u64 * 8 },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

@@ -361,7 +361,7 @@ impl Log for FvbEntryLog {
         self.payloads.settled();
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         let head = if to == self.tail() {
             self.payloads.tail
         } else if to < self.head() || to > self.tail() {
@@ -377,7 +377,7 @@ impl Log for FvbEntryLog {
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         self.payloads.head = head;
         Ok(())
     }
@@ -395,7 +395,12 @@ impl Log for FvbEntryLog {
             tag: entry.tag,
             len: entry.len as usize,
             place: Place::Contiguous { off },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

@@ -5,6 +5,9 @@ use durix_pmem::{Bits, Word, persistent};
 /// First word of every log, `DURIXLOG` read as little-endian bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXLOG");
 
+/// First word of every shared log.
+pub const SHARED_MAGIC: u64 = u64::from_le_bytes(*b"DURIXSHL");
+
 /// Version of the format; 999 while it is under development.
 pub const VERSION: u32 = 999;
 
@@ -34,6 +37,22 @@ persistent! {
         pub floor: Word,
         /// Unused, zero.
         pub rest: [Word; 6],
+    }
+
+    /// The line in front of a [`SharedLog`](super::SharedLog)'s lanes; written once, by `format`.
+    pub struct SharedHeader: align(64) {
+        /// [`SHARED_MAGIC`], or anything else where no log is; stored last and so stands for all of the line.
+        pub magic: Word,
+        /// `VERSION`.
+        pub version: Word,
+        /// Number of lanes.
+        pub lanes: Word,
+        /// Bytes of a lane.
+        pub lane_len: Word,
+        /// Unused, zero.
+        pub rest: [Word; 3],
+        /// CRC-32C of the four words before `rest`.
+        pub check: Word,
     }
 
     /// A line of eight words.
@@ -86,6 +105,7 @@ const _: () = {
     assert!(offset_of!(Header, magic) / 64 == offset_of!(Header, check) / 64, "magic and check share a line");
     assert!(offset_of!(Header, head) / 64 == offset_of!(Header, floor) / 64, "head and floor share a line");
     assert!(size_of::<RandomLine>() == 64 && offset_of!(RandomLine, last) == 56);
+    assert!(size_of::<SharedHeader>() == 64);
     assert!(size_of::<Line>() == 64 && size_of::<HalfSlot>() == 32 && size_of::<LineSlot>() == 64);
     assert!(size_of::<PairSlot>() == 128 && offset_of!(PairSlot, last) == 120);
 };
@@ -378,6 +398,14 @@ mod tests {
             offset_of!(Header, rest),
             size_of::<Header>(),
         ];
+        let shared = [
+            offset_of!(SharedHeader, magic),
+            offset_of!(SharedHeader, version),
+            offset_of!(SharedHeader, lanes),
+            offset_of!(SharedHeader, lane_len),
+            offset_of!(SharedHeader, check),
+        ];
+        assert_eq!(shared, [0, 8, 16, 24, 56]);
         assert_eq!(header, [0, 8, 16, 24, 32, 56, 64, 72, 80, 128]);
         assert_eq!(
             [offset_of!(RandomLine, meta), offset_of!(RandomLine, payload), offset_of!(RandomLine, last)],

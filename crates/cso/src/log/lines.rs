@@ -131,7 +131,7 @@ impl Log for LinesLog {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to != self.tail() && self.record_at(op, to).is_none() {
             return Err(self.ring.not_a_record(to.0));
         }
@@ -139,7 +139,7 @@ impl Log for LinesLog {
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -157,7 +157,12 @@ impl Log for LinesLog {
             tag: meta.tag(),
             len: meta.len() as usize,
             place: Place::Interleaved { off: at.off, bounds: self.ring.bounds() },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

@@ -21,6 +21,7 @@ mod lines;
 mod random;
 mod record;
 mod ring;
+mod shared;
 mod source;
 mod vb;
 mod words;
@@ -36,6 +37,7 @@ pub use lines::LinesLog;
 pub use random::{RandomLog, RandomOptions};
 pub use record::{Iter, Record};
 pub use ring::Region;
+pub use shared::{SharedLog, SharedOptions};
 pub use source::Source;
 pub use vb::{Geometry, HalfLine, OneLine, TwoLines, VbLog};
 pub use words::WordsLog;
@@ -106,11 +108,15 @@ pub trait Log: Sized + fmt::Debug + Send {
 
     /// Removes all records before `to`: the start of a record, or [`tail`](Log::tail). Durable with the next fence; the
     /// space can be used again after the log's own next fence. No fence of its own, unless it passes records that were staged
-    /// and not [committed](Log::commit).
+    /// and not [committed](Log::commit). With a `floor`, stores that number beside the head: whenever the new head is
+    /// found, so is the number.
     ///
     /// # Errors
     /// [`Error::NotARecord`].
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()>;
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()>;
+
+    /// The number that the last [`trim_with`](Log::trim_with) stored; zero before.
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64;
 
     /// The record at `position`; nothing at the tail and outside the log. `position` must be that of a record: within one,
     /// some logs cannot tell.
@@ -160,6 +166,14 @@ pub trait Log: Sized + fmt::Debug + Send {
         let position = self.stage_from(op, tag, payload)?;
         self.commit(op);
         Ok(position)
+    }
+
+    /// As [`trim_with`](Log::trim_with), without a number.
+    ///
+    /// # Errors
+    /// [`Error::NotARecord`].
+    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+        self.trim_with(op, to, None)
     }
 
     /// The records, oldest first.

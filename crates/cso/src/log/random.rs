@@ -346,7 +346,7 @@ impl Log for RandomLog {
         self.ready = self.clean;
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         let mut at = self.first;
         while at < to.0 && at < self.ring.tail() {
             at += self.cells.extent(op, &self.ring, self.ring.cursor(at)).unwrap_or(1);
@@ -359,7 +359,7 @@ impl Log for RandomLog {
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         self.first = self.skip(op, to.0);
         self.reinitialise(op, u64::MAX);
         Ok(())
@@ -379,7 +379,12 @@ impl Log for RandomLog {
             tag: meta.tag(),
             len: meta.len() as usize,
             place: Place::Contiguous { off: at.off + 8 },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

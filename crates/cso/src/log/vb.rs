@@ -219,7 +219,7 @@ impl<G: Geometry> Log for VbLog<G> {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
@@ -227,7 +227,7 @@ impl<G: Geometry> Log for VbLog<G> {
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -244,7 +244,12 @@ impl<G: Geometry> Log for VbLog<G> {
             tag: meta.tag(),
             len: (meta.len() as usize).min(G::PAYLOAD),
             place: Place::Contiguous { off: at.off + G::START },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

@@ -173,7 +173,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
@@ -181,7 +181,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
             // PERSIST T3: flush+fence
             self.commit(op);
         }
-        self.ring.trim(op, to.0, None);
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -197,7 +197,12 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
             tag: 0,
             len: Records::<W, WORD, BIT>::LEN,
             place: Place::Masked { off, word: WORD, mask: !(1 << BIT) },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

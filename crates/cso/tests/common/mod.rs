@@ -37,6 +37,8 @@ pub enum Do {
     Trim(usize),
     /// The process dies and starts again; the power stays on.
     Reopen,
+    /// Another session takes over.
+    Switch,
     /// Nothing; tells the model that a formatting is about to start.
     WillFormat,
     /// Writes an empty log over whatever is there.
@@ -120,7 +122,7 @@ impl World {
             }
             Do::WillFormat => self.formatting = true,
             Do::Format => *self = World::default(),
-            Do::Crashed => {}
+            Do::Switch | Do::Crashed => {}
         }
     }
 }
@@ -158,6 +160,8 @@ impl Wrap for &'static Plan {
 
 pub struct Live<L, M: Medium> {
     session: Session<M>,
+    /// Sessions that were at work before; still open, so that their write-backs remain their own.
+    others: Vec<Session<M>>,
     log: Option<L>,
     last: u64,
 }
@@ -252,7 +256,7 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
             Live::make_hole(&op, &mut log);
         }
         drop(op);
-        Live { session, log: Some(log), last: 0 }
+        Live { session, others: Vec::new(), log: Some(log), last: 0 }
     }
 
     fn recover(&self, store: &Self::Store) -> Result<Self::Live, String> {
@@ -264,14 +268,14 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
             Err(other) => return Err(other.to_string()),
         };
         drop(op);
-        Ok(Live { session, log, last: 0 })
+        Ok(Live { session, others: Vec::new(), log, last: 0 })
     }
 
     fn apply(&self, live: &mut Self::Live, what: &Do) {
-        if *what == Do::Reopen {
-            // Another process: its fences do not cover what the dead one had written back.
+        if matches!(what, Do::Reopen | Do::Switch) {
+            // Its fences do not cover what the one before had written back.
             let another = live.session.mapping().session().unwrap();
-            live.session = another;
+            live.others.push(std::mem::replace(&mut live.session, another));
         }
         let op = live.session.enter().unwrap();
         if *what == Do::Format || live.log.is_none() {
@@ -292,7 +296,7 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
                 live.last = last(log);
             }
             Do::Crashed => live.last = last(log) + 1000,
-            Do::WillFormat | Do::Format => {}
+            Do::Switch | Do::WillFormat | Do::Format => {}
         }
     }
 
