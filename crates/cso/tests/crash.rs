@@ -7,8 +7,8 @@ use std::marker::PhantomData;
 use common::{Do, PATTERN, Plain, Tested, Tiny};
 use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_cso::log::{
-    FvbEntryLog, FvbEntryOptions, FvbLog, FvbOptions, HalfLine, LinesLog, OneLine, RandomLog, RandomOptions, TwoLines,
-    VbLog, WordsLog,
+    ChainLog, ChainOptions, FvbEntryLog, FvbEntryOptions, FvbLog, FvbOptions, HalfLine, LinesLog, OneLine, RandomLog,
+    RandomOptions, TwoLines, VbLog, WordsLog,
 };
 use durix_pmem::{Plan, SiteKind};
 
@@ -35,6 +35,7 @@ tiny! {
     WordsLog<16, 5, 0>: 4 * 64, 2, [128, 128], ();
     FvbLog: 6 * 64, 2, [40, 150], FvbOptions { lines: 3 };
     FvbEntryLog: 9 * 64, 2, [60, 100], FvbEntryOptions { entry_lines: 3 };
+    ChainLog: 2 * 128 + 9 * 64, 2, [56, 100], ChainOptions { segments: 3 };
     RandomLog: 9 * 64, 2, [56, 100], RandomOptions { pattern: Some(PATTERN) };
 }
 
@@ -122,6 +123,7 @@ for_kinds! {
     fvb: FvbLog,
     fvb_entry: FvbEntryLog,
     random: RandomLog,
+    chain: ChainLog,
 }
 
 #[test]
@@ -208,4 +210,5 @@ sweeps! {
     fvb: FvbLog,
     fvb_entry: FvbEntryLog,
     random: RandomLog,
+    chain: ChainLog,
 }

@@ -89,7 +89,7 @@ struct Entry {
     units: u64,
     position: u64,
     len: u64,
-    place: Place,
+    place: Place<'static>,
 }
 
 impl Entry {

@@ -48,9 +48,16 @@ impl Interleaved {
         op.load(&op.at(Off::<LineSlot>::new(at.off)).meta, Ordering::Relaxed)
     }
 
-    /// Writes the record and issues its write-backs; gives the number of lines. The room must be there.
+    /// Writes the record and issues its write-backs; `step` moves to the next line. Gives the number of lines, and the
+    /// place behind the last. The room must be there.
     #[inline(always)]
-    pub(super) fn write<M: Medium, S: Source>(op: &Op<'_, M>, ring: &Ring, mut at: Cursor, tag: u8, payload: S) -> u64 {
+    pub(super) fn write<M: Medium, S: Source>(
+        op: &Op<'_, M>,
+        mut at: Cursor,
+        mut step: impl FnMut(&mut Cursor),
+        tag: u8,
+        payload: S,
+    ) -> (u64, Cursor) {
         let lines = lines_for(payload.len());
         let mut meta = Meta::first(at.valid, tag, payload.len() as u32);
         for number in 1..=lines {
@@ -59,24 +66,27 @@ impl Interleaved {
             // PERSIST V1: same line
             op.store(&line.meta, meta, Ordering::Release);
             op.write_back(line);
-            ring.step(&mut at);
+            step(&mut at);
             meta = Meta::continuation(at.valid, number as u32);
         }
         op.prefetch_write(Off::<LineSlot>::new(at.off));
-        lines
+        (lines, at)
     }
-}
 
-impl Cells for Interleaved {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
-        let mut at = ring.cursor(position);
+    /// Lines of the record at `at`, if it is whole and takes at most `limit`; `step` moves to the next line.
+    pub(super) fn lines_of<M: Medium>(
+        op: &Op<'_, M>,
+        mut at: Cursor,
+        mut step: impl FnMut(&mut Cursor),
+        limit: u64,
+    ) -> Option<u64> {
         let first = Self::meta(op, at);
         let lines = lines_for(first.len() as usize);
         if first.valid() != at.valid || first.is_continuation() || lines > limit {
             return None;
         }
         for number in 1..lines {
-            ring.step(&mut at);
+            step(&mut at);
             if Self::meta(op, at) != Meta::continuation(at.valid, number as u32) {
                 return None;
             }
@@ -84,14 +94,24 @@ impl Cells for Interleaved {
         Some(lines)
     }
 
+    /// Turns the validity bit of the line at `at`; no write-back.
+    pub(super) fn flip<M: Medium>(op: &Op<'_, M>, at: Cursor) {
+        op.store(&op.at(Off::<LineSlot>::new(at.off)).meta, Self::meta(op, at).flipped(), Ordering::Relaxed);
+    }
+}
+
+impl Cells for Interleaved {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        Self::lines_of(op, ring.cursor(position), |at| ring.step(at), limit)
+    }
+
     fn looks_valid<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) -> bool {
         Self::meta(op, at).valid() == at.valid
     }
 
     fn scrub<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) {
-        let meta = Self::meta(op, at);
-        if meta.valid() == at.valid {
-            op.store(&op.at(Off::<LineSlot>::new(at.off)).meta, meta.flipped(), Ordering::Relaxed);
+        if self.looks_valid(op, at) {
+            Self::flip(op, at);
         }
     }
 }
@@ -120,7 +140,8 @@ impl Log for LinesLog {
             return Err(Error::TooLong { len: payload.len(), max: self.max_payload() });
         }
         let at = self.ring.claim(op, lines)?;
-        Interleaved::write(op, &self.ring, at, tag, payload);
+        let ring = &self.ring;
+        Interleaved::write(op, at, |at| ring.step(at), tag, payload);
         let position = self.ring.tail();
         self.ring.advance(lines);
         Ok(Position(position))

@@ -12,6 +12,7 @@
 //! All offer one interface, [`Log`]. A log is a plain handle with volatile state (the tail is kept in volatile memory only,
 //! and found again by recovery); it belongs to one thread at a time.
 
+mod chain;
 mod error;
 mod flex;
 mod fvb;
@@ -30,6 +31,7 @@ use std::fmt;
 
 use durix_pmem::{Medium, Op};
 
+pub use chain::{ChainLog, ChainOptions};
 pub use error::{Error, Result};
 pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
 pub use fvb_entry::{FvbEntryLog, FvbEntryOptions};

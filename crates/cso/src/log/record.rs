@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use durix_pmem::{Medium, Off, Op, Word};
 
-use super::{Log, Position};
+use super::{ChainLog, Log, Position};
 
 /// Where the words of a payload lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Place<'a> {
     /// One behind the other.
     Contiguous {
         /// Offset of the first.
@@ -21,6 +21,13 @@ pub(super) enum Place {
         off: u64,
         /// Offsets of the ring's first line and of its end.
         bounds: (u64, u64),
+    },
+    /// Seven in each line of a chain.
+    Chained {
+        /// The chain.
+        log: &'a ChainLog,
+        /// Position of the first line.
+        position: u64,
     },
     /// One behind the other, with a bit that is not the user's in one word of each line.
     Masked {
@@ -47,7 +54,7 @@ pub struct Record<'a, M: Medium> {
     pub(super) next: Position,
     pub(super) tag: u8,
     pub(super) len: usize,
-    pub(super) place: Place,
+    pub(super) place: Place<'a>,
     /// Words in front of the payload that are not the user's.
     pub(super) skip: usize,
 }
@@ -90,6 +97,7 @@ impl<'a, M: Medium> Record<'a, M> {
         let value = match self.place {
             Place::Contiguous { off } => at(off + index as u64 * 8),
             Place::Interleaved { off, bounds } => interleaved_word(self.op, off, bounds, index),
+            Place::Chained { log, position } => at(log.place(position + index as u64 / 7).off + index as u64 % 7 * 8),
             Place::Masked { off, word, mask } => {
                 at(off + index as u64 * 8) & if index % 8 == word { mask } else { u64::MAX }
             }

@@ -406,17 +406,7 @@ impl Ring {
         if self.is_foreign(op) {
             self.adopt(op);
         }
-        let header = op.at(self.header);
-        let order = match floor {
-            None => Ordering::Relaxed,
-            Some(floor) => {
-                op.store(&header.floor, floor, Ordering::Relaxed);
-                // PERSIST T1: same line
-                Ordering::Release
-            }
-        };
-        op.store(&header.head, Head::new(to), order);
-        op.write_back(&header.head);
+        Self::store_head(op, op.at(self.header), to, floor);
         self.head = to;
     }
 
@@ -441,6 +431,20 @@ impl Ring {
             }
         }
         findings
+    }
+
+    /// Stores a head, and a floor that is found whenever the head is; issues the write-back.
+    pub(super) fn store_head<M: Medium>(op: &Op<'_, M>, header: &Header, to: u64, floor: Option<u64>) {
+        let order = match floor {
+            None => Ordering::Relaxed,
+            Some(floor) => {
+                op.store(&header.floor, floor, Ordering::Relaxed);
+                // PERSIST T1: same line
+                Ordering::Release
+            }
+        };
+        op.store(&header.head, Head::new(to), order);
+        op.write_back(&header.head);
     }
 
     /// The error for a position that is no record's.
