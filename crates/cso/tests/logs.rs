@@ -194,8 +194,9 @@ fn an_append_is_one_write_back_a_line_and_one_fence<L: Kind>() {
     let mut lines = 0;
     for i in 0..10 {
         let bytes = payload::<L>(i, L::LONGEST);
-        lines += L::lines(bytes.len());
-        log.stage(&op, tag::<L>(i), &bytes).unwrap();
+        let tail = log.tail().get();
+        let position = log.stage(&op, tag::<L>(i), &bytes).unwrap().get();
+        lines += L::lines(bytes.len()) + L::more_lines(16 << 10, tail, position, log.tail().get() - 1);
     }
     log.commit(&op);
     let cost = counting.counts() - before;
