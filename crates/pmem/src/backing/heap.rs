@@ -1,7 +1,6 @@
 //! Memory only.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
