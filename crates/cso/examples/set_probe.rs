@@ -85,7 +85,9 @@ fn main() {
         }),
         ("commit of 4", pool.mapping(), &|op, i, _| {
             let mut batch = durix_cso::set::Batch::new();
-            (0..4).for_each(|j| drop(batch.insert(&key(4 * i + j), &value).len()));
+            for j in 0..4 {
+                batch.insert(&key(4 * i + j), &value);
+            }
             plain.commit(op, &batch).unwrap();
         }),
     ];
