@@ -1,0 +1,142 @@
+//! What the comparators have in common: slots of one size in a circle, and a head that says where reading starts.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use durix_pmem::{Bits, Medium, Off, Op, Word, persistent};
+
+use super::{Error, Line, Region};
+
+persistent! {
+    /// Line 0 of a region.
+    pub struct Head: align(64) {
+        /// Word 0: the oldest entry.
+        pub oldest: Word<Cursor>,
+        /// Words 1 to 7: unused.
+        pub unused: [Word; 7],
+    }
+}
+
+/// A place in the circle: a slot, and how often the circle has been gone round before, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Number of the slot, below 2^40.
+    pub slot: u64,
+    /// The pass, modulo 2^24; fresh memory counts as pass 0.
+    pub pass: u64,
+}
+
+const SLOT_BITS: u32 = 40;
+
+impl Bits for Cursor {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.pass << SLOT_BITS | self.slot
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Cursor { slot: bits & ((1 << SLOT_BITS) - 1), pass: bits >> SLOT_BITS }
+    }
+}
+
+/// Words of an entry with `words` words in all: half a line if that is enough, else whole lines. No entry overlaps a
+/// line more than it must.
+pub const fn stride_words(words: usize) -> usize {
+    if words <= 4 { 4 } else { words.next_multiple_of(8) }
+}
+
+/// The geometry of a circle whose entries have `STRIDE` words, 4 or a multiple of 8 up to [`MAX_STRIDE`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    region: Region,
+    slots: u64,
+    stride: u64,
+}
+
+/// Words of the largest entry: eight lines of payload and one of digest.
+pub const MAX_STRIDE: usize = 72;
+
+impl Ring {
+    /// The circle that fits into `region` behind its head, with entries of `stride_words` words.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] if there is no room for two.
+    #[inline]
+    pub fn new(region: Region, stride_words: usize) -> Result<Ring, Error> {
+        let stride = stride_words as u64 * 8;
+        let slots = region.len.saturating_sub(size_of::<Head>() as u64) / stride;
+        if slots < 2 {
+            return Err(Error::TooSmall { len: region.len, stride });
+        }
+        Ok(Ring { region, slots, stride })
+    }
+
+    /// Number of slots.
+    #[inline(always)]
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// The place after `cursor`.
+    #[inline(always)]
+    pub fn next(&self, cursor: Cursor) -> Cursor {
+        if cursor.slot + 1 == self.slots {
+            Cursor { slot: 0, pass: (cursor.pass + 1) & ((1 << (64 - SLOT_BITS)) - 1) }
+        } else {
+            Cursor { slot: cursor.slot + 1, ..cursor }
+        }
+    }
+
+    /// The words from the start of a slot on.
+    #[inline(always)]
+    pub fn entry<'s, M: Medium, const STRIDE: usize>(&self, op: &Op<'s, M>, slot: u64) -> &'s [Word; STRIDE] {
+        op.at(self.off(slot))
+    }
+
+    /// Starts writing a slot's lines back. With the stride a constant of the caller, so is their number.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back<M: Medium>(&self, op: &Op<'_, M>, slot: u64, stride_words: usize) {
+        for line in 0..stride_words.div_ceil(8) as u64 {
+            let line: &Line = op.at(self.off::<Line>(slot).byte_add(line * 64));
+            op.write_back(line);
+        }
+    }
+
+    #[inline(always)]
+    fn off<T>(&self, slot: u64) -> Off<T> {
+        Off::new(self.region.off + size_of::<Head>() as u64 + slot * self.stride)
+    }
+
+    /// Where reading starts.
+    pub fn oldest<M: Medium>(&self, op: &Op<'_, M>) -> Cursor {
+        let cursor = op.load(&op.at(Off::<Head>::new(self.region.off)).oldest, Acquire);
+        Cursor { slot: cursor.slot % self.slots, ..cursor }
+    }
+
+    /// Makes everything before `cursor` free, durably.
+    #[inline]
+    pub fn set_oldest<M: Medium>(&self, op: &Op<'_, M>, cursor: Cursor) {
+        let head = op.at(Off::<Head>::new(self.region.off));
+        op.store(&head.oldest, cursor, Relaxed);
+        op.persist(head);
+    }
+}
+
+/// Stores words one by one, unordered.
+#[inline(always)]
+#[track_caller]
+pub fn store_words<M: Medium>(op: &Op<'_, M>, to: &[Word], from: &[u64]) {
+    for (word, value) in to.iter().zip(from) {
+        op.store(word, *value, Relaxed);
+    }
+}
+
+/// Loads as many words as `from` has, at most `W`; the others are zero.
+#[inline(always)]
+pub fn load_words<M: Medium, const W: usize>(op: &Op<'_, M>, from: &[Word]) -> [u64; W] {
+    let mut to = [0; W];
+    for (value, word) in to.iter_mut().zip(from) {
+        *value = op.load(word, Relaxed);
+    }
+    to
+}
