@@ -155,17 +155,17 @@ pub fn visit_logs<M: Medium, const W: usize>(visitor: &mut impl Visitor<M, W>) {
     visitor.visit::<checksum::Checksummed<checksum::Sha1, W>>();
 }
 
-/// Lets a function run for each size with its payload words as a constant: `with_size!(size, run(x, y))` calls
+/// Calls a function with the payload words of a size as its one constant parameter: `with_size!(size, run(x, y))` calls
 /// `run::<W>(x, y)`.
 #[macro_export]
 macro_rules! with_size {
-    ($size:expr, $function:ident :: <$($generic:ty),*>($($argument:expr),* $(,)?)) => {
+    ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $size.payload_words {
-            $crate::logs::HALF => $function::<$($generic,)* { $crate::logs::HALF }>($($argument),*),
-            $crate::logs::ONE => $function::<$($generic,)* { $crate::logs::ONE }>($($argument),*),
-            $crate::logs::TWO => $function::<$($generic,)* { $crate::logs::TWO }>($($argument),*),
-            $crate::logs::FOUR => $function::<$($generic,)* { $crate::logs::FOUR }>($($argument),*),
-            _ => $function::<$($generic,)* { $crate::logs::EIGHT }>($($argument),*),
+            $crate::logs::HALF => $function::<{ $crate::logs::HALF }>($($argument),*),
+            $crate::logs::ONE => $function::<{ $crate::logs::ONE }>($($argument),*),
+            $crate::logs::TWO => $function::<{ $crate::logs::TWO }>($($argument),*),
+            $crate::logs::FOUR => $function::<{ $crate::logs::FOUR }>($($argument),*),
+            _ => $function::<{ $crate::logs::EIGHT }>($($argument),*),
         }
     };
 }
