@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Op, Word};
 
-use super::ring::{Cursor, Ring, load_words, store_words, stride_words};
+use super::ring::{Cursor, MAX_STRIDE, Ring, load_words, stride_words};
 use super::{AppendLog, Claim, Error, Region};
 
 /// Write the data and flush it, then link it by its predecessor's next pointer and flush that. Two round trips.
@@ -32,15 +32,12 @@ pub struct Linked<const SAME_LINE: bool, const W: usize> {
     newest: u64,
 }
 
-/// An entry, from its first word on; what lies behind the payload is not touched.
-type Entry<const W: usize> = ([Word; 1], [Word; W]);
-
 impl<const SAME_LINE: bool, const W: usize> Linked<SAME_LINE, W> {
     const STRIDE: usize = stride_words(1 + W);
 
     #[inline(always)]
     fn parts<'s, M: Medium>(&self, op: &Op<'s, M>, slot: u64) -> (&'s Word, &'s [Word]) {
-        let words: &[Word; super::ring::MAX_STRIDE] = self.ring.entry(op, slot);
+        let words: &[Word; MAX_STRIDE] = self.ring.entry(op, slot);
         (&words[0], &words[1..1 + W])
     }
 
@@ -90,16 +87,17 @@ impl<M: Medium, const SAME_LINE: bool, const W: usize> AppendLog<M, W> for Linke
         if slot == self.before {
             return Err(Error::Full);
         }
-        let (next, data) = self.parts(op, slot);
         let (link, _) = self.parts(op, self.newest);
-        op.store(next, 0, Relaxed);
-        store_words(op, data, payload);
-        if !(SAME_LINE && Self::share_a_line(self.newest, slot)) {
+        let word = |i| if i == 0 { 0 } else { payload[i - 1] };
+        if SAME_LINE && Self::share_a_line(self.newest, slot) {
+            // PERSIST entry<link: same line
+            let words: &[Word; MAX_STRIDE] = self.ring.entry(op, slot);
+            words[..1 + W].iter().enumerate().for_each(|(i, to)| op.store(to, word(i), Relaxed));
+        } else {
             // PERSIST entry<link: flush+fence
-            self.ring.write_back(op, slot, Self::STRIDE);
+            self.ring.put(op, slot, 1 + W, word);
             op.fence();
         }
-        // PERSIST entry<link: same line, where the fence above was left out
         op.store(link, slot + 1, Release);
         // PERSIST link<return: flush+fence
         op.write_back(link);
@@ -119,4 +117,4 @@ impl<M: Medium, const SAME_LINE: bool, const W: usize> AppendLog<M, W> for Linke
     }
 }
 
-const _: () = assert!(size_of::<Entry<3>>() == 32, "an entry of Atlas has 24 bytes and a pointer");
+const _: () = assert!(Atlas::<3>::STRIDE * 8 == 32, "an entry of Atlas has 24 bytes and a pointer");

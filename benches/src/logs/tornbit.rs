@@ -42,21 +42,20 @@ impl<const W: usize> Tornbit<W> {
         &words[..Self::WORDS]
     }
 
-    /// Word `i` of the stream: bits `63 i` to `63 i + 62` of the payload.
+    /// Word `i` of the stream, bits `63 i` to `63 i + 62` of the payload, torn bit zero: the last `i` bits of payload word
+    /// `i - 1`, then the first of word `i`. That this holds is why entries have at most 62 words.
     #[inline(always)]
     fn encode(payload: &[u64; W], i: usize) -> u64 {
-        let (word, shift) = (i * 63 / 64, (i * 63 % 64) as u32);
-        let low = if word < W { payload[word] >> shift } else { 0 };
-        let high = if shift > 1 && word + 1 < W { payload[word + 1] << (64 - shift) } else { 0 };
+        const { assert!(W <= 62) };
+        let low = if i > 0 { payload[i - 1] >> (64 - i) } else { 0 };
+        let high = if i < W { payload[i] << i } else { 0 };
         (low | high) & !(1 << TORN_BIT)
     }
 
-    /// Payload word `j` from the stream.
+    /// Payload word `j`: bits `j` to 62 of word `j` of the stream, then the first `j + 1` of the next.
     #[inline(always)]
-    fn decode(stream: &[u64], j: usize) -> u64 {
-        let (i, shift) = (j * 64 / 63, (j * 64 % 63) as u32);
-        let first = (stream[i] & !(1 << TORN_BIT)) >> shift;
-        first | stream[i + 1] << (63 - shift)
+    fn decode(stream: &[u64; MAX_STRIDE], j: usize) -> u64 {
+        (stream[j] & !(1 << TORN_BIT)) >> j | stream[j + 1] << (63 - j)
     }
 
     #[inline(always)]
@@ -77,8 +76,7 @@ impl<const W: usize> Tornbit<W> {
     /// Gives all words of a torn entry the sense of the pass before, so that none of them can complete a later one.
     fn scrub<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) {
         let old = Self::sense(at.pass) ^ (1 << TORN_BIT);
-        self.words(op, at.slot).iter().for_each(|w| op.store(w, old, Relaxed));
-        self.ring.write_back(op, at.slot, Self::STRIDE);
+        self.ring.put(op, at.slot, Self::WORDS, |_| old);
         op.fence();
     }
 }
@@ -116,11 +114,8 @@ impl<M: Medium, const W: usize> AppendLog<M, W> for Tornbit<W> {
             return Err(Error::Full);
         }
         let sense = Self::sense(self.next.pass);
-        for (i, word) in self.words(op, self.next.slot).iter().enumerate() {
-            op.store(word, Self::encode(payload, i) | sense, Relaxed);
-        }
         // PERSIST words<return: flush+fence
-        self.ring.write_back(op, self.next.slot, Self::STRIDE);
+        self.ring.put(op, self.next.slot, Self::WORDS, |i| Self::encode(payload, i) | sense);
         op.fence();
         self.next = self.ring.next(self.next);
         self.live += 1;
