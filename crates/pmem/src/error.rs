@@ -63,4 +63,47 @@ pub enum Error {
         /// Size of the pool in bytes.
         len: u64,
     },
+
+    /// The pool cannot become longer.
+    #[error(
+        "the pool is full: it would have to reach {needed} bytes; remove data, drop an index, or create it with a larger maximal size"
+    )]
+    Full {
+        /// The length it would need, in bytes.
+        needed: u64,
+    },
+
+    /// More was asked for than can lie in one piece.
+    #[error(
+        "{bytes} bytes in one piece were asked for, and {limit} is the most there can be; use a larger chunk size, or several pieces"
+    )]
+    TooLarge {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// The most there can be, in bytes.
+        limit: u64,
+    },
+
+    /// There is no such extent.
+    #[error("no extent like that starts at {off:#x}")]
+    NotAnExtent {
+        /// Where it should start.
+        off: u64,
+    },
+
+    /// Nothing is allocated there.
+    #[error("nothing is allocated at {off:#x}: it was freed before, or never allocated")]
+    NotAllocated {
+        /// Where it should be.
+        off: u64,
+    },
+
+    /// A link names free space.
+    #[error("the link at {link:#x} names {off:#x} already, although it is free; run a check")]
+    Dangling {
+        /// Where the link lies.
+        link: u64,
+        /// What it names.
+        off: u64,
+    },
 }

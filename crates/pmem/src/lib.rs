@@ -5,19 +5,24 @@
 //! | [`medium`] | the seam to the hardware: stores, write-backs, fences, and the media that count, delay or mutate them |
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
+//! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
+//! | [`space`] | failure-atomic allocation of extents and small blocks |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
 mod error;
+mod gate;
 mod line;
 mod lock;
 mod mapping;
 pub mod medium;
 mod offset;
 pub mod publish;
+pub mod reclaim;
 mod reserve;
 mod session;
+pub mod space;
 mod word;
 
 pub use error::{Error, Result};
@@ -29,6 +34,8 @@ pub use medium::{
 };
 pub use offset::Off;
 pub use publish::{Durable, Fresh, InFlight};
+pub use reclaim::{Pin, Reclaim};
 pub use reserve::{MAX_OBJECT, Reserve};
 pub use session::{Op, Session};
+pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use word::{Bits, Persistent, Word};

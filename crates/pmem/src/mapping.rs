@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+use crate::gate::{self, Atomic};
 use crate::lock::Lock;
 use crate::medium::{Medium, Rmw};
 use crate::reserve::Reserve;
@@ -18,18 +19,6 @@ use crate::session::Session;
 
 /// How many sessions can be open in one mapping at a time.
 pub const MAX_SESSIONS: u32 = 512;
-
-/// States of the gate. After a fork the child finds zero, because the page is wiped.
-pub(crate) mod gate {
-    /// This process is a fork of the one that opened the mapping.
-    pub(crate) const FORKED: u64 = 0;
-    /// Operations may enter.
-    pub(crate) const OPEN: u64 = 1;
-    /// A quiescence is under way: wait.
-    pub(crate) const CLOSED: u64 = 2;
-    /// Nothing may enter any more.
-    pub(crate) const SHUT: u64 = 3;
-}
 
 /// A mapped range of persistent memory. Clones share it; it goes away with the last clone and the last session.
 #[derive(Debug)]
@@ -230,19 +219,16 @@ impl<M: Medium> Mapping<M> {
     ) -> Result<R> {
         let m = self.shared.medium;
         let _turn = self.shared.quiescing.lock(m);
-        match m.shared_compare_exchange(self.gate(), gate::OPEN, gate::CLOSED) {
-            Ok(_) => {}
+        match gate::close(&Seen(m, self.gate()), || membarrier::heavy(self.asymmetric())) {
+            Ok(()) => {}
             Err(gate::FORKED) => return Err(Error::Forked),
             Err(_) => return Err(Error::Shut { reason: "it was closed" }),
         }
         let _reopen = Reopen(self);
-        // Either an operation's store to its slot comes before this barrier, and the loop below sees it and waits; or
-        // its load of the gate comes after, and it sees the gate closed. Mirror: `Session::enter`.
-        membarrier::heavy(self.asymmetric());
         let start = Instant::now();
         let mut turn = 0;
         for slot in &self.shared.slots {
-            while m.shared_load(&slot.active, Ordering::Acquire) != 0 {
+            while gate::is_inside(&Seen(m, &slot.active)) {
                 if turn > 1000 && start.elapsed() > patience {
                     let operations = self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) != 0).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });
@@ -255,14 +241,32 @@ impl<M: Medium> Mapping<M> {
     }
 }
 
+/// A volatile word as its medium sees it.
+pub(crate) struct Seen<'a, M>(pub(crate) M, pub(crate) &'a AtomicU64);
+
+impl<M: Medium> Atomic for Seen<'_, M> {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.shared_load(self.1, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.shared_store(self.1, value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.0.shared_compare_exchange(self.1, current, new)
+    }
+}
+
 /// Opens the gate again, also when the closure panics.
 struct Reopen<'a, M: Medium>(&'a Mapping<M>);
 
 impl<M: Medium> Drop for Reopen<'_, M> {
     fn drop(&mut self) {
-        let m = self.0.shared.medium;
-        // Fails only if the mapping was shut meanwhile, and then it stays shut.
-        let _ = m.shared_compare_exchange(self.0.gate(), gate::CLOSED, gate::OPEN);
+        gate::reopen(&Seen(self.0.shared.medium, self.0.gate()));
     }
 }
 

@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
+use crate::gate;
 use crate::line::{LINE, Lines};
-use crate::mapping::{Mapping, gate, membarrier};
+use crate::mapping::{Mapping, Seen, membarrier};
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::reserve::MAX_OBJECT;
@@ -50,12 +51,7 @@ impl<M: Medium> Session<M> {
     /// [`Error::Forked`] in a forked child, [`Error::Shut`] after the mapping was shut.
     #[inline(always)]
     pub fn enter(&mut self) -> Result<Op<'_, M>> {
-        let slot = self.mapping.slot(self.slot);
-        self.m.shared_store(&slot.active, 1, Ordering::Relaxed);
-        // Either our store comes before the other side's barrier, and it waits for us; or our load comes after it, and
-        // we see the gate closed. Mirror: `Mapping::quiesce`.
-        membarrier::light(self.asymmetric);
-        if self.m.shared_load(self.mapping.gate(), Ordering::Acquire) != gate::OPEN {
+        if self.try_enter() != gate::OPEN {
             self.wait_at_gate()?;
         }
         Ok(self.op())
@@ -67,27 +63,33 @@ impl<M: Medium> Session<M> {
         Op { base: reserve.base(), mask: reserve.len() as u64 - 1, m: self.m, session: self, _not_send: PhantomData }
     }
 
+    #[inline(always)]
+    fn try_enter(&self) -> u64 {
+        let (active, gate) = (self.active(), Seen(self.m, self.mapping.gate()));
+        gate::try_enter(&active, &gate, || membarrier::light(self.asymmetric))
+    }
+
+    #[inline(always)]
+    fn active(&self) -> Seen<'_, M> {
+        Seen(self.m, &self.mapping.slot(self.slot).active)
+    }
+
     #[cold]
     fn wait_at_gate(&self) -> Result<()> {
-        let active = &self.mapping.slot(self.slot).active;
         let mut turn = 0;
         loop {
-            self.m.shared_store(active, 0, Ordering::Release);
+            gate::leave(&self.active());
             match self.m.shared_load(self.mapping.gate(), Ordering::Acquire) {
                 gate::FORKED => return Err(Error::Forked),
                 gate::SHUT => return Err(Error::Shut { reason: "it was closed" }),
-                gate::CLOSED => {
-                    self.m.spin(turn);
-                    turn = turn.saturating_add(1);
-                }
+                gate::CLOSED => self.m.spin(turn),
                 _ => {
-                    self.m.shared_store(active, 1, Ordering::Relaxed);
-                    membarrier::light(self.asymmetric);
-                    if self.m.shared_load(self.mapping.gate(), Ordering::Acquire) == gate::OPEN {
+                    if self.try_enter() == gate::OPEN {
                         return Ok(());
                     }
                 }
             }
+            turn = turn.saturating_add(1);
         }
     }
 
@@ -108,7 +110,7 @@ impl<M: Medium> Drop for Session<M> {
     fn drop(&mut self) {
         if !self.mapping.is_forked() {
             // An operation that was forgotten, not dropped, ends here.
-            self.m.shared_store(&self.mapping.slot(self.slot).active, 0, Ordering::Release);
+            gate::leave(&self.active());
             self.mapping.give_back(self.slot);
         }
     }
@@ -370,7 +372,7 @@ impl<M: Medium> Drop for Op<'_, M> {
             // What was deferred must not be left behind by an early return.
             self.drain();
         }
-        self.m.shared_store(&self.session.mapping.slot(self.session.slot).active, 0, Ordering::Release);
+        gate::leave(&self.session.active());
     }
 }
 

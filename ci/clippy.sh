@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Lints, warnings denied.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo clippy --workspace --all-targets -- -D warnings

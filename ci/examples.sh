@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Every example, run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo run --release --example quickstart

@@ -1,0 +1,117 @@
+//! One recovery, judged.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+use super::{Point, Run};
+use crate::recorder::DECIDE;
+use crate::report::Cause;
+use crate::subject::Subject;
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`; a panic becomes its message, and prints nothing.
+pub(super) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(outer);
+    result.map_err(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
+    })
+}
+
+impl<S: Subject> Run<'_, S> {
+    /// Recovers from the crash state in force and compares; `record` adds `RECORD` to keep a trace of the recovery.
+    pub(super) fn attempt(&mut self, point: &Point, record: u32) -> Result<(), Cause> {
+        let recorder = self.sim.recorder;
+        recorder.restart(DECIDE | record);
+        self.report.executions += 1;
+        let store = self.store.as_ref().expect("not dropped yet");
+        let subject = self.subject;
+        let recovered = quietly(|| subject.recover(store));
+        recorder.mode.store(DECIDE, Ordering::Relaxed);
+        let mut live = match recovered {
+            Ok(Ok(live)) => live,
+            Ok(Err(message)) => return Err(self.stopped(Cause::Recovery { message })),
+            Err(message) => return Err(self.stopped(Cause::Panic { during: "the recovery", message })),
+        };
+        let judged = quietly(|| self.judge(point, &mut live));
+        // What dropping reads must not branch.
+        recorder.mode.store(0, Ordering::Relaxed);
+        let dropped = quietly(|| drop(live));
+        match judged {
+            Err(message) => Err(Cause::Panic { during: "the operations after the recovery", message }),
+            Ok(Err(cause)) => Err(cause),
+            Ok(Ok(())) => dropped.map_err(|message| Cause::Panic { during: "closing", message }),
+        }
+    }
+
+    fn stopped(&self, cause: Cause) -> Cause {
+        self.sim.recorder.mode.store(0, Ordering::Relaxed);
+        cause
+    }
+
+    fn judge(&mut self, point: &Point, live: &mut S::Live) -> Result<(), Cause> {
+        let observed = self.subject.observe(live);
+        if let Some(observe) = &mut self.observe {
+            observe(&observed);
+        }
+        if !self.explorer.judge {
+            return Ok(());
+        }
+        let allowed = point.oldest..=point.newest;
+        if !allowed.clone().any(|n| self.states[n] == observed) {
+            let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
+            return Err(Cause::State { observed: format!("{observed:?}"), allowed });
+        }
+        self.find("after the recovery", live)?;
+        if self.after.is_empty() {
+            return Ok(());
+        }
+        let matching = allowed.filter(|n| self.states[*n] == observed);
+        self.go_on(matching.map(|n| self.models[n].clone()).collect(), live)
+    }
+
+    fn find(&self, when: &'static str, live: &mut S::Live) -> Result<(), Cause> {
+        let findings = self.subject.check(live);
+        if findings.is_empty() { Ok(()) } else { Err(Cause::Findings { when, findings }) }
+    }
+
+    /// Runs the operations after the recovery; at least one of the models must agree all along.
+    fn go_on(&self, mut models: Vec<S::Model>, live: &mut S::Live) -> Result<(), Cause> {
+        for (number, op) in self.after.iter().enumerate() {
+            let answer = self.subject.apply(live, op);
+            let mut expected = None;
+            models.retain_mut(|model| {
+                let answers = self.subject.step(model, op);
+                let agrees = answers == answer;
+                expected = Some(answers);
+                agrees
+            });
+            if models.is_empty() {
+                let (op, answer, expected) = (format!("{op:?}"), format!("{answer:?}"), format!("{expected:?}"));
+                return Err(Cause::Later { number, op, answer, expected });
+            }
+        }
+        let observed = self.subject.observe(live);
+        if !models.iter().any(|model| self.subject.expect(model) == observed) {
+            let allowed = models.iter().map(|m| (self.ops.len(), format!("{:?}", self.subject.expect(m)))).collect();
+            return Err(Cause::LaterState { observed: format!("{observed:?}"), allowed });
+        }
+        self.find("after the operations that followed the recovery", live)
+    }
+}

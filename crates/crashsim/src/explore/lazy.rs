@@ -1,0 +1,225 @@
+//! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
+
+use super::{Found, Frozen, Point, Run};
+use crate::count::Count;
+use crate::recorder::{RECORD, Recorder};
+use crate::report::Cause;
+use crate::subject::Subject;
+use crate::trace::Event;
+use crate::window::Positions;
+
+impl<S: Subject> Run<'_, S> {
+    /// Explores the crash state in force by what recovery reads.
+    pub(super) fn explore_lazily(&mut self, point: &Point) -> Result<(), Box<Found>> {
+        let windows = self.sim.recorder.lock().open_windows();
+        let total = self.states_here(&windows);
+        let outer = self.take_path();
+        let mut sum = Some(0u128);
+        let mut first_new = None;
+        let mut executions = 0;
+        let complete = loop {
+            self.one_lazy(point, &windows, first_new)?;
+            executions += 1;
+            let mut state = self.sim.recorder.lock();
+            sum = sum.and_then(|sum| sum.checked_add(leaf_weight(&total, &state.path)?));
+            if !state.next_path(0) {
+                break true;
+            }
+            first_new = state.path.last().map(|d| d.trace_len as usize);
+            if executions >= self.explorer.executions_per_point {
+                break false;
+            }
+        };
+        self.put_path_back(outer);
+        let added_up = sum.is_none_or(|sum| total.equals(sum)) && self.sim.recorder.lock().exact;
+        if complete {
+            self.report.count(&total, added_up);
+            return Ok(());
+        }
+        self.report.complete = false;
+        self.sample(point, &windows)
+    }
+
+    fn one_lazy(&mut self, point: &Point, windows: &[(u32, u32)], first_new: Option<usize>) -> Result<(), Box<Found>> {
+        let recorder = self.sim.recorder;
+        let nested = self.inner.len() + 1 < self.explorer.crashes;
+        let outcome = self.attempt(point, if nested { RECORD } else { 0 });
+        let (consistent, trace) = {
+            let mut state = recorder.lock();
+            let consistent = !state.nondeterministic && state.cursor == state.path.len();
+            (consistent, std::mem::take(&mut state.trace))
+        };
+        let outcome = if consistent { outcome } else { Err(Cause::Nondeterministic) };
+        if let Err(cause) = outcome {
+            return Err(self.minimise(point, windows, cause));
+        }
+        if nested {
+            recorder.lock().undo_decisions();
+            self.crash_in_recovery(point, &trace, first_new)?;
+        }
+        let mut state = recorder.lock();
+        state.trace = trace;
+        state.trace.clear();
+        Ok(())
+    }
+
+    fn take_path(&mut self) -> Vec<crate::recorder::Decision> {
+        let mut state = self.sim.recorder.lock();
+        state.undo_decisions();
+        std::mem::take(&mut state.path)
+    }
+
+    fn put_path_back(&mut self, path: Vec<crate::recorder::Decision>) {
+        let mut state = self.sim.recorder.lock();
+        while !state.path.is_empty() {
+            state.drop_last();
+        }
+        state.undo_decisions();
+        state.path = path;
+    }
+
+    /// Crashes the recovery whose trace this is, at each crash point after `first_new` (those before were visited with
+    /// the same decisions by an earlier execution). Decisions made up to the crash point hold below it; later ones do
+    /// not, because that recovery never came so far.
+    fn crash_in_recovery(
+        &mut self,
+        point: &Point,
+        trace: &[Event],
+        first_new: Option<usize>,
+    ) -> Result<(), Box<Found>> {
+        self.push_layer();
+        let depth = self.inner.len() + 1;
+        self.inner.push((0, trace.to_vec()));
+        for (seq, event) in trace.iter().enumerate() {
+            let raises = {
+                let state = self.sim.recorder.lock();
+                state.layers[depth].raises(self.explorer.machine, event)
+                    || (self.explorer.every_event && !event.is_mark() && !state.layers[depth].lines.is_empty())
+            };
+            if raises && first_new.is_none_or(|first| seq > first) {
+                self.crash_inside(point, seq)?;
+            }
+            self.sim.recorder.step(depth, seq as u32, event);
+        }
+        let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
+        if stored && first_new.is_none_or(|first| trace.len() > first) {
+            self.crash_inside(point, trace.len())?;
+        }
+        self.inner.pop();
+        self.pop_layer();
+        Ok(())
+    }
+
+    fn crash_inside(&mut self, point: &Point, seq: usize) -> Result<(), Box<Found>> {
+        let frozen_before = self.frozen.len();
+        let decisions: Vec<Frozen> = {
+            let state = self.sim.recorder.lock();
+            let before = state.path.iter().filter(|d| (d.trace_len as usize) < seq);
+            let frozen = before.map(|d| {
+                let choice = d.candidates[d.taken as usize].0;
+                Frozen { layer: d.layer, line: d.line, word: d.word, choice }
+            });
+            frozen.collect()
+        };
+        self.frozen.extend(decisions);
+        self.freeze(frozen_before);
+        self.inner.last_mut().expect("a recovery is being crashed").0 = seq;
+        self.report.nested_points += 1;
+        self.explore(point)?;
+        self.thaw(frozen_before);
+        Ok(())
+    }
+
+    pub(super) fn freeze(&mut self, from: usize) {
+        let recorder = self.sim.recorder;
+        let mut state = recorder.lock();
+        for f in &self.frozen[from..] {
+            state.layers[f.layer as usize].windows[f.line as usize].decide(f.word as usize, f.choice);
+            recorder.queue(&mut state, f.line);
+        }
+    }
+
+    fn thaw(&mut self, from: usize) {
+        let recorder = self.sim.recorder;
+        let mut state = recorder.lock();
+        for f in self.frozen.drain(from..) {
+            state.layers[f.layer as usize].windows[f.line as usize].undecide(f.word as usize);
+            recorder.queue(&mut state, f.line);
+        }
+    }
+
+    /// Runs every state of the uppermost layer's open windows, those below being fixed already.
+    pub(super) fn explore_eagerly(&mut self, point: &Point) -> Result<(), Box<Found>> {
+        let all = self.sim.recorder.lock().open_windows();
+        let top = self.inner.len() as u32;
+        let windows: Vec<_> = all.iter().copied().filter(|(layer, _)| *layer == top).collect();
+        let total = self.states_here(&windows);
+        if !total.at_most(u128::from(self.explorer.executions_per_point)) {
+            self.report.complete = false;
+            return self.sample(point, &all);
+        }
+        let states: Vec<Vec<Positions>> = windows.iter().map(|w| states_of(self.sim.recorder, *w)).collect();
+        let mut at = vec![0; windows.len()];
+        let mut executions = 0u128;
+        loop {
+            for (window, (states, at)) in windows.iter().zip(states.iter().zip(&at)) {
+                self.fix(*window, &states[*at]);
+            }
+            self.one_eager(point, &all)?;
+            executions += 1;
+            let Some(next) = (0..at.len()).find(|i| at[*i] + 1 < states[*i].len()) else { break };
+            at[next] += 1;
+            at[..next].fill(0);
+        }
+        for window in &windows {
+            self.unfix(*window);
+        }
+        self.report.count(&total, total.equals(executions));
+        Ok(())
+    }
+
+    fn one_eager(&mut self, point: &Point, windows: &[(u32, u32)]) -> Result<(), Box<Found>> {
+        let nested = self.inner.len() + 1 < self.explorer.crashes;
+        let outcome = self.attempt(point, if nested { RECORD } else { 0 });
+        let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
+        if let Err(cause) = outcome {
+            return Err(self.minimise(point, windows, cause));
+        }
+        if nested {
+            self.crash_in_recovery(point, &trace, None)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn fix(&mut self, window: (u32, u32), positions: &Positions) {
+        let recorder = self.sim.recorder;
+        let mut state = recorder.lock();
+        state.fix(window, positions);
+        recorder.queue(&mut state, window.1);
+    }
+
+    pub(super) fn unfix(&mut self, window: (u32, u32)) {
+        let recorder = self.sim.recorder;
+        let mut state = recorder.lock();
+        state.unfix(window);
+        recorder.queue(&mut state, window.1);
+    }
+}
+
+fn states_of(recorder: &Recorder, window: (u32, u32)) -> Vec<Positions> {
+    let state = recorder.lock();
+    let mut states = Vec::new();
+    state.window(window).for_each_state(|positions| states.push(*positions));
+    states
+}
+
+/// For how many states the execution with these decisions stands; `None` where the numbers are too large, and only the
+/// sums at each branch are checked.
+fn leaf_weight(total: &Count, path: &[crate::recorder::Decision]) -> Option<u128> {
+    let mut weight = total.small()?;
+    for decision in path {
+        let before: u128 = decision.candidates.iter().map(|c| c.1).sum();
+        weight = weight / before * decision.candidates[decision.taken as usize].1;
+    }
+    Some(weight)
+}

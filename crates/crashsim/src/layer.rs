@@ -1,0 +1,175 @@
+//! A layer: the windows that one execution leaves, event by event.
+//!
+//! The first layer is the execution under test; a recovery that is crashed itself puts a second one on top. A word that
+//! a layer has not stored, or whose store did not reach memory, falls through to the layer below.
+
+use crate::Persistency;
+use crate::trace::{Event, StoreKind};
+use crate::window::{Pending, WORDS, Window};
+
+/// Rules of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) model: Persistency,
+    /// Whether a locked instruction waits for pending write-backs.
+    pub(crate) locked_drains: bool,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    /// Position in the trace after the thread's last order point.
+    ordered: u32,
+    /// Lines being written back: (index of the line, position in the trace of the request).
+    write_backs: Vec<(u32, u32)>,
+    /// Stores around the cache under way: (index of the line, word, position in the trace).
+    around: Vec<(u32, u8, u32)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    /// By index of the line; lines beyond the end have none.
+    pub(crate) windows: Vec<Window>,
+    threads: Vec<Thread>,
+    /// Indices of lines with a window that is not void, without order.
+    pub(crate) lines: Vec<u32>,
+}
+
+impl Layer {
+    pub(crate) fn clear(&mut self) {
+        for line in self.lines.drain(..) {
+            self.windows[line as usize].clear();
+        }
+        for thread in &mut self.threads {
+            thread.ordered = 0;
+            thread.write_backs.clear();
+            thread.around.clear();
+        }
+    }
+
+    pub(crate) fn window(&self, line: u32) -> Option<&Window> {
+        self.windows.get(line as usize)
+    }
+
+    fn thread(&mut self, slot: u16) -> &mut Thread {
+        if self.threads.len() <= slot as usize {
+            self.threads.resize_with(slot as usize + 1, Thread::default);
+        }
+        &mut self.threads[slot as usize]
+    }
+
+    fn window_mut(&mut self, line: u32) -> &mut Window {
+        if self.windows.len() <= line as usize {
+            self.windows.resize_with(line as usize + 1, Window::default);
+        }
+        let window = &mut self.windows[line as usize];
+        if window.is_void() {
+            self.lines.push(line);
+        }
+        window
+    }
+
+    /// Whether `event` makes something durable that might not have been: a crash just before it can leave what no
+    /// later crash can.
+    pub(crate) fn raises(&self, machine: Machine, event: &Event) -> bool {
+        match *event {
+            Event::Store { .. } if machine.model == Persistency::Eadr => true,
+            Event::Store { slot, kind: StoreKind::Locked, .. } | Event::Locked { slot } if machine.locked_drains => {
+                self.would_drain(slot)
+            }
+            Event::Fence { slot, .. } => self.would_drain(slot),
+            _ => false,
+        }
+    }
+
+    fn would_drain(&self, slot: u16) -> bool {
+        self.threads.get(slot as usize).is_some_and(|thread| {
+            thread.write_backs.iter().any(|(line, mark)| self.window(*line).is_some_and(|w| w.would_settle(*mark)))
+                || thread
+                    .around
+                    .iter()
+                    .any(|(line, _, seq)| self.window(*line).is_some_and(|w| w.would_settle_nt(*seq)))
+        })
+    }
+
+    /// Applies the event at position `seq` of the trace. `index_of` gives the index of a line of the arena; `changed`
+    /// is told the index of each line whose window changes.
+    pub(crate) fn step(
+        &mut self,
+        machine: Machine,
+        seq: u32,
+        event: &Event,
+        index_of: impl Fn(u32) -> Option<u32>,
+        mut changed: impl FnMut(u32),
+    ) {
+        match *event {
+            Event::Store { slot, kind, word, value, at } => {
+                let line = index_of(word / WORDS as u32).expect("a stored line has an index");
+                let word = (word % WORDS as u32) as u8;
+                if kind == StoreKind::Locked {
+                    self.locked(machine, slot, seq, &mut changed);
+                }
+                changed(line);
+                if machine.model == Persistency::Eadr {
+                    self.window_mut(line).push_durable(word, value);
+                    return;
+                }
+                let nt = kind == StoreKind::NonTemporal;
+                let req = if kind == StoreKind::Release || kind == StoreKind::Locked {
+                    seq
+                } else {
+                    self.thread(slot).ordered
+                };
+                self.window_mut(line).push(Pending { seq, req, word, nt, value, at });
+                if nt {
+                    self.thread(slot).around.push((line, word, seq));
+                }
+                if kind == StoreKind::Locked {
+                    self.thread(slot).ordered = seq + 1;
+                }
+            }
+            Event::Order { slot } => self.thread(slot).ordered = seq,
+            Event::Locked { slot } => {
+                self.locked(machine, slot, seq, &mut changed);
+                self.thread(slot).ordered = seq;
+            }
+            Event::WriteBack { slot, line, .. } => {
+                if let Some(index) = index_of(line) {
+                    self.thread(slot).write_backs.push((index, seq));
+                }
+            }
+            Event::Fence { slot, .. } => {
+                self.drain(slot, &mut changed);
+                self.thread(slot).ordered = seq;
+            }
+            Event::Created | Event::Invoke(_) | Event::Return(_) => {}
+        }
+    }
+
+    fn locked(&mut self, machine: Machine, slot: u16, seq: u32, changed: &mut impl FnMut(u32)) {
+        if machine.locked_drains {
+            self.drain(slot, changed);
+        }
+        self.thread(slot).ordered = seq;
+    }
+
+    fn drain(&mut self, slot: u16, changed: &mut impl FnMut(u32)) {
+        let thread = self.thread(slot);
+        let mut write_backs = std::mem::take(&mut thread.write_backs);
+        let mut around = std::mem::take(&mut thread.around);
+        for (line, mark) in write_backs.drain(..) {
+            if let Some(window) = self.windows.get_mut(line as usize).filter(|w| w.would_settle(mark)) {
+                window.settle(mark);
+                changed(line);
+            }
+        }
+        for (line, word, seq) in around.drain(..) {
+            if let Some(window) = self.windows.get_mut(line as usize).filter(|w| w.would_settle_nt(seq)) {
+                window.settle_nt(word, seq);
+                changed(line);
+            }
+        }
+        let thread = self.thread(slot);
+        thread.write_backs = write_backs;
+        thread.around = around;
+    }
+}

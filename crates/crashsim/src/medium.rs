@@ -1,0 +1,228 @@
+//! The medium that records, and that decides undecided words when a recovery reads them.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use durix_pmem::{Lines, Medium, Rmw, Survives};
+
+use crate::recorder::{DECIDE, RECORD, Recorder, TOUCHED};
+use crate::trace::{At, Event, StoreKind};
+
+/// Turns after which a spin in a simulation is taken for a wait without end.
+const MAX_TURNS: u32 = 1 << 20;
+
+/// The simulated medium: a handle that an [`Explorer`](crate::Explorer) hands to
+/// [`Subject::store`](crate::Subject::store), to be put under a mapping or a pool.
+///
+/// Outside an exploration it behaves as ordinary memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulated {
+    pub(crate) recorder: &'static Recorder,
+    slot: u16,
+}
+
+static SPARE: Mutex<Vec<&'static Recorder>> = Mutex::new(Vec::new());
+
+impl Simulated {
+    /// A medium of its own. The memory behind it is kept until the process ends, and used again after
+    /// [`give_back`](Simulated::give_back).
+    pub(crate) fn new() -> Self {
+        let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Simulated { recorder: spare.unwrap_or_else(|| Box::leak(Box::new(Recorder::new()))), slot: 0 }
+    }
+
+    /// Lets the memory behind the medium be used again, unless an arena is still attached.
+    pub(crate) fn give_back(self) {
+        if self.recorder.is_detached() {
+            self.recorder.reset(Default::default());
+            SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(self.recorder);
+        }
+    }
+
+    /// The first `len` bytes of the arena as the crash has left them: for [`Subject::recover`](crate::Subject::recover)
+    /// of stores that need the bytes themselves, such as a backing made from an image. What is undecided when the call
+    /// is made is decided when it is read through the medium, and holds nonsense until then.
+    pub fn image(self, len: usize) -> Vec<u8> {
+        self.recorder.image(len)
+    }
+
+    #[inline(always)]
+    fn mode(self) -> u32 {
+        self.recorder.mode.load(Ordering::Relaxed)
+    }
+
+    /// Before a read: decides the word if the crash state leaves it open.
+    #[inline(always)]
+    fn settle_word(self, word: &AtomicU64, at: At) -> Option<u32> {
+        let number = self.recorder.word_of(word)?;
+        if self.recorder.flag(number / 8).load(Ordering::Relaxed) >> (number % 8) & 1 == 1 {
+            self.recorder.resolve(number, at);
+        }
+        self.recorder.count_step();
+        Some(number)
+    }
+
+    fn write(self, word: &AtomicU64, value: u64, kind: StoreKind, at: At) {
+        let Some(number) = self.recorder.word_of(word) else {
+            if kind == StoreKind::Locked {
+                self.order_point(|slot| Event::Locked { slot });
+            }
+            word.store(value, Ordering::Release);
+            return;
+        };
+        let recording = self.mode() & RECORD != 0;
+        let known = self.recorder.flag(number / 8).load(Ordering::Relaxed) & (TOUCHED | 1 << (number % 8));
+        if !recording && known == TOUCHED {
+            word.store(value, Ordering::Relaxed);
+            return;
+        }
+        let mut state = self.recorder.lock();
+        self.recorder.touch(&mut state, number);
+        word.store(value, Ordering::Release);
+        if recording {
+            state.trace.push(Event::Store { slot: self.slot, kind, word: number, value, at });
+        }
+    }
+
+    /// Reads, then perhaps writes, as one step.
+    fn locked(self, word: &AtomicU64, at: At, new: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        self.settle_word(word, at);
+        let old = word.load(Ordering::Acquire);
+        if let Some(new) = new(old) {
+            self.write(word, new, StoreKind::Locked, at);
+        }
+        old
+    }
+
+    fn order_point(self, event: impl FnOnce(u16) -> Event) {
+        if self.mode() & RECORD != 0 {
+            let mut state = self.recorder.lock();
+            let event = event(self.slot);
+            let repeated = matches!((state.trace.last(), &event),
+                (Some(Event::Order { slot: a }), Event::Order { slot: b }) if a == b);
+            if !repeated {
+                state.trace.push(event);
+            }
+        }
+    }
+}
+
+impl Medium for Simulated {
+    fn describe(self) -> String {
+        "simulated".into()
+    }
+
+    fn survives(self) -> Survives {
+        Survives::PowerFailure
+    }
+
+    fn for_session(self, slot: u32) -> Self {
+        Simulated { slot: slot as u16, ..self }
+    }
+
+    fn attach(self, base: *const u8, len: usize) {
+        self.recorder.attach(base, len);
+    }
+
+    fn detach(self, base: *const u8) {
+        self.recorder.detach(base);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.settle_word(word, Location::caller());
+        word.load(order)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        let kind = match order {
+            Ordering::Relaxed => StoreKind::Relaxed,
+            Ordering::SeqCst => StoreKind::Locked,
+            _ => StoreKind::Release,
+        };
+        self.write(word, value, kind, Location::caller());
+    }
+
+    #[track_caller]
+    fn store_nt(self, word: &AtomicU64, value: u64) {
+        self.write(word, value, StoreKind::NonTemporal, Location::caller());
+    }
+
+    #[track_caller]
+    fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
+        let at = Location::caller();
+        for (word, value) in line.iter().zip(values) {
+            self.write(word, *value, StoreKind::NonTemporal, at);
+        }
+    }
+
+    #[track_caller]
+    fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        let old = self.locked(word, Location::caller(), |old| (old == current).then_some(new));
+        if old == current { Ok(old) } else { Err(old) }
+    }
+
+    #[track_caller]
+    fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.locked(word, Location::caller(), |old| Some(op.apply(old, operand)))
+    }
+
+    fn order(self) {
+        self.order_point(|slot| Event::Order { slot });
+    }
+
+    #[track_caller]
+    fn write_back(self, lines: Lines<'_>) {
+        if self.mode() & RECORD == 0 {
+            return;
+        }
+        let at = Location::caller();
+        let mut state = self.recorder.lock();
+        for line in lines.iter().filter_map(|address| self.recorder.line_of(address)) {
+            state.trace.push(Event::WriteBack { slot: self.slot, line, at });
+        }
+    }
+
+    #[track_caller]
+    fn fence(self) {
+        if self.mode() & RECORD != 0 {
+            let at = Location::caller();
+            self.recorder.lock().trace.push(Event::Fence { slot: self.slot, at });
+        }
+    }
+
+    fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        let result = word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        if result.is_ok() {
+            self.order_point(|slot| Event::Locked { slot });
+        }
+        result
+    }
+
+    fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        word.store(value, order);
+        if order == Ordering::SeqCst {
+            self.order_point(|slot| Event::Locked { slot });
+        }
+    }
+
+    fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.order_point(|slot| Event::Locked { slot });
+        let mut old = word.load(Ordering::Acquire);
+        while let Err(now) = word.compare_exchange(old, op.apply(old, operand), Ordering::AcqRel, Ordering::Acquire) {
+            old = now;
+        }
+        old
+    }
+
+    fn spin(self, turn: u32) {
+        if turn > MAX_TURNS && self.mode() & (RECORD | DECIDE) != 0 {
+            panic!("waits for ever: {turn} turns of a spin while nobody else runs");
+        }
+        std::hint::spin_loop();
+    }
+}

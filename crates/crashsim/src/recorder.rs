@@ -1,0 +1,504 @@
+//! The state behind a [`Simulated`](crate::Simulated) medium: the arena, the trace, the layers, and the decisions of the
+//! recovery under way.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use durix_pmem::LINE;
+
+use crate::Persistency;
+use crate::layer::{Layer, Machine};
+use crate::trace::{At, Event};
+use crate::window::{Choice, Positions, WORDS};
+
+/// Largest arena, in bytes: line numbers and the tables by line stay small.
+const MAX_ARENA: usize = 4 << 30;
+
+/// Bits of a line in the table of flags: the low eight tell which words are undecided.
+pub(crate) const TOUCHED: u16 = 1 << 8;
+
+/// Bits of the mode.
+pub(crate) const RECORD: u32 = 1;
+pub(crate) const DECIDE: u32 = 2;
+
+/// Accesses after which a recovery is taken for endless.
+const MAX_STEPS: u64 = 50_000_000;
+
+/// What the medium's calls look at without taking the lock.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub(crate) mode: AtomicU32,
+    base: AtomicPtr<u8>,
+    len: AtomicUsize,
+    /// One entry a line, or null before the first arena.
+    flags: AtomicPtr<AtomicU16>,
+    pub(crate) steps: AtomicU64,
+    busy: AtomicBool,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: the state is reached only through `lock`, one thread at a time; everything else is atomic. The raw pointers
+// name the arena, which its owner keeps alive until `detach`, and the table of flags, which is never freed.
+unsafe impl Sync for Recorder {}
+// SAFETY: as above; nothing here is bound to a thread.
+unsafe impl Send for Recorder {}
+
+/// The lock on the state: accesses are short, and mostly by one thread.
+pub(crate) struct Guard<'a>(&'a Recorder);
+
+impl Deref for Guard<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.0.state.get() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: the guard holds the lock, and is borrowed mutably.
+        unsafe { &mut *self.0.state.get() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+/// A line that has been stored at least once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineState {
+    /// Number of the line in the arena.
+    pub(crate) number: u32,
+    /// Contents before the first store ever.
+    initial: [u64; WORDS],
+    queued: bool,
+}
+
+/// A read of an undecided word, and what was made of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    pub(crate) layer: u32,
+    /// Index of the line.
+    pub(crate) line: u32,
+    pub(crate) word: u8,
+    /// Which of the candidates is explored.
+    pub(crate) taken: u32,
+    pub(crate) candidates: Vec<(Choice, u128)>,
+    /// Length of the recovery's own trace at that moment.
+    pub(crate) trace_len: u32,
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) trace: Vec<Event>,
+    /// For each line of the arena the index of its state plus one.
+    index: Vec<u32>,
+    pub(crate) lines: Vec<LineState>,
+    /// Layers in force, the execution under test first; those behind `depth` are spare.
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) depth: usize,
+    /// Indices of lines whose arena contents differ from the crash state.
+    queue: Vec<u32>,
+    /// Branches of the recovery under way; the first `cursor` have been met again.
+    pub(crate) path: Vec<Decision>,
+    pub(crate) cursor: usize,
+    /// Words decided in the recovery under way, branch or not: (layer, line, word).
+    decided: Vec<(u32, u32, u8)>,
+    spare: Vec<Vec<(Choice, u128)>>,
+    pub(crate) machine: Machine,
+    /// The recovery did not do the same again.
+    pub(crate) nondeterministic: bool,
+    /// Numbers of the candidates always added up.
+    pub(crate) exact: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine { model: Persistency::Pcso, locked_drains: false }
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        Recorder {
+            mode: AtomicU32::new(0),
+            base: AtomicPtr::new(std::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+            flags: AtomicPtr::new(std::ptr::null_mut()),
+            steps: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            state: UnsafeCell::new(State::default()),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_> {
+        let mut turn = 0u32;
+        while self.busy.swap(true, Ordering::Acquire) {
+            turn += 1;
+            if turn > 64 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        Guard(self)
+    }
+
+    pub(crate) fn attach(&self, base: *const u8, len: usize) {
+        assert!(
+            len <= MAX_ARENA,
+            "a simulated arena of {len} bytes; at most {MAX_ARENA} (limit the pool's maximal size)"
+        );
+        let mut state = self.lock();
+        assert!(
+            self.base.load(Ordering::Relaxed).is_null(),
+            "a second mapping on one simulated medium; drop the first before opening another"
+        );
+        let lines = len.div_ceil(LINE);
+        if state.index.len() < lines {
+            state.index.resize(lines, 0);
+            let flags: Box<[u16]> = vec![0; lines].into_boxed_slice();
+            let old = self.flags.load(Ordering::Relaxed);
+            let new = Box::leak(flags).as_mut_ptr().cast::<AtomicU16>();
+            for (number, _) in state.index.iter().enumerate().filter(|(_, i)| **i != 0) {
+                // SAFETY: both tables have an entry for every line that has an index; the old one is never freed.
+                unsafe { (*new.add(number)).store((*old.add(number)).load(Ordering::Relaxed), Ordering::Relaxed) };
+            }
+            self.flags.store(new, Ordering::Release);
+        }
+        self.len.store(len, Ordering::Relaxed);
+        self.base.store(base.cast_mut(), Ordering::Release);
+        for index in 0..state.lines.len() as u32 {
+            self.queue(&mut state, index);
+        }
+        self.restore(&mut state);
+    }
+
+    pub(crate) fn detach(&self, base: *const u8) {
+        let _state = self.lock();
+        if std::ptr::eq(self.base.load(Ordering::Relaxed), base) {
+            self.base.store(std::ptr::null_mut(), Ordering::Release);
+            self.len.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.base.load(Ordering::Acquire).is_null()
+    }
+
+    /// Forgets everything that was stored: for the next execution, on a new arena or the same.
+    pub(crate) fn reset(&self, machine: Machine) {
+        self.mode.store(0, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.depth = 0;
+        for layer in &mut state.layers {
+            layer.clear();
+        }
+        for index in 0..state.lines.len() as u32 {
+            self.queue(&mut state, index);
+        }
+        self.restore(&mut state);
+        let state = &mut *state;
+        for line in state.lines.drain(..) {
+            state.index[line.number as usize] = 0;
+            self.flag(line.number).store(0, Ordering::Relaxed);
+        }
+        state.trace.clear();
+        state.path.clear();
+        state.decided.clear();
+        state.machine = machine;
+        state.nondeterministic = false;
+        state.exact = true;
+    }
+
+    /// Offset of a word in the arena, in words.
+    #[inline(always)]
+    pub(crate) fn word_of(&self, word: &AtomicU64) -> Option<u32> {
+        let distance = std::ptr::from_ref(word).addr().wrapping_sub(self.base.load(Ordering::Acquire).addr());
+        (distance < self.len.load(Ordering::Relaxed)).then_some((distance / 8) as u32)
+    }
+
+    /// Number of the line at an address.
+    pub(crate) fn line_of(&self, address: *const u8) -> Option<u32> {
+        let distance = address.addr().wrapping_sub(self.base.load(Ordering::Acquire).addr());
+        (distance < self.len.load(Ordering::Relaxed)).then_some((distance / LINE) as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) fn flag(&self, line: u32) -> &AtomicU16 {
+        // SAFETY: the table has an entry for each line of every arena so far, and is never freed.
+        unsafe { &*self.flags.load(Ordering::Acquire).add(line as usize) }
+    }
+
+    fn arena_word(&self, word: u32) -> Option<&AtomicU64> {
+        let base = self.base.load(Ordering::Relaxed);
+        let offset = word as usize * 8;
+        // SAFETY: the arena spans `len` bytes and lives until `detach`; its words are atomics.
+        (!base.is_null() && offset < self.len.load(Ordering::Relaxed)).then(|| unsafe { &*base.add(offset).cast() })
+    }
+
+    /// The index of a line, which it gets when it is about to be stored for the first time.
+    fn index(&self, state: &mut State, number: u32) -> u32 {
+        let index = state.index[number as usize];
+        if index != 0 {
+            return index - 1;
+        }
+        let initial = std::array::from_fn(|w| {
+            self.arena_word(number * WORDS as u32 + w as u32).map_or(0, |word| word.load(Ordering::Relaxed))
+        });
+        state.lines.push(LineState { number, initial, queued: false });
+        state.index[number as usize] = state.lines.len() as u32;
+        state.lines.len() as u32 - 1
+    }
+
+    /// Has a line's contents restored before the next recovery.
+    pub(crate) fn queue(&self, state: &mut State, index: u32) {
+        let line = &mut state.lines[index as usize];
+        if !std::mem::replace(&mut line.queued, true) {
+            state.queue.push(index);
+            self.flag(line.number).fetch_or(TOUCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Before a word is stored: its line is known and will be restored, and the word is decided by the store.
+    pub(crate) fn touch(&self, state: &mut State, word: u32) {
+        let index = self.index(state, word / WORDS as u32);
+        self.queue(state, index);
+        self.flag(word / WORDS as u32).fetch_and(!(1 << (word % WORDS as u32)), Ordering::Relaxed);
+    }
+
+    /// Brings the arena to the crash state: undecided words are poisoned.
+    pub(crate) fn restore(&self, state: &mut State) {
+        for at in 0..state.queue.len() {
+            let index = state.queue[at];
+            state.lines[index as usize].queued = false;
+            let line = state.lines[index as usize];
+            let mut undecided = 0;
+            for word in 0..WORDS {
+                let value = state.says(index, word).unwrap_or_else(|()| {
+                    undecided |= 1 << word;
+                    poison(line.number, word)
+                });
+                if let Some(cell) = self.arena_word(line.number * WORDS as u32 + word as u32) {
+                    cell.store(value, Ordering::Relaxed);
+                }
+            }
+            self.flag(line.number).store(undecided, Ordering::Relaxed);
+        }
+        state.queue.clear();
+    }
+
+    /// A read of a word that the crash state leaves open: decides it, and puts the value into the arena.
+    #[cold]
+    pub(crate) fn resolve(&self, word: u32, at: At) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (number, bit) = (word / WORDS as u32, word % WORDS as u32);
+        if self.flag(number).load(Ordering::Relaxed) >> bit & 1 == 0 {
+            return;
+        }
+        let index = state.index[number as usize] - 1;
+        let value = state.decide(index, bit as usize, at);
+        self.queue(state, index);
+        let Some(value) = value else {
+            drop(guard);
+            panic!("nondeterministic recovery: run again on the same crash state, it read something else");
+        };
+        self.flag(number).fetch_and(!(1 << bit), Ordering::Relaxed);
+        if let Some(cell) = self.arena_word(word) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts everything as it was right after the crash, for another run of the recovery.
+    pub(crate) fn restart(&self, mode: u32) {
+        let mut state = self.lock();
+        state.undo_decisions();
+        state.cursor = 0;
+        self.restore(&mut state);
+        self.steps.store(0, Ordering::Relaxed);
+        self.mode.store(mode, Ordering::Relaxed);
+    }
+
+    /// Counts an access, and stops what does not end.
+    #[inline(always)]
+    pub(crate) fn count_step(&self) {
+        let steps = self.steps.load(Ordering::Relaxed) + 1;
+        self.steps.store(steps, Ordering::Relaxed);
+        if steps > MAX_STEPS {
+            endless();
+        }
+    }
+
+    /// The crash state as bytes; undecided words are poisoned.
+    pub(crate) fn image(&self, len: usize) -> Vec<u8> {
+        let state = self.lock();
+        let mut image = vec![0; len];
+        for (index, line) in state.lines.iter().enumerate() {
+            let start = line.number as usize * LINE;
+            for word in 0..WORDS {
+                let value = state.says(index as u32, word).unwrap_or_else(|()| poison(line.number, word));
+                if let Some(bytes) = image.get_mut(start + word * 8..start + word * 8 + 8) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        image
+    }
+
+    /// Applies an event of a finished trace to the layer at `depth`.
+    pub(crate) fn step(&self, depth: usize, seq: u32, event: &Event) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (index, lines, queue) = (&state.index, &mut state.lines, &mut state.queue);
+        state.layers[depth].step(
+            state.machine,
+            seq,
+            event,
+            |line| index[line as usize].checked_sub(1),
+            |line| {
+                let line_state = &mut lines[line as usize];
+                if !std::mem::replace(&mut line_state.queued, true) {
+                    queue.push(line);
+                    self.flag(line_state.number).fetch_or(TOUCHED, Ordering::Relaxed);
+                }
+            },
+        );
+    }
+}
+
+impl State {
+    /// The value of a word in the crash state.
+    fn says(&self, index: u32, word: usize) -> Result<u64, ()> {
+        for layer in self.layers[..self.depth].iter().rev() {
+            if let Some(window) = layer.window(index)
+                && let Some(value) = window.says(word)?
+            {
+                return Ok(value);
+            }
+        }
+        Ok(self.lines[index as usize].initial[word])
+    }
+
+    /// Decides an undecided word, from the uppermost layer down. `None` if the recovery is not deterministic.
+    fn decide(&mut self, line: u32, word: usize, at: At) -> Option<u64> {
+        for layer in (0..self.depth).rev() {
+            let Some(window) = self.layers[layer].windows.get_mut(line as usize) else { continue };
+            let said = match window.says(word) {
+                Ok(said) => said,
+                Err(()) => self.branch(layer, line, word, at)?,
+            };
+            if let Some(value) = said {
+                return Some(value);
+            }
+        }
+        Some(self.lines[line as usize].initial[word])
+    }
+
+    /// Outer `None`: not deterministic.
+    #[expect(clippy::option_option, reason = "a choice is an option already")]
+    fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
+        let model = self.machine.model;
+        let window = &mut self.layers[layer].windows[line as usize];
+        let mut choice = None;
+        let known = self.path.get(self.cursor);
+        let same = known.is_some_and(|d| (d.layer, d.line, d.word) == (layer as u32, line, word as u8));
+        if same {
+            let known = &self.path[self.cursor];
+            choice = Some(known.candidates[known.taken as usize].0);
+            self.cursor += 1;
+        }
+        let choice = match choice {
+            Some(choice) => choice,
+            None => {
+                window.refresh(model);
+                let mut candidates = self.spare.pop().unwrap_or_default();
+                window.candidates(word, &mut candidates);
+                self.exact &= candidates.iter().map(|c| c.1).fold(0, u128::saturating_add) == window.count()
+                    && !candidates.is_empty();
+                let first = candidates.first()?.0;
+                if candidates.len() > 1 {
+                    if self.cursor < self.path.len() {
+                        self.nondeterministic = true;
+                        return None;
+                    }
+                    let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
+                    self.path.push(Decision { layer, line, word, taken: 0, candidates, trace_len, at });
+                    self.cursor += 1;
+                } else {
+                    self.spare.push(candidates);
+                }
+                first
+            }
+        };
+        self.layers[layer].windows[line as usize].decide(word, choice);
+        self.decided.push((layer as u32, line, word as u8));
+        Some(choice)
+    }
+
+    pub(crate) fn undo_decisions(&mut self) {
+        for (layer, line, word) in self.decided.drain(..) {
+            self.layers[layer as usize].windows[line as usize].undecide(word as usize);
+        }
+    }
+
+    /// Moves the path to the next combination of choices; false if there is none.
+    pub(crate) fn next_path(&mut self, keep: usize) -> bool {
+        while self.path.len() > keep {
+            let last = self.path.last_mut().expect("longer than what is kept");
+            last.taken += 1;
+            if (last.taken as usize) < last.candidates.len() {
+                return true;
+            }
+            self.drop_last();
+        }
+        false
+    }
+
+    pub(crate) fn drop_last(&mut self) {
+        if let Some(last) = self.path.pop() {
+            self.spare.push(last.candidates);
+        }
+    }
+
+    /// The open windows: (layer, index of the line).
+    pub(crate) fn open_windows(&mut self) -> Vec<(u32, u32)> {
+        let mut open = Vec::new();
+        for depth in 0..self.depth {
+            let layer = &mut self.layers[depth];
+            for at in 0..layer.lines.len() {
+                let line = layer.lines[at];
+                let window = &mut layer.windows[line as usize];
+                if !window.stores.is_empty() {
+                    window.refresh(self.machine.model);
+                    open.push((depth as u32, line));
+                }
+            }
+        }
+        open.sort_unstable();
+        open
+    }
+
+    pub(crate) fn window(&self, (layer, line): (u32, u32)) -> &crate::window::Window {
+        &self.layers[layer as usize].windows[line as usize]
+    }
+
+    pub(crate) fn fix(&mut self, (layer, line): (u32, u32), positions: &Positions) {
+        self.layers[layer as usize].windows[line as usize].decide_positions(positions);
+    }
+
+    pub(crate) fn unfix(&mut self, (layer, line): (u32, u32)) {
+        self.layers[layer as usize].windows[line as usize].undecide_all();
+    }
+}
+
+/// What an undecided word holds: a load that does not go through the medium gives nonsense, recognisable in a debugger.
+fn poison(line: u32, word: usize) -> u64 {
+    0xDEAD_0000_0000_0000 | u64::from(line) << 8 | word as u64
+}
+
+#[cold]
+fn endless() -> ! {
+    panic!("no end after {MAX_STEPS} accesses");
+}

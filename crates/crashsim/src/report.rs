@@ -1,0 +1,249 @@
+//! What an exploration has found, and how it is told.
+
+use std::fmt;
+
+use crate::count::Count;
+
+/// What was explored, and what was wrong.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Sequences of operations.
+    pub cases: u64,
+    /// Events of the memory in them.
+    pub events: u64,
+    /// Crash points, in the operations.
+    pub crash_points: u64,
+    /// Crash points in recoveries.
+    pub nested_points: u64,
+    /// Recoveries run.
+    pub executions: u64,
+    /// Those of them that were samples.
+    pub samples: u64,
+    /// Crash states that the executions stand for, without the samples.
+    pub crash_states: Count,
+    /// Whether every crash state was explored, and the numbers add up.
+    pub complete: bool,
+    /// The first state that was wrong.
+    pub failure: Option<Failure>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Report {
+            cases: 0,
+            events: 0,
+            crash_points: 0,
+            nested_points: 0,
+            executions: 0,
+            samples: 0,
+            crash_states: Count::default(),
+            complete: true,
+            failure: None,
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn count(&mut self, states: &Count, added_up: bool) {
+        self.crash_states.add(states);
+        self.complete &= added_up;
+    }
+
+    /// Adds what another exploration has found; the first failure stays.
+    pub fn merge(&mut self, other: Report) {
+        self.cases += other.cases;
+        self.events += other.events;
+        self.crash_points += other.crash_points;
+        self.nested_points += other.nested_points;
+        self.executions += other.executions;
+        self.samples += other.samples;
+        self.crash_states.add(&other.crash_states);
+        self.complete &= other.complete;
+        self.failure = self.failure.take().or(other.failure);
+    }
+
+    /// Hands the report back if nothing was wrong.
+    ///
+    /// # Panics
+    /// With the story of the failure, if there is one.
+    #[track_caller]
+    pub fn assert_ok(self) -> Self {
+        if let Some(failure) = &self.failure {
+            panic!("{failure}\n{self}");
+        }
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} case(s), {} events: ", self.cases, self.events)?;
+        write!(f, "explored {} executions standing for {} crash states", self.executions, self.crash_states)?;
+        write!(f, " at {} crash points", self.crash_points)?;
+        if self.nested_points > 0 {
+            write!(f, " and {} in recoveries", self.nested_points)?;
+        }
+        match (&self.failure, self.complete) {
+            (Some(_), _) => write!(f, ": FAILED"),
+            (None, true) => write!(f, ": complete"),
+            (None, false) => write!(f, ": not complete ({} of the executions were samples)", self.samples),
+        }
+    }
+}
+
+/// What was wrong with a recovery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// An operation answered wrongly, without any crash.
+    Answer {
+        /// Which operation.
+        number: usize,
+        /// What it answered.
+        answer: String,
+        /// What the model answers.
+        expected: String,
+    },
+    /// A panic, also one for a loop without end.
+    Panic {
+        /// When.
+        during: &'static str,
+        /// Its message.
+        message: String,
+    },
+    /// Recovery gave an error.
+    Recovery {
+        /// Its message.
+        message: String,
+    },
+    /// The recovered contents are none that the contract allows.
+    State {
+        /// What was observed.
+        observed: String,
+        /// What is allowed, with the number of operations done.
+        allowed: Vec<(usize, String)>,
+    },
+    /// The structure's own check found something.
+    Findings {
+        /// When.
+        when: &'static str,
+        /// What.
+        findings: Vec<String>,
+    },
+    /// An operation after the recovery answered wrongly.
+    Later {
+        /// Which of the operations after the recovery.
+        number: usize,
+        /// The operation.
+        op: String,
+        /// What it answered.
+        answer: String,
+        /// What the model answers.
+        expected: String,
+    },
+    /// The contents were wrong after the operations that followed the recovery.
+    LaterState {
+        /// What was observed.
+        observed: String,
+        /// What is allowed, with the number of operations before the crash.
+        allowed: Vec<(usize, String)>,
+    },
+    /// Recovery, run again on the same crash state, read something else.
+    Nondeterministic,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = |f: &mut fmt::Formatter<'_>, allowed: &[(usize, String)]| {
+            allowed.iter().try_for_each(|(done, state)| write!(f, "\n  allowed: {state} (after {done} operations)"))
+        };
+        match self {
+            Cause::Answer { number, answer, expected } => {
+                write!(f, "operation {number} answered {answer} where the model answers {expected} (no crash involved)")
+            }
+            Cause::Panic { during, message } => write!(f, "panic during {during}: {message}"),
+            Cause::Recovery { message } => write!(f, "recovery failed: {message}"),
+            Cause::State { observed, allowed: states } => {
+                write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
+                allowed(f, states)
+            }
+            Cause::Findings { when, findings } => write!(f, "the check {when} found: {}", findings.join("; ")),
+            Cause::Later { number, op, answer, expected } => {
+                write!(
+                    f,
+                    "after the recovery, operation {number} ({op}) answered {answer} where the model answers {expected}"
+                )
+            }
+            Cause::LaterState { observed, allowed: states } => {
+                write!(f, "after operations on the recovered structure its contents are wrong\n  found:   {observed}")?;
+                allowed(f, states)
+            }
+            Cause::Nondeterministic => {
+                write!(f, "nondeterministic recovery: run again on the same crash state, it read something else")
+            }
+        }
+    }
+}
+
+/// The story of a failure.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// What was wrong.
+    pub cause: Cause,
+    /// The operations, in order.
+    pub ops: Vec<String>,
+    /// After how many of them the crash came, and whether the next one was under way.
+    pub crash: Option<(usize, bool)>,
+    /// Where each crash was: in the operations, then in the recoveries.
+    pub crashes: Vec<String>,
+    /// The lines whose state matters, the stores missing in them, and why they could be missing.
+    pub details: Vec<String>,
+    /// Number of lines whose state differs from "everything has reached memory".
+    pub deviating: usize,
+    /// Give this to `replay` to run exactly this again.
+    pub replay: String,
+}
+
+impl Failure {
+    pub(crate) fn plain(cause: Cause, ops: Vec<String>) -> Self {
+        Failure {
+            cause,
+            ops,
+            crash: None,
+            crashes: Vec::new(),
+            details: Vec::new(),
+            deviating: 0,
+            replay: String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "crash test failed: {}", self.cause)?;
+        writeln!(f, "operations:")?;
+        for (number, op) in self.ops.iter().enumerate() {
+            let mark = match self.crash {
+                Some((done, _)) if number < done => "done       ",
+                Some((done, true)) if number == done => "CRASH IN IT",
+                Some(_) => "not reached",
+                None => "           ",
+            };
+            writeln!(f, "  {number:3} {mark} {op}")?;
+            if self.crash == Some((number + 1, false)) {
+                writeln!(f, "      CRASH")?;
+            }
+        }
+        for (depth, crash) in self.crashes.iter().enumerate() {
+            writeln!(f, "crash {}: {crash}", depth + 1)?;
+        }
+        for line in &self.details {
+            writeln!(f, "  {line}")?;
+        }
+        if self.details.is_empty() && self.crash.is_some() {
+            writeln!(f, "  every store had reached memory")?;
+        }
+        write!(f, "replay: {}", self.replay)
+    }
+}

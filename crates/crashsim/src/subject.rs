@@ -1,0 +1,107 @@
+//! What is tested: a structure, its storage, and a reference model.
+
+use std::fmt::Debug;
+
+use crate::medium::Simulated;
+
+/// A structure under test, with its reference model.
+///
+/// The value of the implementing type is a description (options, sizes, which variant); [`Live`](Subject::Live) is the
+/// structure at work. Everything must be deterministic: no time, no addresses, no randomness of its own.
+///
+/// See the [crate's documentation](crate) for a complete example.
+pub trait Subject {
+    /// An operation.
+    type Op: Clone + Debug;
+    /// What an operation answers.
+    type Ret: PartialEq + Debug;
+    /// All that a user can observe.
+    type State: PartialEq + Debug;
+    /// The reference model.
+    type Model: Clone;
+    /// What stays in this process over a simulated crash: a [`Mapping`](durix_pmem::Mapping) for a bare structure
+    /// (its contents are put back in place before each recovery), or what is needed to open a pool again.
+    type Store;
+    /// The structure, open.
+    type Live;
+
+    /// Makes the storage, zeroed, on the simulated medium (or on a medium around it).
+    fn store(&self, medium: Simulated) -> Self::Store;
+
+    /// Creates the structure. By the time this returns it must be durable.
+    fn create(&self, store: &Self::Store) -> Self::Live;
+
+    /// Opens the structure after a crash.
+    ///
+    /// # Errors
+    /// A line that says why it could not be opened: a failure of the test.
+    fn recover(&self, store: &Self::Store) -> Result<Self::Live, String>;
+
+    /// Runs an operation.
+    fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Self::Ret;
+
+    /// Reads all of the structure.
+    fn observe(&self, live: &mut Self::Live) -> Self::State;
+
+    /// Looks for inconsistencies, space leaked or owned twice included; a line each.
+    fn check(&self, live: &mut Self::Live) -> Vec<String> {
+        let _ = live;
+        Vec::new()
+    }
+
+    /// The model of the structure just created.
+    fn model(&self) -> Self::Model;
+
+    /// Runs an operation on the model.
+    fn step(&self, model: &mut Self::Model, op: &Self::Op) -> Self::Ret;
+
+    /// What the structure must look like.
+    fn expect(&self, model: &Self::Model) -> Self::State;
+
+    /// Whether an operation makes everything before it durable, itself included, by the time it returns. Matters for
+    /// [`Contract::Buffered`] only.
+    fn is_sync(&self, op: &Self::Op) -> bool {
+        let _ = op;
+        false
+    }
+}
+
+/// What a structure promises of completed operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contract {
+    /// Each is durable when it returns; the one in flight has happened or it has not.
+    #[default]
+    Strict,
+    /// A prefix of them survives that is no older than the last completed sync.
+    Buffered,
+}
+
+/// What may be found of a cache line after a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Persistency {
+    /// Any prefix of its stores, in the order in which they became visible, since its last guaranteed write-back.
+    #[default]
+    Pcso,
+    /// Each 8-byte word independently at any of its values since then: what Intel and SNIA promise at least.
+    TornWords,
+    /// Everything visible: the caches are in the persistence domain.
+    Eadr,
+}
+
+impl Persistency {
+    /// Whether stores to one line reach memory in order.
+    pub(crate) fn orders_lines(self) -> bool {
+        self != Persistency::TornWords
+    }
+}
+
+impl std::fmt::Display for Persistency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Persistency::Pcso => "PCSO (lines are written back whole, their stores in order)",
+            Persistency::TornWords => "torn words (each 8-byte word on its own)",
+            Persistency::Eadr => "eADR (everything visible survives)",
+        })
+    }
+}

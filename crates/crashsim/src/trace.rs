@@ -1,0 +1,61 @@
+//! What an execution did to persistent memory, in the order in which it became visible.
+
+use std::panic::Location;
+
+/// How a store is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// After the thread's last order point; in any order with its neighbours.
+    Relaxed,
+    /// After everything earlier.
+    Release,
+    /// After everything earlier, before everything later.
+    Locked,
+    /// Around the cache.
+    NonTemporal,
+}
+
+/// Where in the source something was done.
+pub(crate) type At = &'static Location<'static>;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// `word` counts words of the arena.
+    Store {
+        slot: u16,
+        kind: StoreKind,
+        word: u32,
+        value: u64,
+        at: At,
+    },
+    /// Everything earlier of the thread comes before everything later.
+    Order {
+        slot: u16,
+    },
+    /// A locked instruction that stored nothing persistent: an order point that may drain.
+    Locked {
+        slot: u16,
+    },
+    WriteBack {
+        slot: u16,
+        line: u32,
+        at: At,
+    },
+    Fence {
+        slot: u16,
+        at: At,
+    },
+    /// The structure has been created; crashes count from here.
+    Created,
+    /// The operation of this index starts.
+    Invoke(u32),
+    /// The operation of this index returns.
+    Return(u32),
+}
+
+impl Event {
+    /// Whether it is a mark of the harness, not an event of the memory.
+    pub(crate) fn is_mark(&self) -> bool {
+        matches!(self, Event::Created | Event::Invoke(_) | Event::Return(_))
+    }
+}

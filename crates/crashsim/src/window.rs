@@ -1,0 +1,328 @@
+//! What a cache line may hold after a crash: its *window*.
+//!
+//! A window is the durable floor of a line and the stores on top of it that are not yet guaranteed. A state of the line
+//! says, for each of its eight words, how many of the word's stores have reached memory (stores to one word never
+//! overtake each other). Which combinations are possible is the persistency model's say:
+//!
+//! - under PCSO a store drags along what it is ordered after: everything up to its `req` mark;
+//! - with torn words any combination is possible.
+//!
+//! Every down-closed combination has exactly one *first missing* cached store (or none is missing), and once that is
+//! fixed the words are independent of each other. So the states of a line are a disjoint union of boxes, one for each
+//! possible first missing store: that is what makes counting, and branching on one word at a time, cheap and exact.
+
+use std::panic::Location;
+
+use crate::Persistency;
+
+/// Words in a line.
+pub(crate) const WORDS: usize = 8;
+
+/// What one layer says about a word: a value, or `None` where it says nothing and the layer below decides.
+pub(crate) type Choice = Option<u64>;
+
+/// How many stores of each word have reached memory.
+pub(crate) type Positions = [u16; WORDS];
+
+/// A store that may or may not have reached memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    /// Position of the store in the trace.
+    pub(crate) seq: u32,
+    /// Every cached store of the line before this position of the trace comes first.
+    pub(crate) req: u32,
+    /// Word in the line.
+    pub(crate) word: u8,
+    /// Around the cache: ordered with nothing but its own word.
+    pub(crate) nt: bool,
+    pub(crate) value: u64,
+    pub(crate) at: &'static Location<'static>,
+}
+
+/// For each word the least and the greatest number of its stores.
+#[derive(Clone, Copy, Debug)]
+struct Span([(u16, u16); WORDS]);
+
+/// The window of one line in one layer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    pub(crate) stores: Vec<Pending>,
+    floor: [u64; WORDS],
+    /// Which words have a floor of their own in this layer.
+    floor_mask: u8,
+    /// Words with stores in the window.
+    open: u8,
+    /// Words whose choice is made.
+    decided: u8,
+    choice: [Choice; WORDS],
+    /// The rest is derived from `stores`, and rebuilt when asked for after a change.
+    stale: bool,
+    starts: [u16; WORDS + 1],
+    values: Vec<u64>,
+    spans: Vec<Span>,
+}
+
+impl Window {
+    /// Whether nothing was stored in this layer.
+    pub(crate) fn is_void(&self) -> bool {
+        self.open == 0 && self.floor_mask == 0
+    }
+
+    /// Back to nothing stored; keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.stores.clear();
+        self.floor_mask = 0;
+        self.open = 0;
+        self.decided = 0;
+        self.stale = true;
+    }
+
+    pub(crate) fn push(&mut self, store: Pending) {
+        self.open |= 1 << store.word;
+        self.stores.push(store);
+        self.stale = true;
+    }
+
+    /// A store that is durable at once.
+    pub(crate) fn push_durable(&mut self, word: u8, value: u64) {
+        self.floor[word as usize] = value;
+        self.floor_mask |= 1 << word;
+    }
+
+    /// Makes the cached stores before `mark` durable, and around-the-cache stores that one of them overwrites.
+    pub(crate) fn settle(&mut self, mark: u32) {
+        let mut upto = [0; WORDS];
+        for store in self.stores.iter().filter(|s| !s.nt && s.seq < mark) {
+            upto[store.word as usize] = store.seq + 1;
+        }
+        self.settle_words(&upto);
+    }
+
+    /// Makes the around-the-cache store at `seq`, and what it overwrote, durable.
+    pub(crate) fn settle_nt(&mut self, word: u8, seq: u32) {
+        let mut upto = [0; WORDS];
+        upto[word as usize] = seq + 1;
+        self.settle_words(&upto);
+    }
+
+    fn settle_words(&mut self, upto: &[u32; WORDS]) {
+        let (floor, mask) = (&mut self.floor, &mut self.floor_mask);
+        let mut open = 0;
+        self.stores.retain(|s| {
+            let stays = s.seq >= upto[s.word as usize];
+            if stays {
+                open |= 1 << s.word;
+            } else {
+                floor[s.word as usize] = s.value;
+                *mask |= 1 << s.word;
+            }
+            stays
+        });
+        self.open = open;
+        self.stale = true;
+    }
+
+    /// Whether [`settle`](Window::settle) would change anything.
+    pub(crate) fn would_settle(&self, mark: u32) -> bool {
+        self.stores.iter().any(|s| !s.nt && s.seq < mark)
+    }
+
+    /// Whether [`settle_nt`](Window::settle_nt) would change anything.
+    pub(crate) fn would_settle_nt(&self, seq: u32) -> bool {
+        self.stores.iter().any(|s| s.seq == seq)
+    }
+
+    /// Derives chains and spans after a change.
+    pub(crate) fn refresh(&mut self, model: Persistency) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        self.values.clear();
+        self.spans.clear();
+        for word in 0..WORDS {
+            self.starts[word] = self.values.len() as u16;
+            self.values.extend(self.stores.iter().filter(|s| s.word as usize == word).map(|s| s.value));
+        }
+        assert!(self.values.len() < u16::MAX as usize, "a line with 65535 stores that were never made durable");
+        self.starts[WORDS] = self.values.len() as u16;
+        if model.orders_lines() {
+            for cut in 0..=self.stores.len() {
+                if self.stores.get(cut).is_none_or(|s| !s.nt) {
+                    let span = self.span_at(cut);
+                    self.spans.push(span);
+                }
+            }
+        } else {
+            self.spans.push(Span(std::array::from_fn(|w| (0, self.starts[w + 1] - self.starts[w]))));
+        }
+    }
+
+    /// The states in which the store at index `cut` is the first missing one (or none is missing, beyond the end).
+    fn span_at(&self, cut: usize) -> Span {
+        let cut_seq = self.stores.get(cut).map_or(u32::MAX, |s| s.seq);
+        let mut span = [(0u16, 0u16); WORDS];
+        let mut seen = [0u16; WORDS];
+        let mut closed = 0u8;
+        for (index, store) in self.stores.iter().enumerate() {
+            let (word, bit) = (store.word as usize, 1u8 << store.word);
+            seen[word] += 1;
+            if index < cut && !store.nt {
+                span[word] = (seen[word], seen[word]);
+            } else if closed & bit == 0 && (store.nt || (index != cut && store.req <= cut_seq)) {
+                span[word].1 = seen[word];
+            } else {
+                closed |= bit;
+            }
+        }
+        Span(span)
+    }
+
+    fn value_at(&self, word: usize, position: u16) -> Choice {
+        if position > 0 {
+            return Some(self.values[(self.starts[word] + position - 1) as usize]);
+        }
+        (self.floor_mask >> word & 1 == 1).then(|| self.floor[word])
+    }
+
+    /// What this layer says about a word: `Err` while it is undecided.
+    pub(crate) fn says(&self, word: usize) -> Result<Choice, ()> {
+        if self.open >> word & 1 == 0 {
+            return Ok((self.floor_mask >> word & 1 == 1).then(|| self.floor[word]));
+        }
+        if self.decided >> word & 1 == 1 { Ok(self.choice[word]) } else { Err(()) }
+    }
+
+    pub(crate) fn decide(&mut self, word: usize, choice: Choice) {
+        self.decided |= 1 << word;
+        self.choice[word] = choice;
+    }
+
+    pub(crate) fn undecide(&mut self, word: usize) {
+        self.decided &= !(1 << word);
+    }
+
+    pub(crate) fn undecide_all(&mut self) {
+        self.decided = 0;
+    }
+
+    fn fits(&self, word: usize, (low, high): (u16, u16)) -> u128 {
+        if (self.decided & self.open) >> word & 1 == 0 {
+            return u128::from(high - low + 1);
+        }
+        (low..=high).filter(|p| self.value_at(word, *p) == self.choice[word]).count() as u128
+    }
+
+    fn fits_span(&self, span: &Span, except: usize) -> u128 {
+        (0..WORDS).filter(|w| *w != except).map(|w| self.fits(w, span.0[w])).fold(1, u128::saturating_mul)
+    }
+
+    /// Number of states that agree with what is decided. Needs [`refresh`](Window::refresh).
+    pub(crate) fn count(&self) -> u128 {
+        self.spans.iter().map(|span| self.fits_span(span, WORDS)).fold(0, u128::saturating_add)
+    }
+
+    /// The choices for an undecided word that some state agrees with, and with how many each: oldest first.
+    pub(crate) fn candidates(&self, word: usize, out: &mut Vec<(Choice, u128)>) {
+        out.clear();
+        for span in &self.spans {
+            let others = self.fits_span(span, word);
+            let (low, high) = span.0[word];
+            for position in low..=high {
+                let choice = self.value_at(word, position);
+                if others == 0 {
+                    continue;
+                }
+                match out.iter_mut().find(|(c, _)| *c == choice) {
+                    Some((_, count)) => *count = count.saturating_add(others),
+                    None => out.push((choice, others)),
+                }
+            }
+        }
+    }
+
+    /// Decides all words by the numbers of stores that have reached memory.
+    pub(crate) fn decide_positions(&mut self, positions: &Positions) {
+        for word in 0..WORDS {
+            if self.open >> word & 1 == 1 {
+                self.decide(word, self.value_at(word, positions[word]));
+            }
+        }
+    }
+
+    /// Calls `f` with every state, whatever is decided.
+    pub(crate) fn for_each_state(&self, mut f: impl FnMut(&Positions)) {
+        for span in &self.spans {
+            let mut at: Positions = span.0.map(|(low, _)| low);
+            loop {
+                f(&at);
+                let Some(word) = (0..WORDS).find(|w| at[*w] < span.0[*w].1) else { break };
+                at[word] += 1;
+                for lower in 0..word {
+                    at[lower] = span.0[lower].0;
+                }
+            }
+        }
+    }
+
+    /// Whether a state agrees with what is decided.
+    pub(crate) fn agrees(&self, positions: &Positions) -> bool {
+        (0..WORDS).all(|w| (self.decided & self.open) >> w & 1 == 0 || self.value_at(w, positions[w]) == self.choice[w])
+    }
+
+    /// The state in which everything has.
+    pub(crate) fn highest(&self) -> Positions {
+        std::array::from_fn(|w| self.starts[w + 1] - self.starts[w])
+    }
+
+    /// The state with the first `n` cached stores and nothing after them; under torn words only a rough middle.
+    pub(crate) fn prefix(&self, n: usize) -> Positions {
+        let mut at = [0; WORDS];
+        let mut seen = [0; WORDS];
+        for (index, store) in self.stores.iter().enumerate() {
+            seen[store.word as usize] += 1;
+            if index < n && !store.nt {
+                at[store.word as usize] = seen[store.word as usize];
+            }
+        }
+        at
+    }
+
+    /// A state picked by random numbers, every box being equally likely.
+    pub(crate) fn random(&self, mut next: impl FnMut(u64) -> u64) -> Positions {
+        let span = &self.spans[next(self.spans.len() as u64) as usize];
+        span.0.map(|(low, high)| low + next(u64::from(high - low + 1)) as u16)
+    }
+
+    /// The greatest state that agrees with what is decided; decisions are only ever made so that there is one.
+    pub(crate) fn highest_fitting(&self) -> Positions {
+        self.spans.iter().rev().find_map(|span| self.fitting(span, Iterator::rev)).expect("decisions leave a state")
+    }
+
+    /// The least state that agrees with what is decided.
+    pub(crate) fn lowest_fitting(&self) -> Positions {
+        self.spans.iter().find_map(|span| self.fitting(span, |range| range)).expect("decisions leave a state")
+    }
+
+    fn fitting<I: Iterator<Item = u16>>(
+        &self,
+        span: &Span,
+        order: impl Fn(std::ops::RangeInclusive<u16>) -> I,
+    ) -> Option<Positions> {
+        let mut at = [0; WORDS];
+        for word in 0..WORDS {
+            let (low, high) = span.0[word];
+            let decided = (self.decided & self.open) >> word & 1 == 1;
+            at[word] = order(low..=high).find(|p| !decided || self.value_at(word, *p) == self.choice[word])?;
+        }
+        Some(at)
+    }
+
+    /// The stores that have not reached memory in a state.
+    pub(crate) fn missing<'a>(&'a self, at: &'a Positions) -> impl Iterator<Item = &'a Pending> {
+        let mut seen = [0; WORDS];
+        self.stores.iter().filter(move |s| {
+            seen[s.word as usize] += 1;
+            seen[s.word as usize] > at[s.word as usize]
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! The gate: how operations enter at the cost of a store and a load, and how a quiescence keeps them out.
+//!
+//! It is Dekker's protocol with an asymmetric fence. An operation stores its `active` word and then loads the gate; a
+//! quiescence closes the gate and then loads every `active` word. The fences in between make sure that at least one of
+//! the two sees the other. They are a compiler fence on the frequent side and a `membarrier` on the rare one, or full
+//! fences on both where the kernel does not offer it.
+//!
+//! The functions are written over [`Atomic`], so that loom explores the very code that runs.
+
+use std::sync::atomic::Ordering;
+
+/// This process is a fork of the one that opened the mapping: the page of the gate was wiped.
+pub(crate) const FORKED: u64 = 0;
+/// Operations may enter.
+pub(crate) const OPEN: u64 = 1;
+/// A quiescence is under way: wait.
+pub(crate) const CLOSED: u64 = 2;
+/// Nothing may enter any more.
+pub(crate) const SHUT: u64 = 3;
+
+/// A word that threads share: a volatile word through its medium, or loom's.
+pub(crate) trait Atomic {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
+}
+
+/// Announces an operation and reads the gate. Unless the answer is [`OPEN`], the operation must [`leave`] again.
+#[inline(always)]
+pub(crate) fn try_enter(active: &impl Atomic, gate: &impl Atomic, light: impl Fn()) -> u64 {
+    active.store(1, Ordering::Relaxed);
+    // Either our store comes before the other side's barrier, and it waits for us; or our load comes after it, and we
+    // see the gate closed. Mirror: `close`.
+    light();
+    gate.load(Ordering::Acquire)
+}
+
+/// Ends an operation, or the attempt at one.
+#[inline(always)]
+pub(crate) fn leave(active: &impl Atomic) {
+    active.store(0, Ordering::Release);
+}
+
+/// Closes an open gate; afterwards an operation is inside only if [`is_inside`] says so.
+pub(crate) fn close(gate: &impl Atomic, heavy: impl Fn()) -> Result<(), u64> {
+    gate.compare_exchange(OPEN, CLOSED)?;
+    // Either an operation's store comes before this barrier, and `is_inside` sees it; or its load of the gate comes
+    // after, and it sees the gate closed. Mirror: `try_enter`.
+    heavy();
+    Ok(())
+}
+
+/// Whether an operation is inside, after the gate was closed. `false` also means that all it did is visible.
+pub(crate) fn is_inside(active: &impl Atomic) -> bool {
+    active.load(Ordering::Acquire) != 0
+}
+
+/// Opens the gate again, unless it was shut meanwhile.
+pub(crate) fn reopen(gate: &impl Atomic) {
+    let _ = gate.compare_exchange(CLOSED, OPEN);
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64, fence};
+
+    impl Atomic for AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+        fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+            self.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+        }
+    }
+
+    struct World {
+        gate: AtomicU64,
+        active: [AtomicU64; 2],
+        /// What operations write and the quiescence reads: loom reports any access that races.
+        data: loom::cell::UnsafeCell<[u64; 2]>,
+    }
+
+    /// Two sessions and a quiescence: while the gate is closed and nobody is inside, nobody touches the data.
+    fn explore(light: fn(), heavy: fn()) {
+        loom::model(move || {
+            let world = Arc::new(World {
+                gate: AtomicU64::new(OPEN),
+                active: [AtomicU64::new(0), AtomicU64::new(0)],
+                data: loom::cell::UnsafeCell::new([0; 2]),
+            });
+            let threads: Vec<_> = (0..2)
+                .map(|me| {
+                    let world = Arc::clone(&world);
+                    loom::thread::spawn(move || {
+                        if try_enter(&world.active[me], &world.gate, light) == OPEN {
+                            // Sessions may be inside together: each reads here, only the quiescence writes.
+                            // SAFETY: loom checks the access.
+                            world.data.with(|data| unsafe { std::hint::black_box((*data)[me]) });
+                        }
+                        leave(&world.active[me]);
+                    })
+                })
+                .collect();
+            close(&world.gate, heavy).unwrap();
+            if !world.active.iter().any(is_inside) {
+                // SAFETY: loom checks the access.
+                world.data.with_mut(|data| unsafe { *data = [1, 1] });
+            }
+            reopen(&world.gate);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    fn full() {
+        fence(Ordering::SeqCst);
+    }
+
+    #[test]
+    fn loom_a_closed_gate_keeps_operations_out() {
+        explore(full, full);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_without_the_fences_an_operation_slips_in() {
+        explore(|| (), || ());
+    }
+}

@@ -1,0 +1,315 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::medium::{Counting, Hardware};
+use crate::session::Session;
+
+const CHUNK: u64 = 4096;
+const HEAP: Heap = Heap { chunk: CHUNK, lanes: 2, lanes_off: 512, heap_off: CHUNK };
+const A: Owner = Owner(0);
+const B: Owner = Owner(1);
+
+type M = Counting<Hardware>;
+
+struct Bench {
+    mapping: Mapping<M>,
+    counting: M,
+}
+
+impl Bench {
+    fn new(chunks: u64) -> Self {
+        let counting = Counting::new(Hardware::PAGE_CACHE);
+        Bench { mapping: Mapping::heap((CHUNK + chunks * CHUNK) as usize, counting), counting }
+    }
+
+    fn session(&self) -> Session<M> {
+        self.mapping.session().unwrap()
+    }
+
+    fn space(&self, op: &Op<'_, M>) -> Space<M> {
+        Space::recover(op, self.mapping.clone(), HEAP, Box::new(())).unwrap()
+    }
+}
+
+/// A link in root-entry territory: behind the lanes, before the heap.
+fn link<'s>(op: &Op<'s, M>, index: u64) -> &'s Word<Off<Word>> {
+    op.at(Off::new(1024 + index * 8))
+}
+
+#[test]
+fn an_extent_is_its_owners_after_a_restart_and_a_reservation_is_not() {
+    let bench = Bench::new(16);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let extent = space.activate(&op, space.reserve_extent(&op, A, CHUNK + 1).unwrap()).unwrap();
+    assert_eq!(extent.len, 2 * CHUNK);
+    let reserved = space.reserve_extent(&op, A, 1).unwrap();
+    assert!(reserved.off() >= extent.off + extent.len);
+    drop(reserved);
+    let other = space.activate(&op, space.reserve_extent(&op, B, 1).unwrap()).unwrap();
+    assert_eq!(space.extents(&op, A), [extent]);
+    let again = bench.space(&op);
+    assert_eq!(again.extents(&op, A), [extent]);
+    assert_eq!(again.extents(&op, B), [other]);
+    let stats = again.stats(&op);
+    assert_eq!((stats.total, stats.free, stats.tables), (16 * CHUNK, 12 * CHUNK, CHUNK));
+    assert_eq!(stats.by_owner, [(A, 2 * CHUNK), (B, CHUNK)]);
+    assert_eq!(again.check(&op, |owner| owner == A), [Finding::UnknownOwner { off: other.off, owner: B }]);
+    again.free_owner(&op, A);
+    again.free_extent(&op, other).unwrap();
+    assert!(matches!(again.free_extent(&op, other), Err(Error::NotAnExtent { .. })));
+    assert_eq!(bench.space(&op).stats(&op).free, 15 * CHUNK);
+}
+
+#[test]
+fn a_full_pool_is_an_error_and_stays_usable() {
+    let bench = Bench::new(8);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let all = space.reserve_extent(&op, A, 7 * CHUNK).unwrap();
+    assert!(matches!(space.reserve_extent(&op, A, 1), Err(Error::Full { .. })));
+    assert!(matches!(space.reserve_block(&op, A, 64), Err(Error::Full { .. })));
+    drop(all);
+    assert!(space.reserve_block(&op, A, 64).is_ok());
+    assert!(matches!(space.reserve_block(&op, A, CHUNK), Err(Error::TooLarge { limit: 1024, .. })));
+    assert!(matches!(space.reserve_extent(&op, A, 1 << 40), Err(Error::TooLarge { .. })));
+}
+
+#[test]
+fn a_block_is_allocated_with_its_link_and_freed_with_it() {
+    let bench = Bench::new(8);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    drop(space.reserve_block(&op, A, 100).unwrap());
+    let before = bench.counting.counts();
+    let reserved = space.reserve_block(&op, A, 100).unwrap();
+    let (off, len) = (reserved.off(), reserved.len());
+    assert_eq!((off % 64, len), (0, 128));
+    let prepared = space.prepare(&op, reserved, link(&op, 0)).unwrap();
+    assert_eq!(op.load(link(&op, 0), Relaxed), Off::NULL);
+    op.fence();
+    prepared.complete(&op);
+    let counts = bench.counting.counts() - before;
+    assert_eq!((counts.write_backs, counts.fences), (4, 3), "intent; link and bitmap; intent cleared");
+    assert_eq!(op.load(link(&op, 0), Relaxed).get(), off);
+    assert_eq!(bench.space(&op).blocks(&op, A), [(off, 128)]);
+
+    assert!(matches!(space.prepare_free(&op, off + 64, link(&op, 0), Off::NULL), Err(Error::NotAllocated { .. })));
+    let prepared = space.prepare_free(&op, off, link(&op, 0), Off::NULL).unwrap();
+    op.fence();
+    prepared.complete(&op);
+    assert_eq!(op.load(link(&op, 0), Relaxed), Off::NULL);
+    assert!(matches!(space.prepare_free(&op, off, link(&op, 0), Off::NULL), Err(Error::NotAllocated { .. })));
+    assert_eq!(space.stats(&op).free, 7 * CHUNK, "the emptied slab is given back");
+}
+
+#[test]
+fn a_cancelled_preparation_leaves_nothing_and_a_forgotten_one_shuts_the_pool() {
+    let bench = Bench::new(8);
+    let mut session = bench.session();
+    let mut other = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let first = space.reserve_extent(&op, A, CHUNK).unwrap();
+    let off = first.off();
+    space.prepare(&op, first, link(&op, 0)).unwrap().cancel(&op);
+    assert_eq!(space.stats(&op).free, 7 * CHUNK);
+    let again = space.reserve_extent(&op, A, CHUNK).unwrap();
+    assert_eq!(again.off(), off);
+    op.store(link(&op, 1), Off::new(off), Relaxed);
+    let error = space.prepare(&op, again, link(&op, 1)).unwrap_err();
+    assert!(matches!(error, Error::Dangling { .. }), "{error}");
+    let third = space.reserve_block(&op, A, 64).unwrap();
+    drop(space.prepare(&op, third, link(&op, 0)).unwrap());
+    assert!(matches!(other.enter(), Err(Error::Shut { .. })));
+}
+
+#[test]
+fn an_intent_found_by_recovery_follows_its_link() {
+    for linked in [false, true] {
+        for frees in [false, true] {
+            let bench = Bench::new(8);
+            let mut session = bench.session();
+            let op = session.enter().unwrap();
+            let space = bench.space(&op);
+            let reserved = space.reserve_block(&op, A, 64).unwrap();
+            let off = reserved.off();
+            let prepared = space.prepare(&op, reserved, link(&op, 0)).unwrap();
+            let prepared = if frees {
+                prepared.complete(&op);
+                space.prepare_free(&op, off, link(&op, 0), Off::NULL).unwrap()
+            } else {
+                prepared
+            };
+            if linked {
+                op.store(link(&op, 0), Off::new(if frees { 0 } else { off }), Relaxed);
+            }
+            std::mem::forget(prepared);
+            let again = bench.space(&op);
+            let expected = if linked != frees { vec![(off, 64)] } else { vec![] };
+            assert_eq!(again.blocks(&op, A), expected, "linked {linked} frees {frees}");
+            assert_eq!(bench.space(&op).blocks(&op, A), expected, "a second recovery changes nothing");
+        }
+    }
+}
+
+#[test]
+fn sessions_allocate_side_by_side_without_sharing_a_byte() {
+    let bench = Bench::new(500);
+    let mut session = bench.session();
+    let space = bench.space(&session.enter().unwrap());
+    let spans = std::sync::Mutex::new(BTreeMap::new());
+    std::thread::scope(|s| {
+        for thread in 0..3u64 {
+            let (space, spans, bench) = (&space, &spans, &bench);
+            s.spawn(move || {
+                let mut session = bench.session();
+                for i in 0..60u64 {
+                    let op = session.enter().unwrap();
+                    let slot = link(&op, thread * 60 + i);
+                    let reserved = match i % 7 {
+                        0 => space.reserve_extent(&op, A, CHUNK),
+                        size => space.reserve_block(&op, A, size * 100),
+                    };
+                    let reserved = reserved.unwrap();
+                    let span = (reserved.off(), reserved.len());
+                    let prepared = space.prepare(&op, reserved, slot).unwrap();
+                    op.fence();
+                    prepared.complete(&op);
+                    if i % 3 == 0 {
+                        let prepared = space.prepare_free(&op, span.0, slot, Off::NULL).unwrap();
+                        op.fence();
+                        prepared.complete(&op);
+                    } else {
+                        assert!(spans.lock().unwrap().insert(span.0, span.1).is_none());
+                    }
+                }
+            });
+        }
+    });
+    let spans = spans.into_inner().unwrap();
+    let mut end = 0;
+    for (off, len) in &spans {
+        assert!(*off >= end, "{off:#x} overlaps what lies before");
+        end = off + len;
+    }
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let mut found: Vec<_> = space.blocks(&op, A);
+    found.extend(space.extents(&op, A).into_iter().map(|e| (e.off, e.len)));
+    found.sort_unstable();
+    assert_eq!(found, spans.into_iter().collect::<Vec<_>>());
+    assert_eq!(space.check(&op, |_| true), []);
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Extent(u64),
+    Block(u64),
+    Free(prop::sample::Index),
+    Restart,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        2 => (1..4 * CHUNK).prop_map(Action::Extent),
+        5 => (0..=1024u64).prop_map(Action::Block),
+        4 => any::<prop::sample::Index>().prop_map(Action::Free),
+        1 => Just(Action::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_allocated_is_disjoint_and_found_again(actions in prop::collection::vec(action(), 1..80)) {
+        let bench = Bench::new(40);
+        let mut session = bench.session();
+        let op = session.enter().unwrap();
+        let mut space = bench.space(&op);
+        let mut live: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut links = (0..300u64).rev().collect::<Vec<_>>();
+        for action in actions {
+            let reserved = match action {
+                Action::Extent(bytes) => space.reserve_extent(&op, A, bytes),
+                Action::Block(bytes) => space.reserve_block(&op, A, bytes),
+                Action::Free(index) => {
+                    if let Some((&off, &(_, slot))) = live.iter().nth(index.index(live.len().max(1))) {
+                        let prepared = space.prepare_free(&op, off, link(&op, slot), Off::NULL).unwrap();
+                        op.fence();
+                        prepared.complete(&op);
+                        live.remove(&off);
+                        links.push(slot);
+                    }
+                    continue;
+                }
+                Action::Restart => {
+                    space = bench.space(&op);
+                    continue;
+                }
+            };
+            let reserved = match reserved {
+                Ok(reserved) => reserved,
+                Err(Error::Full { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let (off, len) = (reserved.off(), reserved.len());
+            let before = live.range(..off + len).next_back().map_or(0, |(o, (l, _))| o + l);
+            prop_assert!(before <= off, "overlap");
+            let slot = links.pop().unwrap();
+            let prepared = space.prepare(&op, reserved, link(&op, slot)).unwrap();
+            op.fence();
+            prepared.complete(&op);
+            live.insert(off, (len, slot));
+        }
+        let mut found = space.blocks(&op, A);
+        found.extend(space.extents(&op, A).into_iter().map(|e| (e.off, e.len)));
+        found.sort_unstable();
+        prop_assert_eq!(found, live.iter().map(|(o, (l, _))| (*o, *l)).collect::<Vec<_>>());
+        prop_assert_eq!(space.check(&op, |_| true), []);
+    }
+
+    #[test]
+    fn corrupt_tables_are_findings_never_panics(
+        words in prop::collection::vec((0..40u64, any::<u64>()), 0..20),
+        lanes in prop::collection::vec((0..12u64, any::<u64>()), 0..6),
+        small in prop::collection::vec((0..40u64, 0..3u64, 0..60u64), 0..20),
+    ) {
+        let bench = Bench::new(40);
+        let mut session = bench.session();
+        let op = session.enter().unwrap();
+        for (index, bits) in words {
+            op.store(op.at(Off::<Word>::new(CHUNK + index * 8)), bits, Relaxed);
+        }
+        for (index, state, len) in small {
+            op.store(op.at(Off::<Word>::new(CHUNK + index * 8)), state | len << 20, Relaxed);
+        }
+        for (index, bits) in lanes {
+            op.store(op.at(Off::<Word>::new(512 + index / 6 * 128 + index % 6 * 8)), bits, Relaxed);
+        }
+        let space = bench.space(&op);
+        let findings = space.check(&op, |_| true);
+        let _ = findings.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let stats = space.stats(&op);
+        prop_assert!(stats.free <= stats.total);
+        for owner in [A, B] {
+            for (off, len) in space.blocks(&op, owner) {
+                prop_assert!(off + len <= CHUNK * 41);
+            }
+        }
+        while let Ok(reserved) = space.reserve_block(&op, A, 64) {
+            space.prepare(&op, reserved, link(&op, 0)).map(|p| p.cancel(&op)).ok();
+            if space.reserve_extent(&op, A, 1).and_then(|r| space.activate(&op, r)).is_err() {
+                break;
+            }
+        }
+        space.free_owner(&op, A);
+    }
+}

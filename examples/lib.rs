@@ -1,0 +1,1 @@
+//! The examples are `quickstart.rs` and its neighbours in this folder; this library is empty.

@@ -1,0 +1,265 @@
+//! Indexes a directory tree durably, is killed in the middle of it, and finds everything again.
+//!
+//! ```text
+//! cargo run --release --example quickstart [-- --tree DIR] [--pool FILE]
+//! ```
+//!
+//! The program runs itself as a child. The child walks the tree and puts each path with its size and time into a
+//! `PersistentSet` on an ordinary file; after each insert has returned it tells its parent, through a pipe, that the
+//! entry is acknowledged. Somewhere in the middle the parent kills it with SIGKILL. Then the parent opens the pool again,
+//! looks every acknowledged entry up, finishes the walk, and compares the whole index with the tree.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use durix_cso::set::{MAX_KEY, PersistentSet};
+use durix_pmem::{Pool, PoolOptions};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use rand::Rng;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What is stored for a path: its size in bytes, and its time of modification in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    size: u64,
+    time: i64,
+}
+
+impl Entry {
+    fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.time.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Entry> {
+        let (size, time) = bytes.split_first_chunk::<8>()?;
+        Some(Entry { size: u64::from_le_bytes(*size), time: i64::from_le_bytes(time.try_into().ok()?) })
+    }
+}
+
+struct Args {
+    tree: PathBuf,
+    pool: Option<PathBuf>,
+    child: bool,
+}
+
+fn main() -> ExitCode {
+    let done = parse(std::env::args_os().skip(1)).and_then(|args| {
+        if args.child { child(&args.tree, args.pool.as_deref().ok_or("--child needs --pool")?) } else { supervise(&args) }
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quickstart: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Args> {
+    let mut parsed = Args { tree: "/usr".into(), pool: None, child: false };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().map(PathBuf::from).ok_or(format!("{} needs a value", arg.display()));
+        match arg.to_str() {
+            Some("--tree") => parsed.tree = value()?,
+            Some("--pool") => parsed.pool = Some(value()?),
+            Some("--child") => parsed.child = true,
+            _ => {
+                let usage = "usage: quickstart [--tree DIR] [--pool FILE]   (default: --tree /usr, a pool in a temporary folder)";
+                return Err(format!("unknown argument {}\n{usage}", arg.display()).into());
+            }
+        }
+    }
+    if !parsed.tree.is_dir() {
+        return Err(format!("{} is not a directory; name one with --tree", parsed.tree.display()).into());
+    }
+    Ok(parsed)
+}
+
+/// Files and directories below `tree` whose paths fit a key, in the walk's order.
+fn walk(tree: &Path) -> impl Iterator<Item = (PathBuf, Entry)> {
+    walkdir::WalkDir::new(tree).sort_by_file_name().into_iter().flatten().filter_map(|found| {
+        let meta = found.metadata().ok()?;
+        let path = found.into_path();
+        if path.as_os_str().len() > MAX_KEY {
+            return None;
+        }
+        let modified = meta.modified().ok()?;
+        let time = match modified.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_secs().cast_signed(),
+            Err(before) => -before.duration().as_secs().cast_signed(),
+        };
+        Some((path, Entry { size: meta.len(), time }))
+    })
+}
+
+/// The child: indexes the tree and acknowledges each entry on standard output, as path length, path, entry.
+fn child(tree: &Path, pool: &Path) -> Result<()> {
+    let pool: Pool = PoolOptions::new().open_or_create(pool)?;
+    let files = PersistentSet::open(&pool, "files")?;
+    let mut session = pool.session()?;
+    let mut acknowledge = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    for (count, (path, entry)) in walk(tree).enumerate() {
+        files.insert(&session.enter()?, path.as_os_str().as_bytes(), &entry.encode())?;
+        // The insert has returned: from here on the entry must be found again.
+        let key = path.as_os_str().as_bytes();
+        acknowledge.write_all(&(key.len() as u32).to_le_bytes())?;
+        acknowledge.write_all(key)?;
+        acknowledge.write_all(&entry.encode())?;
+        if count % 16 == 15 {
+            acknowledge.flush()?;
+        }
+    }
+    acknowledge.flush()?;
+    Ok(())
+}
+
+fn read_acknowledgement(from: &mut impl Read) -> Option<(Vec<u8>, Entry)> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len).ok()?;
+    let mut key = vec![0; u32::from_le_bytes(len) as usize];
+    from.read_exact(&mut key).ok()?;
+    let mut entry = [0; 16];
+    from.read_exact(&mut entry).ok()?;
+    Some((key, Entry::decode(&entry)?))
+}
+
+fn bar(len: u64, message: &'static str) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{msg:<28} [{bar:40}] {human_pos}/{human_len} ({per_sec}, {eta})")?;
+    Ok(ProgressBar::new(len).with_style(style.progress_chars("=> ")).with_message(message))
+}
+
+fn supervise(args: &Args) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("durix-quickstart-{}", std::process::id()));
+    let pool_file = match &args.pool {
+        Some(file) if file.exists() => {
+            return Err(format!("{} exists already; name a new file with --pool", file.display()).into());
+        }
+        Some(file) => file.clone(),
+        None => {
+            std::fs::create_dir_all(&folder)?;
+            folder.join("files.durix")
+        }
+    };
+    let done = run(&args.tree, &pool_file);
+    if args.pool.is_none() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    done
+}
+
+fn run(tree: &Path, pool_file: &Path) -> Result<()> {
+    let total = walk(tree).count() as u64;
+    println!("{} files and folders below {}", HumanCount(total), tree.display());
+    let kill_at = rand::rng().random_range(total * 3 / 10..=total * 7 / 10);
+    let (acknowledged, loading) = load_until_killed(tree, pool_file, total, kill_at)?;
+
+    let start = Instant::now();
+    let pool: Pool = PoolOptions::new().open(pool_file)?;
+    let files = PersistentSet::open(&pool, "files")?;
+    let reopening = start.elapsed();
+    println!("reopened in {reopening:.1?}: {} entries; this pool {}", HumanCount(files.len()), pool.guarantee());
+    let verifying = verify(&pool, &files, &acknowledged)?;
+    let (finishing, added) = finish(tree, &pool, &files, total)?;
+
+    let findings = files.check(&pool.session()?.enter()?);
+    if !findings.is_empty() {
+        return Err(format!("the check found {} faults, the first: {}", findings.len(), findings[0]).into());
+    }
+    let (entries, bytes) = (files.len(), std::fs::metadata(pool_file)?.len());
+    drop(files);
+    pool.close()?;
+
+    let per_second = |count: usize, time: Duration| HumanCount((count as f64 / time.as_secs_f64()) as u64).to_string();
+    println!();
+    println!("acknowledged before SIGKILL   {:>10}   {}/s", HumanCount(acknowledged.len() as u64), per_second(acknowledged.len(), loading));
+    println!("found again, all of them      {:>10}   {}/s", HumanCount(acknowledged.len() as u64), per_second(acknowledged.len(), verifying));
+    println!("added afterwards              {:>10}   in {finishing:.1?}", HumanCount(added));
+    println!("in the index now              {:>10}   in a file of {}", HumanCount(entries), HumanBytes(bytes));
+    Ok(())
+}
+
+/// Runs the child until it has acknowledged `kill_at` entries, kills it, and returns all that it had acknowledged.
+fn load_until_killed(
+    tree: &Path,
+    pool_file: &Path,
+    total: u64,
+    kill_at: u64,
+) -> Result<(HashMap<Vec<u8>, Entry>, Duration)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child").arg("--tree").arg(tree).arg("--pool").arg(pool_file).stdout(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    let mut from = BufReader::with_capacity(1 << 16, child.stdout.take().ok_or("the child has no output")?);
+    let progress = bar(total, "indexing, to be killed")?;
+    let mut acknowledged = HashMap::new();
+    while let Some((key, entry)) = read_acknowledgement(&mut from) {
+        acknowledged.insert(key, entry);
+        progress.inc(1);
+        if acknowledged.len() as u64 == kill_at {
+            // SIGKILL. What the child had acknowledged into the pipe by then is still read and counts.
+            child.kill()?;
+        }
+    }
+    let loading = start.elapsed();
+    let status = child.wait()?;
+    progress.abandon();
+    match status.signal() {
+        Some(signal) => println!("killed by signal {signal} after {} acknowledgements", HumanCount(acknowledged.len() as u64)),
+        None if status.success() => println!("the child finished before the kill reached it"),
+        None => return Err(format!("the child failed: {status}").into()),
+    }
+    Ok((acknowledged, loading))
+}
+
+/// Looks every acknowledged entry up.
+fn verify(pool: &Pool, files: &PersistentSet, acknowledged: &HashMap<Vec<u8>, Entry>) -> Result<Duration> {
+    let mut session = pool.session()?;
+    let progress = bar(acknowledged.len() as u64, "verifying acknowledged")?;
+    let start = Instant::now();
+    let mut value = Vec::new();
+    for (key, entry) in acknowledged {
+        let found = files.get(&session.enter()?, key, &mut value)?;
+        if !found || Entry::decode(&value) != Some(*entry) {
+            let path = String::from_utf8_lossy(key);
+            return Err(format!("LOST: {path} was acknowledged as {entry:?}, found {found} with {value:?}").into());
+        }
+        progress.inc(1);
+    }
+    let took = start.elapsed();
+    progress.abandon();
+    Ok(took)
+}
+
+/// Puts in what is missing, and compares the index with the tree.
+fn finish(tree: &Path, pool: &Pool, files: &PersistentSet, total: u64) -> Result<(Duration, u64)> {
+    let mut session = pool.session()?;
+    let progress = bar(total, "finishing the walk")?;
+    let start = Instant::now();
+    let (mut walked, mut added) = (0, 0);
+    for (path, entry) in walk(tree) {
+        let op = session.enter()?;
+        let key = path.as_os_str().as_bytes();
+        if !files.contains(&op, key)? {
+            added += 1;
+        }
+        files.insert(&op, key, &entry.encode())?;
+        walked += 1;
+        progress.inc(1);
+    }
+    let took = start.elapsed();
+    progress.abandon();
+    if files.len() < walked {
+        return Err(format!("LOST: {} entries in the index, {walked} in the tree", files.len()).into());
+    }
+    Ok((took, added))
+}
