@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::arch;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::line::{LINE, Lines};
@@ -183,6 +184,13 @@ impl<'s, M: Medium> Op<'s, M> {
         }
         // SAFETY: the range was checked to be backed and aligned; the rest as in `at`.
         Ok(unsafe { std::slice::from_raw_parts(self.base.add(off.get() as usize).cast::<T>().as_ptr(), len as usize) })
+    }
+
+    /// Asks the processor for the first line of the object at `off`, to write it soon: a hint that hides the wait for
+    /// the line's old content. It is no access, for any medium.
+    #[inline(always)]
+    pub fn prefetch_write<T: Persistent>(&self, off: Off<T>) {
+        arch::prefetch_write(std::ptr::from_ref(self.at(off)).cast());
     }
 
     /// The offset of an object that lies in this mapping.

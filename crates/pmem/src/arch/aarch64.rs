@@ -63,6 +63,13 @@ pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
     unsafe { best(word.as_ptr().cast()) }
 }
 
+/// Asks for a line for writing. A hint: it never faults, whatever the address.
+#[inline(always)]
+pub(crate) fn prefetch_write(line: *const u8) {
+    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot.
+    unsafe { asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+}
+
 /// As [`store_nt`] for a line.
 #[inline(always)]
 pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {

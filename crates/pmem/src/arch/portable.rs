@@ -39,3 +39,5 @@ pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
         word.store(*value, Ordering::Relaxed);
     }
 }
+
+pub(crate) fn prefetch_write(_line: *const u8) {}

@@ -58,6 +58,14 @@ pub(crate) fn persist_fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
+/// Asks for a line for writing. A hint: it never faults, whatever the address.
+#[inline(always)]
+pub(crate) fn prefetch_write(line: *const u8) {
+    // SAFETY: a prefetch touches no register, flag or architectural memory, and is a no-operation where the address is
+    // not mapped or the processor does not know the instruction.
+    unsafe { asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+}
+
 /// Stores a word around the cache.
 #[inline(always)]
 pub(crate) fn store_nt(word: &AtomicU64, value: u64) {

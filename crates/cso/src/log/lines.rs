@@ -1,0 +1,177 @@
+//! CSO-VB with payloads of any length, interleaved with meta words: 56 bytes and a meta word in each line (3.1.1).
+//!
+//! Records take whole lines, one behind the other around the ring; a record may cross the end of the ring, and then its
+//! polarity flips inside it.
+//!
+//! # Persist order within a record
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | V1 payload words of a line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{LINE, Medium, Off, Op};
+
+use super::error::{Error, Result};
+use super::layout::{LineSlot, Meta};
+use super::record::{Place, Record};
+use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::source::Source;
+use super::{Finding, Log, Position};
+
+/// The kind in the header.
+const KIND: u32 = 4;
+
+/// Payload bytes of a line.
+pub(super) const PER_LINE: usize = 56;
+
+/// A log with validity bits and records of any length.
+#[derive(Debug)]
+pub struct LinesLog {
+    ring: Ring,
+}
+
+/// Lines that a payload of `len` bytes takes; an empty one takes one.
+#[inline(always)]
+pub(super) fn lines_for(len: usize) -> u64 {
+    len.div_ceil(PER_LINE).max(1) as u64
+}
+
+/// Lines told by their meta words.
+pub(super) struct Interleaved;
+
+impl Interleaved {
+    /// The meta word of the line at `at`.
+    #[inline(always)]
+    pub(super) fn meta<M: Medium>(op: &Op<'_, M>, at: Cursor) -> Meta {
+        op.load(&op.at(Off::<LineSlot>::new(at.off)).meta, Ordering::Relaxed)
+    }
+
+    /// Writes the record and issues its write-backs; gives the number of lines. The room must be there.
+    #[inline(always)]
+    pub(super) fn write<M: Medium, S: Source>(op: &Op<'_, M>, ring: &Ring, mut at: Cursor, tag: u8, payload: S) -> u64 {
+        let lines = lines_for(payload.len());
+        let mut meta = Meta::first(at.valid, tag, payload.len() as u32);
+        for number in 1..=lines {
+            let line = op.at(Off::<LineSlot>::new(at.off));
+            payload.store(op, (number as usize - 1) * 7, &line.payload);
+            // PERSIST V1: same line
+            op.store(&line.meta, meta, Ordering::Release);
+            op.write_back(line);
+            ring.step(&mut at);
+            op.prefetch_write(Off::<LineSlot>::new(at.off));
+            meta = Meta::continuation(at.valid, number as u32);
+        }
+        lines
+    }
+}
+
+impl Cells for Interleaved {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, mut at: Cursor, limit: u64) -> Option<u64> {
+        let first = Self::meta(op, at);
+        let lines = lines_for(first.len() as usize);
+        if first.valid() != at.valid || first.is_continuation() || lines > limit {
+            return None;
+        }
+        for number in 1..lines {
+            ring.step(&mut at);
+            if Self::meta(op, at) != Meta::continuation(at.valid, number as u32) {
+                return None;
+            }
+        }
+        Some(lines)
+    }
+
+    fn looks_valid<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) -> bool {
+        Self::meta(op, at).valid() == at.valid
+    }
+
+    fn scrub<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) {
+        let meta = Self::meta(op, at);
+        if meta.valid() == at.valid {
+            op.store(&op.at(Off::<LineSlot>::new(at.off)).meta, meta.flipped(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Log for LinesLog {
+    type Options = ();
+
+    fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
+        let unit = LINE as u64;
+        let units = region.len.saturating_sub(HEADER) / unit;
+        Ok(LinesLog { ring: Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] })? })
+    }
+
+    fn recover<M: Medium>(op: &Op<'_, M>, region: Region) -> Result<Self> {
+        let shape = Ring::read_shape(op, region, KIND)?;
+        if shape.unit != LINE as u64 {
+            return Err(Error::Corrupt { off: region.off, what: "line size", found: shape.unit });
+        }
+        Ok(LinesLog { ring: Ring::recover(op, region, shape, &Interleaved)? })
+    }
+
+    #[inline(always)]
+    fn stage_from<M: Medium, S: Source>(&mut self, op: &Op<'_, M>, tag: u8, payload: S) -> Result<Position> {
+        let lines = lines_for(payload.len());
+        if lines > self.ring.units() || payload.len() > u32::MAX as usize {
+            return Err(Error::TooLong { len: payload.len(), max: self.max_payload() });
+        }
+        let at = self.ring.claim(op, lines)?;
+        Interleaved::write(op, &self.ring, at, tag, payload);
+        let position = self.ring.tail();
+        self.ring.advance(lines);
+        Ok(Position(position))
+    }
+
+    #[inline(always)]
+    fn commit<M: Medium>(&mut self, op: &Op<'_, M>) {
+        self.ring.commit(op);
+    }
+
+    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+        if to != self.tail() && self.record_at(op, to).is_none() {
+            return Err(self.ring.not_a_record(to.0));
+        }
+        self.ring.trim(op, to.0, None);
+        Ok(())
+    }
+
+    fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
+        if position < self.head() || position >= self.tail() {
+            return None;
+        }
+        let at = self.ring.cursor(position.0);
+        let lines = Interleaved.whole(op, &self.ring, at, self.tail().0 - position.0)?;
+        let meta = Interleaved::meta(op, at);
+        Some(Record {
+            op,
+            position,
+            next: Position(position.0 + lines),
+            tag: meta.tag(),
+            len: meta.len() as usize,
+            place: Place::Interleaved { off: at.off, bounds: self.ring.bounds() },
+        })
+    }
+
+    fn head(&self) -> Position {
+        Position(self.ring.head())
+    }
+
+    fn tail(&self) -> Position {
+        Position(self.ring.tail())
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ring.units() * LINE as u64
+    }
+
+    fn max_payload(&self) -> usize {
+        (self.ring.units() as usize * PER_LINE).min(u32::MAX as usize)
+    }
+
+    fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding> {
+        self.ring.check(op, &Interleaved)
+    }
+}

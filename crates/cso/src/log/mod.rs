@@ -1,0 +1,168 @@
+//! Logs whose append costs one round trip to memory: one write-back for each line touched, and one fence.
+//!
+//! The idea (OOPSLA'17, section 3): stores to one cache line reach memory in the order in which they were made. If
+//! the *last* store to a line can be told from what was there before, then a line in memory that shows it is whole, and a
+//! record all of whose lines show it is whole: no commit record, no second round trip, no checksum.
+//!
+//! | log | how the last store is told | payload |
+//! |---|---|---|
+//! | [`VbLog`] | a validity bit in a meta word of each line, whose meaning flips on each lap | up to 24, 56 or 119 bytes, contiguous, by [`Geometry`] |
+//! | [`LinesLog`] | the same | any length, 56 bytes a line |
+//!
+//! All offer one interface, [`Log`]. A log is a plain handle with volatile state (the tail is kept in volatile memory only,
+//! and found again by recovery); it belongs to one thread at a time.
+
+mod error;
+mod flex;
+mod fvb;
+mod layout;
+mod lines;
+mod record;
+mod ring;
+mod source;
+mod vb;
+mod words;
+
+use std::fmt;
+
+use durix_pmem::{Medium, Op};
+
+pub use error::{Error, Result};
+pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
+pub use lines::LinesLog;
+pub use record::{Iter, Record};
+pub use ring::Region;
+pub use source::Source;
+pub use vb::{Geometry, HalfLine, OneLine, TwoLines, VbLog};
+pub use words::WordsLog;
+
+/// Where a record starts: a number that only grows, by the units (slots or lines) that records take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub(crate) u64);
+
+impl Position {
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The position with a number that was stored somewhere. A wrong one is refused where it is used.
+    pub fn from_raw(number: u64) -> Self {
+        Position(number)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An inconsistency found by [`Log::check`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The record concerned.
+    pub position: Position,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// A log in persistent memory: append at the tail, read, trim from the head.
+///
+/// All calls of one log use operations of one mapping, the one it was made in. A call that returns an error has left the
+/// log as it was.
+pub trait Log: Sized + fmt::Debug + Send {
+    /// What is decided at creation.
+    type Options: Clone + Default + fmt::Debug;
+
+    /// Writes an empty log into `region`, whatever was there. Durable on return. Writes and reads the whole region.
+    ///
+    /// # Errors
+    /// [`Error::BadRegion`], [`Error::BadOption`].
+    fn format<M: Medium>(op: &Op<'_, M>, region: Region, options: &Self::Options) -> Result<Self>;
+
+    /// Opens the log in `region` after a crash or a clean stop. The records are exactly those whose append returned, and
+    /// possibly some that were under way: of those a first few, without a hole. Reads the whole region and writes it
+    /// back, one fence. May be cut by a crash and run again.
+    ///
+    /// # Errors
+    /// [`Error::NotALog`], [`Error::Mismatch`], [`Error::Corrupt`], [`Error::BadRegion`].
+    fn recover<M: Medium>(op: &Op<'_, M>, region: Region) -> Result<Self>;
+
+    /// Writes a record and issues its write-backs, without a fence: durable, with all records staged before, after the
+    /// next [`commit`](Log::commit) or any fence of the same operation. After a crash before that, a first few of the
+    /// staged records may be there.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::WrongLength`], [`Error::NoTags`], [`Error::BitInUse`], [`Error::Full`].
+    fn stage_from<M: Medium, S: Source>(&mut self, op: &Op<'_, M>, tag: u8, payload: S) -> Result<Position>;
+
+    /// Waits until everything staged, and the last trim, is durable. One fence.
+    fn commit<M: Medium>(&mut self, op: &Op<'_, M>);
+
+    /// Removes all records before `to`: the start of a record, or [`tail`](Log::tail). Durable with the next fence; the
+    /// space can be used again after the log's own next fence.
+    ///
+    /// # Errors
+    /// [`Error::NotARecord`].
+    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()>;
+
+    /// The record at `position`; nothing at the tail and outside the log.
+    fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>>;
+
+    /// Position of the oldest record; equal to the tail in an empty log.
+    fn head(&self) -> Position;
+
+    /// Position that the next record will have.
+    fn tail(&self) -> Position;
+
+    /// Bytes of the log's units, used or not.
+    fn capacity(&self) -> u64;
+
+    /// Bytes of the largest payload that an empty log takes.
+    fn max_payload(&self) -> usize;
+
+    /// Walks all records, and reports what contradicts itself.
+    fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding>;
+
+    /// As [`stage_from`](Log::stage_from), with bytes.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    fn stage<M: Medium>(&mut self, op: &Op<'_, M>, tag: u8, payload: &[u8]) -> Result<Position> {
+        self.stage_from(op, tag, payload)
+    }
+
+    /// Appends a record: durable on return. One write-back for each line touched, one fence.
+    ///
+    /// # Errors
+    /// As [`stage_from`](Log::stage_from).
+    #[inline]
+    fn append<M: Medium>(&mut self, op: &Op<'_, M>, tag: u8, payload: &[u8]) -> Result<Position> {
+        let position = self.stage_from(op, tag, payload)?;
+        self.commit(op);
+        Ok(position)
+    }
+
+    /// As [`append`](Log::append), with a payload of words.
+    ///
+    /// # Errors
+    /// As [`stage_from`](Log::stage_from).
+    #[inline]
+    fn append_words<M: Medium>(&mut self, op: &Op<'_, M>, tag: u8, payload: &[u64]) -> Result<Position> {
+        let position = self.stage_from(op, tag, payload)?;
+        self.commit(op);
+        Ok(position)
+    }
+
+    /// The records, oldest first.
+    fn iter<'a, M: Medium>(&'a self, op: &'a Op<'a, M>) -> Iter<'a, Self, M> {
+        Iter { log: self, op, at: self.head() }
+    }
+
+    /// Whether the log holds no record.
+    fn is_empty(&self) -> bool {
+        self.head() == self.tail()
+    }
+}

@@ -1,0 +1,151 @@
+//! Records as they are read.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{Medium, Off, Op, Word};
+
+use super::{Log, Position};
+
+/// Where the words of a payload lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// One behind the other.
+    Contiguous {
+        /// Offset of the first.
+        off: u64,
+    },
+    /// Seven in each line of a ring, the eighth is the meta word.
+    Interleaved {
+        /// Offset of the first line.
+        off: u64,
+        /// Offsets of the ring's first line and of its end.
+        bounds: (u64, u64),
+    },
+    /// One behind the other, with a bit that is not the user's in one word of each line.
+    Masked {
+        /// Offset of the first.
+        off: u64,
+        /// The word, modulo 8.
+        word: usize,
+        /// The bits that are the user's.
+        mask: u64,
+    },
+}
+
+/// A record of a log, read in place.
+pub struct Record<'a, M: Medium> {
+    pub(super) op: &'a Op<'a, M>,
+    pub(super) position: Position,
+    pub(super) next: Position,
+    pub(super) tag: u8,
+    pub(super) len: usize,
+    pub(super) place: Place,
+}
+
+impl<'a, M: Medium> Record<'a, M> {
+    /// Where the record starts.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Where the next record starts: trimming to it removes this record and all before.
+    pub fn next(&self) -> Position {
+        self.next
+    }
+
+    /// The tag it was appended with.
+    pub fn tag(&self) -> u8 {
+        self.tag
+    }
+
+    /// Bytes of the payload.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the payload is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Word `index` of the payload; bytes behind its end are zero.
+    ///
+    /// # Panics
+    /// If the payload has no such word.
+    pub fn word(&self, index: usize) -> u64 {
+        assert!(index < self.len.div_ceil(8), "word {index} of a payload of {} bytes", self.len);
+        let at = |off: u64| self.op.load(self.op.at(Off::<Word>::new(off)), Ordering::Relaxed);
+        let value = match self.place {
+            Place::Contiguous { off } => at(off + index as u64 * 8),
+            Place::Interleaved { off, bounds: (start, end) } => {
+                let line = off + index as u64 / 7 * 64;
+                let line = if line < end { line } else { line - (end - start) };
+                at(line + index as u64 % 7 * 8)
+            }
+            Place::Masked { off, word, mask } => {
+                at(off + index as u64 * 8) & if index % 8 == word { mask } else { u64::MAX }
+            }
+        };
+        let bytes = self.len - index * 8;
+        if bytes < 8 { value & ((1 << (bytes * 8)) - 1) } else { value }
+    }
+
+    /// The words of the payload.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        (0..self.len.div_ceil(8)).map(|index| self.word(index))
+    }
+
+    /// The payload in place, where the log keeps it contiguous and unchanged: bytes of the last word that lie behind the
+    /// payload's end are anything.
+    pub fn contiguous(&self) -> Option<&'a [Word]> {
+        let Place::Contiguous { off } = self.place else { return None };
+        self.op.slice("a log record", Off::new(off), self.len.div_ceil(8) as u64).ok()
+    }
+
+    /// Copies the payload.
+    ///
+    /// # Panics
+    /// If `to` is shorter than the payload.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        let to = &mut to[..self.len];
+        for (chunk, word) in to.chunks_mut(8).zip(self.words()) {
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// The payload.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+}
+
+impl<M: Medium> fmt::Debug for Record<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("position", &self.position)
+            .field("tag", &self.tag)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The records of a log, oldest first.
+#[derive(Debug)]
+pub struct Iter<'a, L: Log, M: Medium> {
+    pub(super) log: &'a L,
+    pub(super) op: &'a Op<'a, M>,
+    pub(super) at: Position,
+}
+
+impl<'a, L: Log, M: Medium> Iterator for Iter<'a, L, M> {
+    type Item = Record<'a, M>;
+
+    fn next(&mut self) -> Option<Record<'a, M>> {
+        let record = self.log.record_at(self.op, self.at)?;
+        self.at = record.next;
+        Some(record)
+    }
+}

@@ -1,0 +1,417 @@
+//! The circular buffer under every log: header, head, polarity, space, and the frame of recovery.
+//!
+//! A ring is a header of two lines and a number of *units* (slots or lines). A [position](super::Position) is a unit's
+//! number, counted without end: its index is the position modulo the number of units, its lap the quotient, and the
+//! validity bit that means VALID is 1 in even laps and 0 in odd ones. So zeroed memory is invalid in lap 0, what
+//! one lap leaves is invalid in the next, and the head is one word that gives index and polarity.
+//!
+//! # Persist order
+//!
+//! Format:
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | F1 magic cleared < F2 data zeroed | flush+fence | the old log whole, or no log | opens the old log, or `NotALog` |
+//! | F2 data and head < F3 header with magic | flush+fence | no log | `NotALog` |
+//! | F3 words of the header < magic | same line | no log | `NotALog` |
+//! | F3 header < return | flush+fence | no log, or the new one, empty | either |
+//!
+//! Work (kinds add their own edges within a record):
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | A1 lines of a record < return of `append`, or of the fence after `stage` | flush+fence | any part of the unfenced records | ends the log at the first record that is not whole |
+//! | T1 floor < head | same line | the old floor only with the old head | either |
+//! | T2 head < first store into the units it frees | flush+fence, the append's own | the old head, whose units are still whole | the old head |
+//!
+//! T2 is why space is reusable only up to the *durable* head: were units overwritten while the old head may still be
+//! in memory, recovery from the old head would stop at the first overwritten unit and lose every newer record.
+//! The fence is that of any later append; only if space is short does an append fence first.
+//!
+//! Recovery:
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | R1 units beyond the tail made invalid < first append | flush+fence | some of them still valid | ends at the same unit, and does the rest |
+//! | R2 all lines and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
+//!
+//! Without R1 a later append would make a stale record behind it reachable again. R2 is for a process that died
+//! without a power failure: what it had stored and not yet fenced is seen by recovery, but is still only in the cache.
+
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{LINE, Medium, Off, Op, Word};
+
+use super::error::{Error, Result};
+use super::layout::{Head, Header, Line, MAGIC, VERSION};
+use super::{Finding, Position};
+
+/// A range of a pool: where a log lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Offset of the first byte, a multiple of 64.
+    pub off: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Bytes of a ring's header.
+pub(super) const HEADER: u64 = size_of::<Header>() as u64;
+
+/// What the header says of a ring, besides the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Which kind of log.
+    pub(super) kind: u32,
+    /// Bytes of a unit.
+    pub(super) unit: u64,
+    /// Number of units.
+    pub(super) units: u64,
+    /// What the kind needs.
+    pub(super) params: [u64; 3],
+}
+
+impl Shape {
+    fn words(&self) -> [u64; 7] {
+        let kind = u64::from(VERSION) << 32 | u64::from(self.kind);
+        [MAGIC, kind, self.unit, self.units, self.params[0], self.params[1], self.params[2]]
+    }
+
+    fn check(&self) -> u64 {
+        let bytes: Vec<u8> = self.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        u64::from(crc32c::crc32c(&bytes))
+    }
+}
+
+/// The place of a unit, and the validity bit that means VALID there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor {
+    /// Offset of the unit.
+    pub(super) off: u64,
+    /// 0 or 1.
+    pub(super) valid: u64,
+}
+
+/// How a kind of log recognises its records.
+pub(super) trait Cells {
+    /// Units of the record at `at`, if it is whole and takes at most `limit` units.
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, at: Cursor, limit: u64) -> Option<u64>;
+
+    /// Whether the unit at `at` could be taken for a part of a record.
+    fn looks_valid<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) -> bool;
+
+    /// Makes the unit at `at` invalid for the lap to come, if it is not; no write-back.
+    fn scrub<M: Medium>(&self, op: &Op<'_, M>, at: Cursor);
+}
+
+/// The volatile state of a ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    header: Off<Header>,
+    /// Offset of the first unit, and of the first byte behind the last.
+    data: u64,
+    end: u64,
+    unit: u64,
+    units: u64,
+    /// The head as stored; the head as known to be durable.
+    head: u64,
+    durable_head: u64,
+    /// `durable_head + units`: no record may reach beyond it.
+    limit: u64,
+    tail: u64,
+    /// Where the next unit lies.
+    next: Cursor,
+    /// Everything from here to the tail may not be fenced yet.
+    unfenced: u64,
+    /// The session that has issued all write-backs that are not fenced.
+    slot: u32,
+}
+
+impl Ring {
+    /// Writes an empty ring into `region`. Durable on return: three fences.
+    pub(super) fn format<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape) -> Result<Ring> {
+        let least = HEADER + shape.unit;
+        if !region.off.is_multiple_of(LINE as u64) || region.len < least || shape.units == 0 {
+            return Err(Error::BadRegion { off: region.off, len: region.len, min: least });
+        }
+        let lines = op.slice("a log's region", Off::<Line>::new(region.off), region.len / LINE as u64)?;
+        let header = op.at(Off::<Header>::new(region.off));
+        op.store(&header.magic, 0, Ordering::Relaxed);
+        op.write_back(&header.magic);
+        // PERSIST F1<F2: flush+fence
+        op.fence();
+        for word in lines.iter().flat_map(|l| &l.words) {
+            if op.load(word, Ordering::Relaxed) != 0 {
+                op.store(word, 0, Ordering::Relaxed);
+            }
+        }
+        op.store(&header.head, Head::new(0), Ordering::Relaxed);
+        op.write_back_slice(lines);
+        // PERSIST F2<F3: flush+fence
+        op.fence();
+        let [magic, kind, unit, units, params @ ..] = shape.words();
+        op.store(&header.kind, kind, Ordering::Relaxed);
+        op.store(&header.unit, unit, Ordering::Relaxed);
+        op.store(&header.units, units, Ordering::Relaxed);
+        header.params.iter().zip(params).for_each(|(word, param)| op.store(word, param, Ordering::Relaxed));
+        op.store(&header.check, shape.check(), Ordering::Relaxed);
+        // PERSIST F3: same line
+        op.store(&header.magic, magic, Ordering::Release);
+        op.write_back(&header.magic);
+        op.fence();
+        Ok(Ring::new(op, region, shape, 0, 0))
+    }
+
+    fn new<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape, head: u64, tail: u64) -> Ring {
+        let data = region.off + HEADER;
+        let mut ring = Ring {
+            header: Off::new(region.off),
+            data,
+            end: data + shape.unit * shape.units,
+            unit: shape.unit,
+            units: shape.units,
+            head,
+            durable_head: head,
+            limit: head + shape.units,
+            tail,
+            next: Cursor { off: data, valid: 1 },
+            unfenced: tail,
+            slot: op.slot(),
+        };
+        ring.next = ring.cursor(tail);
+        ring
+    }
+
+    /// Reads and validates the header of the log in `region`, which must be of kind `kind`.
+    pub(super) fn read_shape<M: Medium>(op: &Op<'_, M>, region: Region, kind: u32) -> Result<Shape> {
+        let Region { off, len } = region;
+        if !off.is_multiple_of(LINE as u64) || len < HEADER {
+            return Err(Error::BadRegion { off, len, min: HEADER });
+        }
+        op.slice("a log's region", Off::<Line>::new(off), len / LINE as u64)?;
+        let header = op.at(Off::<Header>::new(off));
+        let get = |word: &Word| op.load(word, Ordering::Relaxed);
+        let magic = get(&header.magic);
+        if magic != MAGIC {
+            return Err(Error::NotALog { off, found: magic });
+        }
+        let found = get(&header.kind);
+        let version = found >> 32;
+        if version != u64::from(VERSION) {
+            return Err(Error::Mismatch { off, what: "version", found: version, expected: VERSION.into() });
+        }
+        let params = [get(&header.params[0]), get(&header.params[1]), get(&header.params[2])];
+        let shape = Shape { kind: found as u32, unit: get(&header.unit), units: get(&header.units), params };
+        let check = get(&header.check);
+        if check != shape.check() {
+            return Err(Error::Corrupt { off, what: "header checksum", found: check });
+        }
+        if shape.kind != kind {
+            return Err(Error::Mismatch { off, what: "kind", found: shape.kind.into(), expected: kind.into() });
+        }
+        let bytes = shape.unit.checked_mul(shape.units).and_then(|b| b.checked_add(HEADER));
+        if shape.unit == 0 || shape.units == 0 || bytes.is_none_or(|b| b > len) {
+            return Err(Error::Corrupt { off, what: "number of units", found: shape.units });
+        }
+        Ok(shape)
+    }
+
+    /// Finds the records of the ring in `region`, makes everything beyond them invalid, and everything durable: reads
+    /// and writes back the whole ring, one fence.
+    pub(super) fn recover<M: Medium, C: Cells>(
+        op: &Op<'_, M>,
+        region: Region,
+        shape: Shape,
+        cells: &C,
+    ) -> Result<Ring> {
+        let header = op.at(Off::<Header>::new(region.off));
+        let word = op.load(&header.head, Ordering::Relaxed);
+        let corrupt = || Error::Corrupt { off: region.off, what: "head", found: durix_pmem::Bits::to_bits(word) };
+        let head = word.position().ok_or_else(corrupt)?;
+        let mut ring = Ring::new(op, region, shape, head, head);
+        while let Some(units) = cells.whole(op, &ring, ring.next, ring.limit - ring.tail).filter(|u| *u > 0) {
+            ring.advance(units);
+        }
+        let mut beyond = ring.next;
+        for _ in ring.tail..ring.limit {
+            cells.scrub(op, beyond);
+            ring.step(&mut beyond);
+        }
+        let lines = op.slice("a log's region", Off::<Line>::new(region.off), region.len / LINE as u64)?;
+        // PERSIST R1, R2: flush+fence
+        op.write_back_slice(lines);
+        op.fence();
+        ring.unfenced = ring.tail;
+        Ok(ring)
+    }
+
+    /// The place of `position`. One division: not for the path of an append.
+    pub(super) fn cursor(&self, position: u64) -> Cursor {
+        let (lap, index) = (position / self.units, position % self.units);
+        Cursor { off: self.data + index * self.unit, valid: lap & 1 ^ 1 }
+    }
+
+    /// Moves a cursor to the next unit.
+    #[inline(always)]
+    pub(super) fn step(&self, cursor: &mut Cursor) {
+        cursor.off += self.unit;
+        if cursor.off == self.end {
+            *cursor = Cursor { off: self.data, valid: cursor.valid ^ 1 };
+        }
+    }
+
+    /// Makes sure that `units` units from the tail on may be overwritten, and gives the place of the first. Nothing
+    /// changes where there is no room, except that a pending trim may have become durable.
+    #[inline(always)]
+    pub(super) fn claim<M: Medium>(&mut self, op: &Op<'_, M>, units: u64) -> Result<Cursor> {
+        if op.slot() != self.slot {
+            self.adopt(op);
+        }
+        if units > self.limit - self.tail {
+            self.make_room(op, units)?;
+        }
+        Ok(self.next)
+    }
+
+    /// A fence covers the write-backs of its own session only: when another session takes over, it issues again what
+    /// is not known to be fenced.
+    #[cold]
+    fn adopt<M: Medium>(&mut self, op: &Op<'_, M>) {
+        if self.head != self.durable_head {
+            op.write_back(&op.at(self.header).head);
+        }
+        let mut at = self.cursor(self.unfenced);
+        for _ in self.unfenced..self.tail {
+            for line in 0..self.unit.div_ceil(LINE as u64) {
+                op.write_back(op.at(Off::<Line>::new(at.off + line * LINE as u64)));
+            }
+            self.step(&mut at);
+        }
+        self.slot = op.slot();
+    }
+
+    #[cold]
+    fn make_room<M: Medium>(&mut self, op: &Op<'_, M>, units: u64) -> Result<()> {
+        if self.head != self.durable_head && units <= self.head + self.units - self.tail {
+            // PERSIST T2: flush+fence
+            self.commit(op);
+            return Ok(());
+        }
+        let free = (self.head + self.units - self.tail) * self.unit;
+        Err(Error::Full { needed: units * self.unit, free, capacity: self.units * self.unit })
+    }
+
+    /// Moves the tail over units that were written and whose write-back was issued.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, units: u64) {
+        self.tail += units;
+        if units == 1 {
+            let mut next = self.next;
+            self.step(&mut next);
+            self.next = next;
+        } else {
+            self.next = self.after(self.next, units);
+        }
+    }
+
+    /// The cursor `units` units further on, at most one lap.
+    #[inline(always)]
+    pub(super) fn after(&self, cursor: Cursor, units: u64) -> Cursor {
+        let off = cursor.off + units * self.unit;
+        if off < self.end {
+            Cursor { off, ..cursor }
+        } else {
+            Cursor { off: off - (self.end - self.data), valid: cursor.valid ^ 1 }
+        }
+    }
+
+    /// Waits until everything staged, and the last trim, is durable. One fence.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn commit<M: Medium>(&mut self, op: &Op<'_, M>) {
+        if op.slot() != self.slot {
+            self.adopt(op);
+        }
+        // PERSIST A1, T2: flush+fence
+        op.fence();
+        self.unfenced = self.tail;
+        self.durable_head = self.head;
+        self.limit = self.head + self.units;
+    }
+
+    /// Moves the head to `to`, which must be the start of a record or the tail; and raises the floor. Durable with
+    /// the session's next fence.
+    pub(super) fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: u64, floor: Option<u64>) {
+        if op.slot() != self.slot {
+            self.adopt(op);
+        }
+        let header = op.at(self.header);
+        if let Some(floor) = floor {
+            op.store(&header.floor, floor, Ordering::Relaxed);
+        }
+        // PERSIST T1: same line
+        op.store(&header.head, Head::new(to), Ordering::Release);
+        op.write_back(&header.head);
+        self.head = to;
+    }
+
+    /// Walks the records from the head on: each must be whole, and they must end at the tail; and no unit beyond it may
+    /// look valid.
+    pub(super) fn check<M: Medium, C: Cells>(&self, op: &Op<'_, M>, cells: &C) -> Vec<Finding> {
+        let finding = |position, what: &str| Finding { position: Position(position), what: what.into() };
+        let mut findings = Vec::new();
+        let mut at = self.head;
+        while at < self.tail {
+            match cells.whole(op, self, self.cursor(at), self.tail - at).filter(|u| *u > 0) {
+                Some(units) => at += units,
+                None => {
+                    findings.push(finding(at, "not whole, although it was appended"));
+                    return findings;
+                }
+            }
+        }
+        for position in self.tail..self.limit {
+            if cells.looks_valid(op, self.cursor(position)) {
+                findings.push(finding(position, "valid, although it lies beyond the tail"));
+            }
+        }
+        findings
+    }
+
+    /// The error for a position that is no record's.
+    pub(super) fn not_a_record(&self, position: u64) -> Error {
+        Error::NotARecord { position, head: self.head, tail: self.tail }
+    }
+
+    /// What the floor word holds.
+    pub(super) fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        op.load(&op.at(self.header).floor, Ordering::Relaxed)
+    }
+
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(super) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Where the unit at the tail will lie.
+    #[inline(always)]
+    pub(super) fn next(&self) -> Cursor {
+        self.next
+    }
+
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Offsets of the first unit and of the end.
+    pub(super) fn bounds(&self) -> (u64, u64) {
+        (self.data, self.end)
+    }
+}

@@ -1,0 +1,346 @@
+//! One test body for all kinds of logs.
+
+use std::collections::VecDeque;
+
+use durix_cso::log::{
+    Error, FvbLog, FvbOptions, HalfLine, LinesLog, Log, OneLine, Position, Region, TwoLines, VbLog, WordsLog,
+};
+use durix_pmem::{Counting, Hardware, Mapping, Medium, Op};
+use proptest::prelude::*;
+
+/// What the tests must know of a kind.
+trait Kind: Log {
+    /// Bytes that a test log needs besides its units.
+    const EXTRA: u64 = 128;
+    /// The one payload length, if there is only one.
+    const EXACT: Option<usize> = None;
+    /// Bytes of a slot, where they are larger than a line.
+    const SLOT: u64 = 64;
+    /// Whether records have tags.
+    const TAGS: bool = true;
+    /// Bytes of the largest payload the tests use.
+    const LONGEST: usize;
+    /// Lines touched by a record.
+    fn lines(len: usize) -> u64;
+    fn options() -> Self::Options {
+        Self::Options::default()
+    }
+}
+
+impl Kind for VbLog<HalfLine> {
+    const LONGEST: usize = 24;
+    fn lines(_: usize) -> u64 {
+        1
+    }
+}
+impl Kind for VbLog<OneLine> {
+    const LONGEST: usize = 56;
+    fn lines(_: usize) -> u64 {
+        1
+    }
+}
+impl Kind for VbLog<TwoLines> {
+    const LONGEST: usize = 119;
+    const SLOT: u64 = 128;
+    fn lines(_: usize) -> u64 {
+        2
+    }
+}
+impl Kind for LinesLog {
+    const LONGEST: usize = 300;
+    fn lines(len: usize) -> u64 {
+        len.div_ceil(56).max(1) as u64
+    }
+}
+
+impl<const W: usize, const WORD: usize, const BIT: u32> Kind for WordsLog<W, WORD, BIT> {
+    const LONGEST: usize = W * 8;
+    const EXACT: Option<usize> = Some(W * 8);
+    const TAGS: bool = false;
+    fn lines(_: usize) -> u64 {
+        W.div_ceil(8) as u64
+    }
+}
+impl Kind for FvbLog {
+    const LONGEST: usize = 5 * 64 - 16;
+    const SLOT: u64 = 5 * 64;
+    fn lines(len: usize) -> u64 {
+        (16 + len).div_ceil(64) as u64
+    }
+    fn options() -> FvbOptions {
+        FvbOptions { lines: 5 }
+    }
+}
+
+const OFF: u64 = 4096;
+
+fn region<L: Kind>(len: u64) -> Region {
+    Region { off: OFF, len: L::EXTRA + len }
+}
+
+fn payload<L: Kind>(seed: u64, len: usize) -> Vec<u8> {
+    let len = L::EXACT.unwrap_or(len.min(L::LONGEST));
+    // The bits that the tested logs of words use are left zero.
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (x >> 56) as u8 & 0x7e
+        })
+        .collect()
+}
+
+fn tag<L: Kind>(seed: u64) -> u8 {
+    if L::TAGS { seed as u8 } else { 0 }
+}
+
+type Model = VecDeque<(Position, u8, Vec<u8>)>;
+
+fn assert_same<L: Kind, M: Medium>(op: &Op<'_, M>, log: &L, model: &Model) {
+    let found: Model = log.iter(op).map(|r| (r.position(), r.tag(), r.to_vec())).collect();
+    assert_eq!(&found, model);
+    assert_eq!(log.is_empty(), model.is_empty());
+    assert_eq!(log.check(op), []);
+    let nexts: Vec<_> = log.iter(op).map(|r| r.next()).collect();
+    let starts: Vec<_> = log.iter(op).map(|r| r.position()).skip(1).chain([log.tail()]).collect();
+    if !model.is_empty() {
+        assert_eq!(nexts, starts);
+    }
+}
+
+fn appends_are_read_back_in_order<L: Kind>() {
+    let mapping = Mapping::heap(1 << 16, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let mut log = L::format(&op, region::<L>(16 << 10), &L::options()).unwrap();
+    let mut model = Model::new();
+    for i in 0..20 {
+        let bytes = payload::<L>(i, i as usize * 7);
+        let position = log.append(&op, tag::<L>(i), &bytes).unwrap();
+        model.push_back((position, tag::<L>(i), bytes));
+    }
+    assert_same(&op, &log, &model);
+    let log = L::recover(&op, region::<L>(16 << 10)).unwrap();
+    assert_same(&op, &log, &model);
+}
+
+fn an_append_is_one_write_back_a_line_and_one_fence<L: Kind>() {
+    let counting = Counting::new(Hardware::PAGE_CACHE);
+    let mapping = Mapping::heap(1 << 16, counting);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let mut log = L::format(&op, region::<L>(16 << 10), &L::options()).unwrap();
+    for i in 0..400 {
+        let bytes = payload::<L>(i, i as usize % (L::LONGEST + 1));
+        let before = counting.counts();
+        log.append(&op, tag::<L>(i), &bytes).unwrap();
+        let cost = counting.counts() - before;
+        assert_eq!((cost.write_backs, cost.fences, cost.locked), (L::lines(bytes.len()), 1, 0), "record {i}");
+        if i % 8 == 7 {
+            let before = counting.counts();
+            let to = log.tail();
+            log.trim(&op, to).unwrap();
+            let cost = counting.counts() - before;
+            assert_eq!((cost.write_backs, cost.fences, cost.locked), (1, 0, 0));
+        }
+    }
+    let before = counting.counts();
+    let mut lines = 0;
+    for i in 0..10 {
+        let bytes = payload::<L>(i, L::LONGEST);
+        lines += L::lines(bytes.len());
+        log.stage(&op, tag::<L>(i), &bytes).unwrap();
+    }
+    log.commit(&op);
+    let cost = counting.counts() - before;
+    assert_eq!((cost.write_backs, cost.fences, cost.locked), (lines, 1, 0));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(usize),
+    Stage(usize),
+    Commit,
+    Trim(usize),
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..320usize).prop_map(Step::Append),
+        4 => (0..320usize).prop_map(Step::Stage),
+        1 => Just(Step::Commit),
+        4 => (0..5usize).prop_map(Step::Trim),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// Runs the steps on a log of few units and on a queue; both must agree after each.
+fn agrees_with_a_queue<L: Kind>(units: u64, steps: &[Step]) {
+    let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let region = region::<L>(units * L::SLOT);
+    let mut log = L::format(&op, region, &L::options()).unwrap();
+    let mut model = Model::new();
+    for (seed, step) in steps.iter().enumerate() {
+        let seed = seed as u64;
+        match *step {
+            Step::Append(len) | Step::Stage(len) => {
+                let bytes = payload::<L>(seed, len);
+                let tag = tag::<L>(seed);
+                let result = match step {
+                    Step::Append(_) => log.append(&op, tag, &bytes),
+                    _ => log.stage(&op, tag, &bytes),
+                };
+                match result {
+                    Ok(position) => model.push_back((position, tag, bytes)),
+                    Err(Error::Full { needed, free, capacity }) => {
+                        assert!(free < needed && needed <= capacity && !model.is_empty());
+                    }
+                    Err(Error::TooLong { len, max }) => assert!(len > max && max == log.max_payload()),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            Step::Commit => log.commit(&op),
+            Step::Trim(count) => {
+                let to = model.get(count).map_or(log.tail(), |r| r.0);
+                log.trim(&op, to).unwrap();
+                model.drain(..count.min(model.len()));
+            }
+            Step::Reopen => log = L::recover(&op, region).unwrap(),
+        }
+        assert_same(&op, &log, &model);
+    }
+}
+
+fn full_and_oversized_leave_the_log_unharmed<L: Kind>() {
+    let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let region = region::<L>(16 * L::SLOT);
+    let mut log = L::format(&op, region, &L::options()).unwrap();
+    let too_long = vec![0; log.max_payload() + 1];
+    let mut model = Model::new();
+    for lap in 0..5 {
+        loop {
+            let error = log.append(&op, 0, &too_long).unwrap_err();
+            assert!(matches!(error, Error::TooLong { .. } | Error::WrongLength { .. }), "{error}");
+            let bytes = payload::<L>(lap, L::LONGEST);
+            match log.append(&op, 0, &bytes) {
+                Ok(position) => model.push_back((position, 0, bytes)),
+                Err(error) => {
+                    assert!(matches!(error, Error::Full { .. }), "{error}");
+                    break;
+                }
+            }
+        }
+        assert_same(&op, &log, &model);
+        log = L::recover(&op, region).unwrap();
+        assert_same(&op, &log, &model);
+        model.pop_front();
+        log.trim(&op, model[0].0).unwrap();
+    }
+    let beyond = Position::from_raw(log.tail().get() + 1);
+    assert!(matches!(log.trim(&op, beyond), Err(Error::NotARecord { .. })));
+    let before = Position::from_raw(log.head().get() - 1);
+    assert!(matches!(log.trim(&op, before), Err(Error::NotARecord { .. })));
+    assert!(log.record_at(&op, beyond).is_none() && log.record_at(&op, before).is_none());
+    assert_same(&op, &log, &model);
+}
+
+fn another_session_may_take_over<L: Kind>() {
+    let counting = Counting::new(Hardware::PAGE_CACHE);
+    let mapping = Mapping::heap(1 << 14, counting);
+    let mut first = mapping.session().unwrap();
+    let mut second = mapping.session().unwrap();
+    let region = region::<L>(16 * L::SLOT);
+    let op = first.enter().unwrap();
+    let mut log = L::format(&op, region, &L::options()).unwrap();
+    log.append(&op, 0, &payload::<L>(1, 8)).unwrap();
+    let to = log.tail();
+    log.trim(&op, to).unwrap();
+    log.stage(&op, 0, &payload::<L>(2, 8)).unwrap();
+    drop(op);
+    let op = second.enter().unwrap();
+    let before = counting.counts();
+    log.append(&op, 0, &payload::<L>(3, 8)).unwrap();
+    let cost = counting.counts() - before;
+    let lines = L::lines(payload::<L>(3, 8).len());
+    assert_eq!((cost.write_backs, cost.fences), (1 + lines.max(L::SLOT / 64) + lines, 1), "head, staged slot, record");
+    assert_eq!(log.iter(&op).count(), 2);
+}
+
+fn what_is_no_log_is_an_error<L: Kind>() {
+    let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let region = region::<L>(16 * L::SLOT);
+    assert!(matches!(L::recover(&op, region), Err(Error::NotALog { .. })));
+    for bad in [Region { off: OFF + 8, ..region }, Region { len: 64, ..region }] {
+        assert!(matches!(L::format(&op, bad, &L::options()), Err(Error::BadRegion { .. })));
+        assert!(matches!(L::recover(&op, bad), Err(Error::BadRegion { .. })));
+    }
+    let beyond = Region { off: 1 << 20, ..region };
+    assert!(matches!(L::format(&op, beyond, &L::options()), Err(Error::Pmem(_))));
+    let mut log = L::format(&op, region, &L::options()).unwrap();
+    log.append(&op, 0, &payload::<L>(1, 8)).unwrap();
+    // Every flipped bit of the header's line, and of the head, is noticed.
+    for word in 0..9u64 {
+        for bit in 0..64 {
+            let word: &durix_pmem::Word = op.at(durix_pmem::Off::new(OFF + word * 8));
+            let value = op.load(word, std::sync::atomic::Ordering::Relaxed);
+            op.store(word, value ^ 1 << bit, std::sync::atomic::Ordering::Relaxed);
+            L::recover(&op, region).unwrap_err();
+            op.store(word, value, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    assert_eq!(L::recover(&op, region).unwrap().iter(&op).count(), 1);
+}
+
+macro_rules! for_kinds {
+    ($($name:ident: $log:ty),* $(,)?) => { $(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn appends_are_read_back_in_order() {
+                super::appends_are_read_back_in_order::<$log>();
+            }
+            #[test]
+            fn an_append_is_one_write_back_a_line_and_one_fence() {
+                super::an_append_is_one_write_back_a_line_and_one_fence::<$log>();
+            }
+            #[test]
+            fn full_and_oversized_leave_the_log_unharmed() {
+                super::full_and_oversized_leave_the_log_unharmed::<$log>();
+            }
+            #[test]
+            fn another_session_may_take_over() {
+                super::another_session_may_take_over::<$log>();
+            }
+            #[test]
+            fn what_is_no_log_is_an_error() {
+                super::what_is_no_log_is_an_error::<$log>();
+            }
+            proptest! {
+                #[test]
+                fn agrees_with_a_queue(units in 2..20u64, steps in prop::collection::vec(step(), 0..120)) {
+                    super::agrees_with_a_queue::<$log>(units, &steps);
+                }
+            }
+        }
+    )* };
+}
+
+for_kinds! {
+    vb_half: VbLog<HalfLine>,
+    vb_one: VbLog<OneLine>,
+    vb_two: VbLog<TwoLines>,
+    lines: LinesLog,
+    words_1: WordsLog<1, 0, 63>,
+    words_2: WordsLog<2, 0, 0>,
+    words_4: WordsLog<4, 3, 56>,
+    words_16: WordsLog<16, 5, 0>,
+    fvb: FvbLog,
+}
