@@ -5,6 +5,7 @@
 //! | [`linked`] | TwoRounds, Atlas | the next pointer of the entry before it, written in a second round trip |
 //! | [`checksum`] | CRC32, CRC64, MD5, SHA1 | a checksum over the payload and the number of the pass |
 //! | [`tornbit`] | tornbit (Mnemosyne) | one bit in each word, whose sense flips with each pass |
+//! | [`ours`] | CSO-VB, CSO-FVB, of `durix-cso` as it is published | one bit in each line |
 //!
 //! The comparators know the size of their entries when they are compiled and keep no lengths, which the paper's did not do
 //! either: where that matters it is to their advantage. All of them store through the same [`Op`], are inlined into
@@ -13,12 +14,14 @@
 
 pub mod checksum;
 pub mod linked;
+pub mod ours;
 pub mod ring;
 pub mod tornbit;
 
 #[cfg(test)]
 mod tests;
 
+use durix_cso::log::{FvbLog, HalfLine, LinesLog, OneLine, TwoLines, VbLog};
 use durix_pmem::{Medium, Op, Word, persistent};
 
 persistent! {
@@ -84,7 +87,7 @@ pub enum Claim {
 }
 
 /// Why a log does not take an entry, or cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// All of the log is in use.
@@ -103,7 +106,7 @@ pub enum Error {
     },
     /// The log under test refused something of its own accord.
     #[error("the log failed: {0}")]
-    Failed(&'static str),
+    Failed(String),
 }
 
 /// A durable log of entries of `W` words of payload, in a circular buffer.
@@ -142,8 +145,15 @@ pub trait Visitor<M: Medium, const W: usize> {
     fn visit<L: AppendLog<M, W> + 'static>(&mut self);
 }
 
-/// Shows a visitor every log that takes entries of `W` words: the comparators in the order of Table 1, then ours.
+/// Shows a visitor every log that takes entries of `W` words: ours, then the comparators.
 pub fn visit_logs<M: Medium, const W: usize>(visitor: &mut impl Visitor<M, W>) {
+    match W {
+        HALF => visitor.visit::<ours::Ours<VbLog<HalfLine>>>(),
+        ONE => visitor.visit::<ours::Ours<VbLog<OneLine>>>(),
+        TWO => visitor.visit::<ours::Ours<VbLog<TwoLines>>>(),
+        _ => visitor.visit::<ours::Ours<LinesLog>>(),
+    }
+    visitor.visit::<ours::Ours<FvbLog>>();
     visitor.visit::<linked::TwoRounds<W>>();
     if W == HALF {
         visitor.visit::<linked::Atlas<W>>();

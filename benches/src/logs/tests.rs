@@ -54,7 +54,7 @@ impl<L: AppendLog<Hardware, W>, const W: usize> Bed<L, W> {
         let appended = self.log.append(&self.session.enter().unwrap(), &payload);
         match appended {
             Ok(()) => self.model.push_back(payload),
-            Err(error) => assert_eq!(error, Error::Full),
+            Err(ref error) => assert_eq!(*error, Error::Full),
         }
         appended.is_ok()
     }
