@@ -16,26 +16,41 @@ use durix_pmem::{Medium, Op};
 use super::layout::{Line, Pair};
 use super::source::Source;
 
-/// Writes words `from..from + count` of the payload to the first `count` words of a line, the last differing word last,
-/// and issues the write-back, if anything differs. `count` is 1 to 8.
+/// Writes words `from..from + 8` of the payload, or as many as it has, to a line, the last differing word last, and
+/// issues the write-back, if anything differs. The payload has word `from`.
 #[inline(always)]
-pub(super) fn write_line<M: Medium, S: Source>(
-    op: &Op<'_, M>,
-    line: &Line,
-    payload: S,
-    from: usize,
-    count: usize,
-) -> Pair {
-    for last in (0..count.min(8)).rev() {
+pub(super) fn write_line<M: Medium, S: Source>(op: &Op<'_, M>, line: &Line, payload: S, from: usize) -> Pair {
+    if let Some(new) = payload.whole::<8>(from) {
+        let diff = op.load(&line.words[7], Ordering::Relaxed) ^ new[7];
+        if diff != 0 {
+            for index in 0..7 {
+                op.store(&line.words[index], new[index], Ordering::Relaxed);
+            }
+            return finish(op, line, 7, new[7], diff);
+        }
+    }
+    write_line_from_behind(op, line, payload, from)
+}
+
+/// Stores the last differing word, and gives the pair of its last differing bit.
+#[inline(always)]
+fn finish<M: Medium>(op: &Op<'_, M>, line: &Line, last: usize, new: u64, diff: u64) -> Pair {
+    // PERSIST X1: same line
+    op.store(&line.words[last], new, Ordering::Release);
+    op.write_back(line);
+    let bit = diff.trailing_zeros();
+    Pair::new(last, bit, new >> bit)
+}
+
+#[inline(never)]
+fn write_line_from_behind<M: Medium, S: Source>(op: &Op<'_, M>, line: &Line, payload: S, from: usize) -> Pair {
+    let count = (payload.len().div_ceil(8) - from).min(8);
+    for last in (0..count).rev() {
         let new = payload.word(from + last);
         let diff = op.load(&line.words[last], Ordering::Relaxed) ^ new;
         if diff != 0 {
-            payload.store(op, from, &line.words[..last]);
-            // PERSIST X1: same line
-            op.store(&line.words[last], new, Ordering::Release);
-            op.write_back(line);
-            let bit = diff.trailing_zeros();
-            return Pair::new(last, bit, new >> bit);
+            payload.store_some(op, from, &line.words[..last]);
+            return finish(op, line, last, new, diff);
         }
     }
     Pair::new(0, 0, payload.word(from))
@@ -69,7 +84,7 @@ mod tests {
                     op.store(word, value, Ordering::Relaxed);
                 }
                 let before = counting.counts();
-                let pair = write_line(&op, line, &new[..], 0, 3);
+                let pair = write_line(&op, line, &new[..], 0);
                 let cost = counting.counts() - before;
                 assert_eq!(cost.write_backs, u64::from(old != new));
                 assert!(line_holds(&op, line, pair));

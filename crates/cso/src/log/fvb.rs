@@ -96,24 +96,55 @@ impl Slots {
 
     #[inline(always)]
     fn write<M: Medium, S: Source>(&self, op: &Op<'_, M>, at: Cursor, tag: u8, payload: S) {
-        let words = payload.len().div_ceil(8);
         let first = Self::line(op, at, 0);
-        let head = self.meta.min(8);
-        payload.store(op, 0, &first.words[head..]);
-        let mut metadata = [0u64; 8];
+        let start = self.meta.min(8);
+        payload.store_some(op, 0, &first.words[start..]);
+        let mut meta = FlexMeta::new(at.valid, tag, payload.len());
+        let mut pairs = PairWords { bits: 0, shift: FlexMeta::SHIFT, word: 0 };
         for index in 1..self.lines_for(payload.len()) {
-            let from = index * 8 - head;
-            let pair = write_line(op, Self::line(op, at, index), payload, from, words - from);
-            let (word, shift) = Self::place_of(index);
-            metadata[word & 7] |= pair.to_bits(shift);
+            let pair = write_line(op, Self::line(op, at, index), payload, index * 8 - start);
+            if let Some((word, bits)) = pairs.push(pair) {
+                store_pairs(op, first, &mut meta, word, bits);
+            }
         }
-        for (word, value) in first.words[..head].iter().zip(metadata).skip(1) {
-            op.store(word, value, Ordering::Relaxed);
+        if pairs.shift > 0 {
+            store_pairs(op, first, &mut meta, pairs.word, pairs.bits);
         }
-        let meta = FlexMeta::new(at.valid, tag, payload.len()).with_pairs(metadata[0]);
         // PERSIST V1: same line
         op.store(op.at(Off::new(at.off)), meta, Ordering::Release);
         op.write_back(first);
+    }
+}
+
+/// A metadata word under construction.
+struct PairWords {
+    bits: u64,
+    shift: usize,
+    word: usize,
+}
+
+impl PairWords {
+    /// Adds a pair; gives the word's number and content once it is full.
+    #[inline(always)]
+    fn push(&mut self, pair: Pair) -> Option<(usize, u64)> {
+        self.bits |= pair.to_bits(self.shift);
+        self.shift += Pair::BITS;
+        if self.shift + Pair::BITS <= u64::BITS as usize {
+            return None;
+        }
+        let full = (self.word, self.bits);
+        *self = PairWords { bits: 0, shift: 0, word: self.word + 1 };
+        Some(full)
+    }
+}
+
+/// Puts pairs into the first metadata word, which is stored later, or stores another one.
+#[inline(always)]
+fn store_pairs<M: Medium>(op: &Op<'_, M>, first: &Line, meta: &mut FlexMeta, word: usize, bits: u64) {
+    if word == 0 {
+        *meta = meta.with_pairs(bits);
+    } else {
+        op.store(&first.words[word & 7], bits, Ordering::Relaxed);
     }
 }
 

@@ -60,9 +60,9 @@ impl Interleaved {
             op.store(&line.meta, meta, Ordering::Release);
             op.write_back(line);
             ring.step(&mut at);
-            op.prefetch_write(Off::<LineSlot>::new(at.off));
             meta = Meta::continuation(at.valid, number as u32);
         }
+        op.prefetch_write(Off::<LineSlot>::new(at.off));
         lines
     }
 }

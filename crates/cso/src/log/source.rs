@@ -17,10 +17,26 @@ pub trait Source: Copy {
     /// Word `index`, which must lie within the length rounded up.
     fn word(self, index: usize) -> u64;
 
+    /// Words `from..from + N`, if the payload has so many whole ones: the fast path of full lines.
+    fn whole<const N: usize>(self, from: usize) -> Option<[u64; N]>;
+
     /// Stores the words from `from` on into `to`, as many as there are and fit, unordered.
     #[inline(always)]
     #[track_caller]
-    fn store<M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word]) {
+    fn store<const N: usize, M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word; N]) {
+        if let Some(values) = self.whole::<N>(from) {
+            for index in 0..N {
+                op.store(&to[index], values[index], Ordering::Relaxed);
+            }
+        } else {
+            self.store_some(op, from, to);
+        }
+    }
+
+    /// As [`store`](Source::store), for any number of words.
+    #[inline(always)]
+    #[track_caller]
+    fn store_some<M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word]) {
         let left = self.len().div_ceil(8).saturating_sub(from);
         for (index, word) in to.iter().take(left).enumerate() {
             op.store(word, self.word(from + index), Ordering::Relaxed);
@@ -48,10 +64,9 @@ impl Source for &[u8] {
     }
 
     #[inline(always)]
-    #[track_caller]
-    fn store<M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word]) {
-        let bytes = self.get(from * 8..).unwrap_or_default();
-        op.store_bytes(to, &bytes[..bytes.len().min(size_of_val(to))]);
+    fn whole<const N: usize>(self, from: usize) -> Option<[u64; N]> {
+        let (words, _) = self.get(from * 8..)?.as_chunks::<8>();
+        words.first_chunk::<N>().map(|words| words.map(u64::from_le_bytes))
     }
 }
 
@@ -67,11 +82,8 @@ impl Source for &[u64] {
     }
 
     #[inline(always)]
-    #[track_caller]
-    fn store<M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word]) {
-        for (word, value) in to.iter().zip(self.get(from..).unwrap_or_default()) {
-            op.store(word, *value, Ordering::Relaxed);
-        }
+    fn whole<const N: usize>(self, from: usize) -> Option<[u64; N]> {
+        self.get(from..)?.first_chunk::<N>().copied()
     }
 }
 
@@ -85,6 +97,14 @@ impl<S: Source> Source for (u64, S) {
     #[inline(always)]
     fn word(self, index: usize) -> u64 {
         if index == 0 { self.0 } else { self.1.word(index - 1) }
+    }
+
+    #[inline(always)]
+    fn whole<const N: usize>(self, from: usize) -> Option<[u64; N]> {
+        if from > 0 {
+            return self.1.whole::<N>(from - 1);
+        }
+        (self.len() / 8 >= N).then(|| std::array::from_fn(|i| self.word(i)))
     }
 }
 
@@ -106,22 +126,36 @@ mod tests {
             padded.resize(len.next_multiple_of(8), 0);
             let words: Vec<u64> = padded.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect();
             let prefixed: Vec<u64> = [99].into_iter().chain(words.iter().copied()).collect();
-            let check = |source: &dyn Fn(usize) -> u64, store: &dyn Fn(usize), expected: &[u64]| {
+            let check = |source: &dyn Fn(usize) -> u64, store: &dyn Fn(usize, bool), expected: &[u64]| {
                 for (index, word) in expected.iter().enumerate() {
                     assert_eq!(source(index), *word);
                 }
-                for from in 0..=expected.len() {
+                for (from, some) in (0..=expected.len()).flat_map(|from| [(from, false), (from, true)]) {
                     to.iter().for_each(|w| op.store(w, u64::MAX, Ordering::Relaxed));
-                    store(from);
+                    store(from, some);
                     for (i, word) in to.iter().enumerate() {
                         let expected = expected.get(from + i).copied().unwrap_or(u64::MAX);
                         assert_eq!(op.load(word, Ordering::Relaxed), expected, "len {len} from {from} word {i}");
                     }
                 }
             };
-            check(&|i| payload.word(i), &|from| payload.store(&op, from, to), &words);
-            check(&|i| words[..].word(i), &|from| words[..].store(&op, from, to), &words);
-            check(&|i| (99, payload).word(i), &|from| (99, payload).store(&op, from, to), &prefixed);
+            check(
+                &|i| payload.word(i),
+                &|from, some| if some { payload.store_some(&op, from, to) } else { payload.store(&op, from, to) },
+                &words,
+            );
+            check(
+                &|i| words[..].word(i),
+                &|from, some| if some { words[..].store_some(&op, from, to) } else { words[..].store(&op, from, to) },
+                &words,
+            );
+            check(
+                &|i| (99, payload).word(i),
+                &|from, some| {
+                    if some { (99, payload).store_some(&op, from, to) } else { (99, payload).store(&op, from, to) }
+                },
+                &prefixed,
+            );
             assert_eq!(((99, payload).len(), payload.is_empty()), (8 + len, len == 0));
         }
     }

@@ -72,8 +72,8 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Records<W, WORD, BIT> {
         for line in 0..Self::LINES {
             let from = line * 8;
             let marked = from + WORD;
-            payload.store(op, from, &words[from..marked]);
-            payload.store(op, marked + 1, &words[marked + 1..W.min(from + 8)]);
+            payload.store_some(op, from, &words[from..marked]);
+            payload.store_some(op, marked + 1, &words[marked + 1..W.min(from + 8)]);
             // PERSIST V1: same line
             op.store(&words[marked], payload.word(marked) | at.valid << BIT, Ordering::Release);
             op.write_back(&words[marked]);
