@@ -102,8 +102,10 @@ impl Ring {
         let mut i = 0;
         while i < words {
             let end = words.min(i + 8);
-            for (at, to) in entry[i..end].iter().enumerate() {
-                op.store(to, word(i + at), Relaxed);
+            if let Some(whole) = entry[i..end].first_chunk::<8>() {
+                op.store_words(whole, &std::array::from_fn(|at| word(i + at)));
+            } else {
+                entry[i..end].iter().enumerate().for_each(|(at, to)| op.store(to, word(i + at), Relaxed));
             }
             let line: &Line = op.at(self.off::<Line>(slot).byte_add(i as u64 * 8));
             op.write_back(line);
