@@ -5,7 +5,7 @@
 //! | [`linked`] | TwoRounds, Atlas | the next pointer of the entry before it, written in a second round trip |
 //! | [`checksum`] | CRC32, CRC64, MD5, SHA1 | a checksum over the payload and the number of the pass |
 //! | [`tornbit`] | tornbit (Mnemosyne) | one bit in each word, whose sense flips with each pass |
-//! | [`ours`] | CSO-VB, CSO-FVB, of `durix-cso` as it is published | one bit in each line |
+//! | [`ours`] | CSO-VB, CSO-FVB, CSO-Random, of `durix-cso` as it is published | the last store to each line |
 //!
 //! The comparators know the size of their entries when they are compiled and keep no lengths, which the paper's did not do
 //! either: where that matters it is to their advantage. All of them store through the same [`Op`], are inlined into
@@ -21,7 +21,7 @@ pub mod tornbit;
 #[cfg(test)]
 mod tests;
 
-use durix_cso::log::{FvbLog, HalfLine, LinesLog, OneLine, TwoLines, VbLog};
+use durix_cso::log::{FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog};
 use durix_pmem::{Medium, Op, Word, persistent};
 
 persistent! {
@@ -154,6 +154,7 @@ pub fn visit_logs<M: Medium, const W: usize>(visitor: &mut impl Visitor<M, W>) {
         _ => visitor.visit::<ours::Ours<LinesLog>>(),
     }
     visitor.visit::<ours::Ours<FvbLog>>();
+    visitor.visit::<ours::Ours<RandomLog>>();
     visitor.visit::<linked::TwoRounds<W>>();
     if W == HALF {
         visitor.visit::<linked::Atlas<W>>();

@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 
-use durix_cso::log::{self, FvbLog, FvbOptions, Geometry, LinesLog, Log, VbLog};
+use durix_cso::log::{self, FvbLog, FvbOptions, Geometry, LinesLog, Log, RandomLog, RandomOptions, VbLog};
 use durix_pmem::{Medium, Op};
 
 use super::{AppendLog, Claim, Error, Region};
@@ -30,6 +30,14 @@ impl Known for FvbLog {
     const NAME: &'static str = "CSO-FVB";
     fn options(words: usize) -> FvbOptions {
         FvbOptions { lines: (words as u64).div_ceil(7) }
+    }
+}
+
+impl Known for RandomLog {
+    const NAME: &'static str = "CSO-Random";
+    fn options(_: usize) -> RandomOptions {
+        // Always the same, so that runs can be compared: no payload of the benches has it.
+        RandomOptions { pattern: Some(0x7d1e_94a6_03b8_5cf2) }
     }
 }
 

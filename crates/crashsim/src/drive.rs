@@ -4,11 +4,12 @@ use proptest::strategy::{Strategy as Generate, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::explore::Explorer;
-use crate::report::Report;
+use crate::replay::Case;
+use crate::report::{Failure, Report};
 use crate::subject::Subject;
 
-/// Steps of shrinking after which the smallest failure so far is reported.
-const MAX_SHRINKS: usize = 400;
+/// Moves of shrinking after which the smallest failure so far is reported; they must fit into the replay string.
+const MAX_MOVES: usize = 600;
 
 impl Explorer {
     /// Runs every sequence of exactly `len` operations out of `alphabet` (shorter ones are their prefixes: the crash
@@ -16,21 +17,30 @@ impl Explorer {
     /// Stops at the first failure, with the shortest failing prefix of that sequence.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn sequences<S: Subject>(&self, subject: &S, alphabet: &[S::Op], len: usize, after: &[S::Op]) -> Report {
-        let mut total = Report::default();
-        let mut at = vec![0; len];
-        loop {
-            let ops: Vec<S::Op> = at.iter().map(|i| alphabet[*i].clone()).collect();
-            let mut report = self.run_then(subject, &ops, after);
-            if report.failure.is_some() {
-                let prefixes = (0..len).map(|n| self.run_then(subject, &ops[..n], after));
-                report = prefixes.into_iter().find(|r| r.failure.is_some()).unwrap_or(report);
-            }
-            total.merge(report);
-            let next = at.iter().rposition(|i| i + 1 < alphabet.len());
-            let Some(next) = next.filter(|_| total.failure.is_none()) else { return total };
-            at[next] += 1;
-            at[next + 1..].fill(0);
+        let sequence = |number: u64, len: usize| -> Vec<S::Op> {
+            let digit = |place: usize| number / (alphabet.len() as u64).pow((len - 1 - place) as u32);
+            (0..len).map(|place| alphabet[(digit(place) % alphabet.len() as u64) as usize].clone()).collect()
+        };
+        if let Some(Case::Sequence { number, len }) = self.replay_case() {
+            return self.run_then(subject, &sequence(*number, *len), after);
         }
+        let mut total = Report::default();
+        for number in 0..(alphabet.len() as u64).pow(len as u32) {
+            let report = self.run_then(subject, &sequence(number, len), after);
+            let failed = report.failure.is_some();
+            total.merge(report);
+            if failed {
+                let prefix = |len_now| number / (alphabet.len() as u64).pow((len - len_now) as u32);
+                total.failure = (0..=len).find_map(|len| {
+                    let number = prefix(len);
+                    let mut failure = self.run_then(subject, &sequence(number, len), after).failure?;
+                    failure.set_case(Case::Sequence { number, len });
+                    Some(failure)
+                });
+                break;
+            }
+        }
+        total
     }
 
     /// Runs `cases` generated pairs of operations and operations after the recovery. A failure is shrunk.
@@ -43,13 +53,23 @@ impl Explorer {
         cases: u64,
         generate: &impl Generate<Value = (Vec<S::Op>, Vec<S::Op>)>,
     ) -> Report {
+        if let Some(Case::Generated { seed, moves }) = self.replay_case() {
+            let mut tree = tree(generate, *seed);
+            for simplify in moves {
+                let _ = if *simplify { tree.simplify() } else { tree.complicate() };
+            }
+            let (ops, after) = tree.current();
+            return self.run_then(subject, &ops, &after);
+        }
+        let quick = Explorer { suggest: false, ..self.clone() };
         let mut total = Report::default();
         for case in 0..cases {
-            let mut tree = tree(generate, mix(self.seed_value().wrapping_add(case)));
+            let seed = mix(self.seed.wrapping_add(case));
+            let mut tree = tree(generate, seed);
             let (ops, after) = tree.current();
-            let mut report = self.run_then(subject, &ops, &after);
+            let mut report = quick.run_then(subject, &ops, &after);
             if report.failure.is_some() {
-                self.shrink(subject, &mut tree, &mut report);
+                report.failure = self.shrink(subject, &mut tree, seed).or(report.failure);
             }
             total.merge(report);
             if total.failure.is_some() {
@@ -59,25 +79,34 @@ impl Explorer {
         total
     }
 
+    fn replay_case(&self) -> Option<&Case> {
+        self.replay.as_ref().map(|replay| &replay.case)
+    }
+
+    /// The failure of the smallest case that still fails.
     fn shrink<S: Subject>(
         &self,
         subject: &S,
         tree: &mut impl ValueTree<Value = (Vec<S::Op>, Vec<S::Op>)>,
-        report: &mut Report,
-    ) {
-        let mut more = tree.simplify();
-        let mut steps = 0;
-        while more && steps < MAX_SHRINKS {
-            steps += 1;
+        seed: u64,
+    ) -> Option<Failure> {
+        let quick = Explorer { suggest: false, ..self.clone() };
+        let mut smallest = tree.current();
+        let (mut moves, mut kept) = (Vec::new(), 0);
+        let mut simplify = true;
+        while moves.len() < MAX_MOVES && if simplify { tree.simplify() } else { tree.complicate() } {
+            moves.push(simplify);
             let (ops, after) = tree.current();
-            let smaller = self.run_then(subject, &ops, &after);
-            more = if smaller.failure.is_some() {
-                report.failure = smaller.failure;
-                tree.simplify()
-            } else {
-                tree.complicate()
-            };
+            simplify = quick.run_then(subject, &ops, &after).failure.is_some();
+            if simplify {
+                smallest = (ops, after);
+                kept = moves.len();
+            }
         }
+        moves.truncate(kept);
+        let mut failure = self.run_then(subject, &smallest.0, &smallest.1).failure?;
+        failure.set_case(Case::Generated { seed, moves });
+        Some(failure)
     }
 }
 

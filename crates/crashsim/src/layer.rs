@@ -141,7 +141,7 @@ impl Layer {
                 self.drain(slot, &mut changed);
                 self.thread(slot).ordered = seq;
             }
-            Event::Created | Event::Invoke(_) | Event::Return(_) => {}
+            Event::Created | Event::Invoke | Event::Return(_) => {}
         }
     }
 

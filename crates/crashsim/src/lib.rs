@@ -78,6 +78,7 @@ mod layer;
 mod medium;
 mod mutation;
 mod recorder;
+mod replay;
 mod report;
 mod subject;
 mod trace;

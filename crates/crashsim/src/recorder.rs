@@ -90,7 +90,6 @@ pub(crate) struct Decision {
     pub(crate) candidates: Vec<(Choice, u128)>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
-    pub(crate) at: At,
 }
 
 #[derive(Debug, Default)]
@@ -110,9 +109,17 @@ pub(crate) struct State {
     /// Words decided in the recovery under way, branch or not: (layer, line, word).
     decided: Vec<(u32, u32, u8)>,
     spare: Vec<Vec<(Choice, u128)>>,
+    /// States of windows that are decided only when they are read, so that the reads are known.
+    pub(crate) forced: Vec<((u32, u32), Positions)>,
+    /// Reads of forced windows: (layer, line, word, what was read).
+    pub(crate) reads: Vec<(u32, u32, u8, Choice, At)>,
     pub(crate) machine: Machine,
     /// The recovery did not do the same again.
     pub(crate) nondeterministic: bool,
+    /// Nothing has been mapped since the crash.
+    fresh: bool,
+    /// Reads do not branch: the recovery is over.
+    silent: bool,
     /// Numbers of the candidates always added up.
     pub(crate) exact: bool,
 }
@@ -157,11 +164,16 @@ impl Recorder {
         );
         let lines = len.div_ceil(LINE);
         if state.index.len() < lines {
-            state.index.resize(lines, 0);
+            // Fresh zeroed tables, never written as a whole: most of them is never touched.
+            let mut index = vec![0; lines];
+            for (at, line) in state.lines.iter().enumerate() {
+                index[line.number as usize] = at as u32 + 1;
+            }
+            state.index = index;
             let flags: Box<[u16]> = vec![0; lines].into_boxed_slice();
             let old = self.flags.load(Ordering::Relaxed);
             let new = Box::leak(flags).as_mut_ptr().cast::<AtomicU16>();
-            for (number, _) in state.index.iter().enumerate().filter(|(_, i)| **i != 0) {
+            for number in state.lines.iter().map(|line| line.number as usize) {
                 // SAFETY: both tables have an entry for every line that has an index; the old one is never freed.
                 unsafe { (*new.add(number)).store((*old.add(number)).load(Ordering::Relaxed), Ordering::Relaxed) };
             }
@@ -169,10 +181,13 @@ impl Recorder {
         }
         self.len.store(len, Ordering::Relaxed);
         self.base.store(base.cast_mut(), Ordering::Release);
-        for index in 0..state.lines.len() as u32 {
-            self.queue(&mut state, index);
+        // A mapping made by a recovery starts with the crash state; one that is made again later keeps its contents.
+        if std::mem::take(&mut state.fresh) {
+            for index in 0..state.lines.len() as u32 {
+                self.queue(&mut state, index);
+            }
+            self.restore(&mut state);
         }
-        self.restore(&mut state);
     }
 
     pub(crate) fn detach(&self, base: *const u8) {
@@ -299,6 +314,7 @@ impl Recorder {
             return;
         }
         let index = state.index[number as usize] - 1;
+        state.silent = self.mode.load(Ordering::Relaxed) & DECIDE == 0;
         let value = state.decide(index, bit as usize, at);
         self.queue(state, index);
         let Some(value) = value else {
@@ -316,6 +332,7 @@ impl Recorder {
         let mut state = self.lock();
         state.undo_decisions();
         state.cursor = 0;
+        state.fresh = true;
         self.restore(&mut state);
         self.steps.store(0, Ordering::Relaxed);
         self.mode.store(mode, Ordering::Relaxed);
@@ -400,6 +417,14 @@ impl State {
     #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
         let model = self.machine.model;
+        if let Some((_, positions)) = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)) {
+            let window = &mut self.layers[layer].windows[line as usize];
+            let choice = window.value_at(word, positions[word]);
+            window.decide(word, choice);
+            self.reads.push((layer as u32, line, word as u8, choice, at));
+            self.decided.push((layer as u32, line, word as u8));
+            return Some(choice);
+        }
         let window = &mut self.layers[layer].windows[line as usize];
         let mut choice = None;
         let known = self.path.get(self.cursor);
@@ -418,13 +443,13 @@ impl State {
                 self.exact &= candidates.iter().map(|c| c.1).fold(0, u128::saturating_add) == window.count()
                     && !candidates.is_empty();
                 let first = candidates.first()?.0;
-                if candidates.len() > 1 {
+                if candidates.len() > 1 && !self.silent {
                     if self.cursor < self.path.len() {
                         self.nondeterministic = true;
                         return None;
                     }
                     let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-                    self.path.push(Decision { layer, line, word, taken: 0, candidates, trace_len, at });
+                    self.path.push(Decision { layer, line, word, taken: 0, candidates, trace_len });
                     self.cursor += 1;
                 } else {
                     self.spare.push(candidates);
@@ -460,6 +485,15 @@ impl State {
         if let Some(last) = self.path.pop() {
             self.spare.push(last.candidates);
         }
+    }
+
+    pub(crate) fn forget_path(&mut self) {
+        while !self.path.is_empty() {
+            self.drop_last();
+        }
+        self.decided.clear();
+        self.cursor = 0;
+        self.nondeterministic = false;
     }
 
     /// The open windows: (layer, index of the line).

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::count::Count;
+use crate::replay::{Case, Replay};
 
 /// What was explored, and what was wrong.
 #[derive(Clone, Debug)]
@@ -201,8 +202,11 @@ pub struct Failure {
     pub details: Vec<String>,
     /// Number of lines whose state differs from "everything has reached memory".
     pub deviating: usize,
-    /// Give this to `replay` to run exactly this again.
+    /// The least addition that makes this case pass, verified by running it, if one was found.
+    pub suggestion: Option<String>,
+    /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
+    pub(crate) code: Replay,
 }
 
 impl Failure {
@@ -214,8 +218,16 @@ impl Failure {
             crashes: Vec::new(),
             details: Vec::new(),
             deviating: 0,
-            replay: String::new(),
+            suggestion: None,
+            replay: Replay::default().to_string(),
+            code: Replay::default(),
         }
+    }
+
+    /// Notes from which case this came.
+    pub(crate) fn set_case(&mut self, case: Case) {
+        self.code.case = case;
+        self.replay = self.code.encode();
     }
 }
 
@@ -243,6 +255,9 @@ impl fmt::Display for Failure {
         }
         if self.details.is_empty() && self.crash.is_some() {
             writeln!(f, "  every store had reached memory")?;
+        }
+        if let Some(suggestion) = &self.suggestion {
+            writeln!(f, "this case passes with {suggestion}")?;
         }
         write!(f, "replay: {}", self.replay)
     }

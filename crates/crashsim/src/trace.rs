@@ -47,8 +47,8 @@ pub(crate) enum Event {
     },
     /// The structure has been created; crashes count from here.
     Created,
-    /// The operation of this index starts.
-    Invoke(u32),
+    /// The next operation starts.
+    Invoke,
     /// The operation of this index returns.
     Return(u32),
 }
@@ -56,6 +56,6 @@ pub(crate) enum Event {
 impl Event {
     /// Whether it is a mark of the harness, not an event of the memory.
     pub(crate) fn is_mark(&self) -> bool {
-        matches!(self, Event::Created | Event::Invoke(_) | Event::Return(_))
+        matches!(self, Event::Created | Event::Invoke | Event::Return(_))
     }
 }

@@ -177,7 +177,7 @@ impl Window {
         Span(span)
     }
 
-    fn value_at(&self, word: usize, position: u16) -> Choice {
+    pub(crate) fn value_at(&self, word: usize, position: u16) -> Choice {
         if position > 0 {
             return Some(self.values[(self.starts[word] + position - 1) as usize]);
         }
@@ -324,5 +324,110 @@ impl Window {
             seen[s.word as usize] += 1;
             seen[s.word as usize] > at[s.word as usize]
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Deterministic little random numbers.
+    fn next(seed: &mut u64, below: u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % below
+    }
+
+    fn random_window(seed: &mut u64) -> Window {
+        let mut window = Window::default();
+        let len = 1 + next(seed, 7);
+        for seq in 0..len as u32 {
+            let word = next(seed, 4) as u8;
+            let req = match next(seed, 3) {
+                0 => seq,
+                1 => 0,
+                _ => next(seed, u64::from(seq) + 1) as u32,
+            };
+            let nt = next(seed, 6) == 0;
+            window.push(Pending { seq, req, word, nt, value: next(seed, 3), at: Location::caller() });
+        }
+        if next(seed, 2) == 0 {
+            window.settle(next(seed, len) as u32);
+        }
+        window
+    }
+
+    /// By the definition: what a store is ordered after has reached memory if the store has.
+    fn by_definition(window: &Window, model: Persistency) -> BTreeSet<Positions> {
+        let mut index = Vec::new();
+        let mut lens = [0u16; WORDS];
+        for store in &window.stores {
+            lens[store.word as usize] += 1;
+            index.push(lens[store.word as usize]);
+        }
+        let mut all = BTreeSet::from([[0; WORDS]]);
+        for word in 0..WORDS {
+            let mut longer = BTreeSet::new();
+            for mut at in all {
+                for n in 0..=lens[word] {
+                    at[word] = n;
+                    longer.insert(at);
+                }
+            }
+            all = longer;
+        }
+        let reached = |at: &Positions, i: usize| at[window.stores[i].word as usize] >= index[i];
+        all.retain(|at| {
+            model == Persistency::TornWords
+                || (0..index.len()).filter(|i| reached(at, *i) && !window.stores[*i].nt).all(|i| {
+                    let req = window.stores[i].req;
+                    (0..index.len()).all(|j| window.stores[j].nt || window.stores[j].seq >= req || reached(at, j))
+                })
+        });
+        all
+    }
+
+    #[test]
+    fn states_are_those_of_the_definition_each_once() {
+        let mut seed = 1;
+        for _ in 0..3000 {
+            let mut window = random_window(&mut seed);
+            for model in [Persistency::Pcso, Persistency::TornWords] {
+                window.stale = true;
+                window.refresh(model);
+                let mut states = Vec::new();
+                window.for_each_state(|at| states.push(*at));
+                let expected = by_definition(&window, model);
+                assert_eq!(states.len(), expected.len(), "{window:?}");
+                assert_eq!(states.iter().copied().collect::<BTreeSet<_>>(), expected);
+                assert_eq!(window.count(), expected.len() as u128);
+                assert!(expected.contains(&window.highest()) && expected.contains(&window.prefix(2)));
+            }
+        }
+    }
+
+    #[test]
+    fn decisions_split_the_states_exactly() {
+        let mut seed = 2;
+        let mut candidates = Vec::new();
+        for _ in 0..3000 {
+            let mut window = random_window(&mut seed);
+            window.refresh(Persistency::Pcso);
+            let mut states = by_definition(&window, Persistency::Pcso);
+            for word in (0..4).filter(|w| window.open >> w & 1 == 1).collect::<Vec<_>>() {
+                window.candidates(word, &mut candidates);
+                assert_eq!(candidates.iter().map(|c| c.1).sum::<u128>(), window.count());
+                for (choice, count) in &candidates {
+                    let with = states.iter().filter(|at| window.value_at(word, at[word]) == *choice).count();
+                    assert_eq!(with as u128, *count);
+                }
+                let choice = candidates[next(&mut seed, candidates.len() as u64) as usize].0;
+                window.decide(word, choice);
+                states.retain(|at| window.value_at(word, at[word]) == choice);
+                assert_eq!(window.count(), states.len() as u128);
+                assert!(states.contains(&window.highest_fitting()) && states.contains(&window.lowest_fitting()));
+            }
+        }
     }
 }

@@ -64,6 +64,17 @@ pub enum Error {
         len: u64,
     },
 
+    /// An option is out of its range.
+    #[error("option {option} is {value}; it must be {rule}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be.
+        rule: &'static str,
+    },
+
     /// The pool cannot become longer.
     #[error(
         "the pool is full: it would have to reach {needed} bytes; remove data, drop an index, or create it with a larger maximal size"
@@ -105,5 +116,226 @@ pub enum Error {
         link: u64,
         /// What it names.
         off: u64,
+    },
+
+    // ---- opening ----
+    /// The file is something else.
+    #[error("{name} is not a Durix pool ({found}); it is left as it is")]
+    NotAPool {
+        /// The file.
+        name: String,
+        /// What was found instead.
+        found: String,
+    },
+
+    /// A crash or an error ended the creation of the pool.
+    #[error("the creation of {name} was interrupted; create it again")]
+    Unfinished {
+        /// The file.
+        name: String,
+    },
+
+    /// There is a pool already.
+    #[error("{name} holds a pool already; open it, or remove it first")]
+    AlreadyExists {
+        /// The file.
+        name: String,
+    },
+
+    /// Another opener has the pool.
+    #[error("{name} is open already, in this process or in another; close it there, or look at it with `Pool::peek`")]
+    Locked {
+        /// The file.
+        name: String,
+    },
+
+    /// The pool has another format.
+    #[error(
+        "{name} has format {found}, and this build reads format {supported}; open it with the version that wrote it"
+    )]
+    Format {
+        /// The file.
+        name: String,
+        /// Its format.
+        found: u32,
+        /// The format of this build.
+        supported: u32,
+    },
+
+    /// The pool uses features that this build does not know.
+    #[error(
+        "{name} uses features that this build does not know (bits {unknown:#x}); open it with the version that wrote it"
+    )]
+    Features {
+        /// The file.
+        name: String,
+        /// The bits that are not known.
+        unknown: u32,
+    },
+
+    /// The pool is laid out in another way.
+    #[error(
+        "{name} has layout {found:#010x}, and this build has layout {expected:#010x}; open it with the version that wrote it"
+    )]
+    Layout {
+        /// The file.
+        name: String,
+        /// Its layout id.
+        found: u32,
+        /// That of this build.
+        expected: u32,
+    },
+
+    /// The pool stores hashes of another function.
+    #[error(
+        "{name} stores hashes of function {found}, and this build has function {expected}; open it with the version that wrote it"
+    )]
+    HashFunction {
+        /// The file.
+        name: String,
+        /// Its hash id.
+        found: u32,
+        /// That of this build.
+        expected: u32,
+    },
+
+    /// A field of the header is not as it was written.
+    #[error(
+        "the header of {name} is damaged: its {field} at {offset:#x} holds {found:#x}, which fails its check; restore a copy"
+    )]
+    Damaged {
+        /// The file.
+        name: String,
+        /// The field.
+        field: &'static str,
+        /// Where it lies, in bytes.
+        offset: u64,
+        /// What it holds.
+        found: u64,
+    },
+
+    /// The file is shorter than its header says.
+    #[error("{name} has {found} bytes, and its header says {expected}: it was truncated; restore a copy")]
+    Truncated {
+        /// The file.
+        name: String,
+        /// Bytes by the header.
+        expected: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+
+    /// The pool was not closed before the system went down, and its medium does not survive that.
+    #[error(
+        "{name} was not closed before the system stopped, and its medium survives the death of the process only, so stores may be missing: \
+         look at it with `PoolOptions::read_only` and `accept_unclean`, restore a copy, or take it as it is with `accept_unclean(true)`"
+    )]
+    NotPowerSafe {
+        /// The file.
+        name: String,
+    },
+
+    /// The file may not be written.
+    #[error("{name} may not be written; change its permissions, or open it with `PoolOptions::read_only`")]
+    ReadOnlyFile {
+        /// The file.
+        name: String,
+    },
+
+    /// The pool was opened for reading.
+    #[error("{name} was opened for reading only; open it without `PoolOptions::read_only`")]
+    ReadOnly {
+        /// The file.
+        name: String,
+    },
+
+    /// There is no room in the file system.
+    #[error(
+        "the file system has no room for {name} to reach {wanted} bytes; free some space, or choose a smaller size"
+    )]
+    DiskFull {
+        /// The file.
+        name: String,
+        /// The length that was wanted, in bytes.
+        wanted: u64,
+    },
+
+    /// Persistent memory without an instruction to reach it.
+    #[error(
+        "this processor has no instruction that writes a cache line back to persistent memory; use an ordinary file system"
+    )]
+    NoWriteBack,
+
+    // ---- indices ----
+    /// A name that no index can have.
+    #[error("an index cannot be named {name:?} ({len} bytes); names have 1 to {limit} bytes")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Its bytes.
+        len: usize,
+        /// The most there can be.
+        limit: usize,
+    },
+
+    /// No index has that name.
+    #[error("the pool has no index named {name:?}")]
+    NoSuchIndex {
+        /// The name.
+        name: String,
+    },
+
+    /// Another index has that name.
+    #[error("the pool has an index named {name:?} already; drop or rename it first")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+
+    /// An index is of another kind or layout version.
+    #[error("index {name:?} is a {found}, and it was to be opened as a {expected}; open it as what it is, or drop it")]
+    WrongKind {
+        /// The name.
+        name: String,
+        /// Kind and version in the pool.
+        found: crate::pool::Kind,
+        /// Kind and version that were asked for.
+        expected: crate::pool::Kind,
+    },
+
+    /// An index is open.
+    #[error("index {name:?} is in use; drop every handle to it first")]
+    InUse {
+        /// The name.
+        name: String,
+    },
+
+    /// All root entries are taken.
+    #[error(
+        "the pool has {limit} indices, which is all it can have; drop one, or create it with a larger `max_indices`"
+    )]
+    TooManyIndices {
+        /// How many there can be.
+        limit: u32,
+    },
+
+    /// A root entry is not as it was written.
+    #[error(
+        "root entry {slot} is damaged: its state {found:#018x} fails its check, so no index can be ruled out or created; restore a copy"
+    )]
+    DamagedRoot {
+        /// The entry.
+        slot: u16,
+        /// Its state word.
+        found: u64,
+    },
+
+    /// A panic came out of an operation that may have left a write half done.
+    #[error(
+        "index {name:?} met a panic in the middle of an operation; drop every handle to it and open the pool again, which recovers it"
+    )]
+    Poisoned {
+        /// The name.
+        name: String,
     },
 }

@@ -11,6 +11,7 @@
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
+pub mod backing;
 mod error;
 mod gate;
 mod line;
@@ -18,6 +19,7 @@ mod lock;
 mod mapping;
 pub mod medium;
 mod offset;
+pub mod pool;
 pub mod publish;
 pub mod reclaim;
 mod reserve;
@@ -33,6 +35,7 @@ pub use medium::{
     Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
 };
 pub use offset::Off;
+pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};
 pub use publish::{Durable, Fresh, InFlight};
 pub use reclaim::{Pin, Reclaim};
 pub use reserve::{MAX_OBJECT, Reserve};

@@ -3,6 +3,7 @@
 //! [`Mapping`] is what lies under a pool, and all that a bare structure needs (tests, benches, simulation): a place to
 //! resolve offsets, and sessions. It knows nothing of headers, roots or space.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ struct Shared<M: Medium> {
     /// One bit a slot.
     taken: [AtomicU64; MAX_SESSIONS as usize / 64],
     slots: Box<[CachePadded<Slot>]>,
+    /// What must outlive the reserve: the lock of the file that is mapped over it. Last, so that it is dropped last.
+    _keep: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The volatile state of a session that others look at.
@@ -99,6 +102,17 @@ impl<M: Medium> Mapping<M> {
     /// # Panics
     /// If `len` exceeds the reserve.
     pub fn new(reserve: Reserve, len: u64, medium: M, fork_aware: bool) -> Result<Self> {
+        Self::new_keeping(reserve, len, medium, fork_aware, None)
+    }
+
+    /// The same, and keeps something until nothing is mapped any more.
+    pub(crate) fn new_keeping(
+        reserve: Reserve,
+        len: u64,
+        medium: M,
+        fork_aware: bool,
+        keep: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self> {
         assert!(len <= reserve.len() as u64, "a mapping of {len} bytes in a reserve of {}", reserve.len());
         let gate = Gate::new(fork_aware)?;
         medium.attach(reserve.base().as_ptr(), reserve.len());
@@ -111,6 +125,7 @@ impl<M: Medium> Mapping<M> {
             quiescing: Lock::new(()),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect(),
+            _keep: keep,
         };
         Ok(Mapping { shared: Arc::new(shared) })
     }

@@ -79,6 +79,11 @@ impl Reserve {
         Reserve { base, len, memory: Memory::Heap(layout) }
     }
 
+    /// Whether it consists of pages that a file can be mapped over.
+    pub(crate) fn is_pages(&self) -> bool {
+        matches!(self.memory, Memory::Pages { .. })
+    }
+
     /// First address.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {

@@ -1,6 +1,7 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
-use super::{Found, Point, Run};
+use super::{Found, Missing, Point, Run};
+use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;
 use crate::trace::Event;
@@ -34,9 +35,63 @@ impl<S: Subject> Run<'_, S> {
             }
         }
         let deviating = self.deviating(&states);
-        let details = deviating.iter().flat_map(|(window, positions)| self.tell(point, *window, positions)).collect();
-        let crashes = self.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect();
-        Box::new(Found { cause, deviating: deviating.len(), states, details, crashes })
+        let reads = self.reads(point, &deviating);
+        let mut details = Vec::new();
+        for (window, positions) in &deviating {
+            details.extend(self.tell(point, *window, positions));
+            details.extend(reads.iter().filter(|(of, _)| of == window).map(|(_, told)| format!("    {told}")));
+        }
+        Box::new(Found {
+            point: *point,
+            cause,
+            deviating: deviating.len(),
+            details,
+            crashes: self.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect(),
+            replay: self.replay_of(point, &deviating),
+            missing: self.missing(&deviating),
+        })
+    }
+
+    /// Runs the failing state once more to see where the lines that matter are read.
+    fn reads(&mut self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<((u32, u32), String)> {
+        for (window, _) in deviating {
+            self.unfix(*window);
+        }
+        self.sim.recorder.lock().forced = deviating.to_vec();
+        let _ = self.attempt(point, 0);
+        let mut state = self.sim.recorder.lock();
+        state.undo_decisions();
+        state.forced.clear();
+        let reads = std::mem::take(&mut state.reads);
+        let told = reads.into_iter().filter_map(|(layer, line, word, choice, at)| {
+            let (_, positions) = deviating.iter().find(|(window, _)| *window == (layer, line))?;
+            let highest = state.window((layer, line)).highest();
+            let stale = positions[word as usize] < highest[word as usize];
+            let found = choice.map_or("what was there before".to_owned(), |value| format!("{value:#x}"));
+            stale.then(|| ((layer, line), format!("word {word} read at {}, found {found}", place(at))))
+        });
+        told.collect()
+    }
+
+    fn replay_of(&self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<Crash> {
+        let state = self.sim.recorder.lock();
+        let events = std::iter::once(point.event).chain(self.inner.iter().map(|(seq, _)| *seq));
+        let crashes = events.enumerate().map(|(layer, event)| {
+            let here = deviating.iter().filter(|((of, _), _)| *of == layer as u32);
+            let lines = here.map(|((_, line), positions)| (state.lines[*line as usize].number, *positions));
+            Crash { event, lines: Some(lines.collect()) }
+        });
+        crashes.collect()
+    }
+
+    fn missing(&self, deviating: &[((u32, u32), Positions)]) -> Vec<Missing> {
+        let state = self.sim.recorder.lock();
+        let own = deviating.iter().filter(|((layer, _), _)| *layer == 0);
+        let stores = own.flat_map(|(window, positions)| {
+            let line = state.lines[window.1 as usize].number;
+            state.window(*window).missing(positions).map(move |store| Missing { line, at: store.at })
+        });
+        stores.collect()
     }
 
     fn hold(&mut self, states: &[((u32, u32), Positions)]) {

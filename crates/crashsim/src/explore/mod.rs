@@ -4,6 +4,7 @@ mod attempt;
 mod lazy;
 mod minimise;
 mod sample;
+mod suggest;
 
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -12,9 +13,10 @@ use crate::count::Count;
 use crate::layer::{Layer, Machine};
 use crate::medium::Simulated;
 use crate::recorder::RECORD;
+use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure, Report};
 use crate::subject::{Contract, Persistency, Subject};
-use crate::trace::Event;
+use crate::trace::{At, Event};
 use crate::window::Choice;
 
 /// How crash states are enumerated.
@@ -39,6 +41,8 @@ pub struct Explorer {
     pub(crate) executions_per_point: u64,
     pub(crate) samples: u64,
     pub(crate) seed: u64,
+    pub(crate) suggest: bool,
+    pub(crate) replay: Option<Replay>,
 }
 
 impl Default for Explorer {
@@ -53,6 +57,8 @@ impl Default for Explorer {
             executions_per_point: 20_000,
             samples: 200,
             seed: 0x9E37_79B9_7F4A_7C15,
+            suggest: true,
+            replay: None,
         }
     }
 }
@@ -117,8 +123,14 @@ impl Explorer {
         Explorer { seed, ..self }
     }
 
-    pub(crate) fn seed_value(&self) -> u64 {
-        self.seed
+    /// Runs only what a failure's replay string names, with everything else as it was when the string was printed.
+    ///
+    /// # Panics
+    /// If it is no replay string.
+    #[must_use]
+    pub fn replay(self, replay: &str) -> Self {
+        let replay = replay.parse().unwrap_or_else(|error| panic!("{error}"));
+        Explorer { replay: Some(replay), ..self }
     }
 
     /// Runs `ops`, then crashes and recovers in every way that the model allows, and compares with the reference model.
@@ -228,10 +240,15 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     pub(crate) fn run(mut self) -> Report {
-        if let Err(failure) = self.record().and_then(|()| self.crash_everywhere()) {
-            self.report.failure = Some(*failure);
-            self.report.complete = false;
-        }
+        let failure = match self.record() {
+            Err(failure) => Some(*failure),
+            Ok(()) => match self.crash_everywhere() {
+                Ok(()) => None,
+                Err(found) => Some(self.story(*found)),
+            },
+        };
+        self.report.complete &= failure.is_none() && self.explorer.replay.is_none();
+        self.report.failure = failure;
         std::mem::take(&mut self.report)
     }
 
@@ -249,7 +266,7 @@ impl<'a, S: Subject> Run<'a, S> {
             mark(Event::Created);
             let mut wrong = None;
             for (number, op) in ops.iter().enumerate() {
-                mark(Event::Invoke(number as u32));
+                mark(Event::Invoke);
                 let answer = subject.apply(&mut live, op);
                 mark(Event::Return(number as u32));
                 let expected = subject.step(&mut model, op);
@@ -283,14 +300,15 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     /// Walks the trace, and crashes at each crash point.
-    fn crash_everywhere(&mut self) -> Result<(), Box<Failure>> {
+    fn crash_everywhere(&mut self) -> Result<(), Box<Found>> {
         let trace = Rc::clone(&self.trace);
         self.push_layer();
         let mut walk = Walk { created: false, dirty: true, last: None, completed: 0, in_flight: false, synced: 0 };
         for (seq, event) in trace.iter().enumerate() {
             let raises = self.sim.recorder.lock().layers[0].raises(self.explorer.machine, event);
-            let mark = matches!(event, Event::Invoke(_) | Event::Return(_));
-            if walk.created && (raises || mark || (self.explorer.every_event && !event.is_mark())) {
+            let mark = matches!(event, Event::Invoke | Event::Return(_));
+            let everywhere = self.explorer.every_event && !event.is_mark();
+            if walk.created && (raises || mark || everywhere || self.replays(seq)) {
                 self.crash_at(&mut walk, seq)?;
             }
             self.sim.recorder.step(0, seq as u32, event);
@@ -299,13 +317,21 @@ impl<'a, S: Subject> Run<'a, S> {
         self.crash_at(&mut walk, trace.len())
     }
 
-    fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Failure>> {
+    /// Whether the crash to be replayed is at this position.
+    fn replays(&self, event: usize) -> bool {
+        self.explorer.replay.as_ref().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+    }
+
+    fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
         let oldest = match self.explorer.contract {
             Contract::Strict => walk.completed,
             Contract::Buffered => walk.synced,
         };
         let newest = walk.completed + usize::from(walk.in_flight);
         let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.in_flight, event };
+        if let Some(replay) = self.explorer.replay.as_ref().filter(|replay| !replay.crashes.is_empty()) {
+            return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
+        }
         let implied =
             !walk.dirty && walk.last.is_some_and(|(oldest, newest)| point.oldest <= oldest && newest <= point.newest);
         if implied && !self.explorer.every_event {
@@ -314,7 +340,39 @@ impl<'a, S: Subject> Run<'a, S> {
         walk.dirty = false;
         walk.last = Some((point.oldest, point.newest));
         self.report.crash_points += 1;
-        self.explore(&point).map_err(|found| Box::new(self.story(&point, *found)))
+        self.explore(&point)
+    }
+
+    /// Runs the one state that a replay string names.
+    fn rerun(&mut self, point: &Point, crashes: &[Crash]) -> Result<(), Box<Found>> {
+        let Some((crash, deeper)) = crashes.split_first() else { return Ok(()) };
+        let Some(lines) = &crash.lines else { return self.explore(point) };
+        let windows = self.sim.recorder.lock().open_windows();
+        let top = self.inner.len() as u32;
+        for window in windows.iter().copied().filter(|(layer, _)| *layer == top) {
+            let positions = {
+                let state = self.sim.recorder.lock();
+                let number = state.lines[window.1 as usize].number;
+                let highest = state.window(window).highest();
+                let named = lines.iter().find(|(line, _)| *line == number).map(|(_, at)| *at);
+                named.map_or(highest, |at| std::array::from_fn(|w| at[w].min(highest[w])))
+            };
+            self.fix(window, &positions);
+        }
+        if deeper.is_empty() {
+            return self.attempt(point, 0).map_err(|cause| self.minimise(point, &windows, cause));
+        }
+        let _ = self.attempt(point, RECORD);
+        let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
+        self.push_layer();
+        let depth = self.inner.len() + 1;
+        let end = deeper[0].event.min(trace.len());
+        self.inner.push((end, trace));
+        for seq in 0..end {
+            let event = self.inner[depth - 1].1[seq];
+            self.sim.recorder.step(depth, seq as u32, &event);
+        }
+        self.rerun(point, deeper)
     }
 
     pub(crate) fn explore(&mut self, point: &Point) -> Result<(), Box<Found>> {
@@ -352,16 +410,32 @@ impl<'a, S: Subject> Run<'a, S> {
         windows.iter().fold(Count::one(), |product, window| product.times(state.window(*window).count()))
     }
 
-    fn story(&self, point: &Point, found: Found) -> Failure {
+    fn story(&mut self, found: Found) -> Failure {
+        let point = found.point;
         let mut crashes = vec![minimise::position(&self.trace, point.event)];
         crashes.extend(found.crashes);
+        let replay = Replay { crashes: found.replay, ..Replay::default() };
+        let suggestion = self.explorer.suggest.then(|| self.suggest(&found.missing)).flatten();
         Failure {
             crash: Some((point.completed, point.in_flight)),
             crashes,
             details: found.details,
             deviating: found.deviating,
+            suggestion,
+            replay: replay.encode(),
+            code: replay,
             ..self.plain_failure(found.cause)
         }
+    }
+
+    /// Forgets the crash under exploration, wherever it was left.
+    fn unwind(&mut self) {
+        self.inner.clear();
+        self.frozen.clear();
+        while self.sim.recorder.lock().depth > 0 {
+            self.pop_layer();
+        }
+        self.sim.recorder.lock().forget_path();
     }
 
     fn plain_failure(&self, cause: Cause) -> Failure {
@@ -376,14 +450,24 @@ impl<S: Subject> Drop for Run<'_, S> {
     }
 }
 
-/// A state that is not allowed, as positions of all open windows.
+/// A store that did not reach memory, of the operations' own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    pub(crate) line: u32,
+    pub(crate) at: At,
+}
+
+/// A state that is not allowed.
 pub(crate) struct Found {
+    pub(crate) point: Point,
     pub(crate) cause: Cause,
-    pub(crate) states: Vec<((u32, u32), crate::window::Positions)>,
     /// Missing stores and reads, told in lines.
-    pub(crate) details: Vec<String>,
-    pub(crate) deviating: usize,
-    pub(crate) crashes: Vec<String>,
+    details: Vec<String>,
+    deviating: usize,
+    /// Where the crashes in recoveries were.
+    crashes: Vec<String>,
+    replay: Vec<Crash>,
+    missing: Vec<Missing>,
 }
 
 /// Where a walk along the trace is.
@@ -400,7 +484,7 @@ impl Walk {
     fn advance(&mut self, event: &Event, is_sync: impl Fn(usize) -> bool) {
         match *event {
             Event::Created => self.created = true,
-            Event::Invoke(_) => self.in_flight = true,
+            Event::Invoke => self.in_flight = true,
             Event::Return(number) => {
                 self.in_flight = false;
                 self.completed = number as usize + 1;

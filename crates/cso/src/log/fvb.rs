@@ -149,7 +149,8 @@ fn store_pairs<M: Medium>(op: &Op<'_, M>, first: &Line, meta: &mut FlexMeta, wor
 }
 
 impl Cells for Slots {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, _: &Ring, at: Cursor, limit: u64) -> Option<u64> {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        let at = ring.cursor(position);
         let meta = Self::meta_word(op, at);
         if limit == 0 || meta.valid() != at.valid || meta.len() > self.max {
             return None;
@@ -187,7 +188,7 @@ impl Log for FvbLog {
         }
         let unit = lines * LINE as u64;
         let units = region.len.saturating_sub(HEADER) / unit;
-        let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] })?;
+        let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)?;
         Ok(FvbLog { ring, slots: Slots::new(lines) })
     }
 
@@ -264,7 +265,7 @@ impl Log for FvbLog {
     }
 
     fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding> {
-        self.ring.check(op, &self.slots)
+        self.ring.check(op, &self.slots, self.ring.durable_limit())
     }
 }
 

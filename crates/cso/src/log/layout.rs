@@ -42,6 +42,16 @@ persistent! {
         pub words: [Word; 8],
     }
 
+    /// A line of CSO-Random: the first of a record has the meta word, the others nothing but payload.
+    pub struct RandomLine: align(64) {
+        /// Word 0; cleared with the line.
+        pub meta: Word<RandomMeta>,
+        /// Words 1 to 6.
+        pub payload: [Word; 6],
+        /// Word 7, stored last; the pattern while nothing is written.
+        pub last: Word,
+    }
+
     /// Half a line: three payload words, then the meta word.
     pub struct HalfSlot: align(32) {
         /// Words 0 to 2.
@@ -75,6 +85,7 @@ const _: () = {
     assert!(size_of::<Header>() == 128 && offset_of!(Header, head) == 64 && offset_of!(Header, floor) == 72);
     assert!(offset_of!(Header, magic) / 64 == offset_of!(Header, check) / 64, "magic and check share a line");
     assert!(offset_of!(Header, head) / 64 == offset_of!(Header, floor) / 64, "head and floor share a line");
+    assert!(size_of::<RandomLine>() == 64 && offset_of!(RandomLine, last) == 56);
     assert!(size_of::<Line>() == 64 && size_of::<HalfSlot>() == 32 && size_of::<LineSlot>() == 64);
     assert!(size_of::<PairSlot>() == 128 && offset_of!(PairSlot, last) == 120);
 };
@@ -368,6 +379,10 @@ mod tests {
             size_of::<Header>(),
         ];
         assert_eq!(header, [0, 8, 16, 24, 32, 56, 64, 72, 80, 128]);
+        assert_eq!(
+            [offset_of!(RandomLine, meta), offset_of!(RandomLine, payload), offset_of!(RandomLine, last)],
+            [0, 8, 56]
+        );
         assert_eq!([offset_of!(HalfSlot, payload), offset_of!(HalfSlot, meta), size_of::<HalfSlot>()], [0, 24, 32]);
         assert_eq!([offset_of!(LineSlot, payload), offset_of!(LineSlot, meta), size_of::<LineSlot>()], [0, 56, 64]);
         assert_eq!(

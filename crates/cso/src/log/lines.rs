@@ -68,7 +68,8 @@ impl Interleaved {
 }
 
 impl Cells for Interleaved {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, mut at: Cursor, limit: u64) -> Option<u64> {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        let mut at = ring.cursor(position);
         let first = Self::meta(op, at);
         let lines = lines_for(first.len() as usize);
         if first.valid() != at.valid || first.is_continuation() || lines > limit {
@@ -101,7 +102,7 @@ impl Log for LinesLog {
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let unit = LINE as u64;
         let units = region.len.saturating_sub(HEADER) / unit;
-        Ok(LinesLog { ring: Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] })? })
+        Ok(LinesLog { ring: Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)? })
     }
 
     fn recover<M: Medium>(op: &Op<'_, M>, region: Region) -> Result<Self> {
@@ -143,7 +144,7 @@ impl Log for LinesLog {
             return None;
         }
         let at = self.ring.cursor(position.0);
-        let lines = Interleaved.whole(op, &self.ring, at, self.tail().0 - position.0)?;
+        let lines = Interleaved.whole(op, &self.ring, position.0, self.tail().0 - position.0)?;
         let meta = Interleaved::meta(op, at);
         Some(Record {
             op,
@@ -172,6 +173,6 @@ impl Log for LinesLog {
     }
 
     fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding> {
-        self.ring.check(op, &Interleaved)
+        self.ring.check(op, &Interleaved, self.ring.durable_limit())
     }
 }

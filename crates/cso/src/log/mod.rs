@@ -15,8 +15,10 @@
 mod error;
 mod flex;
 mod fvb;
+mod fvb_entry;
 mod layout;
 mod lines;
+mod random;
 mod record;
 mod ring;
 mod source;
@@ -29,7 +31,9 @@ use durix_pmem::{Medium, Op};
 
 pub use error::{Error, Result};
 pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
+pub use fvb_entry::{FvbEntryLog, FvbEntryOptions};
 pub use lines::LinesLog;
+pub use random::{RandomLog, RandomOptions};
 pub use record::{Iter, Record};
 pub use ring::Region;
 pub use source::Source;
@@ -41,12 +45,12 @@ pub use words::WordsLog;
 pub struct Position(pub(crate) u64);
 
 impl Position {
-    /// The number.
+    /// The number; 64 bits that can be stored.
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// The position with a number that was stored somewhere. A wrong one is refused where it is used.
+    /// The position with a number that was stored somewhere.
     pub fn from_raw(number: u64) -> Self {
         Position(number)
     }
@@ -107,13 +111,14 @@ pub trait Log: Sized + fmt::Debug + Send {
     /// [`Error::NotARecord`].
     fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()>;
 
-    /// The record at `position`; nothing at the tail and outside the log.
+    /// The record at `position`; nothing at the tail and outside the log. `position` must be that of a record: within one,
+    /// some logs cannot tell.
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>>;
 
     /// Position of the oldest record; equal to the tail in an empty log.
     fn head(&self) -> Position;
 
-    /// Position that the next record will have.
+    /// Position behind the newest record: where the next record will start, or before it.
     fn tail(&self) -> Position;
 
     /// Bytes of the log's units, used or not.

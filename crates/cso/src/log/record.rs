@@ -33,6 +33,13 @@ pub(super) enum Place {
     },
 }
 
+/// Word `index` of a payload that starts at the line `off` of a ring, seven words to a line.
+pub(super) fn interleaved_word<M: Medium>(op: &Op<'_, M>, off: u64, (start, end): (u64, u64), index: usize) -> u64 {
+    let line = off + index as u64 / 7 * 64;
+    let line = if line < end { line } else { line - (end - start) };
+    op.load(op.at(Off::<Word>::new(line + index as u64 % 7 * 8)), Ordering::Relaxed)
+}
+
 /// A record of a log, read in place.
 pub struct Record<'a, M: Medium> {
     pub(super) op: &'a Op<'a, M>,
@@ -78,11 +85,7 @@ impl<'a, M: Medium> Record<'a, M> {
         let at = |off: u64| self.op.load(self.op.at(Off::<Word>::new(off)), Ordering::Relaxed);
         let value = match self.place {
             Place::Contiguous { off } => at(off + index as u64 * 8),
-            Place::Interleaved { off, bounds: (start, end) } => {
-                let line = off + index as u64 / 7 * 64;
-                let line = if line < end { line } else { line - (end - start) };
-                at(line + index as u64 % 7 * 8)
-            }
+            Place::Interleaved { off, bounds } => interleaved_word(self.op, off, bounds, index),
             Place::Masked { off, word, mask } => {
                 at(off + index as u64 * 8) & if index % 8 == word { mask } else { u64::MAX }
             }

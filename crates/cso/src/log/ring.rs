@@ -94,8 +94,8 @@ pub(super) struct Cursor {
 
 /// How a kind of log recognises its records.
 pub(super) trait Cells {
-    /// Units of the record at `at`, if it is whole and takes at most `limit` units.
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, at: Cursor, limit: u64) -> Option<u64>;
+    /// Units of the record at `position`, if it is whole and takes at most `limit` units.
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64>;
 
     /// Whether the unit at `at` could be taken for a part of a record.
     fn looks_valid<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) -> bool;
@@ -128,8 +128,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Writes an empty ring into `region`. Durable on return: three fences.
-    pub(super) fn format<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape) -> Result<Ring> {
+    /// Writes an empty ring into `region`, zeroes but for the last word of each line. Durable on return: three fences.
+    pub(super) fn format<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape, last: u64) -> Result<Ring> {
         let least = HEADER + shape.unit;
         if !region.off.is_multiple_of(LINE as u64) || region.len < least || shape.units == 0 {
             return Err(Error::BadRegion { off: region.off, len: region.len, min: least });
@@ -140,9 +140,12 @@ impl Ring {
         op.write_back(&header.magic);
         // PERSIST F1<F2: flush+fence
         op.fence();
-        for word in lines.iter().flat_map(|l| &l.words) {
-            if op.load(word, Ordering::Relaxed) != 0 {
-                op.store(word, 0, Ordering::Relaxed);
+        for (number, line) in lines.iter().enumerate() {
+            for (index, word) in line.words.iter().enumerate() {
+                let value = if index == 7 && number as u64 * LINE as u64 >= HEADER { last } else { 0 };
+                if op.load(word, Ordering::Relaxed) != value {
+                    op.store(word, value, Ordering::Relaxed);
+                }
             }
         }
         op.store(&header.head, Head::new(0), Ordering::Relaxed);
@@ -229,7 +232,7 @@ impl Ring {
         let corrupt = || Error::Corrupt { off: region.off, what: "head", found: durix_pmem::Bits::to_bits(word) };
         let head = word.position().ok_or_else(corrupt)?;
         let mut ring = Ring::new(op, region, shape, head, head);
-        while let Some(units) = cells.whole(op, &ring, ring.next, ring.limit - ring.tail).filter(|u| *u > 0) {
+        while let Some(units) = cells.whole(op, &ring, ring.tail, ring.limit - ring.tail).filter(|u| *u > 0) {
             ring.advance(units);
         }
         let mut beyond = ring.next;
@@ -264,13 +267,30 @@ impl Ring {
     /// changes where there is no room, except that a pending trim may have become durable.
     #[inline(always)]
     pub(super) fn claim<M: Medium>(&mut self, op: &Op<'_, M>, units: u64) -> Result<Cursor> {
-        if op.slot() != self.slot {
+        if self.is_foreign(op) {
             self.adopt(op);
         }
-        if units > self.limit - self.tail {
+        if !self.has_room(units) {
             self.make_room(op, units)?;
         }
         Ok(self.next)
+    }
+
+    /// Whether another session has issued what is not known to be fenced.
+    #[inline(always)]
+    pub(super) fn is_foreign<M: Medium>(&self, op: &Op<'_, M>) -> bool {
+        op.slot() != self.slot
+    }
+
+    /// Whether `units` units from the tail on may be overwritten now.
+    #[inline(always)]
+    pub(super) fn has_room(&self, units: u64) -> bool {
+        units <= self.limit - self.tail
+    }
+
+    /// The same once the last trim is durable.
+    pub(super) fn would_have_room(&self, units: u64) -> bool {
+        units <= self.head + self.units - self.tail
     }
 
     /// A fence covers the write-backs of its own session only: when another session takes over, it issues again what
@@ -292,13 +312,24 @@ impl Ring {
 
     #[cold]
     fn make_room<M: Medium>(&mut self, op: &Op<'_, M>, units: u64) -> Result<()> {
-        if self.head != self.durable_head && units <= self.head + self.units - self.tail {
-            // PERSIST T2: flush+fence
-            self.commit(op);
-            return Ok(());
+        if !self.would_have_room(units) {
+            return Err(self.full(units));
         }
+        // PERSIST T2: flush+fence
+        self.commit(op);
+        Ok(())
+    }
+
+    /// The error for a record of `units` units that do not fit.
+    #[cold]
+    pub(super) fn full(&self, units: u64) -> Error {
         let free = (self.head + self.units - self.tail) * self.unit;
-        Err(Error::Full { needed: units * self.unit, free, capacity: self.units * self.unit })
+        Error::Full { needed: units * self.unit, free, capacity: self.units * self.unit }
+    }
+
+    /// Whether the last trim is not known to be durable.
+    pub(super) fn has_pending_trim(&self) -> bool {
+        self.head != self.durable_head
     }
 
     /// Moves the tail over units that were written and whose write-back was issued.
@@ -329,7 +360,7 @@ impl Ring {
     #[inline(always)]
     #[track_caller]
     pub(super) fn commit<M: Medium>(&mut self, op: &Op<'_, M>) {
-        if op.slot() != self.slot {
+        if self.is_foreign(op) {
             self.adopt(op);
         }
         // PERSIST A1, T2: flush+fence
@@ -342,7 +373,7 @@ impl Ring {
     /// Moves the head to `to`, which must be the start of a record or the tail; and raises the floor. Durable with
     /// the session's next fence.
     pub(super) fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: u64, floor: Option<u64>) {
-        if op.slot() != self.slot {
+        if self.is_foreign(op) {
             self.adopt(op);
         }
         let header = op.at(self.header);
@@ -355,14 +386,14 @@ impl Ring {
         self.head = to;
     }
 
-    /// Walks the records from the head on: each must be whole, and they must end at the tail; and no unit beyond it may
-    /// look valid.
-    pub(super) fn check<M: Medium, C: Cells>(&self, op: &Op<'_, M>, cells: &C) -> Vec<Finding> {
+    /// Walks the records from the head on: each must be whole, and they must end at the tail; and no unit beyond it
+    /// and before `until` may look valid.
+    pub(super) fn check<M: Medium, C: Cells>(&self, op: &Op<'_, M>, cells: &C, until: u64) -> Vec<Finding> {
         let finding = |position, what: &str| Finding { position: Position(position), what: what.into() };
         let mut findings = Vec::new();
         let mut at = self.head;
         while at < self.tail {
-            match cells.whole(op, self, self.cursor(at), self.tail - at).filter(|u| *u > 0) {
+            match cells.whole(op, self, at, self.tail - at).filter(|u| *u > 0) {
                 Some(units) => at += units,
                 None => {
                     findings.push(finding(at, "not whole, although it was appended"));
@@ -370,7 +401,7 @@ impl Ring {
                 }
             }
         }
-        for position in self.tail..self.limit {
+        for position in self.tail..until {
             if cells.looks_valid(op, self.cursor(position)) {
                 findings.push(finding(position, "valid, although it lies beyond the tail"));
             }
@@ -400,6 +431,11 @@ impl Ring {
     #[inline(always)]
     pub(super) fn next(&self) -> Cursor {
         self.next
+    }
+
+    /// No record may reach beyond this: one lap behind the durable head.
+    pub(super) fn durable_limit(&self) -> u64 {
+        self.limit
     }
 
     pub(super) fn units(&self) -> u64 {

@@ -167,7 +167,8 @@ pub struct VbLog<G: Geometry = OneLine> {
 struct Slots<G>(PhantomData<G>);
 
 impl<G: Geometry> Cells for Slots<G> {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, _: &Ring, at: Cursor, limit: u64) -> Option<u64> {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        let at = ring.cursor(position);
         let (meta, valid) = G::read(op, op.at(Off::<G::Slot>::new(at.off)), at.valid);
         (limit > 0 && valid && meta.len() as usize <= G::PAYLOAD).then_some(1)
     }
@@ -187,7 +188,7 @@ impl<G: Geometry> Log for VbLog<G> {
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let unit = size_of::<G::Slot>() as u64;
         let units = region.len.saturating_sub(HEADER) / unit;
-        let ring = Ring::format(op, region, Shape { kind: G::KIND, unit, units, params: [0; 3] })?;
+        let ring = Ring::format(op, region, Shape { kind: G::KIND, unit, units, params: [0; 3] }, 0)?;
         Ok(VbLog { ring, _geometry: PhantomData })
     }
 
@@ -259,6 +260,6 @@ impl<G: Geometry> Log for VbLog<G> {
     }
 
     fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding> {
-        self.ring.check(op, &Slots::<G>(PhantomData))
+        self.ring.check(op, &Slots::<G>(PhantomData), self.ring.durable_limit())
     }
 }

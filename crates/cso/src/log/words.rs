@@ -88,7 +88,8 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Records<W, WORD, BIT> {
 }
 
 impl<const W: usize, const WORD: usize, const BIT: u32> Cells for Records<W, WORD, BIT> {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, _: &Ring, at: Cursor, limit: u64) -> Option<u64> {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        let at = ring.cursor(position);
         (limit > 0 && Self::bits(op, at).all(|valid| valid)).then_some(1)
     }
 
@@ -136,7 +137,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
         let () = Records::<W, WORD, BIT>::FITS;
         let unit = Records::<W, WORD, BIT>::LEN as u64;
         let units = region.len.saturating_sub(HEADER) / unit;
-        let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: Self::PARAMS })?;
+        let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: Self::PARAMS }, 0)?;
         Ok(WordsLog { ring })
     }
 
@@ -212,6 +213,6 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
     }
 
     fn check<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Finding> {
-        self.ring.check(op, &Records::<W, WORD, BIT>)
+        self.ring.check(op, &Records::<W, WORD, BIT>, self.ring.durable_limit())
     }
 }

@@ -32,6 +32,7 @@ use lane::Intent;
 use layout::{Descriptor, Effect, Use, bitmap_lines};
 pub use layout::{Heap, Owner};
 pub use recover::Finding;
+pub(crate) use recover::stats;
 use runs::Runs;
 use slabs::{Slab, Slabs};
 

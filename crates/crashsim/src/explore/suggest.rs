@@ -1,0 +1,128 @@
+//! The least addition that makes a failing case pass: tried out on the recorded trace, to which a write-back, a fence
+//! or an ordering point can be added without changing the execution.
+
+use std::rc::Rc;
+
+use super::minimise::place;
+use super::{Missing, Run};
+use crate::subject::Subject;
+use crate::trace::{At, Event};
+
+/// Stores that suggestions are made for.
+const TRIED: usize = 4;
+
+/// An addition to the source.
+#[derive(Clone, Copy, Debug)]
+enum Fix {
+    FenceAfter { write_back: At },
+    WriteBackBeforeFence { store: At, fence: At },
+    WriteBackAndFence { store: At },
+    OrderAfter { store: At },
+}
+
+impl Fix {
+    fn told(self) -> String {
+        match self {
+            Fix::FenceAfter { write_back } => format!("a fence after the write-back at {}", place(write_back)),
+            Fix::WriteBackBeforeFence { store, fence } => {
+                format!("a write-back of what is stored at {} before the fence at {}", place(store), place(fence))
+            }
+            Fix::WriteBackAndFence { store } => {
+                format!("a write-back of what is stored at {}, and a fence", place(store))
+            }
+            Fix::OrderAfter { store } => format!("an ordering point (`order`) after the store at {}", place(store)),
+        }
+    }
+}
+
+impl<S: Subject> Run<'_, S> {
+    /// An addition for one of the missing stores, with which this case passes.
+    pub(super) fn suggest(&mut self, missing: &[Missing]) -> Option<String> {
+        let original = Rc::clone(&self.trace);
+        let report = self.report.clone();
+        let mut fixes = Vec::new();
+        for missing in missing.iter().take(TRIED) {
+            fixes.extend(fixes_for(&original, *missing));
+        }
+        let works = fixes.into_iter().find(|fix| {
+            self.unwind();
+            self.trace = Rc::new(applied(&original, *fix));
+            self.crash_everywhere().is_ok()
+        });
+        self.trace = original;
+        self.report = report;
+        works.map(Fix::told)
+    }
+}
+
+/// What could be missing around a store, the likeliest first.
+fn fixes_for(trace: &[Event], missing: Missing) -> Vec<Fix> {
+    let of_line = |event: &&Event| matches!(event, Event::WriteBack { line, .. } if *line == missing.line);
+    let store = missing.at;
+    let start = trace.iter().position(|e| stores_at(e, store).is_some()).unwrap_or(trace.len());
+    let write_back = trace[start..].iter().find(of_line).and_then(at_of);
+    let fence = trace[start..].iter().find(|e| matches!(e, Event::Fence { .. })).and_then(at_of);
+    let mut fixes = Vec::new();
+    fixes.extend(write_back.map(|write_back| Fix::FenceAfter { write_back }));
+    fixes.extend(fence.map(|fence| Fix::WriteBackBeforeFence { store, fence }));
+    fixes.push(Fix::WriteBackAndFence { store });
+    fixes.push(Fix::OrderAfter { store });
+    fixes
+}
+
+fn at_of(event: &Event) -> Option<At> {
+    match event {
+        Event::WriteBack { at, .. } | Event::Fence { at, .. } | Event::Store { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+/// Slot and line of a store made at a place.
+fn stores_at(event: &Event, place: At) -> Option<(u16, u32)> {
+    match event {
+        Event::Store { slot, word, at, .. } if std::ptr::eq(*at, place) || *at == place => Some((*slot, word / 8)),
+        _ => None,
+    }
+}
+
+/// The trace as it would be with the addition.
+fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
+    let mut out = Vec::with_capacity(trace.len() + 16);
+    // Lines that have been stored at the place and wait for the write-back to be added.
+    let mut waiting: Vec<(u16, u32, At)> = Vec::new();
+    for event in trace {
+        match (fix, event) {
+            (Fix::WriteBackBeforeFence { fence, .. }, Event::Fence { at, .. }) if *at == fence => {
+                out.extend(waiting.drain(..).map(|(slot, line, at)| Event::WriteBack { slot, line, at }));
+            }
+            (Fix::WriteBackAndFence { .. }, _) => settle_before(event, &mut waiting, &mut out),
+            _ => {}
+        }
+        out.push(*event);
+        match (fix, event) {
+            (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if *at == write_back => {
+                out.push(Event::Fence { slot: *slot, at });
+            }
+            (Fix::WriteBackBeforeFence { store, .. } | Fix::WriteBackAndFence { store }, _) => {
+                waiting.extend(stores_at(event, store).map(|(slot, line)| (slot, line, store)));
+            }
+            (Fix::OrderAfter { store }, _) => {
+                out.extend(stores_at(event, store).map(|(slot, _)| Event::Order { slot }));
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Before the operation returns, or its thread stores another line, what waits is written back and fenced.
+fn settle_before(event: &Event, waiting: &mut Vec<(u16, u32, At)>, out: &mut Vec<Event>) {
+    for (slot, line, at) in waiting.extract_if(.., |(slot, line, _)| match event {
+        Event::Store { slot: other, word, .. } => other == slot && word / 8 != *line,
+        Event::Return(_) => true,
+        _ => false,
+    }) {
+        out.push(Event::WriteBack { slot, line, at });
+        out.push(Event::Fence { slot, at });
+    }
+}

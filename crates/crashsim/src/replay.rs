@@ -1,0 +1,187 @@
+//! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
+//!
+//! `dx1<case>:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
+//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); and a crash is the position of an event, then
+//! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
+//! this crash point".
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::window::{Positions, WORDS};
+
+/// Longest replay string; what does not fit is explored again instead of being spelled out.
+const LONGEST: usize = 200;
+
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Case {
+    #[default]
+    Given,
+    Generated {
+        seed: u64,
+        /// Moves of the shrinker: true to simplify, false to take a simplification back.
+        moves: Vec<bool>,
+    },
+    Sequence {
+        number: u64,
+        len: usize,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Crash {
+    /// The crash is just before this event of the trace.
+    pub(crate) event: usize,
+    /// Lines of the arena that do not hold everything; `None` to explore them all.
+    pub(crate) lines: Option<Vec<(u32, Positions)>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replay {
+    pub(crate) case: Case,
+    /// Without any, everything is explored.
+    pub(crate) crashes: Vec<Crash>,
+}
+
+impl Replay {
+    /// The string, shortened where it must be.
+    pub(crate) fn encode(&self) -> String {
+        let full = self.to_string();
+        if full.len() <= LONGEST {
+            return full;
+        }
+        let mut short = self.clone();
+        short.crashes.truncate(1);
+        if let Some(first) = short.crashes.first_mut() {
+            first.lines = None;
+        }
+        short.to_string()
+    }
+}
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.case {
+            Case::Given => f.write_str("dx1-")?,
+            Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
+            Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
+        }
+        for crash in &self.crashes {
+            write!(f, ":{}", crash.event)?;
+            match &crash.lines {
+                None => f.write_str("*")?,
+                Some(lines) => {
+                    lines.iter().try_for_each(|(line, at)| write!(f, "/{line:x}={}", positions(at)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn positions(at: &Positions) -> String {
+    if at.iter().all(|p| *p < 36) {
+        return at.iter().map(|p| DIGITS[*p as usize] as char).collect();
+    }
+    at.map(|p| p.to_string()).join(".")
+}
+
+fn bits(moves: &[bool]) -> String {
+    let digit = |chunk: &[bool]| chunk.iter().enumerate().map(|(i, b)| usize::from(*b) << i).sum::<usize>();
+    moves.chunks(5).map(|chunk| DIGITS[digit(chunk)] as char).collect()
+}
+
+impl FromStr for Replay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("not a replay string: {text:?} (copy it whole from the failure, starting with dx1)");
+        let mut parts = text.trim().strip_prefix("dx1").ok_or_else(wrong)?.split(':');
+        let case = parse_case(parts.next().unwrap_or_default()).ok_or_else(wrong)?;
+        let crashes = parts.map(parse_crash).collect::<Option<_>>().ok_or_else(wrong)?;
+        Ok(Replay { case, crashes })
+    }
+}
+
+fn parse_case(text: &str) -> Option<Case> {
+    if text == "-" {
+        return Some(Case::Given);
+    }
+    if let Some(text) = text.strip_prefix('n') {
+        let (number, len) = text.split_once('.')?;
+        return Some(Case::Sequence { number: number.parse().ok()?, len: len.parse().ok()? });
+    }
+    let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
+    let (len, digits) = moves.split_once(',')?;
+    let len: usize = len.parse().ok()?;
+    let mut moves = Vec::new();
+    for c in digits.chars() {
+        let digit = c.to_digit(36)?;
+        moves.extend((0..5).map(|i| digit >> i & 1 == 1));
+    }
+    moves.get(..len)?;
+    moves.truncate(len);
+    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves })
+}
+
+fn parse_crash(text: &str) -> Option<Crash> {
+    if let Some(event) = text.strip_suffix('*') {
+        return Some(Crash { event: event.parse().ok()?, lines: None });
+    }
+    let mut parts = text.split('/');
+    let event = parts.next()?.parse().ok()?;
+    let line = |part: &str| {
+        let (line, at) = part.split_once('=')?;
+        Some((u32::from_str_radix(line, 16).ok()?, parse_positions(at)?))
+    };
+    Some(Crash { event, lines: Some(parts.map(line).collect::<Option<_>>()?) })
+}
+
+fn parse_positions(text: &str) -> Option<Positions> {
+    let all: Option<Vec<u16>> = if text.contains('.') {
+        text.split('.').map(|p| p.parse().ok()).collect()
+    } else {
+        text.chars().map(|c| c.to_digit(36).map(|d| d as u16)).collect()
+    };
+    <[u16; WORDS]>::try_from(all?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replay_strings_come_back() {
+        let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
+        let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
+        let moves = (0..17).map(|i| i % 3 == 0).collect();
+        for case in
+            [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }]
+        {
+            let replay = Replay { case, crashes: crashes.clone() };
+            assert_eq!(replay.to_string().parse(), Ok(replay));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_explored_again() {
+        let lines = (0..40).map(|line| (line, [1; 8])).collect();
+        let moves = vec![true; 400];
+        let replay = Replay { case: Case::Generated { seed: 1, moves }, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+        let text = replay.encode();
+        assert!(text.len() <= LONGEST, "{text}");
+        let short: Replay = text.parse().unwrap();
+        assert_eq!(short.crashes, [Crash { event: 9, lines: None }]);
+        assert_eq!(short.case, replay.case);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "dx1", "dx2-:1", "dx1-:x", "dx1-:1/2", "dx1-:1/2=000", "dx1g12", "dx1g1.9,z", "dx1n3"] {
+            let error = text.parse::<Replay>().unwrap_err();
+            assert!(error.starts_with("not a replay string"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A file.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{Access, Backing, BackingKind};
+use crate::error::{Error, Result};
+use crate::reserve::Reserve;
+
+/// A pool in a file: persistent memory where the file system offers it (`MAP_SYNC`), otherwise the page cache.
+#[derive(Debug)]
+pub struct FileBacking {
+    path: PathBuf,
+    file: File,
+    writable: bool,
+    dax: bool,
+    /// Whether opening made the file.
+    created: bool,
+    /// The process that opened the file: a forked child must not give the lock back.
+    process: u32,
+}
+
+impl FileBacking {
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnlyFile`] if it may not be written; [`Error::Io`] otherwise.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), OpenOptions::new().read(true).write(true), true)
+    }
+
+    /// Opens an existing file for reading.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), OpenOptions::new().read(true), false)
+    }
+
+    /// Opens a file for reading and writing, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::with(path, OpenOptions::new().read(true).write(true).create_new(true), true) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Self::open(path),
+            made => made.map(|mut backing| {
+                backing.created = true;
+                backing
+            }),
+        }
+    }
+
+    fn with(path: &Path, options: &OpenOptions, writable: bool) -> Result<Self> {
+        let file = options.open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if writable => {
+                Error::ReadOnlyFile { name: path.display().to_string() }
+            }
+            _ => Error::Io { action: format!("opening {}", path.display()), source },
+        })?;
+        let dax = writable && offers_sync(&file);
+        Ok(FileBacking { path: path.into(), file, writable, dax, created: false, process: std::process::id() })
+    }
+
+    /// Whether opening made the file.
+    pub fn was_created(&self) -> bool {
+        self.created
+    }
+
+    fn io(&self, action: &str) -> impl FnOnce(io::Error) -> Error {
+        let action = format!("{action} {}", self.path.display());
+        move |source| Error::Io { action, source }
+    }
+
+    fn flags(&self, access: Access) -> (ProtFlags, MapFlags) {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        match access {
+            Access::Private => (both, MapFlags::PRIVATE),
+            Access::Peek => (ProtFlags::READ, MapFlags::SHARED),
+            #[cfg(target_os = "linux")]
+            Access::Shared if self.dax => (both, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
+            Access::Shared => (both, MapFlags::SHARED),
+        }
+    }
+
+    /// Allocates all of `[0, len)`, also holes below the end of the file.
+    fn fill(&self, len: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(()) => return Ok(()),
+        }
+        self.fill_by_writing(len)
+    }
+
+    /// The same where the file system cannot allocate: zeroes are written behind the end. Holes below it stay.
+    fn fill_by_writing(&self, len: u64) -> io::Result<()> {
+        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = self.file.metadata()?.len();
+        while at < len {
+            let count = (len - at).min(ZEROES.len() as u64);
+            self.file.write_all_at(&ZEROES[..count as usize], at)?;
+            at += count;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file system maps this file synchronously: then stores need nothing but a write-back to be durable.
+#[cfg(target_os = "linux")]
+fn offers_sync(file: &File) -> bool {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    let page = rustix::param::page_size();
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it, and it is unmapped at once.
+    unsafe {
+        let probe = mmap(std::ptr::null_mut(), page, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0);
+        probe.is_ok_and(|at| munmap(at, page).is_ok())
+    }
+}
+
+/// Not on this system.
+#[cfg(not(target_os = "linux"))]
+fn offers_sync(_file: &File) -> bool {
+    false
+}
+
+impl Backing for FileBacking {
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn kind(&self) -> BackingKind {
+        if self.dax { BackingKind::Dax } else { BackingKind::File }
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(self.io("asking for the length of"))
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn try_lock(&self, access: Access) -> Result<()> {
+        let locked = match access {
+            Access::Shared => self.file.try_lock(),
+            Access::Private => self.file.try_lock_shared(),
+            Access::Peek => Ok(()),
+        };
+        locked.map_err(|error| match error {
+            TryLockError::WouldBlock => Error::Locked { name: self.describe() },
+            TryLockError::Error(source) => self.io("locking")(source),
+        })
+    }
+
+    fn unlock(&self) {
+        // Closing alone would not do: a forked child holds the same open file, and the lock with it.
+        if std::process::id() == self.process {
+            let _ = self.file.unlock();
+        }
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.file.set_len(0).map_err(self.io("emptying"))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        let before = self.len()?;
+        let filled = self.fill(len.max(before)).map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Error::DiskFull { name: self.describe(), wanted: len }
+            }
+            _ => self.io("allocating space for")(source),
+        });
+        if filled.is_err() && before < len {
+            // A refused allocation may have lengthened the file by a part. If it cannot be cut back, the header still
+            // says how much of it counts.
+            let _ = self.file.set_len(before);
+        }
+        filled?;
+        self.sync()
+    }
+
+    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()> {
+        assert!(range.end <= reserve.len() as u64 && reserve.is_pages(), "a range beyond its reserve of pages");
+        let page = rustix::param::page_size() as u64;
+        let start = range.start / page * page;
+        let len = (range.end.next_multiple_of(page) - start) as usize;
+        if len == 0 {
+            return Ok(());
+        }
+        let (prot, flags) = self.flags(access);
+        let at = reserve.base().as_ptr().wrapping_add(start as usize).cast();
+        // `memmap2` maps where the kernel likes; only the reserve is made with it. Here the address is given.
+        // SAFETY: the range, rounded to pages, lies in the reserve (whose length is a multiple of the page), so only
+        // pages owned by it are replaced. Persistent memory is accessed as atomics that are valid for every value, so
+        // references into the range stay valid.
+        unsafe { mmap(at, len, prot, flags | MapFlags::FIXED, &self.file, start) }
+            .map_err(|errno| self.io("mapping")(errno.into()))?;
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range was just mapped; the advice changes no contents. Refusal costs speed only.
+        let _ = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxHugepage) };
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(self.io("syncing"))
+    }
+}
+
+impl Drop for FileBacking {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}

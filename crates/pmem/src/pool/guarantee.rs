@@ -1,0 +1,134 @@
+//! What survives what, in plain words.
+
+use std::fmt;
+
+use crate::backing::BackingKind;
+use crate::medium::Survives;
+
+/// The contract of a structure: when an operation that has returned is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// At the next completed sync; after a crash a consistent state no older than the last one is found.
+    Buffered,
+    /// Before it returns.
+    Strict,
+}
+
+/// What the contents of a pool survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reach {
+    /// Nothing: they live in the memory of this process.
+    Nothing,
+    /// The death of the process, not a power failure.
+    ProcessDeath,
+    /// Power failure.
+    PowerFailure,
+}
+
+/// The effective durability: the weaker of a structure's contract and of what its pool survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Guarantee {
+    /// The structure's part.
+    pub durability: Durability,
+    /// The pool's part.
+    pub reach: Reach,
+    /// Whether the pool's part rests on [`assume_pmem`](super::PoolOptions::assume_pmem).
+    pub assumed: bool,
+}
+
+impl Guarantee {
+    pub(crate) fn of(survives: Survives, kind: BackingKind, private: bool) -> Self {
+        let reach = match (kind, survives) {
+            _ if private => Reach::Nothing,
+            (BackingKind::Anonymous, _) => Reach::Nothing,
+            (_, Survives::ProcessDeath) => Reach::ProcessDeath,
+            (_, Survives::PowerFailure) => Reach::PowerFailure,
+        };
+        let assumed = kind == BackingKind::File && reach == Reach::PowerFailure;
+        Guarantee { durability: Durability::Strict, reach, assumed }
+    }
+
+    /// The guarantee of a structure with this contract: the minimum of both.
+    #[must_use]
+    pub fn with(self, durability: Durability) -> Guarantee {
+        Guarantee { durability: self.durability.min(durability), ..self }
+    }
+
+    /// The guarantee of two structures that are used together: the minimum of both.
+    #[must_use]
+    pub fn min(self, other: Guarantee) -> Guarantee {
+        let reach = self.reach.min(other.reach);
+        let assumes = |g: Guarantee| g.assumed && g.reach == reach;
+        Guarantee { durability: self.durability.min(other.durability), reach, assumed: assumes(self) || assumes(other) }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.durability {
+            Durability::Strict => "an operation that has returned survives",
+            Durability::Buffered => "what the last completed sync covers survives",
+        };
+        match self.reach {
+            Reach::Nothing => f.write_str("nothing survives the end of the process: changes stay in its memory")?,
+            Reach::ProcessDeath => {
+                write!(f, "{what} the death of the process, not a power failure or a crash of the operating system")?;
+            }
+            Reach::PowerFailure => write!(f, "{what} power failure")?,
+        }
+        if self.assumed {
+            f.write_str(", if the mapping is persistent memory as `assume_pmem` says")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [BackingKind; 3] = [BackingKind::Dax, BackingKind::File, BackingKind::Anonymous];
+
+    #[test]
+    fn says_what_survives_in_plain_words() {
+        let text = |survives, kind, private| Guarantee::of(survives, kind, private).to_string();
+        let nothing = "nothing survives the end of the process: changes stay in its memory";
+        let [dax, file, heap] = KINDS;
+        let power = "an operation that has returned survives power failure";
+        assert_eq!(text(Survives::PowerFailure, dax, false), power);
+        assert_eq!(
+            text(Survives::PowerFailure, file, false),
+            format!("{power}, if the mapping is persistent memory as `assume_pmem` says")
+        );
+        assert_eq!(
+            text(Survives::ProcessDeath, file, false),
+            "an operation that has returned survives the death of the process, not a power failure or a crash of the \
+             operating system"
+        );
+        assert_eq!(text(Survives::PowerFailure, heap, false), nothing);
+        assert_eq!(text(Survives::ProcessDeath, file, true), nothing);
+        assert_eq!(
+            Guarantee::of(Survives::PowerFailure, dax, false).with(Durability::Buffered).to_string(),
+            "what the last completed sync covers survives power failure"
+        );
+    }
+
+    #[test]
+    fn composes_as_a_minimum() {
+        for survives in [Survives::ProcessDeath, Survives::PowerFailure] {
+            for kind in KINDS {
+                let strict = Guarantee::of(survives, kind, false);
+                let buffered = strict.with(Durability::Buffered);
+                assert_eq!(buffered.durability, Durability::Buffered);
+                assert_eq!(buffered.with(Durability::Strict), buffered, "never becomes stronger");
+                for other in KINDS {
+                    let both = strict.min(Guarantee::of(Survives::PowerFailure, other, false));
+                    assert!(both.reach <= strict.reach);
+                    assert_eq!(both.assumed, both.reach == Reach::PowerFailure && [kind, other].contains(&KINDS[1]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The header: read and judged as a whole, written one self-checking word at a time.
+//!
+//! # Persist order
+//! | edge | between | a crash before it leaves | which opening takes as |
+//! |---|---|---|---|
+//! | C0<C1 | file allocated, synced; `magic = CREATING` | zeroes only | creation interrupted: create again |
+//! | C1<C2 | `magic = CREATING`; any other word | the mark, zeroes | creation interrupted: create again |
+//! | C2<C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
+//! | B1<B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
+//! | B2<B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
+//! | Z1<Z2 | everything stored; state clean | state dirty | unclean: recovered |
+//! | G1<G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
+//! | G2<G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as G1<G2 |
+//!
+//! Each edge is a write-back and a fence. On a medium that survives only the death of the process it is also a sync of
+//! the backing: that makes the mark "dirty" reach the disk before any other store, and "clean" after all of them, so that
+//! an unclean pool is known as unclean after a power failure too. One word is all that ever changes between two
+//! fences where the order matters, so 8-byte atomicity is enough.
+
+use std::fmt;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::geometry::{Geometry, HEADER_SIZE};
+use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
+use crate::error::{Error, Result};
+use crate::medium::{Medium, Survives};
+use crate::offset::Off;
+use crate::session::Op;
+use crate::word::{Bits, Word};
+
+/// The identity of a pool: random, fixed at creation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolId(pub [u8; 16]);
+
+/// One boot of the operating system; zero where the system does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BootId(pub [u8; 16]);
+
+fn hex(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+impl fmt::Debug for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl PoolId {
+    /// A random one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system has no randomness.
+    pub fn random() -> Result<PoolId> {
+        let mut id = [0; 16];
+        let mut filled = 0;
+        while filled < id.len() {
+            filled +=
+                rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty()).map_err(|errno| {
+                    Error::Io { action: "asking for randomness for the pool's id".into(), source: errno.into() }
+                })?;
+        }
+        Ok(PoolId(id))
+    }
+}
+
+impl BootId {
+    /// That of the running system, as Linux tells it; unknown elsewhere.
+    pub fn current() -> BootId {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self::parse(&text).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Option<BootId> {
+        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+        (digits.len() == 32).then_some(())?;
+        u128::from_str_radix(&digits, 16).ok().map(|id| BootId(id.to_be_bytes()))
+    }
+
+    /// Whether both are known to be the same boot.
+    pub fn is_same_boot(self, other: BootId) -> bool {
+        self == other && self != BootId::default()
+    }
+}
+
+/// Whether a pool was closed, as its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// It was closed.
+    Clean,
+    /// It is open, or was not closed.
+    Dirty {
+        /// The boot under which it was opened.
+        boot: BootId,
+        /// What its medium was going to survive.
+        survives: Survives,
+    },
+    /// The header does not tell: it was damaged, and [`accept_unclean`](super::PoolOptions::accept_unclean) was given.
+    Unknown,
+}
+
+/// The state word's 32 bits: what, and which boot id counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StateBits(u32);
+
+impl StateBits {
+    const CLEAN: u32 = 1;
+    const DIRTY_PROCESS: u32 = 2;
+    const DIRTY_POWER: u32 = 3;
+
+    fn new(what: u32, slot: usize) -> Self {
+        StateBits(what | (slot as u32) << 8)
+    }
+
+    fn what(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    fn slot(self) -> Option<usize> {
+        Some((self.0 >> 8) as usize).filter(|s| *s < 2)
+    }
+}
+
+/// Everything a header says, after it was found sound.
+#[derive(Clone, Debug)]
+pub(crate) struct Sound {
+    pub(crate) id: PoolId,
+    pub(crate) geometry: Geometry,
+    /// Bytes.
+    pub(crate) size: u64,
+    pub(crate) state: State,
+    /// The slot for the next boot id.
+    free_boot: usize,
+}
+
+/// A header that is being looked at or written, with the name that errors use.
+pub(crate) struct HeaderRef<'a, 's, M: Medium> {
+    op: &'a Op<'s, M>,
+    header: &'s Header,
+    name: &'a str,
+}
+
+/// Number of a header word: its stamp's salt.
+fn number(offset: usize) -> u32 {
+    (offset / size_of::<u64>()) as u32
+}
+
+macro_rules! at {
+    ($field:ident) => {
+        std::mem::offset_of!(Header, $field)
+    };
+}
+
+impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
+    pub(crate) fn new(op: &'a Op<'s, M>, name: &'a str) -> Self {
+        HeaderRef { op, header: op.at(Off::<Header>::new(0)), name }
+    }
+
+    // ---- reading ----
+
+    /// Reads and judges the whole header. `backed` is how many bytes there are.
+    pub(crate) fn read(&self, backed: u64, accept_unclean: bool) -> Result<Sound> {
+        self.check_magic(backed)?;
+        let format = self.get("format version", &self.header.format, at!(format))?;
+        if format != FORMAT {
+            return Err(Error::Format { name: self.name.into(), found: format, supported: FORMAT });
+        }
+        let created = self.read_created()?;
+        let geometry = self.judge_created(&created)?;
+        let size = self.read_size(&geometry, backed)?;
+        let (state, free_boot) = match self.read_state() {
+            Err(Error::Damaged { .. }) if accept_unclean => (State::Unknown, 0),
+            other => other?,
+        };
+        let mut id = [0; 16];
+        for (bytes, value) in id.as_chunks_mut::<4>().0.iter_mut().zip(&created[1..5]) {
+            *bytes = value.to_le_bytes();
+        }
+        Ok(Sound { id: PoolId(id), geometry, size, state, free_boot })
+    }
+
+    fn check_magic(&self, backed: u64) -> Result<()> {
+        if backed < HEADER_SIZE {
+            return Err(not_a_pool_by_length(self.name, backed));
+        }
+        let magic = self.op.load(&self.header.magic, Acquire);
+        match magic {
+            MAGIC => Ok(()),
+            MAGIC_CREATING => Err(Error::Unfinished { name: self.name.into() }),
+            0 if self.is_zero() => Err(Error::Unfinished { name: self.name.into() }),
+            found => Err(Error::NotAPool { name: self.name.into(), found: format!("{found:#018x} as its first word") }),
+        }
+    }
+
+    fn is_zero(&self) -> bool {
+        let page = self.op.at(Off::<[Word; (HEADER_SIZE / 8) as usize]>::new(0));
+        page.iter().all(|w| self.op.load(w, Relaxed) == 0)
+    }
+
+    fn get(&self, field: &'static str, word: &Word<Stamp>, offset: usize) -> Result<u32> {
+        let found = self.op.load(word, Acquire);
+        found.value(number(offset)).ok_or_else(|| self.damaged(field, offset, found.to_bits()))
+    }
+
+    fn damaged(&self, field: &'static str, offset: usize, found: u64) -> Error {
+        Error::Damaged { name: self.name.into(), field, offset: offset as u64, found }
+    }
+
+    /// The twelve values that creation has fixed, in the order of their words, each found sound by itself.
+    fn read_created(&self) -> Result<[u32; 12]> {
+        let h = self.header;
+        let mut values = [0; 12];
+        values[0] = self.get("format version", &h.format, at!(format))?;
+        for (i, word) in h.pool_id.iter().enumerate() {
+            values[1 + i] = self.get("pool id", word, at!(pool_id) + 8 * i)?;
+        }
+        values[5] = self.get("compatible features", &h.compatible, at!(compatible))?;
+        values[6] = self.get("incompatible features", &h.incompatible, at!(incompatible))?;
+        values[7] = self.get("layout id", &h.layout_id, at!(layout_id))?;
+        values[8] = self.get("hash id", &h.hash_id, at!(hash_id))?;
+        values[9] = self.get("chunk size", &h.chunk, at!(chunk))?;
+        values[10] = self.get("number of lanes", &h.lanes, at!(lanes))?;
+        values[11] = self.get("number of indices", &h.indices, at!(indices))?;
+        let checksum = self.get("creation checksum", &h.creation, at!(creation))?;
+        if checksum != created_checksum(&values) {
+            return Err(self.damaged("creation checksum", at!(creation), checksum.into()));
+        }
+        Ok(values)
+    }
+
+    fn judge_created(&self, values: &[u32; 12]) -> Result<Geometry> {
+        let name = || self.name.to_owned();
+        let unknown = values[6] & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(Error::Features { name: name(), unknown });
+        }
+        if values[7] != LAYOUT_ID {
+            return Err(Error::Layout { name: name(), found: values[7], expected: LAYOUT_ID });
+        }
+        if values[8] != HASH_ID {
+            return Err(Error::HashFunction { name: name(), found: values[8], expected: HASH_ID });
+        }
+        let geometry = Geometry { chunk: values[9].into(), lanes: values[10], indices: values[11] };
+        match geometry.validate() {
+            Err(Error::BadOption { option: "chunk_size", .. }) => {
+                Err(self.damaged("chunk size", at!(chunk), geometry.chunk))
+            }
+            Err(Error::BadOption { option: "lanes", .. }) => {
+                Err(self.damaged("number of lanes", at!(lanes), geometry.lanes.into()))
+            }
+            Err(_) => Err(self.damaged("number of indices", at!(indices), geometry.indices.into())),
+            Ok(()) => Ok(geometry),
+        }
+    }
+
+    /// The size in bytes.
+    fn read_size(&self, geometry: &Geometry, backed: u64) -> Result<u64> {
+        let chunks = self.get("size", &self.header.size, at!(size))?;
+        let size = u64::from(chunks) * geometry.chunk;
+        if size < geometry.min_size() {
+            return Err(self.damaged("size", at!(size), chunks.into()));
+        }
+        if size > backed {
+            return Err(Error::Truncated { name: self.name.into(), expected: size, found: backed });
+        }
+        Ok(size)
+    }
+
+    fn read_state(&self) -> Result<(State, usize)> {
+        let value = self.get("state", &self.header.state, at!(state))?;
+        let mut boots = [BootId::default(); 2];
+        for (slot, words) in self.header.boot.iter().enumerate() {
+            let (parts, _) = boots[slot].0.as_chunks_mut::<4>();
+            for (i, (part, word)) in parts.iter_mut().zip(words).enumerate() {
+                *part = self.get("boot id", word, boot_offset(slot, i))?.to_le_bytes();
+            }
+        }
+        let bits = StateBits(value);
+        let damaged = || self.damaged("state", at!(state), value.into());
+        let slot = bits.slot().ok_or_else(damaged)?;
+        let dirty = |survives| State::Dirty { boot: boots[slot], survives };
+        let state = match bits.what() {
+            StateBits::CLEAN => State::Clean,
+            StateBits::DIRTY_PROCESS => dirty(Survives::ProcessDeath),
+            StateBits::DIRTY_POWER => dirty(Survives::PowerFailure),
+            _ => return Err(damaged()),
+        };
+        Ok((state, 1 - slot))
+    }
+
+    // ---- writing ----
+
+    /// The mark that says that all else in the file may be thrown away.
+    pub(crate) fn mark_creating(&self) {
+        self.op.store(&self.header.magic, MAGIC_CREATING, Release);
+        self.op.persist(&self.header.magic); // PERSIST C1<C2: flush+fence
+    }
+
+    /// Everything but the magic. `size` is in bytes.
+    pub(crate) fn fill(&self, id: PoolId, geometry: &Geometry, size: u64, boot: BootId) {
+        let mut values = [0; 12];
+        values[0] = FORMAT;
+        for (value, bytes) in values[1..5].iter_mut().zip(id.0.as_chunks::<4>().0) {
+            *value = u32::from_le_bytes(*bytes);
+        }
+        values[5] = COMPATIBLE;
+        values[7] = LAYOUT_ID;
+        values[8] = HASH_ID;
+        values[9] = geometry.chunk as u32;
+        values[10] = geometry.lanes;
+        values[11] = geometry.indices;
+        let h = self.header;
+        let fixed = [&h.format, &h.pool_id[0], &h.pool_id[1], &h.pool_id[2], &h.pool_id[3], &h.compatible];
+        let more = [&h.incompatible, &h.layout_id, &h.hash_id, &h.chunk, &h.lanes, &h.indices];
+        for (i, (word, value)) in fixed.into_iter().chain(more).zip(values).enumerate() {
+            self.put(word, at!(format) + 8 * i, value);
+        }
+        self.put(&h.creation, at!(creation), created_checksum(&values));
+        self.put(&h.size, at!(size), (size / geometry.chunk) as u32);
+        self.put_boot(0, boot);
+        self.put_boot(1, BootId::default());
+        self.put(&h.state, at!(state), self.dirty_in(0).0);
+        self.op.persist(h);
+    }
+
+    /// The mark that makes it a pool.
+    pub(crate) fn mark_created(&self) {
+        self.op.store(&self.header.magic, MAGIC, Release);
+        self.op.persist(&self.header.magic);
+    }
+
+    /// Stores the boot id where the state does not look, durable on return.
+    pub(crate) fn write_boot(&self, sound: &Sound, boot: BootId) {
+        self.put_boot(sound.free_boot, boot);
+        if sound.state == State::Unknown {
+            // Whatever damaged the state may have damaged the other boot id too; both are made sound.
+            self.put_boot(1 - sound.free_boot, boot);
+        }
+        self.op.persist(&self.header.boot); // PERSIST B1<B2: flush+fence
+    }
+
+    /// Says that the pool is open; durable on return.
+    pub(crate) fn write_dirty(&self, sound: &Sound) {
+        self.put_state(self.dirty_in(sound.free_boot));
+    }
+
+    /// Says that the pool is closed; durable on return. The boot id no longer counts, whichever it is.
+    pub(crate) fn write_clean(&self) {
+        self.put_state(StateBits::new(StateBits::CLEAN, 0));
+    }
+
+    /// Says how large the pool is, in bytes; durable on return.
+    pub(crate) fn write_size(&self, geometry: &Geometry, size: u64) {
+        let stamp = Stamp::of(number(at!(size)), (size / geometry.chunk) as u32);
+        self.op.store(&self.header.size, stamp, Release);
+        self.op.persist(&self.header.size); // PERSIST G2<G3: flush+fence
+    }
+
+    fn dirty_in(&self, slot: usize) -> StateBits {
+        let what = match self.op.medium().survives() {
+            Survives::PowerFailure => StateBits::DIRTY_POWER,
+            Survives::ProcessDeath => StateBits::DIRTY_PROCESS,
+        };
+        StateBits::new(what, slot)
+    }
+
+    fn put_state(&self, state: StateBits) {
+        self.op.store(&self.header.state, Stamp::of(number(at!(state)), state.0), Release);
+        self.op.persist(&self.header.state); // PERSIST B2<B3, Z2: flush+fence
+    }
+
+    fn put_boot(&self, slot: usize, boot: BootId) {
+        let (parts, _) = boot.0.as_chunks::<4>();
+        for (i, (word, part)) in self.header.boot[slot].iter().zip(parts).enumerate() {
+            self.put(word, boot_offset(slot, i), u32::from_le_bytes(*part));
+        }
+    }
+
+    fn put(&self, word: &Word<Stamp>, offset: usize, value: u32) {
+        self.op.store(word, Stamp::of(number(offset), value), Relaxed);
+    }
+}
+
+fn boot_offset(slot: usize, part: usize) -> usize {
+    at!(boot) + (4 * slot + part) * size_of::<u64>()
+}
+
+fn created_checksum(values: &[u32; 12]) -> u32 {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    crc32c::crc32c(&bytes)
+}
+
+/// What a file of `len` bytes, too short for a header, is.
+pub(crate) fn not_a_pool_by_length(name: &str, len: u64) -> Error {
+    if len == 0 {
+        Error::Unfinished { name: name.into() }
+    } else {
+        Error::NotAPool { name: name.into(), found: format!("{len} bytes in all") }
+    }
+}

@@ -1,0 +1,240 @@
+//! What lies in a pool file besides the lanes and the space: the header and the root entries.
+//!
+//! Every word of the header but the magic is a [`Stamp`]: 32 bits of value and a CRC-32C of the value and the word's
+//! number. So each word can be judged alone, whatever a crash did to its neighbours: nothing here rests on more than
+//! 8-byte atomicity.
+
+use crate::pool::geometry::{HEADER_SIZE, LANE_SIZE, ROOT_SIZE};
+use crate::word::{Bits, Word};
+use crate::{LINE, persistent};
+
+/// First word of a pool.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXpm\x1a");
+/// First word of a pool whose creation has not ended.
+pub const MAGIC_CREATING: u64 = !MAGIC;
+/// Version of the format. 999 says: in development, readable by the very build that wrote it.
+pub const FORMAT: u32 = 999;
+/// The hash function of everything that is hashed and stored: 1 is XXH3 with 64 bits.
+pub const HASH_ID: u32 = 1;
+/// The incompatible features that this build knows, as bits.
+pub const KNOWN_INCOMPATIBLE: u32 = 0;
+/// The compatible features that this build writes, as bits.
+pub const COMPATIBLE: u32 = 0;
+/// Longest name of an index, in bytes of UTF-8.
+pub const MAX_NAME: usize = 63;
+
+persistent! {
+    /// The header, at offset zero of a pool; the rest of its 4096 bytes is zero and not read.
+    ///
+    /// | line | words | what | written |
+    /// |---|---|---|---|
+    /// | 0 | 0 | magic | at creation, first as [`MAGIC_CREATING`], last of all as [`MAGIC`] |
+    /// | 0 | 1 | format version | at creation |
+    /// | 0 | 2–5 | pool id | at creation |
+    /// | 0 | 6–7 | compatible, incompatible features | at creation |
+    /// | 1 | 0–1 | layout id, hash id | at creation |
+    /// | 1 | 2–4 | chunk in bytes, lanes, indices | at creation |
+    /// | 1 | 5 | CRC-32C of the twelve values since the magic | at creation |
+    /// | 1 | 6–7 | zero, not read | |
+    /// | 2 | 0 | size in chunks | when the pool grows |
+    /// | 2 | 1 | state | when it is opened and closed |
+    /// | 2 | 2–7 | zero, not read | |
+    /// | 3 | 0–3, 4–7 | boot ids A and B | when it is opened, the one that the state does not name |
+    ///
+    /// The state lies on another line than the boot ids: they are fenced apart.
+    pub struct Header: align(64) {
+        /// Line 0, word 0.
+        pub magic: Word,
+        /// Line 0, word 1.
+        pub format: Word<Stamp>,
+        /// Line 0, words 2 to 5.
+        pub pool_id: [Word<Stamp>; 4],
+        /// Line 0, word 6.
+        pub compatible: Word<Stamp>,
+        /// Line 0, word 7.
+        pub incompatible: Word<Stamp>,
+        /// Line 1, word 0.
+        pub layout_id: Word<Stamp>,
+        /// Line 1, word 1.
+        pub hash_id: Word<Stamp>,
+        /// Line 1, word 2.
+        pub chunk: Word<Stamp>,
+        /// Line 1, word 3.
+        pub lanes: Word<Stamp>,
+        /// Line 1, word 4.
+        pub indices: Word<Stamp>,
+        /// Line 1, word 5.
+        pub creation: Word<Stamp>,
+        /// Line 1, words 6 and 7.
+        pub reserved_1: [Word; 2],
+        /// Line 2, word 0.
+        pub size: Word<Stamp>,
+        /// Line 2, word 1.
+        pub state: Word<Stamp>,
+        /// Line 2, words 2 to 7.
+        pub reserved_2: [Word; 6],
+        /// Line 3.
+        pub boot: [[Word<Stamp>; 4]; 2],
+    }
+
+    /// A root entry: the name of an index, and the line that its structure starts from.
+    ///
+    /// | line | words | what |
+    /// |---|---|---|
+    /// | 0 | 0 | state, with a CRC-32C over itself, kind, version and name |
+    /// | 0 | 1–2 | kind tag, layout version of the structure |
+    /// | 0 | 3–7 | zero, not read |
+    /// | 1, 2 | 0–7 | name, buffers A and B; the state says which |
+    /// | 3 | 0–7 | the structure's own |
+    ///
+    /// A line for each: the structure's words are written by others than the entry's, and the buffer that a rename
+    /// fills must be durable before the state.
+    pub struct RootEntry: align(64) {
+        /// Line 0, word 0.
+        pub state: Word,
+        /// Line 0, word 1.
+        pub kind: Word,
+        /// Line 0, word 2.
+        pub version: Word,
+        /// Line 0, words 3 to 7.
+        pub reserved: [Word; 5],
+        /// Lines 1 and 2.
+        pub names: [[Word; 8]; 2],
+        /// Line 3.
+        pub user: [Word; 8],
+    }
+}
+
+/// A self-checking word: 32 bits of value, and above them the CRC-32C of the word's number and the value.
+///
+/// The number is that of the word in the header, so that a word that strayed is not taken for another. No single
+/// flipped bit leaves a stamp valid, and no stamp is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// The stamp of a value for the word with a number. Postcondition: `of(n, v).value(n) == Some(v)`.
+    pub fn of(number: u32, value: u32) -> Stamp {
+        Stamp(u64::from(Self::check(number, value)) << 32 | u64::from(value))
+    }
+
+    /// The value, if the check holds.
+    pub fn value(self, number: u32) -> Option<u32> {
+        let value = self.0 as u32;
+        (Self::check(number, value) == (self.0 >> 32) as u32).then_some(value)
+    }
+
+    fn check(number: u32, value: u32) -> u32 {
+        crc32c::crc32c(&(u64::from(number) << 32 | u64::from(value)).to_le_bytes())
+    }
+}
+
+impl Bits for Stamp {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        Stamp(bits)
+    }
+}
+
+/// Identifies where things lie: an FNV-1a hash of the sizes and offsets that a file depends on.
+pub const LAYOUT_ID: u32 = {
+    let numbers = [
+        LINE as u64,
+        HEADER_SIZE,
+        LANE_SIZE,
+        ROOT_SIZE,
+        std::mem::offset_of!(Header, layout_id) as u64,
+        std::mem::offset_of!(Header, size) as u64,
+        std::mem::offset_of!(Header, boot) as u64,
+        std::mem::offset_of!(RootEntry, names) as u64,
+        std::mem::offset_of!(RootEntry, user) as u64,
+        MAX_NAME as u64,
+    ];
+    let mut hash = 0x811c_9dc5_u32;
+    let mut i = 0;
+    while i < numbers.len() {
+        let mut bytes = numbers[i];
+        let mut left = 8;
+        while left > 0 {
+            hash = (hash ^ (bytes as u32 & 0xff)).wrapping_mul(0x0100_0193);
+            bytes >>= 8;
+            left -= 1;
+        }
+        i += 1;
+    }
+    hash
+};
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
+    assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
+    assert!(offset_of!(Header, magic) == 0, "the magic is the first word of the file");
+    assert!(offset_of!(Header, state) / LINE != offset_of!(Header, boot) / LINE, "fenced apart");
+    assert!(offset_of!(Header, boot).is_multiple_of(LINE), "both boot ids on one line");
+    assert!(offset_of!(RootEntry, kind) / LINE == offset_of!(RootEntry, state) / LINE);
+    assert!(offset_of!(RootEntry, names).is_multiple_of(LINE) && offset_of!(RootEntry, user).is_multiple_of(LINE));
+    assert!(MAX_NAME < 64, "a name fits into its line, and its length into six bits");
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Here to prevent any accidental change: a change of these numbers is a change of the format.
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!((size_of::<Header>(), align_of::<Header>()), (256, 64));
+        assert_eq!(offset_of!(Header, magic), 0);
+        assert_eq!(offset_of!(Header, format), 8);
+        assert_eq!(offset_of!(Header, pool_id), 16);
+        assert_eq!(offset_of!(Header, compatible), 48);
+        assert_eq!(offset_of!(Header, incompatible), 56);
+        assert_eq!(offset_of!(Header, layout_id), 64);
+        assert_eq!(offset_of!(Header, hash_id), 72);
+        assert_eq!(offset_of!(Header, chunk), 80);
+        assert_eq!(offset_of!(Header, lanes), 88);
+        assert_eq!(offset_of!(Header, indices), 96);
+        assert_eq!(offset_of!(Header, creation), 104);
+        assert_eq!(offset_of!(Header, reserved_1), 112);
+        assert_eq!(offset_of!(Header, size), 128);
+        assert_eq!(offset_of!(Header, state), 136);
+        assert_eq!(offset_of!(Header, reserved_2), 144);
+        assert_eq!(offset_of!(Header, boot), 192);
+        assert_eq!((size_of::<RootEntry>(), align_of::<RootEntry>()), (256, 64));
+        assert_eq!(offset_of!(RootEntry, state), 0);
+        assert_eq!(offset_of!(RootEntry, kind), 8);
+        assert_eq!(offset_of!(RootEntry, version), 16);
+        assert_eq!(offset_of!(RootEntry, reserved), 24);
+        assert_eq!(offset_of!(RootEntry, names), 64);
+        assert_eq!(offset_of!(RootEntry, user), 192);
+        assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
+        assert_eq!(LAYOUT_ID, 0xb7d6_c9c5);
+        assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
+    }
+
+    #[test]
+    fn stamps_detect_every_flipped_bit_and_every_stray() {
+        for number in 0..64 {
+            for value in [0, 1, 999, 0x8000_0000, u32::MAX] {
+                let stamp = Stamp::of(number, value);
+                assert_eq!(stamp.value(number), Some(value));
+                assert_eq!(stamp.value(number + 1), None);
+                assert_ne!(stamp.to_bits(), 0);
+                for bit in 0..64 {
+                    assert_eq!(Stamp::from_bits(stamp.to_bits() ^ 1 << bit).value(number), None);
+                }
+            }
+            assert_eq!(Stamp::from_bits(0).value(number), None);
+        }
+    }
+
+    #[test]
+    fn no_few_flipped_bits_lead_from_one_magic_to_the_other_or_to_zero() {
+        assert_eq!((MAGIC ^ MAGIC_CREATING).count_ones(), 64);
+        assert!(MAGIC.count_ones() > 8 && MAGIC_CREATING.count_ones() > 8);
+    }
+}

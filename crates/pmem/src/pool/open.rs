@@ -1,0 +1,233 @@
+//! Creating, opening and recovering a pool. The edges C, B, Z and G are those of [`header`](super::header).
+
+use std::sync::Arc;
+
+use super::Pool;
+use super::file::PoolFile;
+use super::geometry::{Geometry, HEADER_SIZE};
+use super::header::{BootId, HeaderRef, PoolId, Sound, State, not_a_pool_by_length};
+use super::layout::{MAGIC, MAGIC_CREATING};
+use super::options::PoolOptions;
+use super::roots::{RootRef, RootState};
+use crate::backing::{Access, Backing};
+use crate::error::{Error, Result};
+use crate::medium::{Medium, Survives};
+use crate::session::Op;
+use crate::space::Space;
+
+/// What a backing holds, as far as creation is concerned.
+enum Content {
+    /// No byte, only zeroes, or what an interrupted creation left.
+    Nothing,
+    Pool,
+    /// Something else, and how one can tell.
+    Foreign(String),
+}
+
+/// Looks at the raw bytes, because a foreign file is not ours to map.
+fn content(backing: &dyn Backing) -> Result<Content> {
+    let len = backing.len()?;
+    let mut word = [0; 8];
+    if len >= 8 {
+        backing.read(0, &mut word)?;
+    }
+    Ok(match u64::from_le_bytes(word) {
+        MAGIC if len >= HEADER_SIZE => Content::Pool,
+        MAGIC_CREATING => Content::Nothing,
+        0 if is_zero(backing, len)? => Content::Nothing,
+        _ if len < 8 => Content::Foreign(format!("{len} bytes in all")),
+        found => Content::Foreign(format!("{found:#018x} as its first word")),
+    })
+}
+
+/// Whether a pool may be created there.
+pub(super) fn holds_nothing(backing: &dyn Backing) -> Result<bool> {
+    Ok(matches!(content(backing)?, Content::Nothing))
+}
+
+/// Whether a backing holds nothing but zeroes. Creation leaves at most a page of them before its mark, but an image that
+/// was taken elsewhere, or a file that was allocated beforehand, can be longer.
+fn is_zero(backing: &dyn Backing, len: u64) -> Result<bool> {
+    let mut block = vec![0; (1 << 20).min(len as usize)];
+    let mut at = 0;
+    while at < len {
+        let count = block.len().min((len - at) as usize);
+        backing.read(at, &mut block[..count])?;
+        if block[..count].iter().any(|b| *b != 0) {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
+}
+
+pub(super) fn create<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, medium: M) -> Result<Pool<M>> {
+    let name = backing.describe();
+    if options.read_only {
+        return Err(Error::ReadOnly { name });
+    }
+    if !backing.is_writable() {
+        return Err(Error::ReadOnlyFile { name });
+    }
+    let geometry = options.checked_geometry()?;
+    let sizes = options.sizes(backing.limit())?;
+    let id = options.new_pool_id()?;
+    backing.try_lock(Access::Shared)?;
+    match content(&*backing)? {
+        Content::Nothing => backing.reset()?,
+        Content::Pool => return Err(Error::AlreadyExists { name }),
+        Content::Foreign(found) => return Err(Error::NotAPool { name, found }),
+    }
+    let birth = Birth { id, geometry, initial: sizes.initial, max: sizes.max, boot: options.current_boot() };
+    let pool = birth.happen(Arc::clone(&backing), medium);
+    if pool.is_err() {
+        // Leaves it as empty as it was; should this fail too, the mark says that the rest does not count.
+        let _ = backing.reset();
+    }
+    pool
+}
+
+/// Everything that is decided before a pool is created.
+struct Birth {
+    id: PoolId,
+    geometry: Geometry,
+    initial: u64,
+    max: u64,
+    boot: BootId,
+}
+
+impl Birth {
+    fn happen<M: Medium>(self, backing: Arc<dyn Backing>, medium: M) -> Result<Pool<M>> {
+        // First a page for the mark, so that at no time a long file lies around that does not say what it is.
+        backing.allocate(HEADER_SIZE)?; // PERSIST C0<C1: the backing syncs
+        let mut file = PoolFile::map(backing, medium, Access::Shared, HEADER_SIZE, self.max, self.geometry)?;
+        file.alone(|file, op| -> Result<()> {
+            HeaderRef::new(op, &file.name).mark_creating(); // PERSIST C1<C2: flush+fence
+            file.settle()?;
+            file.backing.allocate(self.initial)?;
+            file.extend(HEADER_SIZE, self.initial)?;
+            file.mapping.set_len(self.initial);
+            // Lanes, roots and space are all zero, which is their empty state.
+            HeaderRef::new(op, &file.name).fill(self.id, &self.geometry, self.initial, self.boot); // PERSIST C2<C3: flush+fence
+            file.settle()?;
+            HeaderRef::new(op, &file.name).mark_created();
+            file.settle()
+        })?;
+        start(file, self.id)
+    }
+}
+
+pub(super) fn open<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, medium: M) -> Result<Unrecovered<M>> {
+    let access = if options.read_only { Access::Private } else { Access::Shared };
+    let name = backing.describe();
+    if access == Access::Shared && !backing.is_writable() {
+        return Err(Error::ReadOnlyFile { name });
+    }
+    backing.try_lock(access)?;
+    let len = backing.len()?;
+    if len < HEADER_SIZE {
+        return Err(not_a_pool_by_length(&name, len));
+    }
+    let mut file = PoolFile::map(backing, medium, access, len, options.max_for(len), Geometry::default())?;
+    let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, options.accept_unclean))?;
+    let boot = options.current_boot();
+    if !options.accept_unclean && lost_power(&sound, boot) {
+        return Err(Error::NotPowerSafe { name });
+    }
+    file.geometry = sound.geometry;
+    file.mapping.set_len(sound.size);
+    Ok(Unrecovered { file, sound, boot })
+}
+
+/// Whether stores may be missing: it was not closed, by someone whose medium survives the death of the process only, and
+/// the system has been started since.
+fn lost_power(sound: &Sound, now: BootId) -> bool {
+    match sound.state {
+        State::Dirty { boot, survives: Survives::ProcessDeath } => !boot.is_same_boot(now),
+        _ => false,
+    }
+}
+
+/// A pool whose header is sound, before anything was written to it.
+#[derive(Debug)]
+#[must_use = "a pool that is not recovered can do nothing"]
+pub struct Unrecovered<M: Medium> {
+    file: PoolFile<M>,
+    sound: Sound,
+    boot: BootId,
+}
+
+impl<M: Medium> Unrecovered<M> {
+    /// Whether it was closed.
+    pub fn state(&self) -> State {
+        self.sound.state
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> PoolId {
+        self.sound.id
+    }
+
+    /// Its geometry.
+    pub fn geometry(&self) -> Geometry {
+        self.sound.geometry
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.sound.size
+    }
+
+    /// Recovers it: marks it as open, settles what was under way in its space, and gives back what belongs to indices
+    /// whose creation or removal was interrupted. A crash in it is as a crash before it. `O(chunks + indices)`.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] if the file has holes and there is no room to fill them; [`Error::Io`].
+    pub fn recover(mut self) -> Result<Pool<M>> {
+        if self.file.access == Access::Shared {
+            self.mark_open()?;
+        }
+        start(self.file, self.sound.id)
+    }
+
+    fn mark_open(&mut self) -> Result<()> {
+        // No store may hit a hole of a full disk, also in a file that was copied sparsely.
+        self.file.backing.allocate(self.sound.size)?;
+        if !matches!(self.sound.state, State::Clean | State::Dirty { survives: Survives::PowerFailure, .. }) {
+            // What an earlier process left in the page cache must be durable before this one calls itself power-safe.
+            self.file.backing.sync()?;
+        }
+        let (sound, boot) = (&self.sound, self.boot);
+        self.file.alone(|file, op| {
+            let header = HeaderRef::new(op, &file.name);
+            header.write_boot(sound, boot); // PERSIST B1<B2: flush+fence
+            file.settle()?;
+            header.write_dirty(sound); // PERSIST B2<B3: flush+fence
+            file.settle()
+        })
+    }
+}
+
+/// Makes a pool of a file whose header says that it is open.
+fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
+    let file = Arc::new(file);
+    let mut session = file.mapping.session()?;
+    let op = session.enter_exclusive();
+    let grow = Box::new(Arc::clone(&file));
+    let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
+    finish_roots(&op, &file.geometry, &space);
+    drop(op);
+    Ok(Pool::new(file, id, space))
+}
+
+/// Ends what creations and removals of indices have begun.
+fn finish_roots<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, space: &Space<M>) {
+    for root in RootRef::all(op, geometry) {
+        // A damaged entry stays as it is: nobody can say whose space is not needed. Looking up a name will tell.
+        let Ok(Some(record)) = root.read() else { continue };
+        if matches!(record.state, RootState::Creating | RootState::Dropping) {
+            space.free_owner(op, root.owner());
+            root.free(); // PERSIST D2<D3: flush+fence, by `free_owner`
+        }
+    }
+}

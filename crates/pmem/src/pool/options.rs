@@ -1,0 +1,259 @@
+//! How a pool is created and opened.
+
+use std::path::Path;
+
+use super::geometry::{DEFAULT_CHUNK, DEFAULT_INDICES, DEFAULT_LANES, Geometry};
+use super::header::{BootId, PoolId};
+use super::open::Unrecovered;
+use super::{Pool, open};
+use crate::backing::{Backing, BackingKind, FileBacking};
+use crate::error::{Error, Result};
+use crate::medium::{Hardware, Medium};
+
+/// Size in bytes of a new pool whose options do not say.
+pub const DEFAULT_INITIAL_SIZE: u64 = 16 << 20;
+/// Size in bytes that a pool can grow to, unless its options say otherwise: addresses are reserved for so many.
+pub const DEFAULT_MAX_SIZE: u64 = 1 << 40;
+
+/// How a pool is created and opened.
+///
+/// ```
+/// use durix_pmem::PoolOptions;
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("index.pool");
+/// let pool = PoolOptions::new().initial_size(1 << 20).open_or_create(&path)?;
+/// println!("{}", pool.guarantee());
+/// pool.close()?;
+/// # Ok::<(), durix_pmem::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until something is opened with them"]
+pub struct PoolOptions {
+    initial_size: Option<u64>,
+    max_size: Option<u64>,
+    geometry: Geometry,
+    pub(super) assume_pmem: bool,
+    pub(super) accept_unclean: bool,
+    pub(super) read_only: bool,
+    pool_id: Option<PoolId>,
+    boot_id: Option<BootId>,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            initial_size: None,
+            max_size: None,
+            geometry: Geometry { chunk: DEFAULT_CHUNK, lanes: DEFAULT_LANES, indices: DEFAULT_INDICES },
+            assume_pmem: false,
+            accept_unclean: false,
+            read_only: false,
+            pool_id: None,
+            boot_id: None,
+        }
+    }
+}
+
+/// The sizes of a pool to be created, in bytes.
+pub(super) struct Sizes {
+    pub(super) initial: u64,
+    pub(super) max: u64,
+}
+
+impl PoolOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Size of a new pool in bytes, rounded up to whole chunks and to what its tables need. All of it is allocated.
+    /// Default: [`DEFAULT_INITIAL_SIZE`].
+    pub fn initial_size(self, bytes: u64) -> Self {
+        PoolOptions { initial_size: Some(bytes), ..self }
+    }
+
+    /// Size in bytes that the pool can grow to while it is open. Addresses are reserved for it, up to the next power of
+    /// two; where the system refuses (`ulimit -v`), for less. Default: [`DEFAULT_MAX_SIZE`].
+    pub fn max_size(self, bytes: u64) -> Self {
+        PoolOptions { max_size: Some(bytes), ..self }
+    }
+
+    /// How many indices a new pool can hold, 1 to [`MAX_INDICES`](super::geometry::MAX_INDICES); 256 bytes each.
+    /// Default: 256.
+    pub fn max_indices(self, indices: u32) -> Self {
+        PoolOptions { geometry: Geometry { indices, ..self.geometry }, ..self }
+    }
+
+    /// Unit of space of a new pool in bytes, a power of two from 4 KiB to 2 MiB. Default: 64 KiB.
+    pub fn chunk_size(self, bytes: u64) -> Self {
+        PoolOptions { geometry: Geometry { chunk: bytes, ..self.geometry }, ..self }
+    }
+
+    /// How many allocations of a new pool can be in the middle of linking at a time, 1 to
+    /// [`MAX_LANES`](super::geometry::MAX_LANES); 128 bytes each. Default: 64.
+    pub fn lanes(self, lanes: u32) -> Self {
+        PoolOptions { geometry: Geometry { lanes, ..self.geometry }, ..self }
+    }
+
+    /// Treats any mapping as persistent memory: for benches on `/dev/shm`, and for memory that the system does not know
+    /// as persistent. The caller vouches for it; [`Pool::guarantee`] says so.
+    pub fn assume_pmem(self, assume: bool) -> Self {
+        PoolOptions { assume_pmem: assume, ..self }
+    }
+
+    /// Opens a pool as it is that was not closed before the system stopped, although its medium does not survive that
+    /// ([`Error::NotPowerSafe`]). Check its contents.
+    pub fn accept_unclean(self, accept: bool) -> Self {
+        PoolOptions { accept_unclean: accept, ..self }
+    }
+
+    /// Opens without ever writing to the file. What recovery and operations change stays in this process. Other readers
+    /// may have the pool open, a writer may not.
+    pub fn read_only(self, read_only: bool) -> Self {
+        PoolOptions { read_only, ..self }
+    }
+
+    /// The identity of a new pool, instead of a random one: for tests that have to repeat.
+    pub fn pool_id(self, id: [u8; 16]) -> Self {
+        PoolOptions { pool_id: Some(PoolId(id)), ..self }
+    }
+
+    /// The boot of the operating system, instead of what it says itself: for tests. Zeroes mean that it is not known.
+    pub fn boot_id(self, id: [u8; 16]) -> Self {
+        PoolOptions { boot_id: Some(BootId(id)), ..self }
+    }
+
+    // ---- files ----
+
+    /// Creates a pool in a file that is not there, is empty, or holds what an interrupted creation left.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if it holds a pool; [`Error::NotAPool`] if it holds anything else, which stays untouched;
+    /// [`Error::DiskFull`], [`Error::Locked`], [`Error::ReadOnlyFile`], [`Error::BadOption`], [`Error::Io`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        self.refuse_read_only(path)?;
+        let backing = FileBacking::create(path)?;
+        self.create_in_file(backing, path)
+    }
+
+    /// Opens a pool, recovering it first.
+    ///
+    /// # Errors
+    /// [`Error::NotAPool`], [`Error::Unfinished`], [`Error::Format`], [`Error::Features`], [`Error::Layout`],
+    /// [`Error::HashFunction`], [`Error::Damaged`], [`Error::Truncated`], [`Error::NotPowerSafe`], [`Error::Locked`],
+    /// [`Error::ReadOnlyFile`], [`Error::DiskFull`] (the file has holes), [`Error::Io`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        self.open_file(path)?.recover()
+    }
+
+    /// Opens a pool up to the point where recovery would begin.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<Unrecovered<Hardware>> {
+        let backing = if self.read_only { FileBacking::open_read_only(path) } else { FileBacking::open(path) }?;
+        let medium = self.medium_for(&backing)?;
+        self.open_on(backing, medium)
+    }
+
+    /// Opens a pool, or creates it where there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        if self.read_only {
+            return self.open(path);
+        }
+        let backing = FileBacking::create(path)?;
+        backing.try_lock(crate::backing::Access::Shared)?;
+        if open::holds_nothing(&backing)? {
+            return self.create_in_file(backing, path);
+        }
+        let medium = self.medium_for(&backing)?;
+        self.open_on(backing, medium)?.recover()
+    }
+
+    fn create_in_file(&self, backing: FileBacking, path: &Path) -> Result<Pool> {
+        let made = backing.was_created();
+        let pool = self.medium_for(&backing).and_then(|medium| self.create_on(backing, medium));
+        if made && pool.is_err() {
+            // What could not become a pool is not left behind; should this fail too, creating again still works.
+            let _ = std::fs::remove_file(path);
+        }
+        pool
+    }
+
+    fn medium_for(&self, backing: &FileBacking) -> Result<Hardware> {
+        if self.read_only || !(self.assume_pmem || backing.kind() == BackingKind::Dax) {
+            return Ok(Hardware::PAGE_CACHE);
+        }
+        Hardware::for_pmem().ok_or(Error::NoWriteBack)
+    }
+
+    fn refuse_read_only(&self, path: &Path) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly { name: path.display().to_string() }) } else { Ok(()) }
+    }
+
+    // ---- any backing, any medium ----
+
+    /// Creates a pool on any backing and medium: as [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_on<M: Medium>(&self, backing: impl Backing, medium: M) -> Result<Pool<M>> {
+        open::create(self, std::sync::Arc::new(backing), medium)
+    }
+
+    /// Opens a pool on any backing and medium up to the point where recovery would begin: as [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on<M: Medium>(&self, backing: impl Backing, medium: M) -> Result<Unrecovered<M>> {
+        open::open(self, std::sync::Arc::new(backing), medium)
+    }
+
+    // ---- what they mean ----
+
+    pub(super) fn checked_geometry(&self) -> Result<Geometry> {
+        self.geometry.validate()?;
+        Ok(self.geometry)
+    }
+
+    /// The sizes of a new pool on a backing that can hold `limit` bytes.
+    pub(super) fn sizes(&self, limit: u64) -> Result<Sizes> {
+        let chunk = self.geometry.chunk;
+        let most = limit.min(u64::from(u32::MAX) * chunk) / chunk * chunk;
+        let wanted = self.initial_size.unwrap_or(DEFAULT_INITIAL_SIZE.min(most));
+        let initial = wanted.max(self.geometry.min_size()).checked_next_multiple_of(chunk).unwrap_or(u64::MAX);
+        if initial > most && most < limit {
+            return Err(Error::BadOption {
+                option: "initial_size",
+                value: wanted,
+                rule: "at most 4294967295 chunks; choose a larger chunk_size",
+            });
+        }
+        if self.max_size.is_some_and(|max| max < initial) {
+            return Err(Error::BadOption {
+                option: "max_size",
+                value: self.max_size.unwrap_or_default(),
+                rule: "at least the initial size, which includes the tables",
+            });
+        }
+        Ok(Sizes { initial, max: self.max_size.unwrap_or(DEFAULT_MAX_SIZE).min(most).max(initial) })
+    }
+
+    /// The size that a pool of `size` bytes can grow to.
+    pub(super) fn max_for(&self, size: u64) -> u64 {
+        if self.read_only { size } else { self.max_size.unwrap_or(DEFAULT_MAX_SIZE).max(size) }
+    }
+
+    pub(super) fn new_pool_id(&self) -> Result<PoolId> {
+        self.pool_id.map_or_else(PoolId::random, Ok)
+    }
+
+    pub(super) fn current_boot(&self) -> BootId {
+        self.boot_id.unwrap_or_else(BootId::current)
+    }
+}

@@ -1,0 +1,216 @@
+//! Root entries: the named indices of a pool, each step failure-atomic.
+//!
+//! # Persist order
+//! An entry's state is one word with a checksum over kind, version and name; whatever it does not name does not count.
+//!
+//! | edge | between | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | R1<R2 | name, kind, version, zeroed words; `state = creating` | a free entry | nothing to do |
+//! | R2<R3 | `state = creating`; the structure's first allocation | a free entry | nothing to do |
+//! | R3<R4 | all that the structure's creation wrote back; `state = live` | `creating`, some space owned | frees the owner's space, then the entry |
+//! | N1<N2 | the new name in the buffer that is not named; `state` names it | the old name | nothing to do |
+//! | D1<D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
+//! | D2<D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
+//!
+//! Each edge is a write-back and a fence. No two words are assumed to become durable together.
+
+use std::fmt;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::geometry::Geometry;
+use super::layout::{MAX_NAME, RootEntry};
+use crate::error::{Error, Result};
+use crate::medium::Medium;
+use crate::offset::Off;
+use crate::session::Op;
+use crate::space::Owner;
+
+/// What a structure is: a tag, and the version of its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// Eight bytes, by custom ASCII filled up with zeroes.
+    pub tag: [u8; 8],
+    /// Version of the structure's layout.
+    pub version: u32,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.tag.iter().rposition(|b| *b != 0).map_or(0, |i| i + 1);
+        write!(f, "{} v{}", self.tag[..end].escape_ascii(), self.version)
+    }
+}
+
+/// Where an index is in its life. A free entry is in none of these states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootState {
+    /// Its creation has begun and not ended.
+    Creating = 1,
+    /// An index.
+    Live = 2,
+    /// Its removal has begun and not ended.
+    Dropping = 3,
+}
+
+/// The state word's 32 bits.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0–7 | 1 creating, 2 live, 3 dropping |
+/// | 8 | name buffer |
+/// | 16–21 | length of the name in bytes |
+///
+/// Above them lies a CRC-32C over these bits, kind, version and name. A free entry is all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RootBits(u32);
+
+impl RootBits {
+    fn new(state: RootState, buffer: usize, name_len: usize) -> Self {
+        debug_assert!(buffer < 2 && name_len <= MAX_NAME);
+        RootBits(state as u32 | (buffer as u32) << 8 | (name_len as u32) << 16)
+    }
+
+    fn state(self) -> Option<RootState> {
+        match self.0 & 0xff {
+            1 => Some(RootState::Creating),
+            2 => Some(RootState::Live),
+            3 => Some(RootState::Dropping),
+            _ => None,
+        }
+    }
+
+    fn buffer(self) -> usize {
+        (self.0 >> 8 & 1) as usize
+    }
+
+    fn name_len(self) -> usize {
+        (self.0 >> 16 & 0x3f) as usize
+    }
+
+    fn seal(self, kind: Kind, name: &str) -> u64 {
+        let mut crc = crc32c::crc32c(&self.0.to_le_bytes());
+        crc = crc32c::crc32c_append(crc, &kind.tag);
+        crc = crc32c::crc32c_append(crc, &u64::from(kind.version).to_le_bytes());
+        crc = crc32c::crc32c_append(crc, name.as_bytes());
+        u64::from(crc) << 32 | u64::from(self.0)
+    }
+}
+
+/// What an entry says, after it was found sound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RootRecord {
+    pub(crate) state: RootState,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    buffer: usize,
+}
+
+/// Checks that a name may be given to an index: 1 to [`MAX_NAME`] bytes.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(Error::BadName { name: name.into(), len: name.len(), limit: MAX_NAME });
+    }
+    Ok(())
+}
+
+/// One entry of a pool that is open for an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct RootRef<'a, 's, M: Medium> {
+    op: &'a Op<'s, M>,
+    owner: Owner,
+    entry: &'s RootEntry,
+}
+
+impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
+    pub(crate) fn new(op: &'a Op<'s, M>, geometry: &Geometry, owner: Owner) -> Self {
+        RootRef { op, owner, entry: op.at(Off::new(geometry.root_off(owner))) }
+    }
+
+    /// All entries of a pool.
+    pub(crate) fn all(op: &'a Op<'s, M>, geometry: &'a Geometry) -> impl Iterator<Item = Self> {
+        (0..geometry.indices).map(move |i| Self::new(op, geometry, Owner(i as u16)))
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The structure's own words.
+    pub(crate) fn user(&self) -> &'s [crate::Word; 8] {
+        &self.entry.user
+    }
+
+    /// What the entry says; `None` if it is free.
+    ///
+    /// # Errors
+    /// [`Error::DamagedRoot`].
+    pub(crate) fn read(&self) -> Result<Option<RootRecord>> {
+        let word = self.op.load(&self.entry.state, Acquire);
+        if word == 0 {
+            return Ok(None);
+        }
+        self.decode(word).map(Some).ok_or(Error::DamagedRoot { slot: self.owner.0, found: word })
+    }
+
+    fn decode(&self, word: u64) -> Option<RootRecord> {
+        let bits = RootBits(word as u32);
+        let state = bits.state()?;
+        let version = u32::try_from(self.op.load(&self.entry.version, Relaxed)).ok()?;
+        let kind = Kind { tag: self.op.load(&self.entry.kind, Relaxed).to_le_bytes(), version };
+        let mut name = vec![0; bits.name_len()];
+        self.op.load_bytes(&self.entry.names[bits.buffer()], &mut name);
+        let name = String::from_utf8(name).ok()?;
+        (bits.seal(kind, &name) == word).then_some(RootRecord { state, kind, name, buffer: bits.buffer() })
+    }
+
+    /// Turns a free entry into one that is being created.
+    pub(crate) fn begin(&self, kind: Kind, name: &str) -> RootRecord {
+        self.op.store(&self.entry.kind, u64::from_le_bytes(kind.tag), Relaxed);
+        self.op.store(&self.entry.version, kind.version.into(), Relaxed);
+        self.op.store_bytes(&self.entry.names[0], name.as_bytes());
+        for word in &self.entry.user {
+            self.op.store(word, 0, Relaxed);
+        }
+        self.op.write_back(self.entry);
+        self.op.fence(); // PERSIST R1<R2: flush+fence
+        let record = RootRecord { state: RootState::Creating, kind, name: name.into(), buffer: 0 };
+        self.put(&record); // PERSIST R2<R3: flush+fence
+        record
+    }
+
+    /// Makes an index live. The fence before covers what the caller's session has written back (R3).
+    pub(crate) fn make_live(&self, record: RootRecord) -> RootRecord {
+        self.op.drain(); // PERSIST R3<R4: flush+fence
+        let record = RootRecord { state: RootState::Live, ..record };
+        self.put(&record);
+        record
+    }
+
+    /// Gives an index another name.
+    pub(crate) fn rename(&self, record: RootRecord, name: &str) -> RootRecord {
+        let buffer = 1 - record.buffer;
+        let words = &self.entry.names[buffer];
+        self.op.store_bytes(words, name.as_bytes());
+        self.op.persist(words); // PERSIST N1<N2: flush+fence
+        let record = RootRecord { name: name.into(), buffer, ..record };
+        self.put(&record);
+        record
+    }
+
+    /// Marks an index as going away.
+    pub(crate) fn begin_drop(&self, record: RootRecord) {
+        self.put(&RootRecord { state: RootState::Dropping, ..record }); // PERSIST D1<D2: flush+fence
+    }
+
+    /// Makes the entry free. Everything that gave the owner's space back must be durable (D2).
+    pub(crate) fn free(&self) {
+        self.op.store(&self.entry.state, 0, Release);
+        self.op.persist(&self.entry.state);
+    }
+
+    fn put(&self, record: &RootRecord) {
+        let bits = RootBits::new(record.state, record.buffer, record.name.len());
+        self.op.store(&self.entry.state, bits.seal(record.kind, &record.name), Release);
+        self.op.persist(&self.entry.state);
+    }
+}

@@ -1,0 +1,296 @@
+//! Every crash state of short sequences of allocations: what is linked is allocated, what is allocated is linked, and
+//! an object is durable when its link is.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_crashsim::{Explorer, Persistency, Simulated, Sites, Subject, mutation_sweep};
+use durix_pmem::space::Heap;
+use durix_pmem::{Mapping, Mutating, Off, Op, Owner, Plan, Session, SiteKind, Space, Word};
+use proptest::prelude::{Strategy, prop_oneof};
+
+type M = Mutating<Simulated>;
+
+const CHUNK: u64 = 4096;
+const HEAP: Heap = Heap { chunk: CHUNK, lanes: 2, lanes_off: 512, heap_off: CHUNK };
+const CHUNKS: u64 = 6;
+const BLOCKS: Owner = Owner(3);
+const EXTENTS: Owner = Owner(4);
+const LINKS: usize = 2;
+
+/// The allocator, with links at fixed places for a structure, and each object holding one value.
+struct Allocator {
+    plan: &'static Plan,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    /// Allocates a block that holds the value, linked; nothing if the link is taken.
+    Block(usize, u64),
+    /// The same with an extent of its own.
+    LinkedExtent(usize, u64),
+    /// Frees what is linked.
+    Free(usize),
+    /// Adds an extent that holds the value, found by owner.
+    Extent(u64),
+    /// Frees the first extent found by owner.
+    FreeExtent,
+    /// Another session marks a link, or takes the mark away, as lock-free structures do: a link changes without the
+    /// allocator. Marks are not observed.
+    Mark(usize),
+    /// Another session allocates a block, of a class of its own.
+    OtherBlock(usize, u64),
+    /// Sets a block of that class aside and gives it back.
+    Reserve,
+}
+use Action::*;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    links: [Option<u64>; LINKS],
+    extents: Vec<u64>,
+}
+
+struct Live {
+    space: Space<M>,
+    session: Session<M>,
+    other: Session<M>,
+}
+
+const MARK: u64 = 1;
+
+fn link<'s>(op: &Op<'s, M>, index: usize) -> &'s Word<Off<Word>> {
+    op.at(Off::new(1024 + 64 * index as u64))
+}
+
+/// Flips the mark of a link, if it is not null; durable on return.
+fn mark(op: &Op<'_, M>, index: usize) -> bool {
+    let link = link(op, index);
+    let off = op.load(link, Relaxed);
+    if off.is_null() {
+        return false;
+    }
+    op.store(link, Off::new(off.get() ^ MARK), Relaxed);
+    op.write_back(link);
+    op.fence();
+    true
+}
+
+fn write_object(op: &Op<'_, M>, off: u64, value: u64) {
+    let word = op.at(Off::<Word>::new(off));
+    op.store(word, value, Relaxed);
+    op.write_back(word);
+}
+
+fn value_at(op: &Op<'_, M>, off: u64) -> u64 {
+    op.load(op.at(Off::<Word>::new(off)), Relaxed)
+}
+
+impl Live {
+    fn open(mapping: &Mapping<M>) -> Live {
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let space = Space::recover(&op, mapping.clone(), HEAP, Box::new(())).unwrap();
+        drop(op);
+        Live { space, session, other: mapping.session().unwrap() }
+    }
+}
+
+impl Subject for Allocator {
+    type Op = Action;
+    type Ret = bool;
+    type State = Model;
+    type Model = Model;
+    type Store = Mapping<M>;
+    type Live = Live;
+
+    fn store(&self, medium: Simulated) -> Mapping<M> {
+        Mapping::heap((CHUNK * (1 + CHUNKS)) as usize, Mutating::new(medium, self.plan))
+    }
+
+    fn create(&self, store: &Mapping<M>) -> Live {
+        Live::open(store)
+    }
+
+    fn recover(&self, store: &Mapping<M>) -> Result<Live, String> {
+        let mut live = Live::open(store);
+        // A structure that repairs its links, by a session that the allocator's recovery did not use.
+        for index in 0..LINKS {
+            mark(&live.other.enter().unwrap(), index);
+        }
+        Ok(live)
+    }
+
+    fn apply(&self, live: &mut Live, action: &Action) -> bool {
+        let session = if matches!(action, Mark(..) | OtherBlock(..)) { &mut live.other } else { &mut live.session };
+        let op = session.enter().unwrap();
+        let space = &live.space;
+        match *action {
+            Block(index, value) | OtherBlock(index, value) | LinkedExtent(index, value) => {
+                let link = link(&op, index);
+                if !op.load(link, Relaxed).is_null() {
+                    return false;
+                }
+                let reserved = match action {
+                    LinkedExtent(..) => space.reserve_extent(&op, BLOCKS, CHUNK),
+                    OtherBlock(..) => space.reserve_block(&op, BLOCKS, 128),
+                    _ => space.reserve_block(&op, BLOCKS, 64),
+                };
+                let reserved = reserved.unwrap();
+                write_object(&op, reserved.off(), value);
+                let prepared = space.prepare(&op, reserved, link).unwrap();
+                op.fence();
+                prepared.complete(&op);
+            }
+            Free(index) => {
+                let link = link(&op, index);
+                let off = op.load(link, Relaxed);
+                if off.is_null() {
+                    return false;
+                }
+                let prepared = space.prepare_free(&op, off.get() & !MARK, link, Off::NULL).unwrap();
+                op.fence();
+                prepared.complete(&op);
+            }
+            Mark(index) => return mark(&op, index),
+            Reserve => drop(space.reserve_block(&op, BLOCKS, 128).unwrap()),
+            Extent(value) => {
+                let reserved = space.reserve_extent(&op, EXTENTS, CHUNK).unwrap();
+                write_object(&op, reserved.off(), value);
+                op.fence();
+                space.activate(&op, reserved).unwrap();
+                op.fence();
+            }
+            FreeExtent => {
+                let Some(first) = space.extents(&op, EXTENTS).first().copied() else { return false };
+                space.free_extent(&op, first).unwrap();
+                // What the next owner would do to it.
+                write_object(&op, first.off, 999);
+            }
+        }
+        true
+    }
+
+    fn observe(&self, live: &mut Live) -> Model {
+        let op = live.session.enter().unwrap();
+        let links = std::array::from_fn(|i| {
+            let off = op.load(link(&op, i), Relaxed);
+            (!off.is_null()).then(|| value_at(&op, off.get() & !MARK))
+        });
+        let mut extents: Vec<_> = live.space.extents(&op, EXTENTS).iter().map(|e| value_at(&op, e.off)).collect();
+        extents.sort_unstable();
+        Model { links, extents }
+    }
+
+    fn check(&self, live: &mut Live) -> Vec<String> {
+        let op = live.session.enter().unwrap();
+        let mut faults: Vec<String> =
+            live.space.check(&op, |owner| [BLOCKS, EXTENTS].contains(&owner)).iter().map(ToString::to_string).collect();
+        let linked: BTreeSet<u64> =
+            (0..LINKS).map(|i| op.load(link(&op, i), Relaxed).get() & !MARK).filter(|off| *off != 0).collect();
+        let mut allocated: BTreeSet<u64> = live.space.blocks(&op, BLOCKS).into_iter().map(|(off, _)| off).collect();
+        allocated.extend(live.space.extents(&op, BLOCKS).into_iter().map(|e| e.off));
+        faults.extend(allocated.difference(&linked).map(|off| format!("leaked: {off:#x} is allocated and not linked")));
+        faults.extend(linked.difference(&allocated).map(|off| format!("dangling: {off:#x} is linked and free")));
+        faults
+    }
+
+    fn model(&self) -> Model {
+        Model::default()
+    }
+
+    fn step(&self, model: &mut Model, action: &Action) -> bool {
+        match *action {
+            Block(index, value) | OtherBlock(index, value) | LinkedExtent(index, value) => {
+                let free = model.links[index].is_none();
+                model.links[index].get_or_insert(value);
+                free
+            }
+            Mark(index) => model.links[index].is_some(),
+            Reserve => true,
+            Free(index) => model.links[index].take().is_some(),
+            Extent(value) => {
+                model.extents.push(value);
+                model.extents.sort_unstable();
+                true
+            }
+            FreeExtent if model.extents.is_empty() => false,
+            FreeExtent => {
+                model.extents.remove(0);
+                true
+            }
+        }
+    }
+
+    fn expect(&self, model: &Model) -> Model {
+        model.clone()
+    }
+}
+
+/// Values ascend, so that the first extent found by owner is the model's first: chunks are handed out from below.
+const ALPHABET: [Action; 6] = [Block(0, 7), OtherBlock(1, 8), LinkedExtent(1, 9), Free(0), Free(1), Mark(0)];
+const AFTER: [Action; 5] = [Mark(0), Block(0, 70), LinkedExtent(1, 71), Free(0), Block(0, 72)];
+
+#[test]
+fn all_short_sequences_with_a_crash_in_recovery() {
+    for model in [Persistency::Pcso, Persistency::TornWords, Persistency::Eadr] {
+        let subject = Allocator { plan: Plan::new() };
+        let report = Explorer::new().model(model).crashes(2).sequences(&subject, &ALPHABET, 3, &AFTER).assert_ok();
+        println!("{model}: {report}");
+        assert!(report.complete);
+    }
+}
+
+#[test]
+fn extents_found_by_owner_come_and_go() {
+    let subject = Allocator { plan: Plan::new() };
+    let actions = [Extent(1), FreeExtent, Extent(2), FreeExtent, FreeExtent, Extent(3)];
+    for model in [Persistency::Pcso, Persistency::TornWords] {
+        let report = Explorer::new().model(model).crashes(2).run_then(&subject, &actions, &[FreeExtent]).assert_ok();
+        println!("{model}: {report}");
+        assert!(report.complete);
+    }
+}
+
+#[test]
+fn long_random_sequences_sampled() {
+    let subject = Allocator { plan: Plan::new() };
+    let action = prop_oneof![
+        3 => (0..LINKS, 1..100u64).prop_map(|(i, v)| Block(i, v)),
+        2 => (0..LINKS, 1..100u64).prop_map(|(i, v)| LinkedExtent(i, v)),
+        4 => (0..LINKS).prop_map(Free),
+        2 => (0..LINKS).prop_map(Mark),
+    ];
+    let generate = (proptest::collection::vec(action.clone(), 8..30), proptest::collection::vec(action, 0..5));
+    let cases = if std::env::var_os("DURIX_DEEP").is_some() { 5000 } else { 60 };
+    println!("{}", Explorer::new().check(&subject, cases, &generate).assert_ok());
+}
+
+#[test]
+fn every_write_back_and_fence_is_needed() {
+    let sites = Sites {
+        files: vec!["pmem/src/space/".into()],
+        kinds: vec![SiteKind::WriteBack, SiteKind::Fence],
+        mutations: vec![durix_pmem::Mutation::Drop],
+    };
+    let sweep = mutation_sweep(&sites, |plan| {
+        let subject = Allocator { plan };
+        let explorer = Explorer::new().crashes(2);
+        let histories: [&[Action]; 5] = [
+            &[Block(0, 7), LinkedExtent(1, 8), Free(0), Block(0, 9), Free(1), Free(0)],
+            &[Extent(1), FreeExtent, Extent(2), FreeExtent, Block(0, 5)],
+            &[LinkedExtent(0, 1), Free(0), Block(0, 2), Free(0), LinkedExtent(0, 3)],
+            &[Block(1, 1), Free(1), Extent(4), FreeExtent, Block(1, 2)],
+            &[Block(0, 1), Mark(0), Free(0), Reserve, OtherBlock(0, 2), Mark(0)],
+        ];
+        let mut last = explorer.run_then(&subject, &[], &AFTER);
+        for history in histories {
+            if last.failure.is_none() {
+                last = explorer.run_then(&subject, history, &AFTER);
+            }
+        }
+        last
+    });
+    println!("{sweep}");
+    sweep.assert_all_caught(&[]);
+}
