@@ -157,9 +157,7 @@ mod tests {
         let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
-        for case in
-            [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }]
-        {
+        for case in [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }] {
             let replay = Replay { case, crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
@@ -169,7 +167,8 @@ mod tests {
     fn what_is_too_long_is_explored_again() {
         let lines = (0..40).map(|line| (line, [1; 8])).collect();
         let moves = vec![true; 400];
-        let replay = Replay { case: Case::Generated { seed: 1, moves }, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+        let replay =
+            Replay { case: Case::Generated { seed: 1, moves }, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
         let text = replay.encode();
         assert!(text.len() <= LONGEST, "{text}");
         let short: Replay = text.parse().unwrap();
