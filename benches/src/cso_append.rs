@@ -76,9 +76,9 @@ impl<M: Medium, L: AppendLog<M, W>, const W: usize> LogRounds<M, L, W> {
     #[inline(never)]
     pub fn append_batch(&mut self) {
         let op = self.session.enter().expect("the mapping is open");
-        let mut turn = self.turn;
+        let (payloads, mut turn) = (black_box(&self.payloads), self.turn);
         for _ in 0..BATCH {
-            self.log.append(&op, black_box(&self.payloads[turn])).expect("a region holds more than a batch");
+            self.log.append(&op, &payloads[turn]).expect("a region holds more than a batch");
             turn = if turn + 1 == PAYLOADS { 0 } else { turn + 1 };
         }
         self.turn = turn;

@@ -172,7 +172,7 @@ impl<M: Medium, C: Checksum, const W: usize> AppendLog<M, W> for Checksummed<C, 
 
     fn format(op: &Op<'_, M>, region: Region) -> Result<Self, Error> {
         C::available()?;
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, true)?;
         let start = Cursor { slot: 0, pass: 1 };
         ring.set_oldest(op, start);
         Ok(Self::new(ring, start))
@@ -180,7 +180,7 @@ impl<M: Medium, C: Checksum, const W: usize> AppendLog<M, W> for Checksummed<C, 
 
     fn recover(op: &Op<'_, M>, region: Region) -> Result<(Self, Vec<[u64; W]>), Error> {
         C::available()?;
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, true)?;
         let mut log = Self::new(ring, ring.oldest(op));
         let mut entries = Vec::new();
         while let Some(payload) = log.valid(op, log.next) {

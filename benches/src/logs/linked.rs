@@ -59,13 +59,13 @@ impl<M: Medium, const SAME_LINE: bool, const W: usize> AppendLog<M, W> for Linke
     const CLAIM: Claim = Claim::SecondTrip;
 
     fn format(op: &Op<'_, M>, region: Region) -> Result<Self, Error> {
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, !SAME_LINE)?;
         ring.set_oldest(op, Cursor { slot: 0, pass: 1 });
         Ok(Linked { ring, before: 0, newest: 0 })
     }
 
     fn recover(op: &Op<'_, M>, region: Region) -> Result<(Self, Vec<[u64; W]>), Error> {
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, !SAME_LINE)?;
         let before = ring.oldest(op).slot;
         let mut log = Linked { ring, before, newest: before };
         let mut entries = Vec::new();

@@ -9,8 +9,8 @@
 //!
 //! The comparators know the size of their entries when they are compiled and keep no lengths, which the paper's did not do
 //! either: where that matters it is to their advantage. All of them store through the same [`Op`], are inlined into
-//! the loop that measures them, align entries so that none overlaps a line more than it must, and prefetch nothing (the
-//! hardware does it for successive lines: measured, `prefetchw` of the next line or the one after it changes nothing).
+//! the loop that measures them, align entries so that none overlaps a line more than it must, write each line back as soon as
+//! it is complete, lay half lines out in stripes as ours do, and prefetch nothing (the hardware does it for successive lines: measured, `prefetchw` of the next line or the one after it changes nothing).
 
 pub mod checksum;
 pub mod linked;

@@ -50,24 +50,32 @@ pub struct Ring {
     region: Region,
     slots: u64,
     stride: u64,
+    striped: bool,
 }
+
+/// Slots of half a line in a stripe of 64 lines.
+const STRIPE: u64 = 128;
 
 /// Words of the largest entry.
 pub const MAX_STRIDE: usize = 64;
 
 impl Ring {
-    /// The circle that fits into `region` behind its head, with entries of `stride_words` words.
+    /// The circle that fits into `region` behind its head, with entries of `stride_words` words. Half lines are striped if
+    /// wanted, as those of `durix-cso` are: the front halves of 64 lines, then their back halves, so that no line
+    /// is written again while its last write-back is still on its way, which costs half as much again.
     ///
     /// # Errors
     /// [`Error::TooSmall`] if there is no room for two.
     #[inline]
-    pub fn new(region: Region, stride_words: usize) -> Result<Ring, Error> {
+    pub fn new(region: Region, stride_words: usize, striped: bool) -> Result<Ring, Error> {
         let stride = stride_words as u64 * 8;
         let slots = region.len.saturating_sub(size_of::<Head>() as u64) / stride;
         if slots < 2 {
             return Err(Error::TooSmall { len: region.len, stride });
         }
-        Ok(Ring { region, slots, stride })
+        let striped = striped && stride == 32 && slots >= STRIPE;
+        let slots = if striped { slots / STRIPE * STRIPE } else { slots };
+        Ok(Ring { region, slots, stride, striped })
     }
 
     /// Number of slots.
@@ -115,7 +123,12 @@ impl Ring {
 
     #[inline(always)]
     fn off<T>(&self, slot: u64) -> Off<T> {
-        Off::new(self.region.off + size_of::<Head>() as u64 + slot * self.stride)
+        let within = if self.striped {
+            slot / STRIPE * (STRIPE * 32) + slot % 64 * 64 + slot / 64 % 2 * 32
+        } else {
+            slot * self.stride
+        };
+        Off::new(self.region.off + size_of::<Head>() as u64 + within)
     }
 
     /// Where reading starts.
@@ -141,4 +154,22 @@ pub fn load_words<M: Medium, const W: usize>(op: &Op<'_, M>, from: &[Word]) -> [
         *value = op.load(word, Relaxed);
     }
     to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn striped_slots_tile_the_region_with_the_halves_of_a_line_apart() {
+        let region = Region { off: 64, len: 64 + 3 * 4096 + 100 };
+        let ring = Ring::new(region, 4, true).unwrap();
+        assert_eq!(ring.slots(), 3 * STRIPE);
+        let mut places: Vec<_> = (0..ring.slots()).map(|slot| ring.off::<Word>(slot).get()).collect();
+        assert!(places.windows(2).all(|pair| pair[0] / 64 != pair[1] / 64));
+        places.sort_unstable();
+        assert_eq!(places, (0..3 * STRIPE).map(|i| 128 + i * 32).collect::<Vec<_>>());
+        let plain = Ring::new(region, 4, false).unwrap();
+        assert_eq!([0, 1, 2].map(|slot| plain.off::<Word>(slot).get()), [128, 160, 192]);
+    }
 }

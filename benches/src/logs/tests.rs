@@ -103,7 +103,7 @@ impl<L: AppendLog<Hardware, W>, const W: usize> Bed<L, W> {
 fn reads_back<L: AppendLog<Hardware, W>, const W: usize>() {
     let mut bed = Bed::<L, W>::new();
     bed.consume();
-    for _ in 0..300 {
+    for _ in 0..100 {
         let appends = bed.random.next() % 40;
         for _ in 0..appends {
             bed.append();
@@ -123,7 +123,7 @@ fn reads_back<L: AppendLog<Hardware, W>, const W: usize>() {
 fn recovers<L: AppendLog<Hardware, W>, const W: usize>() {
     let mut bed = Bed::<L, W>::new();
     assert!(bed.recover().is_empty());
-    for _ in 0..200 {
+    for _ in 0..100 {
         if bed.random.next().is_multiple_of(9) {
             bed.consume();
         }
@@ -166,7 +166,7 @@ fn cuts<'p>(pieces: &'p [Vec<usize>], random: &mut Random) -> Vec<Vec<&'p Vec<us
     let alone = pieces.iter().map(|p| vec![p]);
     let but_one = pieces.iter().map(|kept| pieces.iter().filter(|p| *p != kept).collect());
     let mut cuts: Vec<Vec<_>> = alone.chain(but_one).chain([pieces.iter().collect()]).collect();
-    for _ in 0..20 {
+    for _ in 0..6 {
         cuts.push(pieces.iter().filter(|_| random.next().is_multiple_of(2)).collect());
     }
     cuts.retain(|cut: &Vec<_>| !cut.is_empty());
@@ -175,9 +175,9 @@ fn cuts<'p>(pieces: &'p [Vec<usize>], random: &mut Random) -> Vec<Vec<&'p Vec<us
 
 /// An append that was torn is not found, nor does it spoil what was there, nor complete a later torn append.
 fn notices_torn_entries<L: AppendLog<Hardware, W>, const W: usize>() {
-    for round in 0..8 {
+    for round in 0..4 {
         let mut bed = Bed::<L, W>::new();
-        let before = bed.wander(round * 17);
+        let before = bed.wander(round * 37);
         let expected: Vec<_> = bed.model.iter().copied().take(bed.model.len() - 1).collect();
         let after = bed.memory();
         let last = *bed.model.back().unwrap();

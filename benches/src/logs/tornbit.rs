@@ -86,14 +86,14 @@ impl<M: Medium, const W: usize> AppendLog<M, W> for Tornbit<W> {
     const CLAIM: Claim = Claim::Words;
 
     fn format(op: &Op<'_, M>, region: Region) -> Result<Self, Error> {
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, true)?;
         let start = Cursor { slot: 0, pass: 1 };
         ring.set_oldest(op, start);
         Ok(Tornbit { ring, oldest: start, next: start, live: 0 })
     }
 
     fn recover(op: &Op<'_, M>, region: Region) -> Result<(Self, Vec<[u64; W]>), Error> {
-        let ring = Ring::new(region, Self::STRIDE)?;
+        let ring = Ring::new(region, Self::STRIDE, true)?;
         let start = ring.oldest(op);
         let mut log = Tornbit { ring, oldest: start, next: start, live: 0 };
         let mut entries = Vec::new();
