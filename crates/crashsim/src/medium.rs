@@ -40,11 +40,21 @@ impl Simulated {
         }
     }
 
-    /// The first `len` bytes of the arena as the crash has left them: for [`Subject::recover`](crate::Subject::recover)
+    /// The first `len` bytes of the arena as the crash has left them, for [`Subject::recover`](crate::Subject::recover)
     /// of stores that need the bytes themselves, such as a backing made from an image. What is undecided when the call
-    /// is made is decided when it is read through the medium, and holds nonsense until then.
+    /// is made holds nonsense, and is decided when it is read through the medium.
     pub fn image(self, len: usize) -> Vec<u8> {
         self.recorder.image(len)
+    }
+
+    /// Decides the words of a range of bytes now, for code that is going to read them from an [`image`](Self::image),
+    /// past the medium.
+    #[track_caller]
+    pub fn decide(self, bytes: std::ops::Range<usize>) {
+        let at = Location::caller();
+        for word in bytes.start / 8..bytes.end.div_ceil(8) {
+            self.recorder.resolve(word as u32, at);
+        }
     }
 
     #[inline(always)]

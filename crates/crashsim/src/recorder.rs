@@ -78,7 +78,7 @@ pub(crate) struct LineState {
     queued: bool,
 }
 
-/// A read of an undecided word, and what was made of it.
+/// A read of an undecided word, and what was made of it; also where there was one choice only.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     pub(crate) layer: u32,
@@ -88,6 +88,9 @@ pub(crate) struct Decision {
     /// Which of the candidates is explored.
     pub(crate) taken: u32,
     pub(crate) candidates: Vec<(Choice, u128)>,
+    /// Number of states of all other windows, given the decisions before: a choice with a count of `n` stands for
+    /// `n` times as many. `None` where it is too large.
+    unit: Option<u128>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
 }
@@ -106,6 +109,8 @@ pub(crate) struct State {
     /// Branches of the recovery under way; the first `cursor` have been met again.
     pub(crate) path: Vec<Decision>,
     pub(crate) cursor: usize,
+    /// Number of states at the crash point, unless too large.
+    pub(crate) total: Option<u128>,
     /// Words decided in the recovery under way, branch or not: (layer, line, word).
     decided: Vec<(u32, u32, u8)>,
     spare: Vec<Vec<(Choice, u128)>>,
@@ -310,6 +315,9 @@ impl Recorder {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (number, bit) = (word / WORDS as u32, word % WORDS as u32);
+        if state.index.get(number as usize).is_none_or(|index| *index == 0) {
+            return;
+        }
         if self.flag(number).load(Ordering::Relaxed) >> bit & 1 == 0 {
             return;
         }
@@ -413,53 +421,61 @@ impl State {
         Some(self.lines[line as usize].initial[word])
     }
 
-    /// Outer `None`: not deterministic.
+    /// What one layer is to say about an undecided word: as it was forced, as before, or something new. Outer `None`:
+    /// the recovery is not deterministic.
     #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
-        let model = self.machine.model;
-        if let Some((_, positions)) = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)) {
-            let window = &mut self.layers[layer].windows[line as usize];
-            let choice = window.value_at(word, positions[word]);
-            window.decide(word, choice);
-            self.reads.push((layer as u32, line, word as u8, choice, at));
-            self.decided.push((layer as u32, line, word as u8));
-            return Some(choice);
-        }
-        let window = &mut self.layers[layer].windows[line as usize];
-        let mut choice = None;
-        let known = self.path.get(self.cursor);
-        let same = known.is_some_and(|d| (d.layer, d.line, d.word) == (layer as u32, line, word as u8));
-        if same {
-            let known = &self.path[self.cursor];
-            choice = Some(known.candidates[known.taken as usize].0);
-            self.cursor += 1;
-        }
-        let choice = match choice {
-            Some(choice) => choice,
-            None => {
-                window.refresh(model);
-                let mut candidates = self.spare.pop().unwrap_or_default();
-                window.candidates(word, &mut candidates);
-                self.exact &= candidates.iter().map(|c| c.1).fold(0, u128::saturating_add) == window.count()
-                    && !candidates.is_empty();
-                let first = candidates.first()?.0;
-                if candidates.len() > 1 && !self.silent {
-                    if self.cursor < self.path.len() {
-                        self.nondeterministic = true;
-                        return None;
-                    }
-                    let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-                    self.path.push(Decision { layer, line, word, taken: 0, candidates, trace_len });
-                    self.cursor += 1;
-                } else {
-                    self.spare.push(candidates);
-                }
-                first
+        let forced = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)).map(|(_, at)| at[word]);
+        let choice = match (forced, self.path.get(self.cursor)) {
+            (Some(position), _) => {
+                let choice = self.layers[layer].windows[line as usize].value_at(word, position);
+                self.reads.push((layer as u32, line, word as u8, choice, at));
+                choice
             }
+            (None, Some(known)) if !self.silent => {
+                if (known.layer, known.line, known.word) != (layer as u32, line, word as u8) {
+                    self.nondeterministic = true;
+                    return None;
+                }
+                self.cursor += 1;
+                known.candidates[known.taken as usize].0
+            }
+            _ => self.first_choice(layer, line, word)?,
         };
         self.layers[layer].windows[line as usize].decide(word, choice);
         self.decided.push((layer as u32, line, word as u8));
         Some(choice)
+    }
+
+    /// The first of the choices for a word that is read for the first time with these decisions; the others will
+    /// follow.
+    #[expect(clippy::option_option, reason = "a choice is an option already")]
+    fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<Choice> {
+        let window = &mut self.layers[layer].windows[line as usize];
+        window.refresh(self.machine.model);
+        let mut candidates = self.spare.pop().unwrap_or_default();
+        window.candidates(word, &mut candidates);
+        let sum = candidates.iter().map(|c| c.1).fold(0, u128::saturating_add);
+        self.exact &= sum == window.count() && sum > 0;
+        let first = candidates.first()?.0;
+        if self.silent {
+            self.spare.push(candidates);
+            return Some(first);
+        }
+        let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
+        let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
+        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len });
+        self.cursor += 1;
+        Some(first)
+    }
+
+    /// For how many states an execution with the decisions so far stands; `None` where the number is too large, and
+    /// only the sums at each branch are checked.
+    pub(crate) fn leaf_weight(&self) -> Option<u128> {
+        match self.path.last() {
+            Some(last) => last.unit?.checked_mul(last.candidates[last.taken as usize].1),
+            None => self.total,
+        }
     }
 
     pub(crate) fn undo_decisions(&mut self) {

@@ -105,6 +105,12 @@ pub enum Cause {
         /// What the model answers.
         expected: String,
     },
+    /// An operation returned while something it stored was not durable yet (asked for by
+    /// [`Explorer::settled_returns`](crate::Explorer::settled_returns)).
+    Unsettled {
+        /// Which operation.
+        number: usize,
+    },
     /// A panic, also one for a loop without end.
     Panic {
         /// When.
@@ -161,6 +167,9 @@ impl fmt::Display for Cause {
         match self {
             Cause::Answer { number, answer, expected } => {
                 write!(f, "operation {number} answered {answer} where the model answers {expected} (no crash involved)")
+            }
+            Cause::Unsettled { number } => {
+                write!(f, "operation {number} returned while something it stored was not guaranteed to be durable")
             }
             Cause::Panic { during, message } => write!(f, "panic during {during}: {message}"),
             Cause::Recovery { message } => write!(f, "recovery failed: {message}"),

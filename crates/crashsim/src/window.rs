@@ -212,8 +212,24 @@ impl Window {
         (low..=high).filter(|p| self.value_at(word, *p) == self.choice[word]).count() as u128
     }
 
+    /// States of a span, without regard to one word. Decided words come first: mostly they rule a span out.
+    #[inline]
     fn fits_span(&self, span: &Span, except: usize) -> u128 {
-        (0..WORDS).filter(|w| *w != except).map(|w| self.fits(w, span.0[w])).fold(1, u128::saturating_mul)
+        let except = 1u8.checked_shl(except as u32).unwrap_or(0);
+        let mut product = 1u128;
+        for words in [self.open & self.decided & !except, self.open & !self.decided & !except] {
+            let mut left = words;
+            while left != 0 {
+                let word = left.trailing_zeros() as usize;
+                left &= left - 1;
+                match self.fits(word, span.0[word]) {
+                    0 => return 0,
+                    1 => {}
+                    n => product = product.saturating_mul(n),
+                }
+            }
+        }
+        product
     }
 
     /// Number of states that agree with what is decided. Needs [`refresh`](Window::refresh).

@@ -1,8 +1,11 @@
-//! Single-round-trip structures for persistent memory, after Cohen, Friedman and Larus, *Efficient Logging in
-//! Non-Volatile Memory by Exploiting Coherency Protocols* (OOPSLA 2017).
+//! Structures that need one round trip to memory for an update, because writes to one cache line reach memory in order
+//! (persistent cache store order): Cohen, Friedman and Larus, *Efficient Logging in Non-Volatile Memory by Exploiting
+//! Coherency Protocols* (OOPSLA 2017).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`log`] | logs whose append costs one round trip to memory: one write-back per line touched and one fence |
+//! | [`set`] | the single-trip persistent set: a durable concurrent hash map from byte strings to byte strings |
 
 pub mod log;
+pub mod set;

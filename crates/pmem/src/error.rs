@@ -293,7 +293,9 @@ pub enum Error {
     },
 
     /// An index is of another kind or layout version.
-    #[error("index {name:?} is a {found}, and it was to be opened as a {expected}; open it as what it is, or drop it")]
+    #[error(
+        "index {name:?} is of kind {found}, and it was to be opened as {expected}; open it as what it is, or drop it"
+    )]
     WrongKind {
         /// The name.
         name: String,

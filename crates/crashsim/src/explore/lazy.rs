@@ -1,8 +1,7 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
 use super::{Found, Frozen, Point, Run};
-use crate::count::Count;
-use crate::recorder::{RECORD, Recorder};
+use crate::recorder::{Decision, RECORD, Recorder};
 use crate::report::Cause;
 use crate::subject::Subject;
 use crate::trace::Event;
@@ -13,7 +12,7 @@ impl<S: Subject> Run<'_, S> {
     pub(super) fn explore_lazily(&mut self, point: &Point) -> Result<(), Box<Found>> {
         let windows = self.sim.recorder.lock().open_windows();
         let total = self.states_here(&windows);
-        let outer = self.take_path();
+        let outer = self.take_path(total.small());
         let mut sum = Some(0u128);
         let mut first_new = None;
         let mut executions = 0;
@@ -21,7 +20,7 @@ impl<S: Subject> Run<'_, S> {
             self.one_lazy(point, &windows, first_new)?;
             executions += 1;
             let mut state = self.sim.recorder.lock();
-            sum = sum.and_then(|sum| sum.checked_add(leaf_weight(&total, &state.path)?));
+            sum = sum.and_then(|sum| sum.checked_add(state.leaf_weight()?));
             if !state.next_path(0) {
                 break true;
             }
@@ -63,19 +62,21 @@ impl<S: Subject> Run<'_, S> {
         Ok(())
     }
 
-    fn take_path(&mut self) -> Vec<crate::recorder::Decision> {
+    /// Starts a path of decisions; gives back the one in force, and the number of states it is about.
+    fn take_path(&mut self, total: Option<u128>) -> (Vec<Decision>, Option<u128>) {
         let mut state = self.sim.recorder.lock();
         state.undo_decisions();
-        std::mem::take(&mut state.path)
+        (std::mem::take(&mut state.path), std::mem::replace(&mut state.total, total))
     }
 
-    fn put_path_back(&mut self, path: Vec<crate::recorder::Decision>) {
+    fn put_path_back(&mut self, (path, total): (Vec<Decision>, Option<u128>)) {
         let mut state = self.sim.recorder.lock();
         while !state.path.is_empty() {
             state.drop_last();
         }
         state.undo_decisions();
         state.path = path;
+        state.total = total;
     }
 
     /// Crashes the recovery whose trace this is, at each crash point after `first_new` (those before were visited with
@@ -211,15 +212,4 @@ fn states_of(recorder: &Recorder, window: (u32, u32)) -> Vec<Positions> {
     let mut states = Vec::new();
     state.window(window).for_each_state(|positions| states.push(*positions));
     states
-}
-
-/// For how many states the execution with these decisions stands; `None` where the numbers are too large, and only the
-/// sums at each branch are checked.
-fn leaf_weight(total: &Count, path: &[crate::recorder::Decision]) -> Option<u128> {
-    let mut weight = total.small()?;
-    for decision in path {
-        let before: u128 = decision.candidates.iter().map(|c| c.1).sum();
-        weight = weight / before * decision.candidates[decision.taken as usize].1;
-    }
-    Some(weight)
 }

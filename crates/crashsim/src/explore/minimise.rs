@@ -36,8 +36,28 @@ impl<S: Subject> Run<'_, S> {
         }
         let deviating = self.deviating(&states);
         let reads = self.reads(point, &deviating);
+        self.found(point, &deviating, &reads, cause)
+    }
+
+    /// The decisions in force as they are, without running anything.
+    pub(super) fn told(&mut self, point: &Point, windows: &[(u32, u32)], cause: Cause) -> Box<Found> {
+        let states: Vec<_> = {
+            let state = self.sim.recorder.lock();
+            windows.iter().map(|w| (*w, state.window(*w).highest_fitting())).collect()
+        };
+        let deviating = self.deviating(&states);
+        self.found(point, &deviating, &[], cause)
+    }
+
+    fn found(
+        &self,
+        point: &Point,
+        deviating: &[((u32, u32), Positions)],
+        reads: &[((u32, u32), String)],
+        cause: Cause,
+    ) -> Box<Found> {
         let mut details = Vec::new();
-        for (window, positions) in &deviating {
+        for (window, positions) in deviating {
             details.extend(self.tell(point, *window, positions));
             details.extend(reads.iter().filter(|(of, _)| of == window).map(|(_, told)| format!("    {told}")));
         }
@@ -47,8 +67,8 @@ impl<S: Subject> Run<'_, S> {
             deviating: deviating.len(),
             details,
             crashes: self.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect(),
-            replay: self.replay_of(point, &deviating),
-            missing: self.missing(&deviating),
+            replay: self.replay_of(point, deviating),
+            missing: self.missing(deviating),
         })
     }
 

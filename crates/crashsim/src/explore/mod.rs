@@ -42,6 +42,8 @@ pub struct Explorer {
     pub(crate) samples: u64,
     pub(crate) seed: u64,
     pub(crate) suggest: bool,
+    pub(crate) crash_in_create: bool,
+    pub(crate) settled_returns: bool,
     pub(crate) replay: Option<Replay>,
 }
 
@@ -58,6 +60,8 @@ impl Default for Explorer {
             samples: 200,
             seed: 0x9E37_79B9_7F4A_7C15,
             suggest: true,
+            crash_in_create: false,
+            settled_returns: false,
             replay: None,
         }
     }
@@ -97,6 +101,20 @@ impl Explorer {
     #[must_use]
     pub fn crashes(self, crashes: usize) -> Self {
         Explorer { crashes: crashes.max(1), ..self }
+    }
+
+    /// Crashes also while the structure is being created: [`Subject::recover`] then has to cope with nothing, or with
+    /// half of it, and create it anew.
+    #[must_use]
+    pub fn crash_in_create(self, crash_in_create: bool) -> Self {
+        Explorer { crash_in_create, ..self }
+    }
+
+    /// Demands that no operation returns while something it stored is not durable yet, whether or not recovery can tell:
+    /// a dropped write-back that no state of this size shows. Not for structures that leave lines unwritten on purpose.
+    #[must_use]
+    pub fn settled_returns(self, settled_returns: bool) -> Self {
+        Explorer { settled_returns, ..self }
     }
 
     /// Crashes before every event of the memory, not only where it can make a difference. For testing the reduction.
@@ -303,7 +321,8 @@ impl<'a, S: Subject> Run<'a, S> {
     fn crash_everywhere(&mut self) -> Result<(), Box<Found>> {
         let trace = Rc::clone(&self.trace);
         self.push_layer();
-        let mut walk = Walk { created: false, dirty: true, last: None, completed: 0, in_flight: false, synced: 0 };
+        let created = self.explorer.crash_in_create;
+        let mut walk = Walk { created, dirty: true, last: None, completed: 0, in_flight: false, synced: 0 };
         for (seq, event) in trace.iter().enumerate() {
             let raises = self.sim.recorder.lock().layers[0].raises(self.explorer.machine, event);
             let mark = matches!(event, Event::Invoke | Event::Return(_));
@@ -312,9 +331,29 @@ impl<'a, S: Subject> Run<'a, S> {
                 self.crash_at(&mut walk, seq)?;
             }
             self.sim.recorder.step(0, seq as u32, event);
+            if let Event::Return(number) = event
+                && self.explorer.settled_returns
+            {
+                self.demand_settled(&walk, *number as usize, seq)?;
+            }
             walk.advance(event, |number| self.subject.is_sync(&self.ops[number]));
         }
         self.crash_at(&mut walk, trace.len())
+    }
+
+    /// Nothing may be open when an operation returns.
+    fn demand_settled(&mut self, walk: &Walk, number: usize, event: usize) -> Result<(), Box<Found>> {
+        let windows = self.sim.recorder.lock().open_windows();
+        if windows.is_empty() {
+            return Ok(());
+        }
+        for window in &windows {
+            let lowest = self.sim.recorder.lock().window(*window).lowest_fitting();
+            self.fix(*window, &lowest);
+        }
+        let (oldest, newest, completed) = (walk.completed, walk.completed + 1, walk.completed);
+        let point = Point { oldest, newest, completed, in_flight: walk.in_flight, event };
+        Err(self.told(&point, &windows, Cause::Unsettled { number }))
     }
 
     /// Whether the crash to be replayed is at this position.

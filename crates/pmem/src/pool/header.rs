@@ -12,7 +12,7 @@
 //! | G1<G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
 //! | G2<G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as G1<G2 |
 //!
-//! Each edge is a write-back and a fence. On a medium that survives only the death of the process it is also a sync of
+//! Each edge but B1<B2 is a write-back and a fence; B1<B2 is the order of two stores. On a medium that survives only the death of the process it is also a sync of
 //! the backing: that makes the mark "dirty" reach the disk before any other store, and "clean" after all of them, so that
 //! an unclean pool is known as unclean after a power failure too. One word is all that ever changes between two
 //! fences where the order matters, so 8-byte atomicity is enough.
@@ -340,14 +340,14 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(&self.header.magic);
     }
 
-    /// Stores the boot id where the state does not look, durable on return.
+    /// Stores the boot id where the state does not look. It counts only after the death of a process, which keeps every
+    /// store, or behind a sync of the backing; so there is nothing to write back.
     pub(crate) fn write_boot(&self, sound: &Sound, boot: BootId) {
         self.put_boot(sound.free_boot, boot);
         if sound.state == State::Unknown {
             // Whatever damaged the state may have damaged the other boot id too; both are made sound.
             self.put_boot(1 - sound.free_boot, boot);
         }
-        self.op.persist(&self.header.boot); // PERSIST B1<B2: flush+fence
     }
 
     /// Says that the pool is open; durable on return.

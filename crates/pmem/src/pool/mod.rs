@@ -149,7 +149,8 @@ impl<M: Medium> Pool<M> {
         if m.shared_load(&self.inner.closed, Ordering::Acquire) == 1 {
             return Ok(());
         }
-        if let Some(owner) = self.registry().alive() {
+        let alive = self.registry().alive();
+        if let Some(owner) = alive {
             return Err(Error::InUse { name: self.name_of(owner) });
         }
         self.inner.shut(CLOSE_PATIENCE)

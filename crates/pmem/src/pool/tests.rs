@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::backing::HeapBacking;
-use crate::{Op, Owner};
+use crate::backing::{Call, FaultBacking, Faults, HeapBacking};
+use crate::pool::layout::{Header, RootEntry};
+use crate::pool::roots::RootRef;
+use crate::{Op, Owner, Survives};
 
 /// A number in a block of its own, as a structure.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ fn options() -> PoolOptions {
 }
 
 fn heap_pool() -> Pool {
-    options().create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap()
+    options().create_on(HeapBacking::new(96 << 10), Hardware::PAGE_CACHE).unwrap()
 }
 
 fn reopen(pool: &Pool) -> Pool {
@@ -70,4 +72,392 @@ fn a_structure_is_found_again_by_its_name() {
     assert_eq!(cell.value(&op), 5);
     assert_eq!(pool.space().extents(&op, Owner(0)).len(), 1);
     assert_eq!(pool.space().extents(&op, Owner(0))[0].off, cell.extent);
+}
+
+fn open_image(image: Vec<u8>) -> Result<Pool> {
+    options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE)?.recover()
+}
+
+/// What an error is called that a flipped bit in a header word must lead to; `None` where it can do no harm.
+fn field_of_word(word: usize) -> Option<&'static str> {
+    Some(match word {
+        0 => "magic",
+        1 => "format version",
+        2..=5 => "pool id",
+        6 => "compatible features",
+        7 => "incompatible features",
+        8 => "layout id",
+        9 => "hash id",
+        10 => "chunk size",
+        11 => "number of lanes",
+        12 => "number of indices",
+        13 => "creation checksum",
+        16 => "size",
+        17 => "state",
+        24..=31 => "boot id",
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_flipped_bit_of_the_header_is_named_or_harmless() {
+    let pool = heap_pool();
+    pool.open_structure::<Cell<_>>("a", &5).unwrap();
+    pool.open_structure::<Cell<_>>("b", &6).unwrap();
+    pool.rename("b", "c").unwrap();
+    let open = HeapBacking::image_of(pool.mapping());
+    pool.close().unwrap();
+    let closed = HeapBacking::image_of(pool.mapping());
+    for image in [&open, &closed] {
+        // All bits of the header's words, and one of each word that is not read.
+        let unread = (32..geometry::HEADER_SIZE as usize / 8).map(|word| 64 * word + word % 64);
+        for bit in (0..64 * 32).chain(unread) {
+            let flip = |image: &mut [u8]| image[bit / 8] ^= 1 << (bit % 8);
+            let mut flipped = image.clone();
+            flip(&mut flipped);
+            let opened = open_image(flipped);
+            let Some(field) = field_of_word(bit / 64) else {
+                assert_eq!(opened.unwrap().indices().unwrap().len(), 2, "bit {bit}");
+                continue;
+            };
+            let error = opened.map(|_| ()).expect_err(field);
+            let text = error.to_string();
+            assert!(!text.contains('\n'), "one line: {text}");
+            match error {
+                Error::NotAPool { .. } => assert_eq!(field, "magic"),
+                Error::Damaged { field: named, offset, .. } => {
+                    assert_eq!((named, offset), (field, bit as u64 / 64 * 8));
+                }
+                other => panic!("bit {bit} of {field}: {other}"),
+            }
+        }
+    }
+    assert_eq!(size_of::<Header>(), 32 * 8);
+}
+
+#[test]
+fn every_flipped_bit_of_a_root_entry_is_found_or_harmless() {
+    let pool = heap_pool();
+    pool.open_structure::<Cell<_>>("first name", &5).unwrap();
+    pool.rename("first name", "name").unwrap();
+    pool.close().unwrap();
+    let image = HeapBacking::image_of(pool.mapping());
+    let entry = pool.geometry().root_off(Owner(0)) as usize;
+    for bit in 0..8 * size_of::<RootEntry>() {
+        let mut flipped = image.clone();
+        flipped[entry + bit / 8] ^= 1 << (bit % 8);
+        let pool = open_image(flipped).unwrap();
+        let found = pool.indices();
+        // State, kind and version; and the part of buffer B that the name takes.
+        let counts = bit < 3 * 64 || (128 * 8..132 * 8).contains(&bit);
+        assert_eq!(found.is_err(), counts, "bit {bit}: {found:?}");
+        if counts {
+            assert!(matches!(found, Err(Error::DamagedRoot { slot: 0, .. })));
+            assert!(matches!(pool.open_structure::<Cell<_>>("name", &1), Err(Error::DamagedRoot { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_state_can_be_accepted() {
+    let pool = heap_pool();
+    pool.open_structure::<Cell<_>>("a", &5).unwrap();
+    for word in [17, 24, 29] {
+        let mut image = HeapBacking::image_of(pool.mapping());
+        image[8 * word] ^= 0x40;
+        let accepting = options().accept_unclean(true);
+        let unrecovered = accepting.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+        assert_eq!(unrecovered.state(), State::Unknown);
+        let pool = unrecovered.recover().unwrap();
+        assert_eq!(pool.indices().unwrap().len(), 1);
+        // All of it is sound again.
+        open_image(HeapBacking::image_of(pool.mapping())).unwrap();
+        pool.close().unwrap();
+        open_image(HeapBacking::image_of(pool.mapping())).unwrap();
+    }
+}
+
+#[test]
+fn the_state_says_who_had_the_pool_open() {
+    let closed = |pool: &Pool| {
+        pool.close().unwrap();
+        HeapBacking::image_of(pool.mapping())
+    };
+    let state = |image: &[u8]| {
+        options().open_on(HeapBacking::from_image(image.to_vec()), Hardware::PAGE_CACHE).unwrap().state()
+    };
+    let pool = heap_pool();
+    let boot = BootId([9; 16]);
+    let dirty = |survives| State::Dirty { boot, survives };
+    assert_eq!(state(&HeapBacking::image_of(pool.mapping())), dirty(Survives::ProcessDeath));
+    let image = closed(&pool);
+    assert_eq!(state(&image), State::Clean);
+    let mut image = image;
+    for round in 0..3u8 {
+        let options = options().boot_id([round + 20; 16]);
+        let pool = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+        let (boot, survives) = (BootId([round + 20; 16]), Survives::ProcessDeath);
+        assert_eq!(pool.stats().unwrap().state, State::Dirty { boot, survives });
+        image = closed(&pool);
+    }
+    if let Some(pmem) = Hardware::for_pmem() {
+        // What a power-safe medium has written is whole under any boot, for whoever opens it.
+        let pool = options().create_on(HeapBacking::new(1 << 20), pmem).unwrap();
+        let image = HeapBacking::image_of(pool.mapping());
+        assert_eq!(state(&image), dirty(Survives::PowerFailure));
+        let later = options().boot_id([1; 16]);
+        later.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+    }
+}
+
+#[test]
+fn what_was_being_created_or_dropped_is_gone_after_recovery() {
+    let pool = heap_pool();
+    let free = pool.stats().unwrap().space.free;
+    pool.open_structure::<Cell<_>>("live", &1).unwrap();
+    let cell = pool.open_structure::<Cell<_>>("dropping", &2).unwrap();
+    let owner = cell.root.owner();
+    drop(cell);
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let root = RootRef::new(&op, pool.geometry(), owner);
+    root.begin_drop(root.read().unwrap().unwrap());
+    let creating = Owner(3);
+    RootRef::new(&op, pool.geometry(), creating).begin(<Cell<Hardware> as Structure<_>>::KIND, "creating");
+    let extent = pool.space().reserve_extent(&op, creating, 9000).unwrap();
+    pool.space().activate(&op, extent).unwrap();
+    drop(op);
+    assert_eq!(pool.stats().unwrap().space.by_owner.len(), 3);
+    let pool = reopen(&pool);
+    let stats = pool.stats().unwrap();
+    assert_eq!(stats.indices.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["live"]);
+    assert_eq!(stats.space.by_owner, [(Owner(0), 4096)]);
+    assert_eq!(stats.space.free, free - 4096);
+}
+
+#[test]
+fn a_dropped_index_gives_its_space_and_its_entry_back() {
+    let pool = heap_pool();
+    let free = pool.stats().unwrap().space.free;
+    for round in 0..20 {
+        for name in ["a", "b", "c", "d"] {
+            pool.open_structure::<Cell<_>>(name, &round).unwrap();
+        }
+        for name in ["b", "a", "d", "c"] {
+            pool.drop_index(name).unwrap();
+        }
+    }
+    assert_eq!(pool.stats().unwrap().space.free, free);
+    assert!(reopen(&pool).indices().unwrap().is_empty());
+}
+
+#[test]
+fn a_new_index_finds_its_words_zero() {
+    let pool = heap_pool();
+    pool.open_structure::<Cell<_>>("a", &77).unwrap();
+    pool.drop_index("a").unwrap();
+    struct Look;
+    impl<M: Medium> Structure<M> for Look {
+        const KIND: Kind = Kind { tag: *b"look\0\0\0\0", version: 1 };
+        type Options = ();
+        type Error = Error;
+        fn create(session: &mut Session<M>, root: &Root<M>, (): &()) -> Result<()> {
+            let op = session.enter()?;
+            assert_eq!(root.owner(), Owner(0));
+            assert!(root.words(&op).iter().all(|w| op.load(w, Ordering::Relaxed) == 0));
+            Ok(())
+        }
+        fn open(_: &mut Session<M>, _: Root<M>, (): &()) -> Result<Self> {
+            Ok(Look)
+        }
+    }
+    pool.open_structure::<Look>("z", &()).unwrap();
+}
+
+/// A structure whose creation takes space and then fails or panics.
+struct Failing;
+
+impl<M: Medium> Structure<M> for Failing {
+    const KIND: Kind = Kind { tag: *b"failing\0", version: 1 };
+    type Options = bool;
+    type Error = Error;
+    fn create(session: &mut Session<M>, root: &Root<M>, panics: &bool) -> Result<()> {
+        let op = session.enter()?;
+        let reserved = root.pool().space().reserve_extent(&op, root.owner(), 1)?;
+        root.pool().space().activate(&op, reserved)?;
+        assert!(!panics, "planted");
+        Err(Error::NoSuchIndex { name: "planted".into() })
+    }
+    fn open(_: &mut Session<M>, _: Root<M>, _: &bool) -> Result<Self> {
+        Ok(Failing)
+    }
+}
+
+#[test]
+fn a_creation_that_fails_or_panics_leaves_nothing() {
+    let pool = heap_pool();
+    let free = pool.stats().unwrap().space.free;
+    for _ in 0..10 {
+        assert!(matches!(pool.open_structure::<Failing>("f", &false), Err(Error::NoSuchIndex { .. })));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = pool.open_structure::<Failing>("f", &true);
+        }));
+        assert!(panicked.is_err());
+    }
+    assert_eq!(pool.stats().unwrap().space.free, free);
+    assert!(pool.indices().unwrap().is_empty());
+    pool.open_structure::<Cell<_>>("f", &1).unwrap();
+}
+
+#[test]
+fn threads_that_open_one_name_share_one_structure() {
+    let pool = heap_pool();
+    for round in 0..50 {
+        let name = format!("n{}", round % 3);
+        let cells: Vec<_> = std::thread::scope(|s| {
+            let open = || pool.open_structure::<Cell<_>>(&name, &1).unwrap();
+            let threads: Vec<_> = (0..4).map(|_| s.spawn(open)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(cells.iter().all(|c| Arc::ptr_eq(c, &cells[0])));
+        assert_eq!(cells[0].root.name(), name);
+        pool.rename(&name, "elsewhere").unwrap();
+        assert_eq!(cells[0].root.name(), "elsewhere");
+        assert!(Arc::ptr_eq(&cells[0], &pool.open_existing::<Cell<_>>("elsewhere", &0).unwrap()));
+        drop(cells);
+        pool.drop_index("elsewhere").unwrap();
+    }
+}
+
+#[test]
+fn a_panic_in_an_operation_poisons_the_structure_and_leaves_the_pool_unclean() {
+    let pool = heap_pool();
+    let cell = pool.open_structure::<Cell<_>>("a", &1).unwrap();
+    let poison = Poison::new(cell.root.clone());
+    let mut session = pool.session().unwrap();
+    drop(poison.guard(&session.enter().unwrap()).unwrap());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let op = session.enter().unwrap();
+        let _guard = poison.guard(&op).unwrap();
+        panic!("planted");
+    }));
+    assert!(panicked.is_err());
+    let text = "index \"a\" met a panic in the middle of an operation; drop every handle to it and open the pool again, which \
+                recovers it";
+    assert_eq!(poison.guard(&session.enter().unwrap()).unwrap_err().to_string(), text);
+    drop((poison, cell));
+    assert_eq!(pool.close().unwrap_err().to_string(), text);
+    let image = HeapBacking::image_of(pool.mapping());
+    let found = options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+    assert_ne!(found.state(), State::Clean);
+    found.recover().unwrap().open_existing::<Cell<_>>("a", &0).unwrap();
+}
+
+#[test]
+fn a_guard_that_is_dropped_while_an_older_panic_unwinds_does_not_poison() {
+    let pool = heap_pool();
+    let cell = pool.open_structure::<Cell<_>>("a", &1).unwrap();
+    let poison = Poison::new(cell.root.clone());
+    struct Cleanup<'a>(&'a Pool, &'a Poison<Hardware>);
+    impl Drop for Cleanup<'_> {
+        fn drop(&mut self) {
+            let mut session = self.0.session().unwrap();
+            drop(self.1.guard(&session.enter().unwrap()).unwrap());
+        }
+    }
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _cleanup = Cleanup(&pool, &poison);
+        panic!("planted");
+    }));
+    assert!(panicked.is_err());
+    poison.check(&pool.session().unwrap().enter().unwrap()).unwrap();
+}
+
+#[test]
+fn a_pool_grows_and_is_as_long_afterwards() {
+    let options = options().initial_size(1);
+    let pool = options.create_on(HeapBacking::new(1 << 22), Hardware::PAGE_CACHE).unwrap();
+    let before = pool.mapping().len();
+    assert_eq!(before, pool.geometry().min_size());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let mut taken = Vec::new();
+    let full = loop {
+        match pool.space().reserve_extent(&op, Owner(0), 50_000) {
+            Ok(reserved) => taken.push(pool.space().activate(&op, reserved).unwrap()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    assert!(taken.len() >= 75, "{}", taken.len());
+    taken.sort();
+    drop(op);
+    assert_eq!(pool.stats().unwrap().size, pool.mapping().len());
+    let again = reopen(&pool);
+    assert_eq!(again.mapping().len(), pool.mapping().len());
+    assert_eq!(again.space().extents(&again.session().unwrap().enter().unwrap(), Owner(0)), taken);
+}
+
+#[test]
+fn every_fault_of_the_backing_is_an_error_and_then_all_is_well() {
+    for call in Call::ALL {
+        for n in 1..8 {
+            let faults = Faults::default();
+            let backing = || FaultBacking::new(HeapBacking::new(1 << 22), faults.clone());
+            let options = options().initial_size(1);
+            faults.fail(call, n, std::io::ErrorKind::Other);
+            let Ok(pool) = options.create_on(backing(), Hardware::PAGE_CACHE) else { continue };
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            for _ in 0..4 {
+                // An attempt that fails leaves the pool as it was, and the next one does better.
+                let len = pool.mapping().len();
+                match pool.space().reserve_extent(&op, Owner(0), 100_000) {
+                    Ok(reserved) => _ = pool.space().activate(&op, reserved).unwrap(),
+                    Err(error) => {
+                        assert!(error.to_string().contains("planted"), "{error}");
+                        assert_eq!(pool.mapping().len(), len);
+                        let reserved = pool.space().reserve_extent(&op, Owner(0), 100_000).unwrap();
+                        pool.space().activate(&op, reserved).unwrap();
+                    }
+                }
+            }
+            drop(op);
+            let image = HeapBacking::image_of(pool.mapping());
+            let closed = pool.close();
+            assert!(closed.is_ok() || closed.unwrap_err().to_string().contains("planted"));
+            faults.fail(call, n, std::io::ErrorKind::Other);
+            let backing = FaultBacking::new(HeapBacking::from_image(image.clone()), faults.clone());
+            let opened = options.open_on(backing, Hardware::PAGE_CACHE).and_then(Unrecovered::recover);
+            assert!(opened.is_ok() || opened.unwrap_err().to_string().contains("planted"));
+            let pool = open_image(image).unwrap();
+            assert_eq!(pool.space().extents(&pool.session().unwrap().enter().unwrap(), Owner(0)).len(), 4);
+        }
+    }
+}
+
+#[test]
+fn closing_waits_for_operations_and_the_last_handle_closes() {
+    let pool = heap_pool();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    std::thread::scope(|s| {
+        let closing = s.spawn(|| pool.close());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!closing.is_finished());
+        drop(op);
+        closing.join().unwrap().unwrap();
+    });
+    let pool = heap_pool();
+    let mapping = pool.mapping().clone();
+    let clone = pool.clone();
+    drop(pool);
+    drop(clone.open_structure::<Cell<_>>("a", &1).unwrap());
+    let cell = clone.open_structure::<Cell<_>>("a", &1).unwrap();
+    drop(clone);
+    assert!(mapping.session().unwrap().enter().is_ok(), "a structure keeps its pool open");
+    drop(cell);
+    assert!(mapping.session().unwrap().enter().is_err());
+    let found = options().open_on(HeapBacking::from_image(HeapBacking::image_of(&mapping)), Hardware::PAGE_CACHE);
+    assert_eq!(found.unwrap().state(), State::Clean);
 }

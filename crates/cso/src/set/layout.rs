@@ -1,0 +1,392 @@
+//! What of the set lies in persistent memory.
+//!
+//! # Line map
+//! An *extent* belongs to the set's root and holds slots of one size class, behind one line of header:
+//!
+//! | line | content |
+//! |---|---|
+//! | 0 | [`ExtentHead`]: magic, lines of a slot, number of slots, checksum; written once, before the extent is activated |
+//! | 1 + i × n … | slot i: n lines |
+//!
+//! A *slot* holds one entry, or none:
+//!
+//! | line | word 0 | word 1 | words 2 to 7 |
+//! |---|---|---|---|
+//! | 0 ([`Head`]) | [`Meta`]: both validity bits and the version | [`Info`]: lengths, tombstone, transaction | payload, 48 bytes |
+//! | 1 … ([`Tail`]) | tag: the version of the entry the line belongs to, 0 while it is written | payload | payload, 56 bytes in all |
+//!
+//! Validity bits and version share one word because they must change together; `Info` and the first payload share the
+//! line with them because the protocol orders stores within a line only. Every further line has a mark of its own
+//! (its tag) for the same reason. The payload is the key, filled up with zeroes to a whole word, then the value.
+//!
+//! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed.
+
+use durix_pmem::{Bits, Off, Word, persistent};
+
+/// Version of this layout; 999 while in development.
+pub const LAYOUT_VERSION: u32 = 999;
+
+/// Longest key, in bytes.
+pub const MAX_KEY: usize = 16 << 10;
+
+/// Longest value, in bytes.
+pub const MAX_VALUE: usize = 1 << 20;
+
+/// Most entries that one transaction writes.
+pub const MAX_TRANSACTION: usize = u16::MAX as usize;
+
+/// Largest version; at 100 million updates a second it lasts for 20 years. A file that holds a larger one is corrupt.
+pub(super) const MAX_VERSION: u64 = 1 << 56;
+
+/// Which of the root's user words is the watermark of committed transactions.
+pub(super) const WATERMARK: usize = 0;
+
+/// First word of every extent of a set.
+pub(super) const EXTENT_MAGIC: u64 = u64::from_le_bytes(*b"CSOset01");
+
+/// Payload words in line 0 and in each further line.
+pub(super) const HEAD_WORDS: usize = 6;
+/// See [`HEAD_WORDS`].
+pub(super) const TAIL_WORDS: usize = 7;
+
+persistent! {
+    /// Line 0 of a slot.
+    pub(super) struct Head: align(64) {
+        /// Validity bits and version.
+        pub(super) meta: Word<Meta>,
+        /// Lengths and kind of the entry.
+        pub(super) info: Word<Info>,
+        /// The first 48 bytes of key and value.
+        pub(super) payload: [Word; HEAD_WORDS],
+    }
+
+    /// Any further line of a slot.
+    pub(super) struct Tail: align(64) {
+        /// Version of the entry that this line belongs to; 0 while it is written.
+        pub(super) tag: Word,
+        /// The next 56 bytes of key and value.
+        pub(super) payload: [Word; TAIL_WORDS],
+    }
+
+    /// Line 0 of an extent.
+    pub(super) struct ExtentHead: align(64) {
+        /// [`EXTENT_MAGIC`].
+        pub(super) magic: Word,
+        /// Lines of a slot.
+        pub(super) lines: Word,
+        /// Number of slots.
+        pub(super) slots: Word,
+        /// CRC-32C of the three words before.
+        pub(super) sum: Word,
+        /// Zero.
+        pub(super) unused: [Word; 4],
+    }
+}
+
+const V0: u64 = 1 << 63;
+const V1: u64 = 1 << 62;
+
+/// Word 0 of an entry: validity bits `v0` (bit 63) and `v1` (bit 62), and the version (bits 0 to 61).
+///
+/// The entry is valid if the bits are equal and the version is not 0 (a slot that was never written is all zero).
+/// [`Meta::invalidated`] flips `v0`; [`Meta::validated`] sets the version and makes `v1` follow `v0`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Meta(u64);
+
+impl Meta {
+    /// Whether an entry is here.
+    #[inline(always)]
+    pub(super) fn is_valid(self) -> bool {
+        (self.0 ^ (self.0 << 1)) & V0 == 0 && self.version() != 0
+    }
+
+    /// The version, whether valid or not.
+    #[inline(always)]
+    pub(super) fn version(self) -> u64 {
+        self.0 & !(V0 | V1)
+    }
+
+    /// The word that makes the entry invalid while it is rewritten. Keeps the version.
+    #[inline(always)]
+    pub(super) fn invalidated(self) -> Meta {
+        let v1_follows_in_v0 = (self.0 << 1) & V0;
+        Meta((self.0 & !V0) | (v1_follows_in_v0 ^ V0))
+    }
+
+    /// The word that makes the entry valid again, with a new version.
+    ///
+    /// `self` must be invalidated.
+    #[inline(always)]
+    pub(super) fn validated(self, version: u64) -> Meta {
+        let v0 = self.0 & V0;
+        Meta(v0 | v0 >> 1 | version)
+    }
+}
+
+impl Bits for Meta {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Meta(bits)
+    }
+}
+
+/// Word 1 of an entry: length of the key (bits 0 to 15) and of the value (bits 16 to 39), number of entries of its
+/// transaction, 0 without one (bits 40 to 55), tombstone (bit 56); the other bits are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Info(u64);
+
+const TOMBSTONE: u64 = 1 << 56;
+
+impl Info {
+    /// An entry that maps a key to a value.
+    ///
+    /// The lengths must be at most [`MAX_KEY`] and [`MAX_VALUE`].
+    #[inline(always)]
+    pub(super) fn of(key_len: usize, value_len: usize) -> Info {
+        Info(key_len as u64 | (value_len as u64) << 16)
+    }
+
+    /// An entry that says that the key is not there.
+    #[inline(always)]
+    pub(super) fn tombstone(key_len: usize) -> Info {
+        Info(key_len as u64 | TOMBSTONE)
+    }
+
+    /// The same, as one of `count` entries of a transaction.
+    #[inline(always)]
+    pub(super) fn in_transaction(self, count: u16) -> Info {
+        Info(self.0 | u64::from(count) << 40)
+    }
+
+    /// Bytes of the key.
+    #[inline(always)]
+    pub(super) fn key_len(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// Bytes of the value.
+    #[inline(always)]
+    pub(super) fn value_len(self) -> usize {
+        (self.0 >> 16 & 0xff_ffff) as usize
+    }
+
+    /// Number of entries of the transaction, 0 without one.
+    #[inline(always)]
+    pub(super) fn transaction(self) -> u16 {
+        (self.0 >> 40) as u16
+    }
+
+    /// Whether this removes the key.
+    #[inline(always)]
+    pub(super) fn is_tombstone(self) -> bool {
+        self.0 & TOMBSTONE != 0
+    }
+
+    /// Whether the word can have been written by this code.
+    #[inline(always)]
+    pub(super) fn is_sound(self) -> bool {
+        self.0 >> 57 == 0
+            && self.key_len() <= MAX_KEY
+            && self.value_len() <= MAX_VALUE
+            && !(self.is_tombstone() && self.value_len() > 0)
+    }
+
+    /// Lines that the entry takes.
+    #[inline(always)]
+    pub(super) fn lines(self) -> usize {
+        let words = self.key_words() + self.value_len().div_ceil(8);
+        1 + words.saturating_sub(HEAD_WORDS).div_ceil(TAIL_WORDS)
+    }
+
+    /// Payload words of the key.
+    #[inline(always)]
+    pub(super) fn key_words(self) -> usize {
+        self.key_len().div_ceil(8)
+    }
+}
+
+impl Bits for Info {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Info(bits)
+    }
+}
+
+/// A size class: slots of 1, 2, 3, 4, 6, 8, 12, 16, 24, … lines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Class(u8);
+
+/// Number of size classes: enough for [`MAX_KEY`] and [`MAX_VALUE`].
+pub(super) const CLASSES: usize = 29;
+
+impl Class {
+    /// Slots of one line.
+    #[cfg(test)]
+    pub(super) const FIRST: Class = Class(0);
+
+    /// The smallest class with slots of at least `lines` lines.
+    #[inline(always)]
+    pub(super) fn of_lines(lines: usize) -> Class {
+        if lines <= 1 {
+            return Class(0);
+        }
+        let log = lines.next_power_of_two().trailing_zeros() as u8;
+        if log >= 2 && lines <= 3 << (log - 2) { Class(2 * log - 2) } else { Class(2 * log - 1) }
+    }
+
+    /// The class whose slots have exactly `lines` lines.
+    pub(super) fn exact(lines: u64) -> Option<Class> {
+        let lines = usize::try_from(lines).ok().filter(|l| *l <= MAX_LINES)?;
+        Some(Class::of_lines(lines)).filter(|c| c.lines() == lines)
+    }
+
+    /// The class with number `index`, below [`CLASSES`].
+    pub(super) fn from_index(index: usize) -> Class {
+        Class(index as u8)
+    }
+
+    /// Number of the class, below [`CLASSES`].
+    #[inline(always)]
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Lines of a slot.
+    #[inline(always)]
+    pub(super) fn lines(self) -> usize {
+        match self.0 {
+            0 => 1,
+            c if c % 2 == 1 => 1 << (c / 2 + 1),
+            c => 3 << (c / 2 - 1),
+        }
+    }
+
+    /// Bytes of a slot.
+    #[inline(always)]
+    pub(super) fn bytes(self) -> u64 {
+        self.lines() as u64 * durix_pmem::LINE as u64
+    }
+}
+
+/// Lines of the largest slot.
+pub(super) const MAX_LINES: usize = 3 << (CLASSES / 2 - 1);
+
+const _: () = {
+    assert!(size_of::<Head>() == 64 && size_of::<Tail>() == 64 && size_of::<ExtentHead>() == 64);
+    // Validity bits, lengths and the first payload share a line: the protocol rests on it.
+    assert!(std::mem::offset_of!(Head, meta) / 64 == std::mem::offset_of!(Head, payload) / 64);
+    assert!(std::mem::offset_of!(Tail, tag) == 0);
+    assert!(MAX_KEY <= 0xffff && MAX_VALUE <= 0xff_ffff);
+    assert!(((MAX_KEY + MAX_VALUE) / 8 - HEAD_WORDS).div_ceil(TAIL_WORDS) < MAX_LINES);
+};
+
+/// Where slot `index` of an extent at `extent` lies.
+#[inline(always)]
+pub(super) fn slot_off(extent: u64, class: Class, index: u64) -> u64 {
+    extent + size_of::<ExtentHead>() as u64 + index * class.bytes()
+}
+
+/// Line 0 of the slot at `off`.
+#[inline(always)]
+pub(super) fn head_at(off: u64) -> Off<Head> {
+    Off::new(off)
+}
+
+/// The further lines of the slot at `off`.
+#[inline(always)]
+pub(super) fn tails_at(off: u64) -> Off<Tail> {
+    Off::new(off + size_of::<Head>() as u64)
+}
+
+/// The checksum of an extent's header.
+pub(super) fn extent_sum(lines: u64, slots: u64) -> u64 {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&EXTENT_MAGIC.to_le_bytes());
+    bytes[8..16].copy_from_slice(&lines.to_le_bytes());
+    bytes[16..].copy_from_slice(&slots.to_le_bytes());
+    u64::from(crc32c::crc32c(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!((offset_of!(Head, meta), offset_of!(Head, info), offset_of!(Head, payload)), (0, 8, 16));
+        assert_eq!((offset_of!(Tail, tag), offset_of!(Tail, payload)), (0, 8));
+        assert_eq!((offset_of!(ExtentHead, magic), offset_of!(ExtentHead, lines)), (0, 8));
+        assert_eq!((offset_of!(ExtentHead, slots), offset_of!(ExtentHead, sum)), (16, 24));
+        assert_eq!(offset_of!(ExtentHead, unused), 32);
+        assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
+        assert_eq!(extent_sum(3, 1000), 0x3c93_401c);
+        assert_eq!((WATERMARK, LAYOUT_VERSION), (0, 999));
+        assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
+        let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);
+        assert_eq!(info.to_bits(), 0x0056_780a_bcde_1234);
+        assert_eq!(Info::tombstone(7).to_bits(), 0x0100_0000_0000_0007);
+        let first = Meta::from_bits(0).invalidated();
+        assert_eq!(first.to_bits(), 0x8000_0000_0000_0000);
+        assert_eq!(first.validated(5).to_bits(), 0xc000_0000_0000_0005);
+        assert_eq!(slot_off(4096, Class::of_lines(3), 2), 4096 + 64 + 2 * 192);
+    }
+
+    #[test]
+    fn validity_follows_the_two_bits_whatever_was_there() {
+        for bits in [0, V0, V1, V0 | V1] {
+            for version in [0, 1, 77, MAX_VERSION] {
+                let meta = Meta::from_bits(bits | version);
+                let equal = bits == 0 || bits == V0 | V1;
+                assert_eq!(meta.is_valid(), equal && version != 0);
+                let invalid = meta.invalidated();
+                assert!(!invalid.is_valid());
+                assert_eq!(invalid.version(), version);
+                let valid = invalid.validated(99);
+                assert!(valid.is_valid());
+                assert_eq!(valid.version(), 99);
+                if meta.is_valid() {
+                    assert_ne!(valid.to_bits() & V0, meta.to_bits() & V0, "the polarity flips on reuse");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn classes_are_the_smallest_that_fit() {
+        let sizes: Vec<_> = (0..CLASSES).map(|c| Class::from_index(c).lines()).collect();
+        assert_eq!(sizes[..9], [1, 2, 3, 4, 6, 8, 12, 16, 24]);
+        assert!(sizes.is_sorted());
+        assert_eq!(*sizes.last().unwrap(), MAX_LINES);
+        for lines in 1..=MAX_LINES {
+            let class = Class::of_lines(lines);
+            assert!(class.lines() >= lines);
+            assert!(class.index() == 0 || Class::from_index(class.index() - 1).lines() < lines);
+            assert_eq!(Class::exact(lines as u64).is_some(), sizes.contains(&lines));
+        }
+        assert!(Class::exact(0).is_none() && Class::exact(u64::MAX).is_none());
+        assert!(Info::of(MAX_KEY, MAX_VALUE).lines() <= MAX_LINES);
+    }
+
+    #[test]
+    fn entries_take_the_lines_their_words_need() {
+        for (key, value, lines) in [(0, 0, 1), (8, 40, 1), (8, 41, 2), (16, 32, 1), (1, 40, 1), (9, 33, 2), (8, 96, 2)]
+        {
+            assert_eq!(Info::of(key, value).lines(), lines, "{key} {value}");
+        }
+        assert_eq!(Info::tombstone(48).lines(), 1);
+        assert_eq!(Info::tombstone(49).lines(), 2);
+        assert!(!Info::from_bits(1 << 57).is_sound());
+        assert!(!Info::from_bits(MAX_KEY as u64 + 1).is_sound());
+        assert!(!Info::from_bits((MAX_VALUE as u64 + 1) << 16).is_sound());
+        assert!(!Info::from_bits(TOMBSTONE | 1 << 16).is_sound());
+    }
+}

@@ -1,0 +1,342 @@
+//! Which slot the next entry may overwrite. Volatile, per shard, under the shard's lock.
+//!
+//! Superseded entries are not deleted, only queued: deleting would cost a write-back, and recovery beats them by version.
+//! What may be overwritten, and when:
+//!
+//! - A *stale* entry (superseded by a newer durable one of its key) at any time. Whatever is left of its key, the newest
+//!   durable entry decides.
+//! - A *tombstone* that is the newest of its key only when every older entry of its key has been **durably** overwritten
+//!   or erased; otherwise the key would rise from the dead. Nothing is kept per key for that: each entry gets the shard's
+//!   next *freed* number when it is queued, and a tombstone may go when no stale entry with a smaller number is left, in
+//!   the queue of any class. An operation holds the shard's lock across its fence, so what earlier operations took from a
+//!   queue is durably overwritten; what the current one took is not, and counts as left until [`Reuse::settle`].
+//! - Within one class the first-in-first-out order thus does what section 4.2 of the paper says. Across classes it does
+//!   not: a tombstone of one line may be blocked by a stale entry of a class that is not written any more. Then the
+//!   blocking entries are *scrubbed*: erased under the current operation's fence, a few at a time, and free afterwards;
+//!   meanwhile a new slot is used. So that this does not happen again and again, and space does not grow with it, a long
+//!   queue of tombstones is looked at ahead: what blocks the one in its middle is scrubbed while the ones before it are
+//!   still being used. The longer the queue has become, the earlier that begins.
+//! - An entry of a transaction only when the durable watermark covers the transaction (4.4 and its correction, see
+//!   `txn.rs`): until then recovery counts the transaction's entries, and none may be missing.
+
+use std::collections::VecDeque;
+
+use super::layout::{CLASSES, Class};
+
+/// Most entries that one operation scrubs.
+pub(super) const SCRUB: usize = 4;
+
+/// Tombstones of a class from which on blocking entries are scrubbed ahead.
+const LONG: usize = 16;
+
+/// An entry that is not reachable any more, but valid in persistent memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stale {
+    /// Offset of its slot; bit 0 says that it belongs to a transaction.
+    slot: u64,
+    /// Its place in the order in which the shard's entries were freed.
+    freed: u64,
+}
+
+impl Stale {
+    /// Where the entry lies.
+    #[inline(always)]
+    pub(super) fn off(self) -> u64 {
+        self.slot & !1
+    }
+
+    /// Whether it was written by a transaction.
+    #[inline(always)]
+    pub(super) fn in_transaction(self) -> bool {
+        self.slot & 1 != 0
+    }
+}
+
+/// A slot that the current operation may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    /// Where it lies.
+    pub(super) off: u64,
+    class: Class,
+    from: From,
+}
+
+impl Taken {
+    /// Whether the slot held no entry: nothing could be reused.
+    #[inline(always)]
+    pub(super) fn is_new(self) -> bool {
+        self.from == From::Free
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    Stale(Stale),
+    Tombstone(Stale),
+    Free,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    stale: VecDeque<Stale>,
+    tombstones: VecDeque<Stale>,
+    free: Vec<u64>,
+}
+
+/// The slots of a shard that hold no reachable entry.
+#[derive(Debug)]
+pub(super) struct Reuse {
+    classes: Vec<Queues>,
+    next_freed: u64,
+    /// Smallest freed number that the current operation took: not durably gone yet.
+    taken: u64,
+    /// Smallest freed number that the current operation scrubs: not durably gone yet.
+    scrubbing: u64,
+    scrubbed: Vec<(Class, u64)>,
+}
+
+/// Numbers of slots, for statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lengths {
+    pub(super) stale: usize,
+    pub(super) tombstones: usize,
+    pub(super) free: usize,
+}
+
+impl Reuse {
+    pub(super) fn new() -> Self {
+        Reuse {
+            classes: Vec::new(),
+            next_freed: 0,
+            taken: u64::MAX,
+            scrubbing: u64::MAX,
+            scrubbed: Vec::with_capacity(SCRUB),
+        }
+    }
+
+    #[inline]
+    fn class(&mut self, class: Class) -> &mut Queues {
+        if self.classes.len() <= class.index() {
+            self.classes.resize_with(class.index() + 1, Queues::default);
+        }
+        &mut self.classes[class.index()]
+    }
+
+    fn number(&mut self, off: u64, in_transaction: bool) -> Stale {
+        let freed = self.next_freed;
+        self.next_freed += 1;
+        Stale { slot: off | u64::from(in_transaction), freed }
+    }
+
+    /// Queues an entry that has been superseded by a durable one.
+    #[inline]
+    pub(super) fn push_stale(&mut self, class: Class, off: u64, in_transaction: bool) {
+        let stale = self.number(off, in_transaction);
+        self.class(class).stale.push_back(stale);
+    }
+
+    /// Queues a tombstone that is the newest entry of its key; after the entry that it superseded.
+    #[inline]
+    pub(super) fn push_tombstone(&mut self, class: Class, off: u64, in_transaction: bool) {
+        let stale = self.number(off, in_transaction);
+        self.class(class).tombstones.push_back(stale);
+    }
+
+    /// Adds a slot without a valid entry.
+    #[inline]
+    pub(super) fn push_free(&mut self, class: Class, off: u64) {
+        self.class(class).free.push(off);
+    }
+
+    /// The smallest freed number of a stale entry that is not durably gone.
+    fn oldest_stale(&self) -> u64 {
+        let heads = self.classes.iter().filter_map(|q| q.stale.front().map(|s| s.freed));
+        heads.fold(self.taken.min(self.scrubbing), u64::min)
+    }
+
+    /// Takes a slot of `class`; `may` says whether the watermark allows an entry of a transaction to be overwritten.
+    #[inline]
+    pub(super) fn take(&mut self, class: Class, may: impl Fn(Stale) -> bool) -> Option<Taken> {
+        let queues = self.class(class);
+        if let Some(stale) = queues.stale.front().copied().filter(|s| may(*s)) {
+            queues.stale.pop_front();
+            self.taken = self.taken.min(stale.freed);
+            return Some(Taken { off: stale.off(), class, from: From::Stale(stale) });
+        }
+        if let Some(tombstone) = queues.tombstones.front().copied().filter(|t| may(*t))
+            && tombstone.freed < self.oldest_stale()
+        {
+            self.class(class).tombstones.pop_front();
+            return Some(Taken { off: tombstone.off(), class, from: From::Tombstone(tombstone) });
+        }
+        let off = self.class(class).free.pop()?;
+        Some(Taken { off, class, from: From::Free })
+    }
+
+    /// Gives back a slot that was taken and not written. Slots are given back in the reverse order of taking.
+    pub(super) fn give_back(&mut self, taken: Taken) {
+        let queues = self.class(taken.class);
+        match taken.from {
+            From::Stale(stale) => queues.stale.push_front(stale),
+            From::Tombstone(tombstone) => queues.tombstones.push_front(tombstone),
+            From::Free => queues.free.push(taken.off),
+        }
+    }
+
+    /// Whether entries of `class` wait for being reused.
+    #[inline]
+    pub(super) fn has_waiting(&self, class: Class) -> bool {
+        self.classes.get(class.index()).is_some_and(|q| !q.stale.is_empty() || !q.tombstones.is_empty())
+    }
+
+    /// Whether the operation that has taken a slot of `class` should scrub: because a tombstone could not be reused, or
+    /// soon cannot.
+    #[inline]
+    pub(super) fn wants_scrub(&self, class: Class, taken: Taken) -> bool {
+        let Some(queues) = self.classes.get(class.index()) else { return false };
+        let count = queues.tombstones.len();
+        let ahead = if taken.is_new() {
+            queues.tombstones.front()
+        } else if count >= LONG {
+            queues.tombstones.get(count / 2)
+        } else {
+            None
+        };
+        ahead.is_some_and(|t| self.oldest_other(Some(class)).is_some_and(|(freed, _)| freed < t.freed))
+    }
+
+    /// The oldest stale entry of the classes but `except`, whose own stale entries are used before its tombstones.
+    fn oldest_other(&self, except: Option<Class>) -> Option<(u64, usize)> {
+        let except = except.map(Class::index);
+        let heads = self.classes.iter().enumerate().filter_map(|(c, q)| q.stale.front().map(|s| (s.freed, c)));
+        heads.filter(|(_, c)| Some(*c) != except).min()
+    }
+
+    /// Takes the oldest stale entry of the classes but `except`, to be erased by the current operation and free after
+    /// [`Reuse::settle`].
+    pub(super) fn scrub(&mut self, except: Option<Class>, may: impl Fn(Stale) -> bool) -> Option<u64> {
+        let (_, class) = self.oldest_other(except)?;
+        let stale = self.classes[class].stale.front().copied().filter(|s| may(*s))?;
+        self.classes[class].stale.pop_front();
+        self.scrubbing = self.scrubbing.min(stale.freed);
+        self.scrubbed.push((Class::from_index(class), stale.off()));
+        Some(stale.off())
+    }
+
+    /// After the operation's fence: what it overwrote and erased is durably gone.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        self.taken = u64::MAX;
+        self.settle_scrubbed();
+    }
+
+    /// After a fence in the middle of an operation: what it erased is durably gone; what it took is not overwritten yet.
+    #[inline]
+    pub(super) fn settle_scrubbed(&mut self) {
+        self.scrubbing = u64::MAX;
+        while let Some((class, off)) = self.scrubbed.pop() {
+            self.push_free(class, off);
+        }
+    }
+
+    /// The slot that the next [`Reuse::take`] of `class` will most likely give.
+    #[inline]
+    pub(super) fn peek(&self, class: Class) -> Option<u64> {
+        let queues = self.classes.get(class.index())?;
+        queues.stale.front().or(queues.tombstones.front()).map(|s| s.off()).or(queues.free.last().copied())
+    }
+
+    /// Numbers of slots in all classes.
+    pub(super) fn lengths(&self) -> Lengths {
+        self.classes.iter().fold(Lengths::default(), |sum, q| Lengths {
+            stale: sum.stale + q.stale.len(),
+            tombstones: sum.tombstones + q.tombstones.len(),
+            free: sum.free + q.free.len(),
+        })
+    }
+
+    /// All slots, with what is known of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Held)> + '_ {
+        self.classes.iter().flat_map(|q| {
+            let stale = q.stale.iter().map(|s| (s.off(), Held::Stale));
+            let tombstones = q.tombstones.iter().map(|s| (s.off(), Held::Tombstone));
+            stale.chain(tombstones).chain(q.free.iter().map(|off| (*off, Held::Free)))
+        })
+    }
+}
+
+/// What a slot that is not reachable holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Held {
+    /// A superseded entry.
+    Stale,
+    /// A tombstone.
+    Tombstone,
+    /// No valid entry.
+    Free,
+}
+
+const _: () = assert!(CLASSES <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Class = Class::FIRST;
+
+    fn any(_: Stale) -> bool {
+        true
+    }
+
+    #[test]
+    fn stale_entries_go_first_and_tombstones_after_what_is_older() {
+        let mut reuse = Reuse::new();
+        let four = Class::of_lines(4);
+        reuse.push_free(ONE, 64);
+        reuse.push_stale(ONE, 128, false);
+        reuse.push_tombstone(ONE, 192, false);
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 128);
+        // The entry at 128 is overwritten, but not durably so: the tombstone has to stay.
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
+        assert_eq!(reuse.take(ONE, any), None);
+        reuse.settle();
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 192);
+        reuse.settle();
+        // Blocked by an older entry of another class, and free once that is scrubbed.
+        reuse.push_stale(four, 256, false);
+        reuse.push_tombstone(ONE, 512, false);
+        reuse.push_stale(four, 1024, false);
+        assert_eq!(reuse.take(ONE, any), None);
+        let new = Taken { off: 0, class: ONE, from: From::Free };
+        assert!(reuse.wants_scrub(ONE, new));
+        assert_eq!(reuse.scrub(Some(ONE), any), Some(256));
+        assert_eq!(reuse.take(ONE, any), None, "not before the fence");
+        reuse.settle();
+        assert!(!reuse.wants_scrub(ONE, new));
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 512);
+        assert_eq!(reuse.lengths(), Lengths { stale: 1, tombstones: 0, free: 1 });
+    }
+
+    #[test]
+    fn entries_of_transactions_wait_for_the_watermark() {
+        let mut reuse = Reuse::new();
+        reuse.push_stale(ONE, 64, true);
+        let no = |s: Stale| !s.in_transaction();
+        assert_eq!(reuse.take(ONE, no), None);
+        assert_eq!(reuse.scrub(None, no), None);
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
+    }
+
+    #[test]
+    fn giving_back_restores_the_order() {
+        let mut reuse = Reuse::new();
+        reuse.push_stale(ONE, 64, false);
+        reuse.push_stale(ONE, 128, true);
+        reuse.push_free(ONE, 192);
+        let taken: Vec<_> = (0..3).map(|_| reuse.take(ONE, any).unwrap()).collect();
+        taken.iter().rev().for_each(|t| reuse.give_back(*t));
+        reuse.settle();
+        let again: Vec<_> = (0..3).map(|_| reuse.take(ONE, any).unwrap()).collect();
+        assert_eq!(again, taken);
+    }
+}

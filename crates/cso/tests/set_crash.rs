@@ -1,0 +1,196 @@
+//! Every crash state of short sequences of operations on a set: reuse of slots, tombstones, entries that change their
+//! class, transactions, a full pool, crashes in recovery, operations after it; and the mutation of every write-back, fence
+//! and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
+
+#[path = "set_crash/subject.rs"]
+mod subject;
+
+use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_cso::set::SetOptions;
+use durix_pmem::{Mutation, Plan, SiteKind};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::{Strategy, prop_oneof};
+use subject::Act::{self, *};
+use subject::SetUnderTest;
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
+
+/// Follows every recovery: reuses slots, brings keys back, removes some.
+fn after() -> Vec<Act> {
+    let both = Commit(vec![(2, Some(6)), (0, None)]);
+    vec![Put(1, 9), Remove(0), Put(2, 9), Put(0, 8), Remove(1), Put(3, 7), both, Put(4, 1)]
+}
+
+#[track_caller]
+fn complete(name: &str, report: Report) {
+    let report = report.assert_ok();
+    println!("{name}: {report}");
+    assert!(report.complete, "{name} is not complete");
+}
+
+fn pair(a: u8, b: u8) -> Act {
+    Commit(vec![(0, Some(a)), (1, Some(b))])
+}
+
+/// Short runs that reach every site: one for each thing that can go wrong.
+fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Act>)> {
+    let plain = SetUnderTest { plan, ..SetUnderTest::new() };
+    let used = SetUnderTest { used_before: true, ..plain.clone() };
+    let hidden = vec![Commit(vec![(250, Some(1)), (251, Some(1))]), Commit(vec![(250, Some(2)), (251, Some(2))])];
+    let committing = SetUnderTest { in_recovery: hidden, ..plain.clone() };
+    // The class of one line is full; an older value of key 0 lies in another class, as an entry of a transaction.
+    let before = [pair(150, 151), Put(0, 1)].into_iter().chain((10..72).map(|k| Put(k, 1))).collect();
+    let full = SetUnderTest { chunks: 2, before, ..plain.clone() };
+    // One chunk is left: a transaction takes it for one class, and finds none for the other.
+    let last = SetUnderTest { chunks: 1, ..plain.clone() };
+    let refused = Refused(Box::new(Commit(vec![(0, Some(1)), (1, Some(150))])));
+    let by_other = |act| Other(Box::new(act));
+    let lines = vec![Put(100, 150), Put(100, 151), Put(101, 152), Remove(100), Put(200, 150), Put(201, 151)];
+    vec![
+        ("reuse", plain.clone(), vec![Put(0, 1), Put(0, 2), Put(1, 3), Put(1, 4), Remove(0), Put(2, 5), Put(0, 6)]),
+        ("lines", plain.clone(), lines),
+        ("classes", plain.clone(), vec![Put(0, 150), Remove(0), Put(1, 1), Put(2, 2), Put(3, 3)]),
+        ("transactions", plain, vec![pair(1, 2), Put(0, 3), Put(0, 4), Put(0, 5), pair(6, 7), pair(8, 150)]),
+        ("used space", used, vec![Put(0, 1), Put(0, 150), pair(1, 2)]),
+        ("full pool", full, vec![Remove(0), Remove(10), Put(11, 2), Remove(1)]),
+        ("last chunk", last, vec![refused, by_other(Put(2, 1)), Put(3, 1)]),
+        ("recovered transactions", committing, vec![pair(150, 151), Put(0, 3)]),
+    ]
+}
+
+fn run(explorer: &Explorer, plan: &'static Plan) -> Report {
+    let mut total = Report::default();
+    for (name, subject, acts) in scenarios(plan) {
+        let crashes = if name == "recovered transactions" { 2 } else { 1 };
+        let after = if subject.chunks < 3 { vec![Remove(12), Put(13, 3)] } else { after() };
+        total.merge(explorer.clone().crashes(crashes).run_then(&subject, &acts, &after));
+        if total.failure.is_some() {
+            break;
+        }
+    }
+    total
+}
+
+#[test]
+fn scenarios_pass_completely() {
+    complete("scenarios, PCSO", run(&Explorer::new(), Plan::new()));
+    complete("scenarios, eADR", run(&Explorer::new().model(Persistency::Eadr), Plan::new()));
+}
+
+#[test]
+fn every_write_back_and_fence_is_needed() {
+    let sweep = mutation_sweep(&Sites::in_files("src/set/"), |plan| run(&Explorer::new(), plan));
+    println!("{}", sweep.assert_all_caught(&[]));
+}
+
+#[test]
+fn every_order_of_stores_is_needed() {
+    let mut sites = Sites::in_files("src/set/");
+    sites.kinds = vec![SiteKind::Order, SiteKind::Release];
+    let sweep = mutation_sweep(&sites, |plan| run(&Explorer::new(), plan));
+    println!("{}", sweep.assert_all_caught(&[]));
+}
+
+#[test]
+fn every_line_of_an_entry_is_written_back() {
+    let mut sites = Sites::in_files("src/set/entry.rs");
+    sites.kinds = vec![SiteKind::WriteBack];
+    sites.mutations = vec![Mutation::WithoutLastLine, Mutation::Delay];
+    let sweep = mutation_sweep(&sites, |plan| run(&Explorer::new(), plan));
+    println!("{}", sweep.assert_all_caught(&[]));
+}
+
+// ---- all short sequences ----
+
+fn sequences(name: &str, subject: &SetUnderTest, alphabet: &[Act], crashes: usize) {
+    let len = if deep() { 4 } else { 3 };
+    complete(name, Explorer::new().crashes(crashes).sequences(subject, alphabet, len, &after()));
+}
+
+#[test]
+fn all_short_sequences_in_one_line() {
+    let alphabet = [Put(0, 1), Put(0, 2), Remove(0), Put(1, 1), Remove(1), PutNew(0, 3)];
+    sequences("one line", &SetUnderTest::new(), &alphabet, 1);
+}
+
+#[test]
+fn all_short_sequences_that_change_the_class() {
+    let alphabet = [Put(0, 1), Put(0, 150), Remove(0), Put(100, 1), Remove(100)];
+    sequences("classes", &SetUnderTest::new(), &alphabet, 1);
+}
+
+#[test]
+fn all_short_sequences_of_transactions() {
+    let both_shards =
+        SetUnderTest { options: SetOptions::default().shards(2).recovery_threads(1), ..SetUnderTest::new() };
+    let alphabet = [pair(1, 2), Commit(vec![(0, None), (1, Some(3))]), Put(0, 4), Remove(1)];
+    sequences("transactions", &both_shards, &alphabet, 1);
+}
+
+#[test]
+fn crashes_in_recovery_change_nothing() {
+    let alphabet = [pair(1, 2), Put(0, 3), Remove(0)];
+    let report = Explorer::new().crashes(2).sequences(&SetUnderTest::new(), &alphabet, 2, &[Put(0, 5), Remove(1)]);
+    complete("crashes in recovery", report);
+}
+
+// ---- long ones ----
+
+fn act() -> impl Strategy<Value = Act> {
+    let key = || prop_oneof![3 => 0u8..4, 1 => 100u8..102, 1 => 200u8..201];
+    let value = || prop_oneof![3 => 0u8..100, 1 => 100u8..200, 1 => 200u8..240];
+    let changes = vec((key(), option::of(value())), 1..4);
+    prop_oneof![
+        5 => (key(), value()).prop_map(|(k, v)| Put(k, v)),
+        3 => key().prop_map(Remove),
+        1 => (key(), value()).prop_map(|(k, v)| PutNew(k, v)),
+        1 => (key(), option::of(value()), option::of(value())).prop_map(|(k, a, b)| Swap(k, a, b)),
+        2 => changes.prop_map(Commit),
+        1 => (key(), value()).prop_map(|(k, v)| Other(Box::new(Put(k, v)))),
+    ]
+}
+
+#[test]
+fn long_sequences_sampled() {
+    let cases = if deep() { 2000 } else { 20 };
+    let subject = SetUnderTest { chunks: 12, ..SetUnderTest::new() };
+    let explorer = Explorer::new().executions_per_point(40).samples(20);
+    let report = explorer.check(&subject, cases, &(vec(act(), 5..25), vec(act(), 0..8)));
+    println!("long sequences: {}", report.assert_ok());
+}
+
+// ---- errata ----
+
+#[test]
+fn errata_transaction_entry_superseded_and_reused_does_not_drop_the_others() {
+    let three = Commit(vec![(0, Some(1)), (1, Some(2)), (2, Some(3))]);
+    let acts = [three, Put(0, 4), Put(0, 5), Put(0, 6), Put(3, 7), Remove(0)];
+    complete("errata 4.4", Explorer::new().run_then(&SetUnderTest::new(), &acts, &after()));
+}
+
+#[test]
+fn errata_fifo_overwrites_are_durable_one_before_the_next() {
+    // The slots of two old values of key 0, then of its tombstone, are overwritten by other keys.
+    let acts = [Put(0, 1), Put(0, 2), Remove(0), Put(1, 1), Put(2, 1), Put(3, 1), Put(4, 1)];
+    complete("errata 4.2", Explorer::new().run_then(&SetUnderTest::new(), &acts, &after()));
+    // One transaction overwrites all of them under one fence: the tombstone must wait for the next.
+    let all = Commit((1..5).map(|k| (k, Some(1))).collect());
+    let acts = [Put(0, 1), Put(0, 2), Remove(0), all.clone(), all];
+    complete("errata 4.2, transactions", Explorer::new().run_then(&SetUnderTest::new(), &acts, &after()));
+}
+
+// ---- what it rests on ----
+
+/// The set rests on the order of stores within a line. Where lines can tear, a slot that is reused can come back with the
+/// old version and a part of the new entry: this is the failure that docs/pset.md names.
+#[test]
+fn torn_words_break_a_reused_slot() {
+    let acts = [Put(0, 1), Put(0, 2), Put(1, 3)];
+    let torn = Explorer::new().model(Persistency::TornWords);
+    let failure = torn.run(&SetUnderTest::new(), &acts).failure.expect("a torn line goes unnoticed");
+    println!("{failure}");
+    complete("the same under PCSO", Explorer::new().run(&SetUnderTest::new(), &acts));
+}

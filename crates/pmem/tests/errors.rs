@@ -1,0 +1,562 @@
+//! Every error of a pool, by its one line.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use durix_pmem::backing::{Call, FaultBacking, Faults, FileBacking, HeapBacking};
+use durix_pmem::pool::{Kind, Root, Structure};
+use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session};
+
+/// A structure without content, of a kind that a test chooses.
+struct Empty<const VERSION: u32>;
+
+impl<M: Medium, const VERSION: u32> Structure<M> for Empty<VERSION> {
+    const KIND: Kind = Kind { tag: *b"empty\0\0\0", version: VERSION };
+    type Options = ();
+    type Error = Error;
+    fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<(), Error> {
+        Ok(())
+    }
+    fn open(_: &mut Session<M>, _: Root<M>, (): &()) -> Result<Self, Error> {
+        Ok(Empty)
+    }
+}
+
+/// A structure that keeps its root, as structures do.
+struct Holder<M: Medium>(Root<M>);
+
+impl<M: Medium> Structure<M> for Holder<M> {
+    const KIND: Kind = Kind { tag: *b"holder\0\0", version: 3 };
+    type Options = ();
+    type Error = Error;
+    fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<(), Error> {
+        Ok(())
+    }
+    fn open(_: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self, Error> {
+        Ok(Holder(root))
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("x.pool")
+    }
+
+    /// The error's text, with the file called PATH.
+    #[track_caller]
+    fn text<T>(&self, result: Result<T, Error>) -> String {
+        let Err(error) = result else { panic!("no error") };
+        let text = error.to_string().replace(&self.path().display().to_string(), "PATH");
+        assert!(!text.contains('\n'), "one line: {text}");
+        text
+    }
+
+    fn pool(&self) -> Pool {
+        options().create(self.path()).unwrap()
+    }
+
+    /// A closed pool with these bytes changed.
+    fn damaged(&self, offset: usize, bytes: &[u8]) {
+        let _ = std::fs::remove_file(self.path());
+        self.pool().close().unwrap();
+        let mut image = std::fs::read(self.path()).unwrap();
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+        std::fs::write(self.path(), image).unwrap();
+    }
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().initial_size(1).chunk_size(4096).max_indices(2).lanes(2).boot_id([1; 16])
+}
+
+/// A header word with a check that holds.
+fn stamp(offset: u64, value: u32) -> [u8; 8] {
+    let crc = crc32c::crc32c(&((offset / 8) << 32 | u64::from(value)).to_le_bytes());
+    (u64::from(crc) << 32 | u64::from(value)).to_le_bytes()
+}
+
+#[test]
+fn a_foreign_file_is_never_overwritten() {
+    let bench = Bench::new();
+    let foreign = b"{\"not\": \"a pool\"}".repeat(1000);
+    std::fs::write(bench.path(), &foreign).unwrap();
+    let text = "PATH is not a Durix pool (0x22203a22746f6e22 as its first word); it is left as it is";
+    let text = text.replace("0x22203a22746f6e22", &format!("{:#018x}", u64::from_le_bytes(*b"{\"not\": ")));
+    assert_eq!(bench.text(options().create(bench.path())), text);
+    assert_eq!(bench.text(options().open(bench.path())), text);
+    assert_eq!(bench.text(options().open_or_create(bench.path())), text);
+    assert_eq!(bench.text(Pool::peek(bench.path())), text);
+    assert_eq!(std::fs::read(bench.path()).unwrap(), foreign);
+
+    std::fs::write(bench.path(), "hello").unwrap();
+    assert_eq!(
+        bench.text(options().open_or_create(bench.path())),
+        "PATH is not a Durix pool (5 bytes in all); it is left as it is"
+    );
+    assert_eq!(
+        bench.text(options().open(bench.path())),
+        "PATH is not a Durix pool (5 bytes in all); it is left as it is"
+    );
+    // Zeroes in front do not make it ours.
+    let mut zeroes = vec![0; 100_000];
+    zeroes[99_999] = 1;
+    std::fs::write(bench.path(), &zeroes).unwrap();
+    assert!(matches!(options().create(bench.path()), Err(Error::NotAPool { .. })));
+    assert_eq!(std::fs::read(bench.path()).unwrap(), zeroes);
+}
+
+#[test]
+fn an_interrupted_creation_says_so_and_is_repeated() {
+    let bench = Bench::new();
+    let creating = !u64::from_le_bytes(*b"DURIXpm\x1a");
+    let mut half = vec![0xAB; 50_000];
+    half[..8].copy_from_slice(&creating.to_le_bytes());
+    for left in [Vec::new(), vec![0; 100], vec![0; 4096], vec![0; 70_000], half[..4096].to_vec(), half] {
+        std::fs::write(bench.path(), &left).unwrap();
+        if left.is_empty() || left.len() >= 4096 {
+            assert_eq!(
+                bench.text(options().open(bench.path())),
+                "the creation of PATH was interrupted; create it again"
+            );
+        }
+        options().create(bench.path()).unwrap().close().unwrap();
+        options().open(bench.path()).unwrap().close().unwrap();
+        std::fs::write(bench.path(), &left).unwrap();
+        options().open_or_create(bench.path()).unwrap().close().unwrap();
+        options().open(bench.path()).unwrap().close().unwrap();
+    }
+}
+
+#[test]
+fn a_pool_is_not_created_twice() {
+    let bench = Bench::new();
+    bench.pool().close().unwrap();
+    assert_eq!(bench.text(options().create(bench.path())), "PATH holds a pool already; open it, or remove it first");
+}
+
+#[test]
+fn a_missing_file_is_an_error_of_the_system() {
+    let bench = Bench::new();
+    assert_eq!(bench.text(options().open(bench.path())), "opening PATH: No such file or directory (os error 2)");
+    assert!(!bench.path().exists());
+}
+
+#[test]
+fn a_second_opener_is_refused() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    let text = "PATH is open already, in this process or in another; close it there, or look at it with `Pool::peek`";
+    assert_eq!(bench.text(options().open(bench.path())), text);
+    assert_eq!(bench.text(options().create(bench.path())), text);
+    assert_eq!(bench.text(options().open_or_create(bench.path())), text);
+    assert_eq!(bench.text(options().read_only(true).open(bench.path())), text);
+    assert_eq!(Pool::peek(bench.path()).unwrap().id, pool.id());
+    // A session that is left over does not keep the file once the pool was closed.
+    let session = pool.session().unwrap();
+    pool.close().unwrap();
+    let pool = options().open(bench.path()).unwrap();
+    drop(session);
+    assert_eq!(bench.text(options().open(bench.path())), text);
+    drop(pool);
+    let readers = [0, 1].map(|_| options().read_only(true).open(bench.path()).unwrap());
+    assert_eq!(bench.text(options().open(bench.path())), text);
+    drop(readers);
+    options().open(bench.path()).unwrap();
+}
+
+#[test]
+fn other_formats_features_layouts_and_hashes_are_named() {
+    let bench = Bench::new();
+    let cases = [
+        (8, 1000, "PATH has format 1000, and this build reads format 999; open it with the version that wrote it"),
+        (8, 1, "PATH has format 1, and this build reads format 999; open it with the version that wrote it"),
+    ];
+    for (offset, value, text) in cases {
+        bench.damaged(offset, &stamp(offset as u64, value));
+        assert_eq!(bench.text(options().open(bench.path())), text);
+    }
+    // The rest is covered by the creation checksum as well.
+    let cases = [
+        (56, 6, "PATH uses features that this build does not know (bits 0x6); open it with the version that wrote it"),
+        (
+            64,
+            0x1234,
+            "PATH has layout 0x00001234, and this build has layout 0xb7d6c9c5; open it with the version that wrote it",
+        ),
+        (
+            72,
+            2,
+            "PATH stores hashes of function 2, and this build has function 1; open it with the version that wrote it",
+        ),
+    ];
+    for (offset, value, text) in cases {
+        bench.damaged(offset, &stamp(offset as u64, value));
+        let mut image = std::fs::read(bench.path()).unwrap();
+        let values: Vec<u8> = (1..13).flat_map(|word: usize| image[8 * word..8 * word + 4].to_vec()).collect();
+        image[104..112].copy_from_slice(&stamp(104, crc32c::crc32c(&values)));
+        std::fs::write(bench.path(), image).unwrap();
+        assert_eq!(bench.text(options().open(bench.path())), text);
+    }
+    // A compatible feature of another version is no reason to refuse.
+    bench.damaged(48, &stamp(48, 1));
+    let mut image = std::fs::read(bench.path()).unwrap();
+    let values: Vec<u8> = (1..13).flat_map(|word: usize| image[8 * word..8 * word + 4].to_vec()).collect();
+    image[104..112].copy_from_slice(&stamp(104, crc32c::crc32c(&values)));
+    std::fs::write(bench.path(), image).unwrap();
+    options().open(bench.path()).unwrap();
+}
+
+#[test]
+fn a_damaged_header_names_the_field() {
+    let bench = Bench::new();
+    bench.damaged(80, &[0; 8]);
+    assert_eq!(
+        bench.text(options().open(bench.path())),
+        "the header of PATH is damaged: its chunk size at 0x50 holds 0x0, which fails its check; restore a copy"
+    );
+    // A word of another pool whose own check holds is found by the checksum over all of them.
+    bench.damaged(88, &stamp(88, 3));
+    let text = bench.text(options().open(bench.path()));
+    assert!(text.starts_with("the header of PATH is damaged: its creation checksum at 0x68 holds 0x"), "{text}");
+}
+
+#[test]
+fn a_truncated_file_is_named() {
+    let bench = Bench::new();
+    bench.pool().close().unwrap();
+    let len = std::fs::metadata(bench.path()).unwrap().len();
+    std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(len - 4096).unwrap();
+    let text = format!("PATH has {} bytes, and its header says {len}: it was truncated; restore a copy", len - 4096);
+    assert_eq!(bench.text(options().open(bench.path())), text);
+    assert_eq!(bench.text(Pool::peek(bench.path())), text);
+    std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(100).unwrap();
+    assert_eq!(
+        bench.text(options().open(bench.path())),
+        "PATH is not a Durix pool (100 bytes in all); it is left as it is"
+    );
+}
+
+#[test]
+fn an_unclean_pool_of_another_boot_is_not_opened_silently() {
+    let bench = Bench::new();
+    // A pool that is forgotten is one that was killed.
+    std::fs::copy(
+        {
+            std::mem::forget(bench.pool());
+            bench.path()
+        },
+        bench.dir.path().join("copy"),
+    )
+    .unwrap();
+    std::fs::rename(bench.dir.path().join("copy"), bench.path()).unwrap();
+    let text = "PATH was not closed before the system stopped, and its medium survives the death of the process only, so \
+                stores may be missing: look at it with `PoolOptions::read_only` and `accept_unclean`, restore a copy, or \
+                take it as it is with `accept_unclean(true)`";
+    let other = options().boot_id([2; 16]);
+    assert_eq!(bench.text(other.open(bench.path())), text);
+    assert_eq!(bench.text(other.open_or_create(bench.path())), text);
+    assert_eq!(bench.text(other.clone().read_only(true).open(bench.path())), text);
+    assert_eq!(bench.text(options().boot_id([0; 16]).open(bench.path())), text, "an unknown boot is another one");
+    // Looking does not change it.
+    other.clone().read_only(true).accept_unclean(true).open(bench.path()).unwrap();
+    assert_eq!(bench.text(other.open(bench.path())), text);
+    // The same boot: the page cache has kept everything.
+    let pool = options().open(bench.path()).unwrap();
+    std::fs::copy(bench.path(), bench.dir.path().join("copy")).unwrap();
+    drop(pool);
+    std::fs::rename(bench.dir.path().join("copy"), bench.path()).unwrap();
+    other.clone().accept_unclean(true).open(bench.path()).unwrap().close().unwrap();
+    options().open(bench.path()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_file_that_may_not_be_written_says_how_to_read_it() {
+    let bench = Bench::new();
+    bench.pool().close().unwrap();
+    let backing = FileBacking::open_read_only(bench.path()).unwrap();
+    let text = "PATH may not be written; change its permissions, or open it with `PoolOptions::read_only`";
+    assert_eq!(bench.text(options().open_on(backing, Hardware::PAGE_CACHE)), text);
+    let backing = FileBacking::open_read_only(bench.path()).unwrap();
+    assert_eq!(bench.text(options().create_on(backing, Hardware::PAGE_CACHE)), text);
+    let mut permissions = std::fs::metadata(bench.path()).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(bench.path(), permissions).unwrap();
+    if std::fs::OpenOptions::new().write(true).open(bench.path()).is_ok() {
+        eprintln!("permissions: skipped, this user may write everything; shown through the backing only");
+    } else {
+        assert_eq!(bench.text(options().open(bench.path())), text);
+    }
+    options().read_only(true).open(bench.path()).unwrap();
+}
+
+#[test]
+fn a_pool_opened_for_reading_changes_nothing() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    drop(pool.open_structure::<Empty<1>>("old", &()).unwrap());
+    pool.close().unwrap();
+    let before = std::fs::read(bench.path()).unwrap();
+    let text = "PATH was opened for reading only; open it without `PoolOptions::read_only`";
+    assert_eq!(bench.text(options().read_only(true).create(bench.path())), text);
+    let pool = options().read_only(true).open(bench.path()).unwrap();
+    assert!(pool.is_read_only());
+    assert_eq!(pool.guarantee().to_string(), "nothing survives the end of the process: changes stay in its memory");
+    pool.open_structure::<Empty<1>>("old", &()).unwrap();
+    assert_eq!(bench.text(pool.open_structure::<Empty<1>>("new", &())), "the pool has no index named \"new\"");
+    assert_eq!(bench.text(pool.rename("old", "new")), text);
+    assert_eq!(bench.text(pool.drop_index("old")), text);
+    {
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        assert_eq!(bench.text(pool.space().reserve_extent(&op, durix_pmem::Owner(0), 1 << 20)), text);
+        let word: &durix_pmem::Word = op.at(durix_pmem::Off::new(before.len() as u64 - 8));
+        op.store(word, 1, std::sync::atomic::Ordering::Release);
+    }
+    pool.close().unwrap();
+    assert_eq!(std::fs::read(bench.path()).unwrap(), before);
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_leaves_the_file_as_it_was() {
+    let bench = Bench::new();
+    let faults = Faults::default();
+    let create = |faults: &Faults| {
+        let backing = FaultBacking::new(FileBacking::create(bench.path()).unwrap(), faults.clone());
+        options().initial_size(1 << 20).create_on(backing, Hardware::PAGE_CACHE)
+    };
+    faults.room(Some(100_000));
+    let text = |len| {
+        format!("the file system has no room for PATH to reach {len} bytes; free some space, or choose a smaller size")
+    };
+    assert_eq!(bench.text(create(&faults)), text(1 << 20));
+    assert_eq!(std::fs::metadata(bench.path()).unwrap().len(), 0);
+    faults.room(Some((1 << 20) + 8192));
+    let pool = create(&faults).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let owner = durix_pmem::Owner(0);
+    let error = pool.space().reserve_extent(&op, owner, 1 << 20);
+    let found = bench.text(error);
+    assert!(found.starts_with("the file system has no room for PATH to reach "), "{found}");
+    assert_eq!(std::fs::metadata(bench.path()).unwrap().len(), 1 << 20);
+    assert_eq!(pool.mapping().len(), 1 << 20);
+    // What fits is given, although the pool would rather have grown by more.
+    let all: Vec<_> = std::iter::from_fn(|| pool.space().reserve_extent(&op, owner, 4096).ok()).collect();
+    assert!((1 << 20) < pool.mapping().len() && pool.mapping().len() <= (1 << 20) + 8192);
+    drop(all);
+    drop(op);
+    faults.room(None);
+    assert!(pool.space().reserve_extent(&session.enter().unwrap(), owner, 1 << 20).is_ok());
+    pool.close().unwrap();
+}
+
+/// A file system of its own with one megabyte, if this user may mount one.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Option<Self> {
+        let mut mount = std::process::Command::new("mount");
+        let status = mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(at).stderr(std::process::Stdio::null());
+        status.status().is_ok_and(|s| s.success()).then(|| SmallDisk(at.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_really_full_disk_is_the_same_error() {
+    let bench = Bench::new();
+    let Some(_disk) = SmallDisk::mount(bench.dir.path()) else {
+        eprintln!("full disk: skipped, no file system can be mounted here; shown through the fault backing only");
+        return;
+    };
+    let error = options().initial_size(2 << 20).create(bench.path());
+    assert_eq!(
+        bench.text(error),
+        "the file system has no room for PATH to reach 2097152 bytes; free some space, or choose a smaller size"
+    );
+    assert!(!bench.path().exists(), "what could not be created is not left behind");
+    let pool = options().initial_size(512 << 10).create(bench.path()).unwrap();
+    let len = pool.mapping().len();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let found = bench.text(pool.space().reserve_extent(&op, durix_pmem::Owner(0), 1 << 20));
+    assert!(found.starts_with("the file system has no room for PATH to reach "), "{found}");
+    assert_eq!(std::fs::metadata(bench.path()).unwrap().len(), len);
+    drop(op);
+    drop(session);
+    pool.close().unwrap();
+    options().open(bench.path()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_pool_at_its_maximal_size_is_full() {
+    let bench = Bench::new();
+    let pool = options().initial_size(100_000).max_size(1 << 20).create(bench.path()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let text = bench.text(pool.space().reserve_extent(&op, durix_pmem::Owner(0), 1 << 20));
+    assert!(text.starts_with("the pool is full: it would have to reach 11"), "{text}");
+    let some = pool.space().reserve_extent(&op, durix_pmem::Owner(0), 512 << 10).unwrap();
+    assert!(some.off() + some.len() <= pool.mapping().len());
+    assert_eq!(std::fs::metadata(bench.path()).unwrap().len(), pool.mapping().len());
+    assert_eq!(pool.stats().unwrap().size, pool.mapping().len());
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let bench = Bench::new();
+    let text = |options: PoolOptions| bench.text(options.create(bench.path()));
+    assert_eq!(
+        text(options().chunk_size(5000)),
+        "option chunk_size is 5000; it must be a power of two from 4096 to 2097152"
+    );
+    assert_eq!(text(options().lanes(0)), "option lanes is 0; it must be from 1 to 1024");
+    assert_eq!(text(options().max_indices(65536)), "option max_indices is 65536; it must be from 1 to 65535");
+    assert_eq!(
+        text(options().initial_size(1 << 20).max_size(1 << 19)),
+        "option max_size is 524288; it must be at least the initial size, which includes the tables"
+    );
+    assert_eq!(
+        text(options().initial_size(1 << 50)),
+        "option initial_size is 1125899906842624; it must be at most 4294967295 chunks; choose a larger chunk_size"
+    );
+    assert!(!bench.path().exists());
+}
+
+#[test]
+fn planted_faults_come_out_as_what_the_system_said() {
+    let bench = Bench::new();
+    for call in Call::ALL {
+        let faults = Faults::default();
+        faults.fail(call, 1, ErrorKind::Other);
+        let backing = FaultBacking::new(FileBacking::create(bench.path()).unwrap(), faults.clone());
+        let created = options().create_on(backing, Hardware::PAGE_CACHE);
+        if call == Call::Read {
+            assert!(created.is_ok(), "an empty file is not read");
+            drop(created);
+            std::fs::remove_file(bench.path()).unwrap();
+            continue;
+        }
+        assert_eq!(bench.text(created), format!("{call:?} of PATH (planted): other error"));
+    }
+}
+
+#[test]
+fn indices_that_are_not_what_was_asked_for() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    let a = pool.open_structure::<Empty<1>>("a", &()).unwrap();
+    let wrong = "index \"a\" is of kind empty v1, and it was to be opened as";
+    assert_eq!(
+        bench.text(pool.open_structure::<Empty<2>>("a", &())),
+        format!("{wrong} empty v2; open it as what it is, or drop it")
+    );
+    assert_eq!(
+        bench.text(pool.open_existing::<Holder<Hardware>>("a", &())),
+        format!("{wrong} holder v3; open it as what it is, or drop it")
+    );
+    assert_eq!(bench.text(pool.open_existing::<Empty<1>>("b", &())), "the pool has no index named \"b\"");
+    assert_eq!(bench.text(pool.rename("b", "c")), "the pool has no index named \"b\"");
+    let in_use = "index \"a\" is in use; drop every handle to it first";
+    assert_eq!(bench.text(pool.drop_index("a")), in_use);
+    assert_eq!(bench.text(pool.close()), in_use);
+    drop(a);
+    assert_eq!(
+        bench.text(pool.open_structure::<Empty<2>>("a", &())),
+        format!("{wrong} empty v2; open it as what it is, or drop it"),
+        "the same when it is not open"
+    );
+    pool.open_structure::<Empty<1>>("b", &()).unwrap();
+    assert_eq!(bench.text(pool.rename("a", "b")), "the pool has an index named \"b\" already; drop or rename it first");
+    assert_eq!(
+        bench.text(pool.open_structure::<Empty<1>>("c", &())),
+        "the pool has 2 indices, which is all it can have; drop one, or create it with a larger `max_indices`"
+    );
+    let long = "x".repeat(64);
+    for name in ["", &long] {
+        let text = format!("an index cannot be named {name:?} ({} bytes); names have 1 to 63 bytes", name.len());
+        assert_eq!(bench.text(pool.open_structure::<Empty<1>>(name, &())), text);
+        assert_eq!(bench.text(pool.rename("a", name)), text);
+    }
+    pool.rename("a", &long[..63]).unwrap();
+    assert_eq!(pool.indices().unwrap()[0].name, long[..63]);
+}
+
+#[test]
+fn a_root_that_outlives_its_structure_keeps_it_in_use() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    let structure = pool.open_structure::<Holder<Hardware>>("h", &()).unwrap();
+    let root = structure.0.clone();
+    drop(structure);
+    assert_eq!(
+        bench.text(pool.open_structure::<Holder<Hardware>>("h", &())),
+        "index \"h\" is in use; drop every handle to it first"
+    );
+    drop(root);
+    pool.open_structure::<Holder<Hardware>>("h", &()).unwrap();
+}
+
+#[test]
+fn a_damaged_root_entry_is_named_where_it_matters() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    pool.open_structure::<Empty<1>>("a", &()).unwrap();
+    pool.open_structure::<Empty<1>>("b", &()).unwrap();
+    let first = pool.geometry().roots_off() as usize;
+    pool.close().unwrap();
+    let mut image = std::fs::read(bench.path()).unwrap();
+    image[first + 64] ^= 1;
+    let state = u64::from_le_bytes(image[first..first + 8].try_into().unwrap());
+    std::fs::write(bench.path(), image).unwrap();
+    let pool = options().open(bench.path()).unwrap();
+    pool.open_existing::<Empty<1>>("b", &()).unwrap();
+    let text = format!(
+        "root entry 0 is damaged: its state {state:#018x} fails its check, so no index can be ruled out or created; restore \
+         a copy"
+    );
+    assert_eq!(bench.text(pool.open_structure::<Empty<1>>("a", &())), text);
+    assert_eq!(bench.text(pool.indices()), text);
+}
+
+#[test]
+fn a_pool_that_is_closed_is_shut() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    let mut session = pool.session().unwrap();
+    pool.close().unwrap();
+    pool.close().unwrap();
+    assert_eq!(bench.text(session.enter()), "the pool is shut: it was closed; open it again");
+    assert_eq!(bench.text(pool.open_structure::<Empty<1>>("a", &())), "the pool is shut: it was closed; open it again");
+}
+
+#[test]
+fn sessions_run_out_with_a_message() {
+    let pool = options().create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+    let sessions: Vec<_> = std::iter::from_fn(|| pool.session().ok()).collect();
+    assert_eq!(sessions.len() as u32, durix_pmem::MAX_SESSIONS - 2, "two are the pool's own");
+    let bench = Bench::new();
+    assert_eq!(
+        bench.text(pool.session()),
+        "all 512 sessions of the pool are in use; drop one, or share sessions between threads"
+    );
+    // Growing and closing still work.
+    let pool = Arc::new(pool);
+    let mut session = sessions.into_iter().next().unwrap();
+    drop(pool.space().reserve_extent(&session.enter().unwrap(), durix_pmem::Owner(0), 4096).unwrap());
+    pool.close().unwrap();
+}
