@@ -7,4 +7,6 @@ pub mod interleave;
 pub mod logs;
 pub mod machine;
 pub mod place;
+pub mod pset;
 pub mod run;
+pub mod sets;

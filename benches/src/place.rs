@@ -72,13 +72,14 @@ impl Place {
     }
 
     fn is_writable(&self) -> bool {
-        let path = self.path();
+        let path = self.unused_path();
         let made = File::create_new(&path).is_ok();
         let _ = std::fs::remove_file(&path);
         made
     }
 
-    fn path(&self) -> PathBuf {
+    /// A path in this directory at which there is nothing.
+    pub fn unused_path(&self) -> PathBuf {
         use std::sync::atomic::{AtomicU64, Ordering};
         static FILES: AtomicU64 = AtomicU64::new(0);
         let file = FILES.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +92,7 @@ impl Place {
     /// # Errors
     /// [`Refused`] where the file cannot be made, allocated or mapped.
     pub fn map<M: Medium>(&self, len: u64, medium: M) -> Result<Mapping<M>, Refused> {
-        let path = self.path();
+        let path = self.unused_path();
         let refused = |action| {
             let path = path.clone();
             move |source| Refused { action, path, source }

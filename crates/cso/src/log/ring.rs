@@ -232,7 +232,7 @@ impl Ring {
             return Err(Error::Mismatch { off, what: "kind", found: shape.kind.into(), expected: kind.into() });
         }
         let bytes = shape.unit.checked_mul(shape.units).and_then(|b| b.checked_add(HEADER));
-        let single_half = shape.unit == HALF && shape.units % 2 != 0;
+        let single_half = shape.unit == HALF && !shape.units.is_multiple_of(2);
         if shape.unit == 0 || shape.units == 0 || single_half || bytes.is_none_or(|b| b > len) {
             return Err(Error::Corrupt { off, what: "number of units", found: shape.units });
         }
