@@ -36,7 +36,7 @@ fn step(seed: u64, thread: u64, number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     let key_number = random % KEYS;
     let mut key = format!("{thread}:{key_number}").into_bytes();
     key.resize(key.len() + (key_number as usize % 4) * 50, b'k');
-    let value = (random >> 20) % 3 != 0;
+    let value = !(random >> 20).is_multiple_of(3);
     let len = (random >> 30) % 300;
     (key, value.then(|| (0..len).map(|i| (random >> 8).wrapping_add(i) as u8).collect()))
 }
