@@ -210,5 +210,15 @@ sweeps! {
     fvb: FvbLog,
     fvb_entry: FvbEntryLog,
     random: RandomLog,
-    chain: ChainLog,
+}
+
+/// The sites of the header's formatting (F1, F3) are swept above; opening a chain writes everything back once more.
+#[test]
+fn every_write_back_and_fence_of_a_chain_is_needed() {
+    let mut sites = Sites::in_files("cso/src/log/chain");
+    sites.files.push("cso/src/log/lines".into());
+    sites.kinds.push(SiteKind::Release);
+    let sweep = mutation_sweep(&sites, sweep_of::<ChainLog>);
+    println!("{sweep}");
+    sweep.assert_all_caught(&[]);
 }

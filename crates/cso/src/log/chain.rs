@@ -244,6 +244,11 @@ impl ChainLog {
         Ok(())
     }
 
+    /// Bytes of a segment.
+    pub fn segment_len(&self) -> u64 {
+        self.segment_len
+    }
+
     /// Number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()

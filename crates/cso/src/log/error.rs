@@ -125,4 +125,13 @@ pub enum Error {
         /// Position of the next record.
         tail: u64,
     },
+
+    /// A named log does not have the extents it needs.
+    #[error("the log with owner {owner} is corrupt: it has {found} extents; restore a copy")]
+    Extents {
+        /// Index of its root in the pool.
+        owner: u16,
+        /// How many there are.
+        found: usize,
+    },
 }

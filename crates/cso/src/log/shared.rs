@@ -33,13 +33,19 @@ use super::{Finding, LinesLog, Log, Position};
 const HEADER: u64 = size_of::<SharedHeader>() as u64;
 
 /// What is decided when a [`SharedLog`] is created.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SharedOptions<L: Log> {
     /// Number of lanes, a power of two: as many as there are sessions that append at the same time. Sessions that share a lane
     /// wait for each other.
     pub lanes: u64,
     /// Options of each lane.
     pub lane: L::Options,
+}
+
+impl<L: Log> Clone for SharedOptions<L> {
+    fn clone(&self) -> Self {
+        SharedOptions { lanes: self.lanes, lane: self.lane.clone() }
+    }
 }
 
 impl<L: Log> Default for SharedOptions<L> {
