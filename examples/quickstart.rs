@@ -54,7 +54,11 @@ struct Args {
 
 fn main() -> ExitCode {
     let done = parse(std::env::args_os().skip(1)).and_then(|args| {
-        if args.child { child(&args.tree, args.pool.as_deref().ok_or("--child needs --pool")?) } else { supervise(&args) }
+        if args.child {
+            child(&args.tree, args.pool.as_deref().ok_or("--child needs --pool")?)
+        } else {
+            supervise(&args)
+        }
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -167,22 +171,32 @@ fn run(tree: &Path, pool_file: &Path) -> Result<()> {
     let pool: Pool = PoolOptions::new().open(pool_file)?;
     let files = PersistentSet::open(&pool, "files")?;
     let reopening = start.elapsed();
-    println!("reopened in {reopening:.1?}: {} entries; this pool {}", HumanCount(files.len()), pool.guarantee());
+    let mut session = pool.session()?;
+    let entries = files.len(&session.enter()?);
+    println!("reopened in {reopening:.1?}: {} entries; {}", HumanCount(entries), pool.guarantee());
     let verifying = verify(&pool, &files, &acknowledged)?;
     let (finishing, added) = finish(tree, &pool, &files, total)?;
 
-    let findings = files.check(&pool.session()?.enter()?);
+    let findings = files.check(&session.enter()?)?;
     if !findings.is_empty() {
         return Err(format!("the check found {} faults, the first: {}", findings.len(), findings[0]).into());
     }
-    let (entries, bytes) = (files.len(), std::fs::metadata(pool_file)?.len());
-    drop(files);
+    let (entries, bytes) = (files.len(&session.enter()?), std::fs::metadata(pool_file)?.len());
+    drop((session, files));
     pool.close()?;
 
     let per_second = |count: usize, time: Duration| HumanCount((count as f64 / time.as_secs_f64()) as u64).to_string();
     println!();
-    println!("acknowledged before SIGKILL   {:>10}   {}/s", HumanCount(acknowledged.len() as u64), per_second(acknowledged.len(), loading));
-    println!("found again, all of them      {:>10}   {}/s", HumanCount(acknowledged.len() as u64), per_second(acknowledged.len(), verifying));
+    println!(
+        "acknowledged before SIGKILL   {:>10}   {}/s",
+        HumanCount(acknowledged.len() as u64),
+        per_second(acknowledged.len(), loading)
+    );
+    println!(
+        "found again, all of them      {:>10}   {}/s",
+        HumanCount(acknowledged.len() as u64),
+        per_second(acknowledged.len(), verifying)
+    );
     println!("added afterwards              {:>10}   in {finishing:.1?}", HumanCount(added));
     println!("in the index now              {:>10}   in a file of {}", HumanCount(entries), HumanBytes(bytes));
     Ok(())
@@ -214,7 +228,9 @@ fn load_until_killed(
     let status = child.wait()?;
     progress.abandon();
     match status.signal() {
-        Some(signal) => println!("killed by signal {signal} after {} acknowledgements", HumanCount(acknowledged.len() as u64)),
+        Some(signal) => {
+            println!("killed by signal {signal} after {} acknowledgements", HumanCount(acknowledged.len() as u64))
+        }
         None if status.success() => println!("the child finished before the kill reached it"),
         None => return Err(format!("the child failed: {status}").into()),
     }
@@ -258,8 +274,9 @@ fn finish(tree: &Path, pool: &Pool, files: &PersistentSet, total: u64) -> Result
     }
     let took = start.elapsed();
     progress.abandon();
-    if files.len() < walked {
-        return Err(format!("LOST: {} entries in the index, {walked} in the tree", files.len()).into());
+    let entries = files.len(&session.enter()?);
+    if entries < walked {
+        return Err(format!("LOST: {entries} entries in the index, {walked} in the tree").into());
     }
     Ok((took, added))
 }

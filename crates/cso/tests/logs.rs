@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use durix_cso::log::{
-    Error, FvbEntryLog, FvbLog, FvbOptions, HalfLine, LinesLog, Log, OneLine, Position, RandomLog, RandomOptions,
-    Region, TwoLines, VbLog, WordsLog,
+    ChainLog, ChainOptions, Error, FvbEntryLog, FvbLog, FvbOptions, HalfLine, LinesLog, Log, OneLine, Position,
+    RandomLog, RandomOptions, Region, TwoLines, VbLog, WordsLog,
 };
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Op};
 use proptest::prelude::*;
@@ -25,6 +25,10 @@ trait Kind: Log {
     const LONGEST: usize;
     /// Lines touched by a record.
     fn lines(len: usize) -> u64;
+    /// Lines touched besides, by a record whose first and last units are these, in a log of `bytes`.
+    fn more_lines(_bytes: u64, _before: u64, _first: u64, _last: u64) -> u64 {
+        0
+    }
     fn options() -> Self::Options {
         Self::Options::default()
     }
@@ -82,6 +86,9 @@ impl Kind for FvbEntryLog {
 }
 
 impl Kind for RandomLog {
+    fn more_lines(_: u64, before: u64, first: u64, _: u64) -> u64 {
+        u64::from(first > before)
+    }
     const REINITIALISES: bool = true;
     const LONGEST: usize = 300;
     fn lines(len: usize) -> u64 {
@@ -89,6 +96,22 @@ impl Kind for RandomLog {
     }
     fn options() -> RandomOptions {
         RandomOptions { pattern: Some(0x5eed_5eed_5eed_5eed) }
+    }
+}
+
+impl Kind for ChainLog {
+    fn more_lines(bytes: u64, before: u64, _: u64, last: u64) -> u64 {
+        // The state of each segment that is entered; the first line of all is on segment 1.
+        let lines = (Self::EXTRA + bytes) / 3 / 64 - 2;
+        last / lines - before.saturating_sub(1) / lines
+    }
+    const EXTRA: u64 = 3 * (128 + 64);
+    const LONGEST: usize = 300;
+    fn lines(len: usize) -> u64 {
+        len.div_ceil(56).max(1) as u64
+    }
+    fn options() -> ChainOptions {
+        ChainOptions { segments: 3 }
     }
 }
 
@@ -155,7 +178,8 @@ fn an_append_is_one_write_back_a_line_and_one_fence<L: Kind>() {
         let (before, tail) = (counting.counts(), log.tail());
         let position = log.append(&op, tag::<L>(i), &bytes).unwrap();
         let cost = counting.counts() - before;
-        let lines = L::lines(bytes.len()) + u64::from(position != tail);
+        let more = L::more_lines(16 << 10, tail.get(), position.get(), log.tail().get() - 1);
+        let lines = L::lines(bytes.len()) + more;
         assert_eq!((cost.write_backs, cost.fences, cost.locked), (lines, 1, 0), "record {i}");
         if i % 8 == 7 {
             let before = counting.counts();
@@ -170,8 +194,9 @@ fn an_append_is_one_write_back_a_line_and_one_fence<L: Kind>() {
     let mut lines = 0;
     for i in 0..10 {
         let bytes = payload::<L>(i, L::LONGEST);
-        lines += L::lines(bytes.len());
-        log.stage(&op, tag::<L>(i), &bytes).unwrap();
+        let tail = log.tail().get();
+        let position = log.stage(&op, tag::<L>(i), &bytes).unwrap().get();
+        lines += L::lines(bytes.len()) + L::more_lines(16 << 10, tail, position, log.tail().get() - 1);
     }
     log.commit(&op);
     let cost = counting.counts() - before;
@@ -292,7 +317,10 @@ fn another_session_may_take_over<L: Kind>() {
     log.append(&op, 0, &payload::<L>(3, 8)).unwrap();
     let cost = counting.counts() - before;
     let lines = L::lines(payload::<L>(3, 8).len());
-    assert_eq!((cost.write_backs, cost.fences), (1 + lines.max(L::SLOT / 64) + lines, 1), "head, staged slot, record");
+    // A chain cannot know that the state of its segment is durable.
+    let states = L::more_lines(64 * L::SLOT, 0, 0, u64::MAX >> 8).min(1) * u64::from(!L::REINITIALISES);
+    let expected = (1 + lines.max(L::SLOT / 64) + lines + states, 1);
+    assert_eq!((cost.write_backs, cost.fences), expected, "head, staged slot, record");
     assert_eq!(log.iter(&op).count(), 2);
 }
 
@@ -370,6 +398,7 @@ for_kinds! {
     fvb: FvbLog,
     fvb_entry: FvbEntryLog,
     random: RandomLog,
+    chain: ChainLog,
 }
 
 /// Payloads that have the pattern of the log in the last words of lines.

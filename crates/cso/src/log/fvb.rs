@@ -20,7 +20,7 @@ use super::error::{Error, Result};
 use super::flex::{line_holds, write_line};
 use super::layout::{FlexMeta, Line, Pair};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -187,7 +187,7 @@ impl Log for FvbLog {
             return Err(Error::BadOption { option: "lines", value: lines, must: "1 to 46" });
         }
         let unit = lines * LINE as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)?;
         Ok(FvbLog { ring, slots: Slots::new(lines) })
     }
@@ -224,11 +224,15 @@ impl Log for FvbLog {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -245,7 +249,12 @@ impl Log for FvbLog {
             tag: meta.tag(),
             len: meta.len().min(self.slots.max),
             place: Place::Contiguous { off: at.off + self.slots.meta as u64 * 8 },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

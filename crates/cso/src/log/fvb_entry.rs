@@ -89,7 +89,7 @@ struct Entry {
     units: u64,
     position: u64,
     len: u64,
-    place: Place,
+    place: Place<'static>,
 }
 
 impl Entry {
@@ -302,7 +302,7 @@ impl Log for FvbEntryLog {
     type Options = FvbEntryOptions;
 
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, options: &FvbEntryOptions) -> Result<Self> {
-        let total = region.len.saturating_sub(HEADER) / LINE as u64;
+        let total = region.data_lines();
         let units = if options.entry_lines == 0 { (total / 8).max(1) } else { options.entry_lines };
         let lines = total.saturating_sub(units);
         if total > 1 && lines == 0 {
@@ -318,8 +318,8 @@ impl Log for FvbEntryLog {
     fn recover<M: Medium>(op: &Op<'_, M>, region: Region) -> Result<Self> {
         let shape = Ring::read_shape(op, region, KIND)?;
         let lines = shape.params[0];
-        let total = lines.checked_add(shape.units).and_then(|l| l.checked_mul(LINE as u64));
-        if shape.unit != LINE as u64 || lines == 0 || total.is_none_or(|t| t > region.len - HEADER) {
+        let total = lines.checked_add(shape.units);
+        if shape.unit != LINE as u64 || lines == 0 || total.is_none_or(|t| t > region.data_lines()) {
             return Err(Error::Corrupt { off: region.off, what: "number of payload lines", found: lines });
         }
         let mut payloads = Self::payload_area(region, shape.units, lines);
@@ -361,7 +361,7 @@ impl Log for FvbEntryLog {
         self.payloads.settled();
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         let head = if to == self.tail() {
             self.payloads.tail
         } else if to < self.head() || to > self.tail() {
@@ -373,7 +373,11 @@ impl Log for FvbEntryLog {
         if self.ring.is_foreign(op) {
             self.adopt(op);
         }
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         self.payloads.head = head;
         Ok(())
     }
@@ -391,7 +395,12 @@ impl Log for FvbEntryLog {
             tag: entry.tag,
             len: entry.len as usize,
             place: Place::Contiguous { off },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

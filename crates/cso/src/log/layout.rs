@@ -5,6 +5,9 @@ use durix_pmem::{Bits, Word, persistent};
 /// First word of every log, `DURIXLOG` read as little-endian bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXLOG");
 
+/// First word of every shared log.
+pub const SHARED_MAGIC: u64 = u64::from_le_bytes(*b"DURIXSHL");
+
 /// Version of the format; 999 while it is under development.
 pub const VERSION: u32 = 999;
 
@@ -15,6 +18,7 @@ persistent! {
     /// |---|---|---|---|
     /// | 0 | magic, kind, unit, units, params, check | once, by `format` | one line: the magic is stored last and so stands for all of it |
     /// | 1 | floor, head | by trims | the floor is stored before the head, and reaches memory no later: same line |
+    /// | 1 | state | by a chain that enters the segment | one word: sequence and polarity change together |
     pub struct Header: align(64) {
         /// [`MAGIC`], or anything else where no log is.
         pub magic: Word,
@@ -32,8 +36,26 @@ persistent! {
         pub head: Word<Head>,
         /// A number that outlives the records: the sequence number below which none will be given again.
         pub floor: Word,
+        /// Of a chain's segment: which use of it this is, and the bit that means VALID.
+        pub state: Word<SegmentState>,
         /// Unused, zero.
-        pub rest: [Word; 6],
+        pub rest: [Word; 5],
+    }
+
+    /// The line in front of a [`SharedLog`](super::SharedLog)'s lanes; written once, by `format`.
+    pub struct SharedHeader: align(64) {
+        /// [`SHARED_MAGIC`], or anything else where no log is; stored last and so stands for all of the line.
+        pub magic: Word,
+        /// `VERSION`.
+        pub version: Word,
+        /// Number of lanes.
+        pub lanes: Word,
+        /// Bytes of a lane.
+        pub lane_len: Word,
+        /// Unused, zero.
+        pub rest: [Word; 3],
+        /// CRC-32C of the four words before `rest`.
+        pub check: Word,
     }
 
     /// A line of eight words.
@@ -86,6 +108,7 @@ const _: () = {
     assert!(offset_of!(Header, magic) / 64 == offset_of!(Header, check) / 64, "magic and check share a line");
     assert!(offset_of!(Header, head) / 64 == offset_of!(Header, floor) / 64, "head and floor share a line");
     assert!(size_of::<RandomLine>() == 64 && offset_of!(RandomLine, last) == 56);
+    assert!(size_of::<SharedHeader>() == 64);
     assert!(size_of::<Line>() == 64 && size_of::<HalfSlot>() == 32 && size_of::<LineSlot>() == 64);
     assert!(size_of::<PairSlot>() == 128 && offset_of!(PairSlot, last) == 120);
 };
@@ -124,6 +147,37 @@ impl Bits for Head {
     }
     fn from_bits(bits: u64) -> Self {
         Head(bits)
+    }
+}
+
+/// The state of a chain's segment: bit 0 is the validity bit that means VALID in it, bits 1 to 63 its sequence number; zero
+/// is never used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentState(u64);
+
+impl SegmentState {
+    /// The state of the segment that is number `sequence` of the chain.
+    pub fn new(sequence: u64, polarity: u64) -> Self {
+        SegmentState(sequence << 1 | polarity & 1)
+    }
+
+    /// The sequence number.
+    pub fn sequence(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// The validity bit that means VALID.
+    pub fn polarity(self) -> u64 {
+        self.0 & 1
+    }
+}
+
+impl Bits for SegmentState {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        SegmentState(bits)
     }
 }
 
@@ -375,10 +429,19 @@ mod tests {
             offset_of!(Header, check),
             offset_of!(Header, head),
             offset_of!(Header, floor),
+            offset_of!(Header, state),
             offset_of!(Header, rest),
             size_of::<Header>(),
         ];
-        assert_eq!(header, [0, 8, 16, 24, 32, 56, 64, 72, 80, 128]);
+        let shared = [
+            offset_of!(SharedHeader, magic),
+            offset_of!(SharedHeader, version),
+            offset_of!(SharedHeader, lanes),
+            offset_of!(SharedHeader, lane_len),
+            offset_of!(SharedHeader, check),
+        ];
+        assert_eq!(shared, [0, 8, 16, 24, 56]);
+        assert_eq!(header, [0, 8, 16, 24, 32, 56, 64, 72, 80, 88, 128]);
         assert_eq!(
             [offset_of!(RandomLine, meta), offset_of!(RandomLine, payload), offset_of!(RandomLine, last)],
             [0, 8, 56]
@@ -392,6 +455,8 @@ mod tests {
         assert_eq!(Meta::first(1, 0xab, 0x1234).to_bits(), 0x0000_1234_0000_ab01);
         assert_eq!(Meta::continuation(0, 3).to_bits(), 0x0000_0003_0000_0002);
         assert_eq!(Head::new(0).to_bits(), 0xd5 << 56);
+        let state = SegmentState::new(5, 1);
+        assert_eq!((state.to_bits(), state.sequence(), state.polarity()), (11, 5, 1));
         assert_eq!(FlexMeta::new(1, 0xab, 0x12_3456).to_bits(), 1 | 0xab << 2 | 0x12_3456 << 10);
         assert_eq!(Pair::new(5, 17, 1).to_bits(34), (1 << 9 | 5 << 6 | 17) << 34);
         assert_eq!(RandomMeta::new(RandomMeta::SENTINEL, 0xab, 0x1234).to_bits(), 0x0000_1234_0000_ab02);

@@ -16,7 +16,7 @@ use durix_pmem::{LINE, Medium, Off, Op};
 use super::error::{Error, Result};
 use super::layout::{LineSlot, Meta};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -48,9 +48,16 @@ impl Interleaved {
         op.load(&op.at(Off::<LineSlot>::new(at.off)).meta, Ordering::Relaxed)
     }
 
-    /// Writes the record and issues its write-backs; gives the number of lines. The room must be there.
+    /// Writes the record and issues its write-backs; `step` moves to the next line. Gives the number of lines, and the
+    /// place behind the last. The room must be there.
     #[inline(always)]
-    pub(super) fn write<M: Medium, S: Source>(op: &Op<'_, M>, ring: &Ring, mut at: Cursor, tag: u8, payload: S) -> u64 {
+    pub(super) fn write<M: Medium, S: Source>(
+        op: &Op<'_, M>,
+        mut at: Cursor,
+        mut step: impl FnMut(&mut Cursor),
+        tag: u8,
+        payload: S,
+    ) -> (u64, Cursor) {
         let lines = lines_for(payload.len());
         let mut meta = Meta::first(at.valid, tag, payload.len() as u32);
         for number in 1..=lines {
@@ -59,24 +66,27 @@ impl Interleaved {
             // PERSIST V1: same line
             op.store(&line.meta, meta, Ordering::Release);
             op.write_back(line);
-            ring.step(&mut at);
+            step(&mut at);
             meta = Meta::continuation(at.valid, number as u32);
         }
         op.prefetch_write(Off::<LineSlot>::new(at.off));
-        lines
+        (lines, at)
     }
-}
 
-impl Cells for Interleaved {
-    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
-        let mut at = ring.cursor(position);
+    /// Lines of the record at `at`, if it is whole and takes at most `limit`; `step` moves to the next line.
+    pub(super) fn lines_of<M: Medium>(
+        op: &Op<'_, M>,
+        mut at: Cursor,
+        mut step: impl FnMut(&mut Cursor),
+        limit: u64,
+    ) -> Option<u64> {
         let first = Self::meta(op, at);
         let lines = lines_for(first.len() as usize);
         if first.valid() != at.valid || first.is_continuation() || lines > limit {
             return None;
         }
         for number in 1..lines {
-            ring.step(&mut at);
+            step(&mut at);
             if Self::meta(op, at) != Meta::continuation(at.valid, number as u32) {
                 return None;
             }
@@ -84,14 +94,24 @@ impl Cells for Interleaved {
         Some(lines)
     }
 
+    /// Turns the validity bit of the line at `at`; no write-back.
+    pub(super) fn flip<M: Medium>(op: &Op<'_, M>, at: Cursor) {
+        op.store(&op.at(Off::<LineSlot>::new(at.off)).meta, Self::meta(op, at).flipped(), Ordering::Relaxed);
+    }
+}
+
+impl Cells for Interleaved {
+    fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
+        Self::lines_of(op, ring.cursor(position), |at| ring.step(at), limit)
+    }
+
     fn looks_valid<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) -> bool {
         Self::meta(op, at).valid() == at.valid
     }
 
     fn scrub<M: Medium>(&self, op: &Op<'_, M>, at: Cursor) {
-        let meta = Self::meta(op, at);
-        if meta.valid() == at.valid {
-            op.store(&op.at(Off::<LineSlot>::new(at.off)).meta, meta.flipped(), Ordering::Relaxed);
+        if self.looks_valid(op, at) {
+            Self::flip(op, at);
         }
     }
 }
@@ -101,7 +121,7 @@ impl Log for LinesLog {
 
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let unit = LINE as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         Ok(LinesLog { ring: Ring::format(op, region, Shape { kind: KIND, unit, units, params: [0; 3] }, 0)? })
     }
 
@@ -120,7 +140,8 @@ impl Log for LinesLog {
             return Err(Error::TooLong { len: payload.len(), max: self.max_payload() });
         }
         let at = self.ring.claim(op, lines)?;
-        Interleaved::write(op, &self.ring, at, tag, payload);
+        let ring = &self.ring;
+        Interleaved::write(op, at, |at| ring.step(at), tag, payload);
         let position = self.ring.tail();
         self.ring.advance(lines);
         Ok(Position(position))
@@ -131,11 +152,15 @@ impl Log for LinesLog {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to != self.tail() && self.record_at(op, to).is_none() {
             return Err(self.ring.not_a_record(to.0));
         }
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -153,7 +178,12 @@ impl Log for LinesLog {
             tag: meta.tag(),
             len: meta.len() as usize,
             place: Place::Interleaved { off: at.off, bounds: self.ring.bounds() },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

@@ -12,6 +12,7 @@
 //! All offer one interface, [`Log`]. A log is a plain handle with volatile state (the tail is kept in volatile memory only,
 //! and found again by recovery); it belongs to one thread at a time.
 
+mod chain;
 mod error;
 mod flex;
 mod fvb;
@@ -21,6 +22,7 @@ mod lines;
 mod random;
 mod record;
 mod ring;
+mod shared;
 mod source;
 mod vb;
 mod words;
@@ -29,6 +31,7 @@ use std::fmt;
 
 use durix_pmem::{Medium, Op};
 
+pub use chain::{ChainLog, ChainOptions};
 pub use error::{Error, Result};
 pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
 pub use fvb_entry::{FvbEntryLog, FvbEntryOptions};
@@ -36,6 +39,7 @@ pub use lines::LinesLog;
 pub use random::{RandomLog, RandomOptions};
 pub use record::{Iter, Record};
 pub use ring::Region;
+pub use shared::{SharedLog, SharedOptions};
 pub use source::Source;
 pub use vb::{Geometry, HalfLine, OneLine, TwoLines, VbLog};
 pub use words::WordsLog;
@@ -87,7 +91,7 @@ pub trait Log: Sized + fmt::Debug + Send {
 
     /// Opens the log in `region` after a crash or a clean stop. The records are exactly those whose append returned, and
     /// possibly some that were under way: of those a first few, without a hole. Reads the whole region and writes it
-    /// back, one fence. May be cut by a crash and run again.
+    /// back, one or two fences. May be cut by a crash and run again.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Mismatch`], [`Error::Corrupt`], [`Error::BadRegion`].
@@ -105,11 +109,16 @@ pub trait Log: Sized + fmt::Debug + Send {
     fn commit<M: Medium>(&mut self, op: &Op<'_, M>);
 
     /// Removes all records before `to`: the start of a record, or [`tail`](Log::tail). Durable with the next fence; the
-    /// space can be used again after the log's own next fence.
+    /// space can be used again after the log's own next fence. No fence of its own, unless it passes records that were staged
+    /// and not [committed](Log::commit). With a `floor`, stores that number beside the head: whenever the new head is
+    /// found, so is the number.
     ///
     /// # Errors
     /// [`Error::NotARecord`].
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()>;
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()>;
+
+    /// The number that the last [`trim_with`](Log::trim_with) stored; zero before.
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64;
 
     /// The record at `position`; nothing at the tail and outside the log. `position` must be that of a record: within one,
     /// some logs cannot tell.
@@ -159,6 +168,14 @@ pub trait Log: Sized + fmt::Debug + Send {
         let position = self.stage_from(op, tag, payload)?;
         self.commit(op);
         Ok(position)
+    }
+
+    /// As [`trim_with`](Log::trim_with), without a number.
+    ///
+    /// # Errors
+    /// [`Error::NotARecord`].
+    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+        self.trim_with(op, to, None)
     }
 
     /// The records, oldest first.

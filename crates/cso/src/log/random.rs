@@ -109,8 +109,9 @@ impl Pattern {
         let line = Self::line(op, at);
         op.store(&line.meta, meta, Ordering::Relaxed);
         op.store(&line.payload[0], word, Ordering::Relaxed);
-        // PERSIST N1: same line
-        op.store(&line.last, !self.0, Ordering::Release);
+        // No order: a meta word alone says all. It was cleared before, and is only written once the record it vouches for is
+        // durable, or while nothing behind a filler counts without it.
+        op.store(&line.last, !self.0, Ordering::Relaxed);
         op.write_back(line);
     }
 
@@ -166,6 +167,8 @@ impl Pattern {
 }
 
 impl Cells for Pattern {
+    const SCRUBS_WHAT_A_TRIM_FREED: bool = true;
+
     fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64> {
         let at = ring.cursor(position);
         let lines = self.extent(op, ring, at).filter(|lines| *lines <= limit)?;
@@ -282,7 +285,7 @@ impl Log for RandomLog {
         if region.len < least {
             return Err(Error::BadRegion { off: region.off, len: region.len, min: least });
         }
-        let units = (region.len - HEADER) / LINE as u64;
+        let units = region.data_lines();
         let shape = Shape { kind: KIND, unit: LINE as u64, units, params: [pattern, 0, 0] };
         let ring = Ring::format(op, region, shape, pattern)?;
         Ok(RandomLog { ring, cells: Pattern(pattern), ready: units, clean: units, first: 0 })
@@ -343,7 +346,7 @@ impl Log for RandomLog {
         self.ready = self.clean;
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         let mut at = self.first;
         while at < to.0 && at < self.ring.tail() {
             at += self.cells.extent(op, &self.ring, self.ring.cursor(at)).unwrap_or(1);
@@ -352,7 +355,11 @@ impl Log for RandomLog {
             return Err(self.ring.not_a_record(to.0));
         }
         self.take_over(op);
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         self.first = self.skip(op, to.0);
         self.reinitialise(op, u64::MAX);
         Ok(())
@@ -372,7 +379,12 @@ impl Log for RandomLog {
             tag: meta.tag(),
             len: meta.len() as usize,
             place: Place::Contiguous { off: at.off + 8 },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

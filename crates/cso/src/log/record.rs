@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use durix_pmem::{Medium, Off, Op, Word};
 
-use super::{Log, Position};
+use super::{ChainLog, Log, Position};
 
 /// Where the words of a payload lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Place<'a> {
     /// One behind the other.
     Contiguous {
         /// Offset of the first.
@@ -21,6 +21,13 @@ pub(super) enum Place {
         off: u64,
         /// Offsets of the ring's first line and of its end.
         bounds: (u64, u64),
+    },
+    /// Seven in each line of a chain.
+    Chained {
+        /// The chain.
+        log: &'a ChainLog,
+        /// Position of the first line.
+        position: u64,
     },
     /// One behind the other, with a bit that is not the user's in one word of each line.
     Masked {
@@ -47,7 +54,9 @@ pub struct Record<'a, M: Medium> {
     pub(super) next: Position,
     pub(super) tag: u8,
     pub(super) len: usize,
-    pub(super) place: Place,
+    pub(super) place: Place<'a>,
+    /// Words in front of the payload that are not the user's.
+    pub(super) skip: usize,
 }
 
 impl<'a, M: Medium> Record<'a, M> {
@@ -82,15 +91,17 @@ impl<'a, M: Medium> Record<'a, M> {
     /// If the payload has no such word.
     pub fn word(&self, index: usize) -> u64 {
         assert!(index < self.len.div_ceil(8), "word {index} of a payload of {} bytes", self.len);
+        let bytes = self.len - index * 8;
+        let index = index + self.skip;
         let at = |off: u64| self.op.load(self.op.at(Off::<Word>::new(off)), Ordering::Relaxed);
         let value = match self.place {
             Place::Contiguous { off } => at(off + index as u64 * 8),
             Place::Interleaved { off, bounds } => interleaved_word(self.op, off, bounds, index),
+            Place::Chained { log, position } => at(log.place(position + index as u64 / 7).off + index as u64 % 7 * 8),
             Place::Masked { off, word, mask } => {
                 at(off + index as u64 * 8) & if index % 8 == word { mask } else { u64::MAX }
             }
         };
-        let bytes = self.len - index * 8;
         if bytes < 8 { value & ((1 << (bytes * 8)) - 1) } else { value }
     }
 
@@ -103,7 +114,15 @@ impl<'a, M: Medium> Record<'a, M> {
     /// payload's end are anything.
     pub fn contiguous(&self) -> Option<&'a [Word]> {
         let Place::Contiguous { off } = self.place else { return None };
+        let off = off + self.skip as u64 * 8;
         self.op.slice("a log record", Off::new(off), self.len.div_ceil(8) as u64).ok()
+    }
+
+    /// Takes the first word off the payload: what a layer above had put in front. `None` where there is none.
+    pub(super) fn split_word(self) -> Option<(u64, Self)> {
+        let len = self.len.checked_sub(8)?;
+        let word = self.word(0);
+        Some((word, Record { len, skip: self.skip + 1, ..self }))
     }
 
     /// Copies the payload.

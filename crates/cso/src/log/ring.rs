@@ -22,21 +22,26 @@
 //! |---|---|---|---|
 //! | A1 lines of a record < return of `append`, or of the fence after `stage` | flush+fence | any part of the unfenced records | ends the log at the first record that is not whole |
 //! | T1 floor < head | same line | the old floor only with the old head | either |
+//! | T3 records that a trim passes < head | flush+fence, before the head is stored | the old head, and the staged records whole or not | as A1, from the old head |
 //! | T2 head < first store into the units it frees | flush+fence, the append's own | the old head, whose units are still whole | the old head |
 //!
 //! T2 is why space is reusable only up to the *durable* head: were units overwritten while the old head may still be
 //! in memory, recovery from the old head would stop at the first overwritten unit and lose every newer record.
 //! The fence is that of any later append; only if space is short does an append fence first.
+//! T3 matters only for a trim that passes staged records that are not fenced: were the head durable before them, their
+//! units could still have the polarity of two laps ago, and look valid as units of the lap to come.
 //!
 //! Recovery:
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
+//! | R0 head < units beyond the tail made invalid (CSO-Random only) | flush+fence | the old head, if only the process had died | starts at the old head, whose units are untouched |
 //! | R1 units beyond the tail made invalid < first append | flush+fence | some of them still valid | ends at the same unit, and does the rest |
 //! | R2 all lines and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
 //!
 //! Without R1 a later append would make a stale record behind it reachable again. R2 is for a process that died
-//! without a power failure: what it had stored and not yet fenced is seen by recovery, but is still only in the cache.
+//! without a power failure: what it had stored and not yet fenced is seen by recovery, but is still only in the cache. So
+//! is R0.
 
 use std::sync::atomic::Ordering;
 
@@ -68,6 +73,18 @@ const HALF: u64 = LINE as u64 / 2;
 /// is written again while its last write-back is still on its way to memory makes the fence wait for both: measured,
 /// 145 ns for an append instead of 100. From about eight lines on the distance is enough.
 const STRIPE: u64 = 64 * LINE as u64;
+
+impl Region {
+    /// Whole lines behind a ring's header; the rest of the region is not used.
+    pub(super) fn data_lines(self) -> u64 {
+        self.len.saturating_sub(HEADER) / LINE as u64
+    }
+
+    /// How many units of `unit` bytes fit into those lines.
+    pub(super) fn units(self, unit: u64) -> u64 {
+        self.data_lines() * LINE as u64 / unit
+    }
+}
 
 /// What the header says of a ring, besides the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +122,10 @@ pub(super) struct Cursor {
 
 /// How a kind of log recognises its records.
 pub(super) trait Cells {
+    /// Whether [`scrub`](Cells::scrub) changes units that have not been reused since a trim freed them. Validity bits do
+    /// not: what the last lap left is invalid for the lap to come as it is.
+    const SCRUBS_WHAT_A_TRIM_FREED: bool = false;
+
     /// Units of the record at `position`, if it is whole and takes at most `limit` units.
     fn whole<M: Medium>(&self, op: &Op<'_, M>, ring: &Ring, position: u64, limit: u64) -> Option<u64>;
 
@@ -144,9 +165,6 @@ pub(super) struct Ring {
 impl Ring {
     /// Writes an empty ring into `region`, zeroes but for the last word of each line. Durable on return: three fences.
     pub(super) fn format<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape, last: u64) -> Result<Ring> {
-        // Half lines come in twos: see `STRIPE`.
-        let units = if shape.unit == HALF { shape.units & !1 } else { shape.units };
-        let shape = Shape { units, ..shape };
         let least = HEADER + shape.unit;
         if !region.off.is_multiple_of(LINE as u64) || region.len < least || shape.units == 0 {
             return Err(Error::BadRegion { off: region.off, len: region.len, min: least });
@@ -160,9 +178,7 @@ impl Ring {
         for (number, line) in lines.iter().enumerate() {
             for (index, word) in line.words.iter().enumerate() {
                 let value = if index == 7 && number as u64 * LINE as u64 >= HEADER { last } else { 0 };
-                if op.load(word, Ordering::Relaxed) != value {
-                    op.store(word, value, Ordering::Relaxed);
-                }
+                op.store(word, value, Ordering::Relaxed);
             }
         }
         op.store(&header.head, Head::new(0), Ordering::Relaxed);
@@ -231,16 +247,15 @@ impl Ring {
         if shape.kind != kind {
             return Err(Error::Mismatch { off, what: "kind", found: shape.kind.into(), expected: kind.into() });
         }
-        let bytes = shape.unit.checked_mul(shape.units).and_then(|b| b.checked_add(HEADER));
         let single_half = shape.unit == HALF && !shape.units.is_multiple_of(2);
-        if shape.unit == 0 || shape.units == 0 || single_half || bytes.is_none_or(|b| b > len) {
+        if shape.unit == 0 || shape.units == 0 || single_half || shape.units > region.units(shape.unit) {
             return Err(Error::Corrupt { off, what: "number of units", found: shape.units });
         }
         Ok(shape)
     }
 
     /// Finds the records of the ring in `region`, makes everything beyond them invalid, and everything durable: reads
-    /// and writes back the whole ring, one fence.
+    /// and writes back the whole ring, one fence (CSO-Random: two).
     pub(super) fn recover<M: Medium, C: Cells>(
         op: &Op<'_, M>,
         region: Region,
@@ -254,6 +269,11 @@ impl Ring {
         let mut ring = Ring::new(op, region, shape, head, head);
         while let Some(units) = cells.whole(op, &ring, ring.tail, ring.limit - ring.tail).filter(|u| *u > 0) {
             ring.advance(units);
+        }
+        if C::SCRUBS_WHAT_A_TRIM_FREED {
+            op.write_back(&header.head);
+            // PERSIST R0<R1: flush+fence
+            op.fence();
         }
         let mut beyond = ring.next;
         for _ in ring.tail..ring.limit {
@@ -426,19 +446,20 @@ impl Ring {
         }
     }
 
+    /// Whether a trim to `to` would pass records that are not known to be fenced: then a commit must come first.
+    #[inline(always)]
+    pub(super) fn passes_unfenced(&self, to: u64) -> bool {
+        to > self.unfenced
+    }
+
     /// Moves the head to `to`, which must be the start of a record or the tail; and raises the floor. Durable with
     /// the session's next fence.
     pub(super) fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: u64, floor: Option<u64>) {
+        debug_assert!(!self.passes_unfenced(to));
         if self.is_foreign(op) {
             self.adopt(op);
         }
-        let header = op.at(self.header);
-        if let Some(floor) = floor {
-            op.store(&header.floor, floor, Ordering::Relaxed);
-        }
-        // PERSIST T1: same line
-        op.store(&header.head, Head::new(to), Ordering::Release);
-        op.write_back(&header.head);
+        Self::store_head(op, op.at(self.header), to, floor);
         self.head = to;
     }
 
@@ -463,6 +484,20 @@ impl Ring {
             }
         }
         findings
+    }
+
+    /// Stores a head, and a floor that is found whenever the head is; issues the write-back.
+    pub(super) fn store_head<M: Medium>(op: &Op<'_, M>, header: &Header, to: u64, floor: Option<u64>) {
+        let order = match floor {
+            None => Ordering::Relaxed,
+            Some(floor) => {
+                op.store(&header.floor, floor, Ordering::Relaxed);
+                // PERSIST T1: same line
+                Ordering::Release
+            }
+        };
+        op.store(&header.head, Head::new(to), order);
+        op.write_back(&header.head);
     }
 
     /// The error for a position that is no record's.
@@ -557,7 +592,13 @@ mod tests {
     }
 
     #[test]
-    fn half_lines_come_in_twos() {
-        with_ring(32, 5, |ring| assert_eq!(ring.units(), 4));
+    fn a_header_with_half_a_line_too_many_is_refused() {
+        let mapping = Mapping::heap(64 << 10, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let region = Region { off: 192, len: HEADER + 4 * 64 };
+        Ring::format(&op, region, Shape { kind: 1, unit: HALF, units: 7, params: [0; 3] }, 0).unwrap();
+        let error = Ring::read_shape(&op, region, 1).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { what: "number of units", found: 7, .. }), "{error}");
     }
 }

@@ -20,7 +20,7 @@ use durix_pmem::{Medium, Off, Op, Persistent};
 use super::error::{Error, Result};
 use super::layout::{HalfSlot, LineSlot, Meta, PairSlot};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -187,7 +187,7 @@ impl<G: Geometry> Log for VbLog<G> {
 
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let unit = size_of::<G::Slot>() as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         let ring = Ring::format(op, region, Shape { kind: G::KIND, unit, units, params: [0; 3] }, 0)?;
         Ok(VbLog { ring, _geometry: PhantomData })
     }
@@ -219,11 +219,15 @@ impl<G: Geometry> Log for VbLog<G> {
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -240,7 +244,12 @@ impl<G: Geometry> Log for VbLog<G> {
             tag: meta.tag(),
             len: (meta.len() as usize).min(G::PAYLOAD),
             place: Place::Contiguous { off: at.off + G::START },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

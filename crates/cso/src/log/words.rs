@@ -17,7 +17,7 @@ use durix_pmem::{Medium, Off, Op, Word};
 
 use super::error::{Error, Result};
 use super::record::{Place, Record};
-use super::ring::{Cells, Cursor, HEADER, Region, Ring, Shape};
+use super::ring::{Cells, Cursor, Region, Ring, Shape};
 use super::source::Source;
 use super::{Finding, Log, Position};
 
@@ -136,7 +136,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
     fn format<M: Medium>(op: &Op<'_, M>, region: Region, (): &()) -> Result<Self> {
         let () = Records::<W, WORD, BIT>::FITS;
         let unit = Records::<W, WORD, BIT>::LEN as u64;
-        let units = region.len.saturating_sub(HEADER) / unit;
+        let units = region.units(unit);
         let ring = Ring::format(op, region, Shape { kind: KIND, unit, units, params: Self::PARAMS }, 0)?;
         Ok(WordsLog { ring })
     }
@@ -173,11 +173,15 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
         self.ring.commit(op);
     }
 
-    fn trim<M: Medium>(&mut self, op: &Op<'_, M>, to: Position) -> Result<()> {
+    fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
         if to < self.head() || to > self.tail() {
             return Err(self.ring.not_a_record(to.0));
         }
-        self.ring.trim(op, to.0, None);
+        if self.ring.passes_unfenced(to.0) {
+            // PERSIST T3: flush+fence
+            self.commit(op);
+        }
+        self.ring.trim(op, to.0, floor);
         Ok(())
     }
 
@@ -193,7 +197,12 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
             tag: 0,
             len: Records::<W, WORD, BIT>::LEN,
             place: Place::Masked { off, word: WORD, mask: !(1 << BIT) },
+            skip: 0,
         })
+    }
+
+    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        self.ring.floor(op)
     }
 
     fn head(&self) -> Position {

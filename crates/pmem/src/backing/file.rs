@@ -102,7 +102,7 @@ impl FileBacking {
 
     /// The same where the file system cannot allocate: zeroes are written behind the end. Holes below it stay.
     fn fill_by_writing(&self, len: u64) -> io::Result<()> {
-        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = self.file.metadata()?.len();
         while at < len {
             let count = (len - at).min(ZEROES.len() as u64);

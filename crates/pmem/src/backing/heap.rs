@@ -1,7 +1,6 @@
 //! Memory only.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -113,10 +112,10 @@ impl Backing for HeapBacking {
         // The image goes into the first mapping, which begins at zero; what is added later is zero already.
         let image = std::mem::take(&mut *self.image.lock().unwrap_or_else(PoisonError::into_inner));
         let from = image.len().min(range.start as usize);
-        let to = image.len().min(range.end as usize);
-        // SAFETY: `from..to` lies in the reserve as asserted and in the image; the two do not overlap, and no one else can
-        // reach the reserve before its mapping exists.
-        unsafe { reserve.base().add(from).copy_from_nonoverlapping(NonNull::from(&image[from..to]).cast(), to - from) }
+        let part = &image[from..image.len().min(range.end as usize)];
+        // SAFETY: the part fits into the range, which lies in the reserve, which no one else can reach before its mapping
+        // exists.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), reserve.base().add(from).as_ptr(), part.len()) }
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod counting;
 mod delayed;
 mod hardware;
 mod mutating;
+mod shadow;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
 pub use hardware::{Hardware, WriteBackKind};
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
+pub use shadow::{Shadow, ShadowBacking};
 
 use crate::line::Lines;
 

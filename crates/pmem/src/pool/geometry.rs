@@ -26,7 +26,7 @@ pub const DEFAULT_CHUNK: u64 = 64 << 10;
 pub const MAX_LANES: u32 = 1024;
 /// Lanes of a pool whose options do not say.
 pub const DEFAULT_LANES: u32 = 64;
-/// Most indices of a pool: an [`Owner`](crate::Owner) has 16 bits.
+/// Most indices of a pool: an [`Owner`] has 16 bits.
 pub const MAX_INDICES: u32 = u16::MAX as u32;
 /// Indices of a pool whose options do not say.
 pub const DEFAULT_INDICES: u32 = 256;
@@ -127,7 +127,7 @@ mod tests {
                     assert_eq!(g.roots_off(), 4096 + u64::from(lanes) * 128);
                     assert_eq!(g.root_off(Owner(3)), g.roots_off() + 768);
                     let end = g.roots_off() + u64::from(indices) * 256;
-                    assert!(g.heap_off() >= end && g.heap_off() - end < chunk && g.heap_off() % chunk == 0);
+                    assert!(g.heap_off() >= end && g.heap_off() - end < chunk && g.heap_off().is_multiple_of(chunk));
                     assert_eq!(g.chunks(g.heap_off()), 0);
                     assert_eq!(g.chunks(g.min_size()), 2);
                     assert_eq!(g.chunks(0), 0);

@@ -12,10 +12,11 @@
 //! | G1<G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
 //! | G2<G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as G1<G2 |
 //!
-//! Each edge but B1<B2 is a write-back and a fence; B1<B2 is the order of two stores. On a medium that survives only the death of the process it is also a sync of
-//! the backing: that makes the mark "dirty" reach the disk before any other store, and "clean" after all of them, so that
-//! an unclean pool is known as unclean after a power failure too. One word is all that ever changes between two
-//! fences where the order matters, so 8-byte atomicity is enough.
+//! Each edge but B1<B2 is a write-back and a fence. On a medium that survives only the death of the process it is also
+//! a sync of the backing: that makes the mark "dirty" reach the disk before any other store, and "clean" after all of
+//! them, so that an unclean pool is known as unclean after a power failure too. B1<B2 is that sync alone: where
+//! write-backs are done a power failure loses nothing, and nobody asks which boot it was. One word is all that ever
+//! changes between two fences where the order matters, so 8-byte atomicity is enough.
 
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -200,8 +200,8 @@ impl<M: Medium> Unrecovered<M> {
         let (sound, boot) = (&self.sound, self.boot);
         self.file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
-            header.write_boot(sound, boot); // PERSIST B1<B2: not needed: the state is stored with `Release`, and synced after this
-            file.settle()?;
+            header.write_boot(sound, boot);
+            file.settle()?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
             header.write_dirty(sound); // PERSIST B2<B3: flush+fence
             file.settle()
         })

@@ -311,7 +311,7 @@ impl<M: Medium> Space<M> {
                 self.describe(op, chunk, Use::Free);
                 // PERSIST S4: flush+fence.
                 op.fence();
-                state.free.put(chunk, u64::from(chunks));
+                self.put_free(op, &mut state, chunk, u64::from(chunks));
                 Ok(())
             }
             _ => Err(missing()),
@@ -338,7 +338,17 @@ impl<M: Medium> Space<M> {
         op.fence();
         for (chunk, chunks) in freed {
             state.slabs.remove(chunk);
-            state.free.put(chunk, chunks);
+            self.put_free(op, &mut state, chunk, chunks);
+        }
+    }
+
+    /// Makes chunks available that were just freed, durably. A chunk within them that has a descriptor of its own is
+    /// somebody else's: the extent was corrupt.
+    fn put_free(&self, op: &Op<'_, M>, state: &mut State, chunk: u64, chunks: u64) {
+        for chunk in chunk..(chunk + chunks).min(state.chunks) {
+            if !self.heap.is_table(chunk) && self.heap.raw_use(op, chunk) == Use::Free {
+                state.free.put(chunk, 1);
+            }
         }
     }
 
@@ -567,7 +577,7 @@ impl<M: Medium> Space<M> {
     fn give_back(&self, op: &Op<'_, M>, place: Place) {
         let mut state = self.state.lock(op.medium());
         match place {
-            Place::Extent { chunk, chunks, .. } => state.free.put(chunk, u64::from(chunks)),
+            Place::Extent { chunk, chunks, .. } => self.put_free(op, &mut state, chunk, u64::from(chunks)),
             Place::Block { chunk, lines, index } => {
                 let blocks = self.heap.blocks(lines);
                 if let Some(slab) = state.slabs.get_mut(chunk) {

@@ -112,7 +112,7 @@ impl Heap {
         if self.fault(chunk, what, end).is_some() { Use::Unknown } else { what }
     }
 
-    fn raw_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64) -> Use {
+    pub(super) fn raw_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64) -> Use {
         op.load(op.at(self.descriptor(chunk)), Ordering::Acquire).decode()
     }
 

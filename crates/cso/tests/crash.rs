@@ -1,0 +1,214 @@
+//! Crash tests of the logs: every crash state of every short sequence of operations.
+
+mod common;
+
+use std::marker::PhantomData;
+
+use common::{Do, PATTERN, Plain, Tested, Tiny};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_cso::log::{
+    ChainLog, ChainOptions, FvbEntryLog, FvbEntryOptions, FvbLog, FvbOptions, HalfLine, LinesLog, OneLine, RandomLog,
+    RandomOptions, TwoLines, VbLog, WordsLog,
+};
+use durix_pmem::{Plan, SiteKind};
+
+macro_rules! tiny {
+    ($($log:ty: $len:expr, $room:literal, $lens:expr, $options:expr;)*) => { $(
+        impl Tiny for $log {
+            const LEN: u64 = 128 + $len;
+            const ROOM: usize = $room;
+            const LENS: [usize; 2] = $lens;
+            fn tiny() -> Self::Options {
+                $options
+            }
+        }
+    )* };
+}
+
+tiny! {
+    VbLog<HalfLine>: 2 * 64, 4, [8, 24], ();
+    VbLog<OneLine>: 3 * 64, 3, [8, 56], ();
+    VbLog<TwoLines>: 4 * 64, 2, [16, 119], ();
+    LinesLog: 5 * 64, 2, [56, 100], ();
+    WordsLog<1, 0, 63>: 64, 3, [8, 8], ();
+    WordsLog<4, 3, 56>: 2 * 64, 4, [32, 32], ();
+    WordsLog<16, 5, 0>: 4 * 64, 2, [128, 128], ();
+    FvbLog: 6 * 64, 2, [40, 150], FvbOptions { lines: 3 };
+    FvbEntryLog: 9 * 64, 2, [60, 100], FvbEntryOptions { entry_lines: 3 };
+    ChainLog: 2 * 128 + 9 * 64, 2, [56, 100], ChainOptions { segments: 3 };
+    RandomLog: 9 * 64, 2, [56, 100], RandomOptions { pattern: Some(PATTERN) };
+}
+
+const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];
+
+const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1), Do::Commit];
+
+fn tested<L>(age: usize, holed: bool) -> Tested<L, Plain> {
+    Tested { age, holed, wrap: Plain, _log: PhantomData }
+}
+
+/// Length of the sequences: more with `DURIX_DEEP=1`.
+fn len() -> usize {
+    if std::env::var_os("DURIX_DEEP").is_some() { 5 } else { 3 }
+}
+
+fn show(name: &str, report: &Report) {
+    println!("{name}: {report}");
+    assert!(report.complete, "{name}: {report}");
+}
+
+fn all_short_sequences<L: Tiny>() {
+    for age in [0, 1, 3] {
+        let report = Explorer::new().sequences(&tested::<L>(age, false), &ALPHABET, len(), &AFTER).assert_ok();
+        show(&format!("age {age}"), &report);
+    }
+}
+
+fn crashes_in_recovery<L: Tiny>() {
+    use Do::{Commit, Reopen, Stage, Trim};
+    let runs: [(bool, &[Do]); 4] = [
+        (false, &[Stage(0), Commit, Trim(1), Stage(1)]),
+        (false, &[Stage(1), Stage(0), Reopen]),
+        (false, &[Stage(1), Commit, Trim(1), Reopen]),
+        (true, &[Reopen, Stage(0)]),
+    ];
+    for age in [0, 1, 3] {
+        for (holed, ops) in runs {
+            let report = Explorer::new().crashes(2).run_then(&tested::<L>(age, holed), ops, &AFTER).assert_ok();
+            show(&format!("age {age} {ops:?}"), &report);
+        }
+    }
+}
+
+fn formatting_is_all_or_nothing<L: Tiny>() {
+    let ops = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::WillFormat, Do::Format, Do::Stage(1), Do::Commit];
+    let report = Explorer::new().crashes(2).run_then(&tested::<L>(3, false), &ops, &AFTER).assert_ok();
+    show("format", &report);
+}
+
+/// Whether the kind survives torn lines.
+fn torn<L: Tiny>() -> Report {
+    let explorer = Explorer::new().model(Persistency::TornWords);
+    explorer.sequences(&tested::<L>(3, false), &[Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1)], 3, &AFTER)
+}
+
+macro_rules! for_kinds {
+    ($($name:ident: $log:ty),* $(,)?) => { $(
+        mod $name {
+            use super::*;
+            #[test]
+            fn all_short_sequences() {
+                super::all_short_sequences::<$log>();
+            }
+            #[test]
+            fn crashes_in_recovery() {
+                super::crashes_in_recovery::<$log>();
+            }
+            #[test]
+            fn formatting_is_all_or_nothing() {
+                super::formatting_is_all_or_nothing::<$log>();
+            }
+        }
+    )* };
+}
+
+for_kinds! {
+    vb_half: VbLog<HalfLine>,
+    vb_one: VbLog<OneLine>,
+    vb_two: VbLog<TwoLines>,
+    lines: LinesLog,
+    words_1: WordsLog<1, 0, 63>,
+    words_4: WordsLog<4, 3, 56>,
+    words_16: WordsLog<16, 5, 0>,
+    fvb: FvbLog,
+    fvb_entry: FvbEntryLog,
+    random: RandomLog,
+    chain: ChainLog,
+}
+
+#[test]
+fn records_of_one_word_survive_torn_lines() {
+    show("torn", &torn::<WordsLog<1, 0, 63>>().assert_ok());
+}
+
+#[test]
+fn everything_else_needs_lines_written_back_in_order() {
+    macro_rules! fails {
+        ($($log:ty),* $(,)?) => { $(
+            let report = torn::<$log>();
+            let failure = report.failure.as_ref().unwrap_or_else(|| panic!("{} survived", stringify!($log)));
+            println!("{}: {}", stringify!($log), failure.cause);
+        )* };
+    }
+    fails!(VbLog<HalfLine>, VbLog<OneLine>, VbLog<TwoLines>, LinesLog, WordsLog<4, 3, 56>);
+    fails!(WordsLog<16, 5, 0>, FvbLog, FvbEntryLog, RandomLog);
+}
+
+/// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
+/// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
+fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
+    use Do::{Commit, Format, Reopen, Stage, Switch, Trim, WillFormat};
+    let explorer = Explorer::new().executions_per_point(2_000).samples(50);
+    let runs: [(usize, bool, &[Do]); 9] = [
+        (2, false, &[Stage(0), Stage(1), Commit, Stage(1), Stage(0), Commit, Trim(1), Stage(0), Commit]),
+        (
+            0,
+            false,
+            &[Stage(0), Stage(1), Trim(1), Commit, Stage(0), Stage(1), Commit, Trim(1), Stage(0), Commit, Reopen],
+        ),
+        (1, false, &[Stage(0), Stage(1), Commit, Trim(9), Stage(1), Reopen, Stage(1), Commit]),
+        (3, false, &[Stage(1), Trim(9), Stage(1), Stage(0), Commit, Trim(1), Reopen, Stage(1), Commit]),
+        (1, false, &[Stage(0), Stage(1), Switch, Commit, Trim(9), Switch, Stage(1), Stage(0), Commit, Trim(1), Commit]),
+        (
+            0,
+            false,
+            &[Stage(1), Stage(1), Commit, Trim(1), Switch, Stage(1), Switch, Stage(1), Commit, Trim(1), Switch, Commit],
+        ),
+        (1, true, &[Reopen, Stage(1), Commit, Stage(0), Commit]),
+        (0, true, &[Reopen, Stage(0), Commit, Stage(0), Commit]),
+        (3, false, &[Stage(1), Stage(0), Commit, WillFormat, Format, Stage(1), Commit]),
+    ];
+    let mut total = Report::default();
+    for (age, holed, ops) in runs {
+        let tested = Tested::<L, _> { age, holed, wrap: plan, _log: PhantomData };
+        let report = explorer.run_then(&tested, ops, &AFTER);
+        let failed = report.failure.is_some();
+        total.merge(report);
+        if failed {
+            break;
+        }
+    }
+    total
+}
+
+macro_rules! sweeps {
+    ($($name:ident: $log:ty),* $(,)?) => {
+        /// Every write-back and every fence is needed, and so is every release store.
+        mod sweep {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    let mut sites = Sites::in_files("cso/src/log/");
+                    sites.kinds.push(SiteKind::Release);
+                    let sweep = mutation_sweep(&sites, sweep_of::<$log>);
+                    println!("{sweep}");
+                    sweep.assert_all_caught(&[]);
+                }
+            )*
+        }
+    };
+}
+
+sweeps! {
+    vb_half: VbLog<HalfLine>,
+    vb_one: VbLog<OneLine>,
+    vb_two: VbLog<TwoLines>,
+    lines: LinesLog,
+    words_4: WordsLog<4, 3, 56>,
+    words_16: WordsLog<16, 5, 0>,
+    fvb: FvbLog,
+    fvb_entry: FvbEntryLog,
+    random: RandomLog,
+    chain: ChainLog,
+}

@@ -1,0 +1,3 @@
+//! The bodies of the fuzz targets, shared with proptests so that stable Rust runs the same checks.
+
+pub mod pool_bytes;
