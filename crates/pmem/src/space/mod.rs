@@ -16,6 +16,7 @@
 //! | S2 empty bitmap of a slab < its descriptor | flush+fence | a free chunk | nothing to do |
 //! | S3 slab descriptor < an intent on one of its blocks | flush+fence | a slab without blocks | given back when found empty |
 //! | S4 freed descriptor < the chunk is reserved again | flush+fence | the extent, still its owner's | the owner's business |
+//! | S5 a descriptor that recovery has seen < whatever is built on it | flush+fence | the same descriptor, or the one before | as before |
 //! | L1 to L4 | see `lane.rs` | | |
 //!
 //! Every persistent decision is one 8-byte store or sealed by a checksum, so all of it survives the `TornWords` model.
