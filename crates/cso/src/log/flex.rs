@@ -23,8 +23,8 @@ pub(super) fn write_line<M: Medium, S: Source>(op: &Op<'_, M>, line: &Line, payl
     if let Some(new) = payload.whole::<8>(from) {
         let diff = op.load(&line.words[7], Ordering::Relaxed) ^ new[7];
         if diff != 0 {
-            for index in 0..7 {
-                op.store(&line.words[index], new[index], Ordering::Relaxed);
+            for (word, value) in line.words[..7].iter().zip(&new[..7]) {
+                op.store(word, *value, Ordering::Relaxed);
             }
             return finish(op, line, 7, new[7], diff);
         }
