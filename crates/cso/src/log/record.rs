@@ -131,6 +131,22 @@ impl<'a, M: Medium> Record<'a, M> {
     /// If `to` is shorter than the payload.
     pub fn copy_to(&self, to: &mut [u8]) {
         let to = &mut to[..self.len];
+        match self.place {
+            Place::Contiguous { .. } => {
+                if let Some(words) = self.contiguous() {
+                    return self.op.load_bytes(words, to);
+                }
+            }
+            Place::Interleaved { off, bounds: (start, end) } if self.skip == 0 => {
+                for (number, chunk) in to.chunks_mut(56).enumerate() {
+                    let line = off + number as u64 * 64;
+                    let line = if line < end { line } else { line - (end - start) };
+                    self.op.load_bytes(&self.op.at(Off::<[Word; 8]>::new(line))[..7], chunk);
+                }
+                return;
+            }
+            _ => {}
+        }
         for (chunk, word) in to.chunks_mut(8).zip(self.words()) {
             chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
         }
