@@ -19,6 +19,8 @@ pub(crate) struct Machine {
 struct Thread {
     /// Position in the trace after the thread's last order point.
     ordered: u32,
+    /// Position of the thread's last acquiring read.
+    acquired: u32,
     /// Lines being written back: (index of the line, position in the trace of the request).
     write_backs: Vec<(u32, u32)>,
     /// Stores around the cache under way: (index of the line, word, position in the trace).
@@ -41,6 +43,7 @@ impl Layer {
         }
         for thread in &mut self.threads {
             thread.ordered = 0;
+            thread.acquired = 0;
             thread.write_backs.clear();
             thread.around.clear();
         }
@@ -117,9 +120,11 @@ impl Layer {
                 let req = if kind == StoreKind::Release || kind == StoreKind::Locked {
                     seq
                 } else {
-                    self.thread(slot).ordered
+                    let thread = self.thread(slot);
+                    let (ordered, acquired) = (thread.ordered, thread.acquired);
+                    ordered.max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
                 };
-                self.window_mut(line).push(Pending { seq, req, word, nt, value, at });
+                self.window_mut(line).push(Pending { seq, req, word, slot, nt, value, at });
                 if nt {
                     self.thread(slot).around.push((line, word, seq));
                 }
@@ -128,6 +133,7 @@ impl Layer {
                 }
             }
             Event::Order { slot } => self.thread(slot).ordered = seq,
+            Event::Acquire { slot } => self.thread(slot).acquired = seq,
             Event::Locked { slot } => {
                 self.locked(machine, slot, seq, &mut changed);
                 self.thread(slot).ordered = seq;
@@ -145,6 +151,7 @@ impl Layer {
         }
     }
 
+    /// A locked instruction: an order point, and a fence where it drains.
     fn locked(&mut self, machine: Machine, slot: u16, seq: u32, changed: &mut impl FnMut(u32)) {
         if machine.locked_drains {
             self.drain(slot, changed);

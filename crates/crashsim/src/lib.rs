@@ -90,3 +90,8 @@ pub use medium::Simulated;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
 pub use report::{Cause, Failure, Report};
 pub use subject::{Contract, Persistency, Subject};
+
+/// The guide's code is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/crashsim.md")]
+struct Guide;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Rmw, Survives};
 
-use crate::recorder::{DECIDE, RECORD, Recorder, TOUCHED};
+use crate::recorder::{RECORD, Recorder, TOUCHED};
 use crate::trace::{At, Event, StoreKind};
 
 /// Turns after which a spin in a simulation is taken for a wait without end.
@@ -91,6 +91,7 @@ impl Simulated {
         self.recorder.touch(&mut state, number);
         word.store(value, Ordering::Release);
         if recording {
+            self.recorder.note_store(self.slot);
             state.trace.push(Event::Store { slot: self.slot, kind, word: number, value, at });
         }
     }
@@ -99,18 +100,31 @@ impl Simulated {
     fn locked(self, word: &AtomicU64, at: At, new: impl FnOnce(u64) -> Option<u64>) -> u64 {
         self.settle_word(word, at);
         let old = word.load(Ordering::Acquire);
-        if let Some(new) = new(old) {
-            self.write(word, new, StoreKind::Locked, at);
+        match new(old) {
+            Some(new) => self.write(word, new, StoreKind::Locked, at),
+            None => self.acquire(Ordering::Acquire),
         }
         old
     }
 
+    /// After an acquiring read: what others stored before comes before what this session stores from here on.
+    #[inline(always)]
+    fn acquire(self, order: Ordering) {
+        if order != Ordering::Relaxed && self.recorder.others_stored(self.slot) {
+            self.order_point(|slot| Event::Acquire { slot });
+        }
+    }
+
+    /// Records an event that orders the session's stores.
     fn order_point(self, event: impl FnOnce(u16) -> Event) {
         if self.mode() & RECORD != 0 {
             let mut state = self.recorder.lock();
             let event = event(self.slot);
-            let repeated = matches!((state.trace.last(), &event),
-                (Some(Event::Order { slot: a }), Event::Order { slot: b }) if a == b);
+            let repeated = match (state.trace.last(), &event) {
+                (Some(Event::Order { slot: a }), Event::Order { slot: b })
+                | (Some(Event::Acquire { slot: a }), Event::Acquire { slot: b }) => a == b,
+                _ => false,
+            };
             if !repeated {
                 state.trace.push(event);
             }
@@ -143,6 +157,7 @@ impl Medium for Simulated {
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.settle_word(word, Location::caller());
+        self.acquire(order);
         word.load(order)
     }
 
@@ -207,10 +222,17 @@ impl Medium for Simulated {
 
     fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         let result = word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
-        if result.is_ok() {
-            self.order_point(|slot| Event::Locked { slot });
+        match result {
+            Ok(_) => self.order_point(|slot| Event::Locked { slot }),
+            Err(_) => self.acquire(Ordering::Acquire),
         }
         result
+    }
+
+    #[inline]
+    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.acquire(order);
+        word.load(order)
     }
 
     fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
@@ -230,7 +252,7 @@ impl Medium for Simulated {
     }
 
     fn spin(self, turn: u32) {
-        if turn > MAX_TURNS && self.mode() & (RECORD | DECIDE) != 0 {
+        if turn > MAX_TURNS && self.mode() != 0 {
             panic!("waits for ever: {turn} turns of a spin while nobody else runs");
         }
         std::hint::spin_loop();

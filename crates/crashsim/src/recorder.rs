@@ -21,6 +21,10 @@ pub(crate) const TOUCHED: u16 = 1 << 8;
 /// Bits of the mode.
 pub(crate) const RECORD: u32 = 1;
 pub(crate) const DECIDE: u32 = 2;
+/// What was recovered is being dropped.
+pub(crate) const CLOSE: u32 = 4;
+
+const MANY: u32 = u32::MAX;
 
 /// Accesses after which a recovery is taken for endless.
 const MAX_STEPS: u64 = 50_000_000;
@@ -34,6 +38,8 @@ pub(crate) struct Recorder {
     /// One entry a line, or null before the first arena.
     flags: AtomicPtr<AtomicU16>,
     pub(crate) steps: AtomicU64,
+    /// The only session that has stored since the recording began, plus one; `MANY` if there are several.
+    storer: AtomicU32,
     busy: AtomicBool,
     state: UnsafeCell<State>,
 }
@@ -93,6 +99,8 @@ pub(crate) struct Decision {
     unit: Option<u128>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
+    /// The recovery has been crashed just there, before this decision.
+    pub(crate) crashed_here: bool,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +151,7 @@ impl Recorder {
             len: AtomicUsize::new(0),
             flags: AtomicPtr::new(std::ptr::null_mut()),
             steps: AtomicU64::new(0),
+            storer: AtomicU32::new(0),
             busy: AtomicBool::new(false),
             state: UnsafeCell::new(State::default()),
         }
@@ -343,7 +352,25 @@ impl Recorder {
         state.fresh = true;
         self.restore(&mut state);
         self.steps.store(0, Ordering::Relaxed);
+        self.storer.store(0, Ordering::Relaxed);
         self.mode.store(mode, Ordering::Relaxed);
+    }
+
+    /// Notes that a session has stored something persistent.
+    pub(crate) fn note_store(&self, slot: u16) {
+        let own = u32::from(slot) + 1;
+        match self.storer.load(Ordering::Relaxed) {
+            0 => self.storer.store(own, Ordering::Relaxed),
+            sole if sole != own => self.storer.store(MANY, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Whether another session may have stored something persistent.
+    #[inline(always)]
+    pub(crate) fn others_stored(&self, slot: u16) -> bool {
+        let storer = self.storer.load(Ordering::Relaxed);
+        storer != 0 && storer != u32::from(slot) + 1
     }
 
     /// Counts an access, and stops what does not end.
@@ -423,7 +450,6 @@ impl State {
 
     /// What one layer is to say about an undecided word: as it was forced, as before, or something new. Outer `None`:
     /// the recovery is not deterministic.
-    #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
         let forced = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)).map(|(_, at)| at[word]);
         let choice = match (forced, self.path.get(self.cursor)) {
@@ -449,7 +475,6 @@ impl State {
 
     /// The first of the choices for a word that is read for the first time with these decisions; the others will
     /// follow.
-    #[expect(clippy::option_option, reason = "a choice is an option already")]
     fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<Choice> {
         let window = &mut self.layers[layer].windows[line as usize];
         window.refresh(self.machine.model);
@@ -464,7 +489,7 @@ impl State {
         }
         let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
         let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len });
+        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len, crashed_here: false });
         self.cursor += 1;
         Some(first)
     }

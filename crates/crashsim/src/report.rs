@@ -152,8 +152,8 @@ pub enum Cause {
     LaterState {
         /// What was observed.
         observed: String,
-        /// What is allowed, with the number of operations before the crash.
-        allowed: Vec<(usize, String)>,
+        /// What is allowed.
+        allowed: Vec<String>,
     },
     /// Recovery, run again on the same crash state, read something else.
     Nondeterministic,
@@ -186,7 +186,7 @@ impl fmt::Display for Cause {
             }
             Cause::LaterState { observed, allowed: states } => {
                 write!(f, "after operations on the recovered structure its contents are wrong\n  found:   {observed}")?;
-                allowed(f, states)
+                states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
             }
             Cause::Nondeterministic => {
                 write!(f, "nondeterministic recovery: run again on the same crash state, it read something else")
@@ -203,6 +203,8 @@ pub struct Failure {
     pub cause: Cause,
     /// The operations, in order.
     pub ops: Vec<String>,
+    /// The operations that ran after the recovery, in order.
+    pub after: Vec<String>,
     /// After how many of them the crash came, and whether the next one was under way.
     pub crash: Option<(usize, bool)>,
     /// Where each crash was: in the operations, then in the recoveries.
@@ -223,6 +225,7 @@ impl Failure {
         Failure {
             cause,
             ops,
+            after: Vec::new(),
             crash: None,
             crashes: Vec::new(),
             details: Vec::new(),
@@ -258,6 +261,9 @@ impl fmt::Display for Failure {
         }
         for (depth, crash) in self.crashes.iter().enumerate() {
             writeln!(f, "crash {}: {crash}", depth + 1)?;
+        }
+        if matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
+            self.after.iter().try_for_each(|op| writeln!(f, "      AFTER IT    {op}"))?;
         }
         for line in &self.details {
             writeln!(f, "  {line}")?;

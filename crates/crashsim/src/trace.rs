@@ -32,6 +32,11 @@ pub(crate) enum Event {
     Order {
         slot: u16,
     },
+    /// What the thread has read may have been published by others: what they stored before comes before what it stores
+    /// from here on.
+    Acquire {
+        slot: u16,
+    },
     /// A locked instruction that stored nothing persistent: an order point that may drain.
     Locked {
         slot: u16,

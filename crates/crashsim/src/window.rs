@@ -33,6 +33,8 @@ pub(crate) struct Pending {
     pub(crate) req: u32,
     /// Word in the line.
     pub(crate) word: u8,
+    /// Session that stored.
+    pub(crate) slot: u16,
     /// Around the cache: ordered with nothing but its own word.
     pub(crate) nt: bool,
     pub(crate) value: u64,
@@ -81,6 +83,12 @@ impl Window {
         self.open |= 1 << store.word;
         self.stores.push(store);
         self.stale = true;
+    }
+
+    /// Position after the last store that another session made before the position `acquired`.
+    pub(crate) fn published(&self, slot: u16, acquired: u32) -> u32 {
+        let theirs = self.stores.iter().rev().find(|s| s.slot != slot && s.seq < acquired);
+        theirs.map_or(0, |s| s.seq + 1)
     }
 
     /// A store that is durable at once.
@@ -258,9 +266,9 @@ impl Window {
 
     /// Decides all words by the numbers of stores that have reached memory.
     pub(crate) fn decide_positions(&mut self, positions: &Positions) {
-        for word in 0..WORDS {
+        for (word, position) in positions.iter().enumerate() {
             if self.open >> word & 1 == 1 {
-                self.decide(word, self.value_at(word, positions[word]));
+                self.decide(word, self.value_at(word, *position));
             }
         }
     }
@@ -273,8 +281,8 @@ impl Window {
                 f(&at);
                 let Some(word) = (0..WORDS).find(|w| at[*w] < span.0[*w].1) else { break };
                 at[word] += 1;
-                for lower in 0..word {
-                    at[lower] = span.0[lower].0;
+                for (lower, (low, _)) in at.iter_mut().zip(&span.0).take(word) {
+                    *lower = *low;
                 }
             }
         }
@@ -325,8 +333,7 @@ impl Window {
         order: impl Fn(std::ops::RangeInclusive<u16>) -> I,
     ) -> Option<Positions> {
         let mut at = [0; WORDS];
-        for word in 0..WORDS {
-            let (low, high) = span.0[word];
+        for (word, (low, high)) in span.0.iter().copied().enumerate() {
             let decided = (self.decided & self.open) >> word & 1 == 1;
             at[word] = order(low..=high).find(|p| !decided || self.value_at(word, *p) == self.choice[word])?;
         }
@@ -366,7 +373,7 @@ mod tests {
                 _ => next(seed, u64::from(seq) + 1) as u32,
             };
             let nt = next(seed, 6) == 0;
-            window.push(Pending { seq, req, word, nt, value: next(seed, 3), at: Location::caller() });
+            window.push(Pending { seq, req, word, slot: 0, nt, value: next(seed, 3), at: Location::caller() });
         }
         if next(seed, 2) == 0 {
             window.settle(next(seed, len) as u32);

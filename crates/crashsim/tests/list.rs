@@ -55,6 +55,20 @@ fn all_short_sequences_pass() {
 }
 
 #[test]
+fn reduced_crash_points_find_what_crashes_before_every_event_find() {
+    let alphabet = [Insert(1, 1), Insert(2, 2), Remove(1)];
+    let bugs = [Bug::None, Bug::NodeNotWrittenBack, Bug::OneFenceForBoth, Bug::LinkNotWrittenBack];
+    for bug in bugs.into_iter().chain([Bug::UnlinkNotFenced, Bug::RecoveryPops]) {
+        let explorer = Explorer::new().crashes(2);
+        let reduced = explorer.sequences(&List::new(bug), &alphabet, 3, &AFTER);
+        let full = explorer.every_event(true).sequences(&List::new(bug), &alphabet, 3, &AFTER);
+        assert_eq!(reduced.failure.is_some(), full.failure.is_some(), "{bug:?}");
+        assert_eq!(reduced.failure.map(|f| f.ops), full.failure.map(|f| f.ops), "{bug:?}");
+        assert!(reduced.crash_points < full.crash_points, "{bug:?}");
+    }
+}
+
+#[test]
 fn generated_failures_are_shrunk() {
     let generate = (vec(op(), 1..12), vec(op(), 0..3));
     let report = Explorer::new().check(&List::new(Bug::None), 200, &generate).assert_ok();

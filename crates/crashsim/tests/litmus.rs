@@ -4,7 +4,7 @@
 //! Words `x`, `y`, `z` share a line, `a` and `b` lie on lines of their own. Sessions `s` and `t` stand for two threads.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use durix_crashsim::{Explorer, Persistency, Simulated, Strategy, Subject};
 use durix_pmem::{Mapping, Medium, Off, Op, Rmw, Session, Word};
@@ -202,6 +202,52 @@ fn a_release_store_of_another_thread_comes_after_what_was_visible() {
 }
 
 #[test]
+fn what_a_thread_has_acquired_comes_before_what_it_stores() {
+    table(
+        pcso(),
+        |v, s, t| {
+            let flag = Default::default();
+            s.store(v.x, 1, Relaxed);
+            s.medium().shared_store(&flag, 1, Release);
+            t.medium().shared_load(&flag, Acquire);
+            t.store(v.y, 1, Relaxed);
+        },
+        &[[0; 5], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]],
+    );
+    table(
+        pcso(),
+        |v, s, t| {
+            s.store(v.x, 1, Release);
+            t.load(v.x, Acquire);
+            t.store(v.y, 1, Relaxed);
+        },
+        &[[0; 5], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]],
+    );
+}
+
+#[test]
+fn what_a_thread_has_not_acquired_is_not_ordered_with_what_it_stores() {
+    table(
+        pcso(),
+        |v, s, t| {
+            s.store(v.x, 1, Relaxed);
+            t.load(v.x, Relaxed);
+            t.store(v.y, 1, Relaxed);
+        },
+        &[[0; 5], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 0, 0, 0]],
+    );
+    table(
+        pcso(),
+        |v, s, _| {
+            s.store(v.x, 1, Relaxed);
+            s.load(v.x, Acquire);
+            s.store(v.y, 1, Relaxed);
+        },
+        &[[0; 5], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 0, 0, 0]],
+    );
+}
+
+#[test]
 fn a_read_modify_write_orders_both_ways() {
     table(
         pcso(),
@@ -370,7 +416,7 @@ fn stores_around_the_cache_are_ordered_with_nothing_before_the_fence() {
 fn the_words_of_a_line_stored_around_the_cache_are_independent() {
     table(
         pcso(),
-        |v, s, _| {
+        |_, s, _| {
             let line = s.at(Off::<[Word; 8]>::new(64));
             s.store_nt_line(line, &[1, 1, 0, 0, 0, 0, 0, 0]);
         },

@@ -8,14 +8,14 @@ use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Pool, PoolOptions};
 
 const CHUNK: u64 = 4096;
-const LIMIT: u64 = 48 * CHUNK;
+const LIMIT: u64 = 32 * CHUNK;
 
 fn options() -> PoolOptions {
     PoolOptions::new()
         .chunk_size(CHUNK)
         .lanes(2)
         .max_indices(4)
-        .initial_size(16 * CHUNK)
+        .initial_size(13 * CHUNK)
         .pool_id([1; 16])
         .boot_id([2; 16])
 }
@@ -155,6 +155,11 @@ mod tests {
             assert_eq!(set.get_vec(&op, &[11]).unwrap(), Some(vec![11; 99]));
         }
         mutate_and_use(&[]);
+    }
+
+    #[test]
+    fn an_extent_that_hides_another_owners_is_dropped_without_a_panic() {
+        mutate_and_use(&[0, 32, 0, 32, 249, 96, 26, 32, 0, 9, 159, 6, 229]);
     }
 
     proptest! {

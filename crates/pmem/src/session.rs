@@ -221,6 +221,13 @@ impl<'s, M: Medium> Op<'s, M> {
         self.m.store(word.raw(), value.to_bits(), order);
     }
 
+    /// Stores words, unordered, in fewer instructions than one by one where the processor can.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_words<const N: usize>(&self, to: &[Word; N], values: &[u64; N]) {
+        self.m.store_words(to.words().try_into().expect("as many words"), values);
+    }
+
     /// Stores a word around the cache; durable after the next fence, unordered until then.
     #[inline(always)]
     #[track_caller]

@@ -33,6 +33,8 @@ enum Action {
     Free(usize),
     /// Adds an extent that holds the value, found by owner.
     Extent(u64),
+    /// The same by a process that dies before the last fence; the machine runs on, and the next process sees the extent.
+    ExtentAndDie(u64),
     /// Frees the first extent found by owner.
     FreeExtent,
     /// Another session marks a link, or takes the mark away, as lock-free structures do: a link changes without the
@@ -55,6 +57,8 @@ struct Live {
     space: Space<M>,
     session: Session<M>,
     other: Session<M>,
+    /// Never fences what it leaves behind.
+    dying: Session<M>,
 }
 
 const MARK: u64 = 1;
@@ -92,7 +96,7 @@ impl Live {
         let op = session.enter().unwrap();
         let space = Space::recover(&op, mapping.clone(), HEAP, Box::new(())).unwrap();
         drop(op);
-        Live { space, session, other: mapping.session().unwrap() }
+        Live { space, session, other: mapping.session().unwrap(), dying: mapping.session().unwrap() }
     }
 }
 
@@ -122,7 +126,11 @@ impl Subject for Allocator {
     }
 
     fn apply(&self, live: &mut Live, action: &Action) -> bool {
-        let session = if matches!(action, Mark(..) | OtherBlock(..)) { &mut live.other } else { &mut live.session };
+        let session = match action {
+            Mark(..) | OtherBlock(..) => &mut live.other,
+            ExtentAndDie(..) => &mut live.dying,
+            _ => &mut live.session,
+        };
         let op = session.enter().unwrap();
         let space = &live.space;
         match *action {
@@ -160,6 +168,16 @@ impl Subject for Allocator {
                 op.fence();
                 space.activate(&op, reserved).unwrap();
                 op.fence();
+            }
+            ExtentAndDie(value) => {
+                let reserved = space.reserve_extent(&op, EXTENTS, CHUNK).unwrap();
+                write_object(&op, reserved.off(), value);
+                op.fence();
+                space.activate(&op, reserved).unwrap();
+                drop(op);
+                let mapping = live.session.mapping().clone();
+                let op = live.session.enter().unwrap();
+                live.space = Space::recover(&op, mapping, HEAP, Box::new(())).unwrap();
             }
             FreeExtent => {
                 let Some(first) = space.extents(&op, EXTENTS).first().copied() else { return false };
@@ -209,7 +227,7 @@ impl Subject for Allocator {
             Mark(index) => model.links[index].is_some(),
             Reserve => true,
             Free(index) => model.links[index].take().is_some(),
-            Extent(value) => {
+            Extent(value) | ExtentAndDie(value) => {
                 model.extents.push(value);
                 model.extents.sort_unstable();
                 true
@@ -244,7 +262,7 @@ fn all_short_sequences_with_a_crash_in_recovery() {
 #[test]
 fn extents_found_by_owner_come_and_go() {
     let subject = Allocator { plan: Plan::new() };
-    let actions = [Extent(1), FreeExtent, Extent(2), FreeExtent, FreeExtent, Extent(3)];
+    let actions = [Extent(1), FreeExtent, Extent(2), FreeExtent, FreeExtent, Extent(3), ExtentAndDie(4)];
     for model in [Persistency::Pcso, Persistency::TornWords] {
         let report = Explorer::new().model(model).crashes(2).run_then(&subject, &actions, &[FreeExtent]).assert_ok();
         println!("{model}: {report}");
@@ -276,11 +294,12 @@ fn every_write_back_and_fence_is_needed() {
     let sweep = mutation_sweep(&sites, |plan| {
         let subject = Allocator { plan };
         let explorer = Explorer::new().crashes(2);
-        let histories: [&[Action]; 5] = [
+        let histories: [&[Action]; 6] = [
             &[Block(0, 7), LinkedExtent(1, 8), Free(0), Block(0, 9), Free(1), Free(0)],
             &[Extent(1), FreeExtent, Extent(2), FreeExtent, Block(0, 5)],
             &[LinkedExtent(0, 1), Free(0), Block(0, 2), Free(0), LinkedExtent(0, 3)],
             &[Block(1, 1), Free(1), Extent(4), FreeExtent, Block(1, 2)],
+            &[ExtentAndDie(3), Block(0, 1), ExtentAndDie(4)],
             &[Block(0, 1), Mark(0), Free(0), Reserve, OtherBlock(0, 2), Mark(0)],
         ];
         let mut last = explorer.run_then(&subject, &[], &AFTER);

@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 use super::{Point, Run};
-use crate::recorder::DECIDE;
+use crate::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;
 use crate::subject::Subject;
 
@@ -51,8 +51,9 @@ impl<S: Subject> Run<'_, S> {
         };
         let judged = quietly(|| self.judge(point, &mut live));
         // What dropping reads must not branch.
-        recorder.mode.store(0, Ordering::Relaxed);
+        recorder.mode.store(CLOSE, Ordering::Relaxed);
         let dropped = quietly(|| drop(live));
+        recorder.mode.store(0, Ordering::Relaxed);
         match judged {
             Err(message) => Err(Cause::Panic { during: "the operations after the recovery", message }),
             Ok(Err(cause)) => Err(cause),
@@ -109,7 +110,7 @@ impl<S: Subject> Run<'_, S> {
         }
         let observed = self.subject.observe(live);
         if !models.iter().any(|model| self.subject.expect(model) == observed) {
-            let allowed = models.iter().map(|m| (self.ops.len(), format!("{:?}", self.subject.expect(m)))).collect();
+            let allowed = models.iter().map(|m| format!("{:?}", self.subject.expect(m))).collect();
             return Err(Cause::LaterState { observed: format!("{observed:?}"), allowed });
         }
         self.find("after the operations that followed the recovery", live)

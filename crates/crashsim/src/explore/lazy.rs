@@ -97,13 +97,13 @@ impl<S: Subject> Run<'_, S> {
                 state.layers[depth].raises(self.explorer.machine, event)
                     || (self.explorer.every_event && !event.is_mark() && !state.layers[depth].lines.is_empty())
             };
-            if raises && first_new.is_none_or(|first| seq > first) {
+            if raises && self.is_new_point(seq, first_new) {
                 self.crash_inside(point, seq)?;
             }
             self.sim.recorder.step(depth, seq as u32, event);
         }
         let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
-        if stored && first_new.is_none_or(|first| trace.len() > first) {
+        if stored && self.is_new_point(trace.len(), first_new) {
             self.crash_inside(point, trace.len())?;
         }
         self.inner.pop();
@@ -111,10 +111,22 @@ impl<S: Subject> Run<'_, S> {
         Ok(())
     }
 
+    /// Whether no earlier execution has crashed at this position with the same decisions. The execution differs from
+    /// earlier ones from the decision at `first_new` on; a crash just at that position comes before the decision, and is
+    /// new only if the earlier executions had no reason to crash there.
+    fn is_new_point(&self, seq: usize, first_new: Option<usize>) -> bool {
+        let Some(first) = first_new else { return true };
+        let state = self.sim.recorder.lock();
+        seq > first || (seq == first && !state.path.iter().any(|d| d.trace_len as usize == seq && d.crashed_here))
+    }
+
     fn crash_inside(&mut self, point: &Point, seq: usize) -> Result<(), Box<Found>> {
         let frozen_before = self.frozen.len();
         let decisions: Vec<Frozen> = {
-            let state = self.sim.recorder.lock();
+            let mut state = self.sim.recorder.lock();
+            for decision in state.path.iter_mut().filter(|d| d.trace_len as usize == seq) {
+                decision.crashed_here = true;
+            }
             let before = state.path.iter().filter(|d| (d.trace_len as usize) < seq);
             let frozen = before.map(|d| {
                 let choice = d.candidates[d.taken as usize].0;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use crate::count::Count;
 use crate::layer::{Layer, Machine};
 use crate::medium::Simulated;
-use crate::recorder::RECORD;
+use crate::recorder::{CLOSE, RECORD};
 use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure, Report};
 use crate::subject::{Contract, Persistency, Subject};
@@ -304,8 +304,10 @@ impl<'a, S: Subject> Run<'a, S> {
         self.trace = Rc::new(std::mem::take(&mut recorder.lock().trace));
         let cause = match outcome {
             Ok((live, wrong)) => {
-                drop(live);
-                wrong
+                recorder.mode.store(CLOSE, std::sync::atomic::Ordering::Relaxed);
+                let dropped = attempt::quietly(|| drop(live));
+                recorder.mode.store(0, std::sync::atomic::Ordering::Relaxed);
+                wrong.or_else(|| dropped.err().map(|message| Cause::Panic { during: "closing", message }))
             }
             Err(message) => Some(Cause::Panic { during: "the operations", message }),
         };
@@ -463,6 +465,7 @@ impl<'a, S: Subject> Run<'a, S> {
             suggestion,
             replay: replay.encode(),
             code: replay,
+            after: self.after.iter().map(|op| format!("{op:?}")).collect(),
             ..self.plain_failure(found.cause)
         }
     }

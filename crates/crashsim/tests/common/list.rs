@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_crashsim::{Simulated, Subject};
-use durix_pmem::{Mapping, Medium, Mutating, Off, Op, Plan, Session, Word, persistent};
+use durix_pmem::{Mapping, Mutating, Off, Op, Plan, Session, Word, persistent};
 
 persistent! {
     struct Root: align(64) { head: Word<Off<Node>>, rest: [Word; 7] }

@@ -23,9 +23,8 @@ pub(super) fn write_line<M: Medium, S: Source>(op: &Op<'_, M>, line: &Line, payl
     if let Some(new) = payload.whole::<8>(from) {
         let diff = op.load(&line.words[7], Ordering::Relaxed) ^ new[7];
         if diff != 0 {
-            for (word, value) in line.words[..7].iter().zip(&new[..7]) {
-                op.store(word, *value, Ordering::Relaxed);
-            }
+            let [first @ .., _] = &new;
+            op.store_words::<7>(line.words.first_chunk().expect("eight words"), first);
             return finish(op, line, 7, new[7], diff);
         }
     }

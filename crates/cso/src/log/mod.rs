@@ -179,7 +179,7 @@ pub trait Log: Sized + fmt::Debug + Send {
     ///
     /// # Errors
     /// As [`stage_from`](Log::stage_from).
-    #[inline]
+    #[inline(always)]
     fn append<M: Medium>(&mut self, op: &Op<'_, M>, tag: u8, payload: &[u8]) -> Result<Position> {
         let position = self.stage_from(op, tag, payload)?;
         self.commit(op);
@@ -190,7 +190,7 @@ pub trait Log: Sized + fmt::Debug + Send {
     ///
     /// # Errors
     /// As [`stage_from`](Log::stage_from).
-    #[inline]
+    #[inline(always)]
     fn append_words<M: Medium>(&mut self, op: &Op<'_, M>, tag: u8, payload: &[u64]) -> Result<Position> {
         let position = self.stage_from(op, tag, payload)?;
         self.commit(op);

@@ -75,6 +75,17 @@ impl Region {
     }
 }
 
+/// Bytes of a unit of half a line.
+const HALF: u64 = LINE as u64 / 2;
+
+/// Bytes of a stripe: the distance at which the halves of a line are written one after the other.
+///
+/// Units of half a line do not lie one behind the other. A ring of them is cut into stripes of 64 lines (the last one
+/// may be shorter), and within a stripe come first the front halves of all lines, then the back halves. A line that
+/// is written again while its last write-back is still on its way to memory makes the fence wait for both: measured,
+/// 145 ns for an append instead of 100. From about eight lines on the distance is enough.
+const STRIPE: u64 = 64 * LINE as u64;
+
 /// What the header says of a ring, besides the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -134,6 +145,9 @@ pub(super) struct Ring {
     end: u64,
     unit: u64,
     units: u64,
+    /// Bytes from a unit to the next, and the mask of an offset within a stripe; all ones where there are none.
+    stride: u64,
+    stripe_mask: u64,
     /// The head as stored; the head as known to be durable.
     head: u64,
     durable_head: u64,
@@ -151,6 +165,9 @@ pub(super) struct Ring {
 impl Ring {
     /// Writes an empty ring into `region`, zeroes but for the last word of each line. Durable on return: three fences.
     pub(super) fn format<M: Medium>(op: &Op<'_, M>, region: Region, shape: Shape, last: u64) -> Result<Ring> {
+        // Half lines come in twos: see `STRIPE`.
+        let units = if shape.unit == HALF { shape.units & !1 } else { shape.units };
+        let shape = Shape { units, ..shape };
         let least = HEADER + shape.unit;
         if !region.off.is_multiple_of(LINE as u64) || region.len < least || shape.units == 0 {
             return Err(Error::BadRegion { off: region.off, len: region.len, min: least });
@@ -192,6 +209,8 @@ impl Ring {
             end: data + shape.unit * shape.units,
             unit: shape.unit,
             units: shape.units,
+            stride: if shape.unit == HALF { LINE as u64 } else { shape.unit },
+            stripe_mask: if shape.unit == HALF { STRIPE - 1 } else { u64::MAX },
             head,
             durable_head: head,
             limit: head + shape.units,
@@ -231,7 +250,8 @@ impl Ring {
         if shape.kind != kind {
             return Err(Error::Mismatch { off, what: "kind", found: shape.kind.into(), expected: kind.into() });
         }
-        if shape.unit == 0 || shape.units == 0 || shape.units > region.units(shape.unit) {
+        let single_half = shape.unit == HALF && !shape.units.is_multiple_of(2);
+        if shape.unit == 0 || shape.units == 0 || single_half || shape.units > region.units(shape.unit) {
             return Err(Error::Corrupt { off, what: "number of units", found: shape.units });
         }
         Ok(shape)
@@ -274,16 +294,46 @@ impl Ring {
     /// The place of `position`. One division: not for the path of an append.
     pub(super) fn cursor(&self, position: u64) -> Cursor {
         let (lap, index) = (position / self.units, position % self.units);
-        Cursor { off: self.data + index * self.unit, valid: lap & 1 ^ 1 }
+        let off = if self.unit == HALF { self.half(index) } else { index * self.unit };
+        Cursor { off: self.data + off, valid: lap & 1 ^ 1 }
+    }
+
+    /// Where the unit `index` of a ring of half lines lies, from the first.
+    fn half(&self, index: u64) -> u64 {
+        let stripe = index * HALF / STRIPE * STRIPE;
+        let lines = (self.end - self.data - stripe).min(STRIPE) / LINE as u64;
+        let within = index - stripe / HALF;
+        stripe + within % lines * LINE as u64 + within / lines * HALF
     }
 
     /// Moves a cursor to the next unit.
     #[inline(always)]
     pub(super) fn step(&self, cursor: &mut Cursor) {
-        cursor.off += self.unit;
-        if cursor.off == self.end {
-            *cursor = Cursor { off: self.data, valid: cursor.valid ^ 1 };
+        cursor.off += self.stride;
+        if self.is_turn(cursor.off) {
+            *cursor = self.turned(*cursor);
         }
+    }
+
+    /// Whether `off`, one stride behind a unit, is beyond the end of the ring or of a stripe's halves. With a mask of ones
+    /// only the end of the ring counts.
+    #[inline(always)]
+    fn is_turn(&self, off: u64) -> bool {
+        off >= self.end || (off - self.data) & self.stripe_mask < self.stride
+    }
+
+    /// Where a cursor for which [`is_turn`](Ring::is_turn) holds goes on: with the back halves of the stripe, with the next
+    /// stripe, or at the start of the ring.
+    #[cold]
+    fn turned(&self, Cursor { mut off, valid }: Cursor) -> Cursor {
+        if self.unit == HALF {
+            if off & HALF == 0 {
+                let last = off - LINE as u64 - self.data;
+                return Cursor { off: self.data + last / STRIPE * STRIPE + HALF, valid };
+            }
+            off -= HALF;
+        }
+        if off == self.end { Cursor { off: self.data, valid: valid ^ 1 } } else { Cursor { off, valid } }
     }
 
     /// Makes sure that `units` units from the tail on may be overwritten, and gives the place of the first. Nothing
@@ -360,17 +410,20 @@ impl Ring {
     pub(super) fn advance(&mut self, units: u64) {
         self.tail += units;
         if units == 1 {
-            let mut next = self.next;
-            self.step(&mut next);
-            self.next = next;
+            // Not by way of a copy: the validity bit is then not stored again.
+            self.next.off += self.stride;
+            if self.is_turn(self.next.off) {
+                self.next = self.turned(self.next);
+            }
         } else {
             self.next = self.after(self.next, units);
         }
     }
 
-    /// The cursor `units` units further on, at most one lap.
+    /// The cursor `units` units further on, at most one lap; not for half lines, whose records take one.
     #[inline(always)]
     pub(super) fn after(&self, cursor: Cursor, units: u64) -> Cursor {
+        debug_assert!(self.unit != HALF);
         let off = cursor.off + units * self.unit;
         if off < self.end {
             Cursor { off, ..cursor }
@@ -389,8 +442,11 @@ impl Ring {
         // PERSIST A1, T2: flush+fence
         op.fence();
         self.unfenced = self.tail;
-        self.durable_head = self.head;
-        self.limit = self.head + self.units;
+        // Behind a branch, because every store delays the next append's fence.
+        if self.durable_head != self.head {
+            self.durable_head = self.head;
+            self.limit = self.head + self.units;
+        }
     }
 
     /// Whether a trim to `to` would pass records that are not known to be fenced: then a commit must come first.
@@ -487,5 +543,59 @@ impl Ring {
     /// Offsets of the first unit and of the end.
     pub(super) fn bounds(&self) -> (u64, u64) {
         (self.data, self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::{Hardware, Mapping};
+    use std::collections::BTreeSet;
+
+    fn with_ring(unit: u64, units: u64, check: impl FnOnce(Ring)) {
+        let mapping = Mapping::heap(64 << 10, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let region = Region { off: 192, len: HEADER + unit * units };
+        check(Ring::format(&op, region, Shape { kind: 1, unit, units, params: [0; 3] }, 0).unwrap());
+    }
+
+    #[test]
+    fn stepping_and_looking_up_agree_and_visit_every_unit_once_a_lap() {
+        for (unit, units) in [(32, 2), (32, 4), (32, 126), (32, 128), (32, 130), (32, 640), (64, 1), (64, 65), (128, 7)]
+        {
+            with_ring(unit, units, |ring| {
+                let mut cursor = ring.cursor(0);
+                for lap in 0..3 {
+                    let mut seen = BTreeSet::new();
+                    for index in 0..units {
+                        let found = ring.cursor(lap * units + index);
+                        assert_eq!((cursor.off, cursor.valid), (found.off, found.valid), "{unit} {units} {index}");
+                        assert_eq!(cursor.valid, 1 - lap % 2);
+                        assert!(
+                            cursor.off >= ring.data
+                                && cursor.off + unit <= ring.end
+                                && (cursor.off - ring.data).is_multiple_of(unit)
+                        );
+                        assert!(seen.insert(cursor.off));
+                        ring.step(&mut cursor);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn the_halves_of_a_line_are_a_stripe_apart() {
+        with_ring(32, 256, |ring| {
+            for index in (0..64).chain(128..192) {
+                assert_eq!(ring.cursor(index).off + 32, ring.cursor(index + 64).off);
+            }
+        });
+    }
+
+    #[test]
+    fn half_lines_come_in_twos() {
+        with_ring(32, 5, |ring| assert_eq!(ring.units(), 4));
     }
 }

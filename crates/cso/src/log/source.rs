@@ -25,9 +25,7 @@ pub trait Source: Copy {
     #[track_caller]
     fn store<const N: usize, M: Medium>(self, op: &Op<'_, M>, from: usize, to: &[Word; N]) {
         if let Some(values) = self.whole::<N>(from) {
-            for index in 0..N {
-                op.store(&to[index], values[index], Ordering::Relaxed);
-            }
+            op.store_words(to, &values);
         } else {
             self.store_some(op, from, to);
         }

@@ -104,6 +104,26 @@ impl SetOptions {
 
 /// A durable concurrent hash map from byte strings to byte strings.
 ///
+/// ```
+/// use durix_cso::set::PersistentSet;
+/// use durix_pmem::PoolOptions;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("users.pool");
+/// let pool = PoolOptions::new().open_or_create(&path)?;
+/// let users = PersistentSet::open(&pool, "users")?;
+/// let mut session = pool.session()?;
+/// let op = session.enter()?;
+/// users.insert(&op, b"alice", b"1990")?;
+/// users.txn(&op, |t| {
+///     let year = t.get(b"alice")?.unwrap_or_default();
+///     t.insert(b"bob", &year);
+///     Ok::<_, durix_cso::set::Error>(())
+/// })?;
+/// assert_eq!(users.get_vec(&op, b"bob")?.as_deref(), Some(&b"1990"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Keys are up to [`MAX_KEY`] bytes long, values up to [`MAX_VALUE`]; both may be empty. All operations take the calling
 /// thread's [`Op`]; an update is durable when it returns. See the [module](self) for the guarantees.
 pub struct PersistentSet<M: Medium = Hardware> {
@@ -201,7 +221,8 @@ impl<M: Medium> PersistentSet<M> {
     /// rounded up to 8; every further line 56), one fence. Constant time.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`]; [`Error::Pool`] where the pool is full; [`Error::Poisoned`]. The
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`]; [`Error::Pool`] where the pool is full, or after a
+    /// panic in an update. The
     /// set then is as it was.
     #[inline]
     pub fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {

@@ -12,7 +12,15 @@
 //! |---|---|---|---|
 //! | R1 entries of incomplete transactions are erased < any new operation | write-back + fence | the same transactions, with fewer entries | the same again |
 //!
-//! Without R1 a later watermark would cover them. Recovery writes nothing else, so a crash within it changes nothing.
+//! Without R1 a later watermark would cover them. Recovery changes nothing else, so a crash within it changes nothing.
+//!
+//! What recovery reads may not be durable: where only the process has died, it sees what the processor's caches hold. It
+//! must not build on that, or a power failure later takes away what readers have seen, or an entry whose predecessor has
+//! been overwritten meanwhile. So everything that it reads is written back:
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
 //! Versions start above every version *and every tag* that was found, valid or not: a line that an interrupted update has
 //! left behind must not match an entry written later.
@@ -21,13 +29,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use durix_pmem::{Bits, Lock, Medium, Op, Root, Session};
+use durix_pmem::{Bits, Lock, Medium, Off, Op, Root, Session};
 
 use super::arena::{Run, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
-use super::layout::{Class, Info, MAX_VERSION, Meta, WATERMARK, head_at, slot_off, tails_at};
-use super::shard::{Inner, Shard, class_of};
+use super::layout::{Class, Info, MAX_VERSION, Meta, Tail, WATERMARK, head_at, slot_off, tails_at};
+use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::{PersistentSet, SetOptions};
 
@@ -164,6 +172,8 @@ impl<M: Medium> PersistentSet<M> {
             let offset = op.off_of(word).get();
             return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
         }
+        // PERSIST R2: write-back, with the fence that ends this session's reading.
+        op.write_back(word);
         m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
         m.shared_store(&self.committed, watermark, Ordering::Release);
         collected.max_version.fetch_max(watermark, Ordering::Relaxed);
@@ -198,11 +208,19 @@ impl<M: Medium> PersistentSet<M> {
             let read = session.enter().map_err(Error::from).and_then(|op| {
                 let free = self.read_unit(&op, unit, &mut max_version, collected)?;
                 self.arena.adopt(op.medium(), unit.class, 0, &free);
+                // PERSIST R2: write-back.
+                let lines = unit.slots * unit.class.lines() as u64;
+                op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
                 Ok(())
             });
             if let Err(error) = read {
                 return collected.fail(error);
             }
+        }
+        // PERSIST R2: fence, by each thread for what it has read.
+        match session.enter() {
+            Ok(op) => op.fence(),
+            Err(error) => return collected.fail(error.into()),
         }
         collected.max_version.fetch_max(max_version, Ordering::Relaxed);
     }
@@ -309,11 +327,12 @@ fn queue_losers<M: Medium>(m: M, shard: &Shard, inner: &mut Inner, losers: &mut 
     }
     order.sort_unstable_by_key(|(entered, _)| entered.version);
     for (entered, is_tombstone) in order {
-        let (class, in_transaction) = (class_of(entered.info), entered.info.transaction() > 0);
+        let class = class_of(entered.info);
+        let transaction = transaction_of(entered.info, entered.version);
         if is_tombstone {
-            inner.reuse.push_tombstone(class, entered.off, in_transaction);
+            inner.reuse.push_tombstone(class, entered.off, transaction);
         } else {
-            inner.reuse.push_stale(class, entered.off, in_transaction);
+            inner.reuse.push_stale(class, entered.off, transaction);
         }
     }
 }

@@ -32,23 +32,19 @@ const LONG: usize = 16;
 /// An entry that is not reachable any more, but valid in persistent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stale {
-    /// Offset of its slot; bit 0 says that it belongs to a transaction.
-    slot: u64,
+    /// Where it lies.
+    off: u64,
+    /// Version of the transaction that wrote it, 0 without one.
+    transaction: u64,
     /// Its place in the order in which the shard's entries were freed.
     freed: u64,
 }
 
 impl Stale {
-    /// Where the entry lies.
+    /// Version of the transaction that wrote it, 0 without one.
     #[inline(always)]
-    pub(super) fn off(self) -> u64 {
-        self.slot & !1
-    }
-
-    /// Whether it was written by a transaction.
-    #[inline(always)]
-    pub(super) fn in_transaction(self) -> bool {
-        self.slot & 1 != 0
+    pub(super) fn transaction(self) -> u64 {
+        self.transaction
     }
 }
 
@@ -122,23 +118,23 @@ impl Reuse {
         &mut self.classes[class.index()]
     }
 
-    fn number(&mut self, off: u64, in_transaction: bool) -> Stale {
+    fn number(&mut self, off: u64, transaction: u64) -> Stale {
         let freed = self.next_freed;
         self.next_freed += 1;
-        Stale { slot: off | u64::from(in_transaction), freed }
+        Stale { off, transaction, freed }
     }
 
     /// Queues an entry that has been superseded by a durable one.
     #[inline]
-    pub(super) fn push_stale(&mut self, class: Class, off: u64, in_transaction: bool) {
-        let stale = self.number(off, in_transaction);
+    pub(super) fn push_stale(&mut self, class: Class, off: u64, transaction: u64) {
+        let stale = self.number(off, transaction);
         self.class(class).stale.push_back(stale);
     }
 
     /// Queues a tombstone that is the newest entry of its key; after the entry that it superseded.
     #[inline]
-    pub(super) fn push_tombstone(&mut self, class: Class, off: u64, in_transaction: bool) {
-        let stale = self.number(off, in_transaction);
+    pub(super) fn push_tombstone(&mut self, class: Class, off: u64, transaction: u64) {
+        let stale = self.number(off, transaction);
         self.class(class).tombstones.push_back(stale);
     }
 
@@ -161,13 +157,13 @@ impl Reuse {
         if let Some(stale) = queues.stale.front().copied().filter(|s| may(*s)) {
             queues.stale.pop_front();
             self.taken = self.taken.min(stale.freed);
-            return Some(Taken { off: stale.off(), class, from: From::Stale(stale) });
+            return Some(Taken { off: stale.off, class, from: From::Stale(stale) });
         }
         if let Some(tombstone) = queues.tombstones.front().copied().filter(|t| may(*t))
             && tombstone.freed < self.oldest_stale()
         {
             self.class(class).tombstones.pop_front();
-            return Some(Taken { off: tombstone.off(), class, from: From::Tombstone(tombstone) });
+            return Some(Taken { off: tombstone.off, class, from: From::Tombstone(tombstone) });
         }
         let off = self.class(class).free.pop()?;
         Some(Taken { off, class, from: From::Free })
@@ -219,8 +215,8 @@ impl Reuse {
         let stale = self.classes[class].stale.front().copied().filter(|s| may(*s))?;
         self.classes[class].stale.pop_front();
         self.scrubbing = self.scrubbing.min(stale.freed);
-        self.scrubbed.push((Class::from_index(class), stale.off()));
-        Some(stale.off())
+        self.scrubbed.push((Class::from_index(class), stale.off));
+        Some(stale.off)
     }
 
     /// After the operation's fence: what it overwrote and erased is durably gone.
@@ -243,7 +239,7 @@ impl Reuse {
     #[inline]
     pub(super) fn peek(&self, class: Class) -> Option<u64> {
         let queues = self.classes.get(class.index())?;
-        queues.stale.front().or(queues.tombstones.front()).map(|s| s.off()).or(queues.free.last().copied())
+        queues.stale.front().or(queues.tombstones.front()).map(|s| s.off).or(queues.free.last().copied())
     }
 
     /// Numbers of slots in all classes.
@@ -258,8 +254,8 @@ impl Reuse {
     /// All slots, with what is known of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Held)> + '_ {
         self.classes.iter().flat_map(|q| {
-            let stale = q.stale.iter().map(|s| (s.off(), Held::Stale));
-            let tombstones = q.tombstones.iter().map(|s| (s.off(), Held::Tombstone));
+            let stale = q.stale.iter().map(|s| (s.off, Held::Stale));
+            let tombstones = q.tombstones.iter().map(|s| (s.off, Held::Tombstone));
             stale.chain(tombstones).chain(q.free.iter().map(|off| (*off, Held::Free)))
         })
     }
@@ -293,8 +289,8 @@ mod tests {
         let mut reuse = Reuse::new();
         let four = Class::of_lines(4);
         reuse.push_free(ONE, 64);
-        reuse.push_stale(ONE, 128, false);
-        reuse.push_tombstone(ONE, 192, false);
+        reuse.push_stale(ONE, 128, 0);
+        reuse.push_tombstone(ONE, 192, 0);
         assert_eq!(reuse.take(ONE, any).unwrap().off, 128);
         // The entry at 128 is overwritten, but not durably so: the tombstone has to stay.
         assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
@@ -303,9 +299,9 @@ mod tests {
         assert_eq!(reuse.take(ONE, any).unwrap().off, 192);
         reuse.settle();
         // Blocked by an older entry of another class, and free once that is scrubbed.
-        reuse.push_stale(four, 256, false);
-        reuse.push_tombstone(ONE, 512, false);
-        reuse.push_stale(four, 1024, false);
+        reuse.push_stale(four, 256, 0);
+        reuse.push_tombstone(ONE, 512, 0);
+        reuse.push_stale(four, 1024, 0);
         assert_eq!(reuse.take(ONE, any), None);
         let new = Taken { off: 0, class: ONE, from: From::Free };
         assert!(reuse.wants_scrub(ONE, new));
@@ -320,8 +316,8 @@ mod tests {
     #[test]
     fn entries_of_transactions_wait_for_the_watermark() {
         let mut reuse = Reuse::new();
-        reuse.push_stale(ONE, 64, true);
-        let no = |s: Stale| !s.in_transaction();
+        reuse.push_stale(ONE, 64, 7);
+        let no = |s: Stale| s.transaction() == 0;
         assert_eq!(reuse.take(ONE, no), None);
         assert_eq!(reuse.scrub(None, no), None);
         assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
@@ -330,8 +326,8 @@ mod tests {
     #[test]
     fn giving_back_restores_the_order() {
         let mut reuse = Reuse::new();
-        reuse.push_stale(ONE, 64, false);
-        reuse.push_stale(ONE, 128, true);
+        reuse.push_stale(ONE, 64, 0);
+        reuse.push_stale(ONE, 128, 7);
         reuse.push_free(ONE, 192);
         let taken: Vec<_> = (0..3).map(|_| reuse.take(ONE, any).unwrap()).collect();
         taken.iter().rev().for_each(|t| reuse.give_back(*t));

@@ -111,10 +111,11 @@ impl Shard {
             (None, true) => {}
         }
         if let Some(old) = old {
-            inner.reuse.push_stale(class_of(old.entry.info), old.off, old.entry.info.transaction() > 0);
+            let transaction = transaction_of(old.entry.info, old.entry.meta.version());
+            inner.reuse.push_stale(class_of(old.entry.info), old.off, transaction);
         }
         if new.info.is_tombstone() {
-            inner.reuse.push_tombstone(class_of(new.info), new.off, new.info.transaction() > 0);
+            inner.reuse.push_tombstone(class_of(new.info), new.off, transaction_of(new.info, new.version));
         }
     }
 }
@@ -124,6 +125,7 @@ impl Shard {
 pub(super) struct New {
     pub(super) tag: Tag,
     pub(super) off: u64,
+    pub(super) version: u64,
     pub(super) info: Info,
 }
 
@@ -131,4 +133,10 @@ pub(super) struct New {
 #[inline(always)]
 pub(super) fn class_of(info: Info) -> Class {
     Class::of_lines(info.lines())
+}
+
+/// The version of the transaction that an entry belongs to, 0 without one.
+#[inline(always)]
+pub(super) fn transaction_of(info: Info, version: u64) -> u64 {
+    if info.transaction() > 0 { version } else { 0 }
 }

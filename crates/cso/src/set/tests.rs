@@ -8,6 +8,8 @@ use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Error as PoolError, PoolOptions};
 use proptest::prelude::*;
 
+mod damage;
+
 fn options() -> SetOptions {
     SetOptions::default().shards(2)
 }
@@ -572,4 +574,46 @@ fn concurrent_compare_and_set_counts_every_success() {
     let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     assert_eq!(number(set.get_vec(&op, b"n").unwrap()), 3000);
+}
+
+#[test]
+fn the_same_name_is_the_same_set_and_sets_do_not_share_space() {
+    let pool = pool(1 << 19, Hardware::PAGE_CACHE);
+    let one = open(&pool, &options());
+    assert!(Arc::ptr_eq(&one, &open(&pool, &SetOptions::default())));
+    let other = PersistentSet::open(&pool, "other").unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    one.insert(&op, b"k", b"one").unwrap();
+    other.insert(&op, b"k", b"other").unwrap();
+    assert_eq!(one.get_vec(&op, b"k").unwrap().unwrap(), b"one");
+    drop(op);
+    drop(one);
+    let one = open(&pool, &options());
+    let op = session.enter().unwrap();
+    assert_eq!(one.get_vec(&op, b"k").unwrap().unwrap(), b"one");
+    assert_eq!(one.check(&op).unwrap(), []);
+    assert_eq!(other.check(&op).unwrap(), []);
+}
+
+#[test]
+fn recovery_by_several_threads_finds_the_same() {
+    let pool = pool(24 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    for i in 0..120_000u64 {
+        set.insert(&op, &(i % 90_000).to_le_bytes(), &i.to_le_bytes()).unwrap();
+    }
+    drop(op);
+    let op = session.enter().unwrap();
+    for threads in [1, 4] {
+        let again = again(&set, &options().recovery_threads(threads));
+        assert_eq!(again.len(&op), 90_000);
+        for key in (0..90_000u64).step_by(997) {
+            let expected = if key < 30_000 { key + 90_000 } else { key };
+            assert_eq!(number(again.get_vec(&op, &key.to_le_bytes()).unwrap()), expected);
+        }
+        assert_eq!(again.check(&op).unwrap(), []);
+    }
 }

@@ -180,7 +180,7 @@ impl<M: Medium> PersistentSet<M> {
 
     /// Runs `f` as a transaction: what it reads is as of one moment, the moment at which all that it writes becomes
     /// visible to other transactions; durable when this returns. If it returns an error, nothing is written. It may run
-    /// several times.
+    /// several times, in the end with all shards locked: it must not change this set other than through its argument.
     ///
     /// # Errors
     /// What `f` returns, and as [`commit`](Self::commit).
@@ -277,7 +277,7 @@ impl<M: Medium> PersistentSet<M> {
             m.shared_rmw(&self.committed, Rmw::Max, version);
         }
         self.watermark_is_durable(m, watermark);
-        self.publish_all(m, writes, count, guards);
+        self.publish_all(op, writes, version, count, guards);
         Ok(())
     }
 
@@ -334,17 +334,26 @@ impl<M: Medium> PersistentSet<M> {
         version
     }
 
-    fn publish_all(&self, m: M, writes: Vec<Write<'_, '_>>, count: u16, guards: &mut Guards<'_, M>) {
+    fn publish_all(
+        &self,
+        op: &Op<'_, M>,
+        writes: Vec<Write<'_, '_>>,
+        version: u64,
+        count: u16,
+        guards: &mut Guards<'_, M>,
+    ) {
+        let m = op.medium();
         guards.iter_mut().for_each(|(_, inner)| inner.reuse.settle());
         for write in writes {
             let (shard, inner) = &mut guards[write.guard];
             let shard = &self.shards[*shard];
             let info = info_of(write.key.bytes, write.change).in_transaction(count);
-            let new = New { tag: write.key.tag(), off: write.taken.expect("taken above").off, info };
+            let new = New { tag: write.key.tag(), off: write.taken.expect("taken above").off, version, info };
             // An earlier removal of this transaction may have moved the cell.
             let tag = write.key.tag();
             let old = write.old.and_then(|old| Some(Found { at: shard.index.find_off(m, tag, old.off)?, ..old }));
             shard.publish(m, inner, new, old);
+            self.prefetch(op, inner, class_of(info));
         }
     }
 }

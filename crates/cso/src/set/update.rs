@@ -98,14 +98,15 @@ impl<M: Medium> PersistentSet<M> {
         let taken = self.take(op, inner, class_of(info))?;
         let extra = self.extra(op, inner, class_of(info), taken);
         let _guard = self.poison.guard(op)?;
-        entry::write(op, taken.off, inner.next_version(), info, key.bytes, value);
+        let version = inner.next_version();
+        entry::write(op, taken.off, version, info, key.bytes, value);
         self.write_back_extra(op, &extra);
         // The search overlaps with the write-back: it reads, and takes no locked instruction.
         let old = shard.find(op, key.tag(), key.bytes);
         // PERSIST U1: flush+fence.
         op.fence();
         self.settled(m, inner, &extra);
-        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, info }, old);
+        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info }, old);
         self.prefetch(op, inner, class_of(info));
         Ok(old.is_none())
     }
@@ -153,12 +154,13 @@ impl<M: Medium> PersistentSet<M> {
         };
         let extra = self.extra(op, inner, class_of(info), taken);
         let _guard = self.poison.guard(op)?;
-        entry::write(op, taken.off, inner.next_version(), info, key.bytes, change.unwrap_or_default());
+        let version = inner.next_version();
+        entry::write(op, taken.off, version, info, key.bytes, change.unwrap_or_default());
         self.write_back_extra(op, &extra);
         // PERSIST U1: flush+fence.
         op.fence();
         self.settled(m, inner, &extra);
-        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, info }, old);
+        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info }, old);
         self.prefetch(op, inner, class_of(info));
         Ok(())
     }
@@ -196,10 +198,8 @@ impl<M: Medium> PersistentSet<M> {
     /// Whether an entry may be overwritten as far as transactions go (PERSIST U4).
     #[inline]
     fn may_overwrite(&self, op: &Op<'_, M>, stale: Stale) -> bool {
-        !stale.in_transaction() || {
-            let version = op.load(&op.at(head_at(stale.off())).meta, Ordering::Relaxed).version();
-            version <= op.medium().shared_load(&self.durable_watermark, Ordering::Acquire)
-        }
+        stale.transaction() == 0
+            || stale.transaction() <= op.medium().shared_load(&self.durable_watermark, Ordering::Acquire)
     }
 
     /// What this operation should write back besides its entry, so that slots which could not be reused now can be later.
@@ -270,7 +270,7 @@ impl<M: Medium> PersistentSet<M> {
 
     /// Asks for the slot that the next update of this size will write.
     #[inline(always)]
-    fn prefetch(&self, op: &Op<'_, M>, inner: &Inner, class: Class) {
+    pub(super) fn prefetch(&self, op: &Op<'_, M>, inner: &Inner, class: Class) {
         if let Some(off) = inner.reuse.peek(class) {
             op.prefetch_write(head_at(off));
         }

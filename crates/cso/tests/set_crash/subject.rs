@@ -8,7 +8,11 @@ use durix_cso::set::{Batch, Error, PersistentSet, SetOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Error as PoolError, Mutating, Op, Plan, Pool, PoolOptions, Session};
 
-pub type M = Mutating<Simulated>;
+#[path = "killable.rs"]
+mod killable;
+use killable::Killable;
+
+pub type M = Killable<Mutating<Simulated>>;
 
 /// An operation. Keys and values are numbers that stand for bytes, see [`key`] and [`value`].
 #[derive(Clone, Debug)]
@@ -27,6 +31,9 @@ pub enum Act {
     Refused(Box<Act>),
     /// An operation by another session.
     Other(Box<Act>),
+    /// An operation in which the process dies, with all of it in the caches and nothing written back; the set is opened
+    /// again without a power failure.
+    Killed(Box<Act>),
 }
 
 /// The bytes of a key: 8 bytes for most; from 100 on it reaches beyond line 0, from 200 on beyond line 1.
@@ -70,7 +77,7 @@ pub struct Live {
     session: Session<M>,
     other: Session<M>,
     set: Arc<PersistentSet<M>>,
-    _pool: Pool<M>,
+    pool: Pool<M>,
 }
 
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -97,7 +104,7 @@ impl SetUnderTest {
     }
 
     fn pool_options(&self) -> PoolOptions {
-        let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(1).pool_id([7; 16]).boot_id([7; 16]);
+        let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
         options.initial_size(self.len()).max_size(self.len())
     }
 
@@ -106,7 +113,16 @@ impl SetUnderTest {
         let session = pool.session().map_err(|e| e.to_string())?;
         let set = PersistentSet::open_with(&pool, "set", &self.options).map_err(|e| e.to_string())?;
         let other = pool.session().map_err(|e| e.to_string())?;
-        Ok(Live { session, other, set, _pool: pool })
+        Ok(Live { session, other, set, pool })
+    }
+}
+
+impl Live {
+    fn reopen(&mut self, options: &SetOptions) {
+        // The first set has to go before its name can be opened again.
+        let aside = PersistentSet::open_with(&self.pool, "aside", options).unwrap();
+        drop(std::mem::replace(&mut self.set, aside));
+        self.set = PersistentSet::open_with(&self.pool, "set", options).unwrap();
     }
 }
 
@@ -131,7 +147,7 @@ impl Act {
                 Err(Error::Pool(PoolError::Full { .. })) => Ok(false),
                 other => panic!("{other:?} instead of a refusal"),
             },
-            Act::Other(_) => unreachable!("taken apart by the caller"),
+            Act::Other(_) | Act::Killed(_) => unreachable!("taken apart by the caller"),
         }
     }
 }
@@ -164,7 +180,7 @@ fn step(model: &mut Map, act: &Act) -> bool {
             true
         }
         Act::Refused(_) => false,
-        Act::Other(act) => step(model, act),
+        Act::Other(act) | Act::Killed(act) => step(model, act),
     }
 }
 
@@ -177,7 +193,7 @@ impl Subject for SetUnderTest {
     type Live = Live;
 
     fn store(&self, medium: Simulated) -> Self::Store {
-        (medium, Mutating::new(medium, self.plan))
+        (medium, Killable::new(Mutating::new(medium, self.plan)))
     }
 
     fn create(&self, (_, medium): &Self::Store) -> Live {
@@ -211,6 +227,13 @@ impl Subject for SetUnderTest {
     fn apply(&self, live: &mut Live, act: &Act) -> bool {
         match act {
             Act::Other(act) => act.run(&live.set, &live.other.enter().unwrap()),
+            Act::Killed(act) => {
+                let op = live.session.enter().unwrap();
+                let answer = op.medium().dying(|| act.run(&live.set, &op));
+                drop(op);
+                live.reopen(&self.options);
+                answer
+            }
             act => act.run(&live.set, &live.session.enter().unwrap()),
         }
         .unwrap()

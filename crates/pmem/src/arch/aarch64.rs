@@ -55,6 +55,14 @@ pub(crate) fn persist_fence() {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+/// Stores words.
+#[inline(always)]
+pub(crate) fn store_words<const N: usize>(to: &[AtomicU64; N], values: &[u64; N]) {
+    for (word, value) in to.iter().zip(values) {
+        word.store(*value, Ordering::Relaxed);
+    }
+}
+
 /// Stores a word, then cleans its line: there is no non-temporal store with the guarantee we need.
 #[inline(always)]
 pub(crate) fn store_nt(word: &AtomicU64, value: u64) {

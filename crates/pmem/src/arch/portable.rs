@@ -30,6 +30,13 @@ pub(crate) fn persist_fence() {
     fence(Ordering::SeqCst);
 }
 
+#[inline(always)]
+pub(crate) fn store_words<const N: usize>(to: &[AtomicU64; N], values: &[u64; N]) {
+    for (word, value) in to.iter().zip(values) {
+        word.store(*value, Ordering::Relaxed);
+    }
+}
+
 pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
 }

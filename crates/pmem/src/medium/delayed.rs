@@ -55,6 +55,12 @@ impl<M: Medium> Medium for Delayed<M> {
 
     #[inline(always)]
     #[track_caller]
+    fn store_words<const N: usize>(self, to: &[AtomicU64; N], values: &[u64; N]) {
+        self.inner.store_words(to, values);
+    }
+
+    #[inline(always)]
+    #[track_caller]
     fn store_nt(self, word: &AtomicU64, value: u64) {
         self.inner.store_nt(word, value);
     }

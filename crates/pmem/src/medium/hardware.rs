@@ -130,6 +130,11 @@ impl Medium for Hardware {
     }
 
     #[inline(always)]
+    fn store_words<const N: usize>(self, to: &[AtomicU64; N], values: &[u64; N]) {
+        arch::store_words(to, values);
+    }
+
+    #[inline(always)]
     fn store_nt(self, word: &AtomicU64, value: u64) {
         match self.kind {
             WriteBackKind::PageCache | WriteBackKind::FenceOnly => word.store(value, Ordering::Relaxed),
@@ -226,6 +231,11 @@ mod tests {
         media.extend(Hardware::for_pmem());
         for m in media {
             let block = Block(std::array::from_fn(|_| AtomicU64::new(0)));
+            m.store_words(&block.0, &[9; 8]);
+            assert!(block.0.iter().all(|w| m.load(w, Ordering::Relaxed) == 9));
+            m.store_words(block.0[1..4].first_chunk().unwrap(), &[1, 2, 3]);
+            assert_eq!([0, 1, 2, 3, 4].map(|i| m.load(&block.0[i], Ordering::Relaxed)), [9, 1, 2, 3, 9]);
+            m.store_words(&[], &[]);
             m.store_nt_line(&block.0, &[1, 2, 3, 4, 5, 6, 7, 8]);
             m.store_nt(&block.0[1], 20);
             m.store(&block.0[2], 30, Ordering::Release);

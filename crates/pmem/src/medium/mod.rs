@@ -118,6 +118,16 @@ pub trait Medium: Copy + Send + Sync + 'static {
     #[track_caller]
     fn store(self, word: &AtomicU64, value: u64, order: Ordering);
 
+    /// Stores words, unordered: as that many calls of [`store`](Medium::store) with `Relaxed`, by fewer instructions where
+    /// the processor can.
+    #[inline(always)]
+    #[track_caller]
+    fn store_words<const N: usize>(self, to: &[AtomicU64; N], values: &[u64; N]) {
+        for (word, value) in to.iter().zip(values) {
+            self.store(word, *value, Ordering::Relaxed);
+        }
+    }
+
     /// Stores a word around the cache (non-temporal): weakly ordered with everything until the next
     /// [`fence`](Medium::fence), and durable after it without a write-back.
     #[track_caller]

@@ -8,6 +8,7 @@
 //! | C2<C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
 //! | B1<B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
 //! | B2<B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
+//! | V1<V2 | header and root entries as an opener sees them; the first store of that opener | what the opener saw, or the word before | as before: after the mere death of a process, stores are visible that may not be durable |
 //! | Z1<Z2 | everything stored; state clean | state dirty | unclean: recovered |
 //! | G1<G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
 //! | G2<G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as G1<G2 |
@@ -335,10 +336,9 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(h);
     }
 
-    /// The mark that makes it a pool.
+    /// The mark that makes it a pool. Opening it makes the mark durable (V1).
     pub(crate) fn mark_created(&self) {
         self.op.store(&self.header.magic, MAGIC, Release);
-        self.op.persist(&self.header.magic);
     }
 
     /// Stores the boot id where the state does not look. It counts only after the death of a process, which keeps every

@@ -12,8 +12,10 @@ use super::roots::{RootRef, RootState};
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
 use crate::medium::{Medium, Survives};
+use crate::offset::Off;
 use crate::session::Op;
 use crate::space::Space;
+use crate::word::Word;
 
 /// What a backing holds, as far as creation is concerned.
 enum Content {
@@ -213,11 +215,22 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let file = Arc::new(file);
     let mut session = file.mapping.session()?;
     let op = session.enter_exclusive();
+    settle_visible(&op, &file.geometry)?; // PERSIST V1<V2: flush+fence, with the first fence of the space's recovery
     let grow = Box::new(Arc::clone(&file));
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
     finish_roots(&op, &file.geometry, &space);
     drop(op);
     Ok(Pool::new(file, id, space))
+}
+
+/// Starts writing back the header and the root entries as they are visible. After the mere death of a process its last
+/// stores may not be durable, and from now on others build on them.
+fn settle_visible<M: Medium>(op: &Op<'_, M>, geometry: &Geometry) -> Result<()> {
+    op.write_back_slice(op.slice("header", Off::<Word>::NULL, HEADER_SIZE / size_of::<Word>() as u64)?);
+    for root in RootRef::all(op, geometry) {
+        root.write_back();
+    }
+    Ok(())
 }
 
 /// Ends what creations and removals of indices have begun.

@@ -163,6 +163,11 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         (bits.seal(kind, &name) == word).then_some(RootRecord { state, kind, name, buffer: bits.buffer() })
     }
 
+    /// Starts writing the entry back as it is visible.
+    pub(crate) fn write_back(&self) {
+        self.op.write_back(self.entry);
+    }
+
     /// Turns a free entry into one that is being created.
     pub(crate) fn begin(&self, kind: Kind, name: &str) -> RootRecord {
         self.op.store(&self.entry.kind, u64::from_le_bytes(kind.tag), Relaxed);

@@ -16,6 +16,7 @@
 //! | S2 empty bitmap of a slab < its descriptor | flush+fence | a free chunk | nothing to do |
 //! | S3 slab descriptor < an intent on one of its blocks | flush+fence | a slab without blocks | given back when found empty |
 //! | S4 freed descriptor < the chunk is reserved again | flush+fence | the extent, still its owner's | the owner's business |
+//! | S5 a descriptor that recovery has seen < whatever is built on it | flush+fence | the same descriptor, or the one before | as before |
 //! | L1 to L4 | see `lane.rs` | | |
 //!
 //! Every persistent decision is one 8-byte store or sealed by a checksum, so all of it survives the `TornWords` model.
@@ -311,7 +312,7 @@ impl<M: Medium> Space<M> {
                 self.describe(op, chunk, Use::Free);
                 // PERSIST S4: flush+fence.
                 op.fence();
-                state.free.put(chunk, u64::from(chunks));
+                self.put_free(op, &mut state, chunk, u64::from(chunks));
                 Ok(())
             }
             _ => Err(missing()),
@@ -338,7 +339,17 @@ impl<M: Medium> Space<M> {
         op.fence();
         for (chunk, chunks) in freed {
             state.slabs.remove(chunk);
-            state.free.put(chunk, chunks);
+            self.put_free(op, &mut state, chunk, chunks);
+        }
+    }
+
+    /// Makes chunks available that were just freed, durably. A chunk within them that has a descriptor of its own is
+    /// somebody else's: the extent was corrupt.
+    fn put_free(&self, op: &Op<'_, M>, state: &mut State, chunk: u64, chunks: u64) {
+        for chunk in chunk..(chunk + chunks).min(state.chunks) {
+            if !self.heap.is_table(chunk) && self.heap.raw_use(op, chunk) == Use::Free {
+                state.free.put(chunk, 1);
+            }
         }
     }
 
@@ -567,7 +578,7 @@ impl<M: Medium> Space<M> {
     fn give_back(&self, op: &Op<'_, M>, place: Place) {
         let mut state = self.state.lock(op.medium());
         match place {
-            Place::Extent { chunk, chunks, .. } => state.free.put(chunk, u64::from(chunks)),
+            Place::Extent { chunk, chunks, .. } => self.put_free(op, &mut state, chunk, u64::from(chunks)),
             Place::Block { chunk, lines, index } => {
                 let blocks = self.heap.blocks(lines);
                 if let Some(slab) = state.slabs.get_mut(chunk) {

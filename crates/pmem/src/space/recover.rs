@@ -2,6 +2,9 @@
 //!
 //! Formatting needs nothing: zeroed tables and lanes are an empty heap. Recovery settles the intents in the lanes, then
 //! walks the descriptors once, `O(chunks)`; bitmaps of slabs are read when their class is first used.
+//!
+//! After the mere death of a process its last stores are visible, but perhaps not durable: they sit in the caches of a
+//! machine that runs on. What recovery reads and others will build on is therefore written back first (S5).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -112,7 +115,7 @@ impl Heap {
         if self.fault(chunk, what, end).is_some() { Use::Unknown } else { what }
     }
 
-    fn raw_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64) -> Use {
+    pub(super) fn raw_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64) -> Use {
         op.load(op.at(self.descriptor(chunk)), Ordering::Acquire).decode()
     }
 
@@ -132,8 +135,8 @@ impl Heap {
 
 impl<M: Medium> Space<M> {
     /// Opens the heap of a pool whose first `len` bytes are backed: settles intents, then reads the descriptors. Crashing
-    /// in it is harmless: it only makes words agree with links that do not change. One fence if there was an intent, and
-    /// one more.
+    /// in it is harmless: it only makes words agree with links that do not change. One write-back for each eight chunks,
+    /// and one or two fences.
     ///
     /// # Errors
     /// None at present; corrupt tables become findings of [`Space::check`], and their chunks are not used.
@@ -143,6 +146,7 @@ impl<M: Medium> Space<M> {
         {
             let mut state = space.state.lock(op.medium());
             state.chunks = heap.chunks(space.mapping.len());
+            space.settle_tables(op, state.chunks);
             space.read_descriptors(op, &mut state);
         }
         Ok(space)
@@ -165,10 +169,21 @@ impl<M: Medium> Space<M> {
         for lane in &used {
             lane::clear(op, *lane);
         }
-        if !used.is_empty() {
-            // PERSIST L4: flush+fence.
-            op.fence();
+        // PERSIST L4: flush+fence, the one of `settle_tables`.
+    }
+
+    /// Makes the descriptors durable as they are visible now.
+    fn settle_tables(&self, op: &Op<'_, M>, chunks: u64) {
+        let zones = chunks.div_ceil(self.heap.zone_chunks());
+        for zone in 0..zones {
+            let first = zone * self.heap.zone_chunks();
+            let count = (chunks - first).min(self.heap.zone_chunks());
+            if let Ok(table) = op.slice("descriptors", self.heap.descriptor(first), count) {
+                op.write_back_slice(table);
+            }
         }
+        // PERSIST S5: flush+fence.
+        op.fence();
     }
 
     fn read_descriptors(&self, op: &Op<'_, M>, state: &mut State) {

@@ -21,18 +21,30 @@ impl Runs {
         Some(start)
     }
 
-    /// Gives chunks back.
+    /// Gives chunks back. Those that are free already stay so: in a corrupt pool, extents can overlap.
     pub(super) fn put(&mut self, start: u64, len: u64) {
-        if len == 0 {
-            return;
-        }
-        let mut run = (start, len);
-        if let Some((&before, &before_len)) = self.by_start.range(..start).next_back() {
-            debug_assert!(before + before_len <= start, "chunk {start} was free already");
-            if before + before_len == start {
-                self.by_start.remove(&before);
-                run = (before, before_len + len);
+        let end = start + len;
+        let mut at = start;
+        while at < end {
+            let before = self.by_start.range(..=at).next_back().map_or(0, |(start, len)| start + len);
+            if before > at {
+                at = before;
+                continue;
             }
+            let gap_end = self.by_start.range(at..end).next().map_or(end, |(start, _)| *start);
+            self.insert(at, gap_end - at);
+            at = gap_end;
+        }
+    }
+
+    /// Adds a run that overlaps no other, merging it with its neighbours.
+    fn insert(&mut self, start: u64, len: u64) {
+        let mut run = (start, len);
+        if let Some((&before, &before_len)) = self.by_start.range(..start).next_back()
+            && before + before_len == start
+        {
+            self.by_start.remove(&before);
+            run = (before, before_len + len);
         }
         if let Some(after_len) = self.by_start.remove(&(start + len)) {
             run.1 += after_len;
@@ -59,5 +71,26 @@ mod tests {
         assert_eq!(runs.by_start, BTreeMap::from([(10, 6)]));
         assert_eq!(runs.take(6), Some(10));
         assert!(runs.by_start.is_empty());
+    }
+
+    #[test]
+    fn chunks_given_back_twice_are_free_once() {
+        for mask in 0..1u32 << 8 {
+            for (start, len) in [(0, 8), (2, 3), (0, 1), (7, 1), (3, 5)] {
+                let mut runs = Runs::default();
+                (0..8).filter(|i| mask >> i & 1 == 1).for_each(|i| runs.put(i, 1));
+                runs.put(start, len);
+                let mut free: Vec<u64> = Vec::new();
+                let mut last_end = None;
+                for (s, l) in &runs.by_start {
+                    assert!(last_end.is_none_or(|e| e < *s), "neighbours are merged: {runs:?}");
+                    last_end = Some(s + l);
+                    free.extend(*s..s + l);
+                }
+                let expected: Vec<u64> =
+                    (0..8).filter(|i| mask >> i & 1 == 1 || (start..start + len).contains(i)).collect();
+                assert_eq!(free, expected);
+            }
+        }
     }
 }

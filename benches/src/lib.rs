@@ -1,0 +1,12 @@
+//! What the benches of Durix share: interleaved measuring, places to measure in, the floor of a persist, and the
+//! comparators of the papers, each as well made as ours.
+
+pub mod cso_append;
+pub mod floor;
+pub mod interleave;
+pub mod logs;
+pub mod machine;
+pub mod place;
+pub mod pset;
+pub mod run;
+pub mod sets;

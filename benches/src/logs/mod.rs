@@ -1,0 +1,182 @@
+//! The logs of Table 1 and Figure 4 (OOPSLA'17, section 5.1) behind one trait.
+//!
+//! | module | logs | what makes an entry valid |
+//! |---|---|---|
+//! | [`linked`] | TwoRounds, Atlas | the next pointer of the entry before it, written in a second round trip |
+//! | [`checksum`] | CRC32, CRC64, MD5, SHA1 | a checksum over the payload and the number of the pass |
+//! | [`tornbit`] | tornbit (Mnemosyne) | one bit in each word, whose sense flips with each pass |
+//! | [`ours`] | CSO-VB, CSO-FVB, CSO-Random, of `durix-cso` as it is published | the last store to each line |
+//!
+//! The comparators know the size of their entries when they are compiled and keep no lengths, which the paper's did not do
+//! either: where that matters it is to their advantage. All of them store through the same [`Op`], are inlined into
+//! the loop that measures them, align entries so that none overlaps a line more than it must, write each line back as soon as
+//! it is complete, lay half lines out in stripes as ours do, and prefetch nothing (the hardware does it for successive lines: measured, `prefetchw` of the next line or the one after it changes nothing).
+
+pub mod checksum;
+pub mod linked;
+pub mod ours;
+pub mod ring;
+pub mod tornbit;
+
+#[cfg(test)]
+mod tests;
+
+use durix_cso::log::{FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog};
+use durix_pmem::{Medium, Op, Word, persistent};
+
+persistent! {
+    /// One cache line.
+    pub struct Line: align(64) {
+        /// Its words.
+        pub words: [Word; 8],
+    }
+}
+
+/// The bytes of a mapping that belong to one log: line-aligned, not at offset zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Offset of the first byte, a multiple of 64 and not zero.
+    pub off: u64,
+    /// Bytes, a multiple of 64.
+    pub len: u64,
+}
+
+/// The sizes of entries in the paper's stress test, with their metadata, and the words of payload that fit into them in
+/// every log: 24 bytes in half a line, 56 in each full line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntrySize {
+    /// As the tables call it.
+    pub name: &'static str,
+    /// 64-byte lines that an entry overlaps.
+    pub lines: usize,
+    /// Words of payload.
+    pub payload_words: usize,
+}
+
+/// Words of payload in half a line.
+pub const HALF: usize = 3;
+/// Words of payload in one line.
+pub const ONE: usize = 7;
+/// Words of payload in two lines.
+pub const TWO: usize = 14;
+/// Words of payload in four lines.
+pub const FOUR: usize = 28;
+/// Words of payload in eight lines.
+pub const EIGHT: usize = 56;
+
+/// Half a line, 1, 2, 4 and 8 lines.
+pub const SIZES: [EntrySize; 5] = [
+    EntrySize { name: "1/2 line", lines: 1, payload_words: HALF },
+    EntrySize { name: "1 line", lines: 1, payload_words: ONE },
+    EntrySize { name: "2 lines", lines: 2, payload_words: TWO },
+    EntrySize { name: "4 lines", lines: 4, payload_words: FOUR },
+    EntrySize { name: "8 lines", lines: 8, payload_words: EIGHT },
+];
+
+/// What a log claims about a crash during an append, for the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The entry is found exactly if all of its words are new, whichever are missing: holds with torn lines too.
+    Words,
+    /// As `Words`, but with 2^-32 or 2^-64 of the mixtures passing for valid.
+    WordsLikely,
+    /// The entry is found exactly if all of its lines are new, where each line holds a prefix of its stores.
+    Lines,
+    /// The entry is found exactly if the second round trip came through.
+    SecondTrip,
+}
+
+/// Why a log does not take an entry, or cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// All of the log is in use.
+    #[error("the log is full; read and discard its entries")]
+    Full,
+    /// The processor lacks an instruction.
+    #[error("this processor has no {0}")]
+    Missing(&'static str),
+    /// The region is too small.
+    #[error("a region of {len} bytes is too small for two entries of {stride} bytes")]
+    TooSmall {
+        /// Bytes of the region.
+        len: u64,
+        /// Bytes of an entry.
+        stride: u64,
+    },
+    /// The log under test refused something of its own accord.
+    #[error("the log failed: {0}")]
+    Failed(String),
+}
+
+/// A durable log of entries of `W` words of payload, in a circular buffer.
+pub trait AppendLog<M: Medium, const W: usize>: Sized {
+    /// As the paper calls it.
+    const NAME: &'static str;
+    /// What it claims about crashes.
+    const CLAIM: Claim;
+
+    /// Makes an empty log in `region`, whose bytes are all zero. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`], [`Error::Missing`].
+    fn format(op: &Op<'_, M>, region: Region) -> Result<Self, Error>;
+
+    /// Opens the log after a crash and returns the entries that it holds, oldest first. Whatever a torn append left
+    /// behind cannot become valid any more when this returns.
+    ///
+    /// # Errors
+    /// As [`format`](AppendLog::format).
+    fn recover(op: &Op<'_, M>, region: Region) -> Result<(Self, Vec<[u64; W]>), Error>;
+
+    /// Appends an entry; durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; the log is unharmed.
+    fn append(&mut self, op: &Op<'_, M>, payload: &[u64; W]) -> Result<(), Error>;
+
+    /// Reads all entries, oldest first, and discards them; durable on return.
+    fn consume(&mut self, op: &Op<'_, M>, sink: impl FnMut(&[u64; W]));
+}
+
+/// Something done with every log.
+pub trait Visitor<M: Medium, const W: usize> {
+    /// Does it with one of them.
+    fn visit<L: AppendLog<M, W> + 'static>(&mut self);
+}
+
+/// Shows a visitor every log that takes entries of `W` words: ours, then the comparators.
+pub fn visit_logs<M: Medium, const W: usize>(visitor: &mut impl Visitor<M, W>) {
+    match W {
+        HALF => visitor.visit::<ours::Ours<VbLog<HalfLine>>>(),
+        ONE => visitor.visit::<ours::Ours<VbLog<OneLine>>>(),
+        TWO => visitor.visit::<ours::Ours<VbLog<TwoLines>>>(),
+        _ => visitor.visit::<ours::Ours<LinesLog>>(),
+    }
+    visitor.visit::<ours::Ours<FvbLog>>();
+    visitor.visit::<ours::Ours<RandomLog>>();
+    visitor.visit::<linked::TwoRounds<W>>();
+    if W == HALF {
+        visitor.visit::<linked::Atlas<W>>();
+    }
+    visitor.visit::<tornbit::Tornbit<W>>();
+    visitor.visit::<checksum::Checksummed<checksum::Crc32, W>>();
+    visitor.visit::<checksum::Checksummed<checksum::Crc64, W>>();
+    visitor.visit::<checksum::Checksummed<checksum::Md5, W>>();
+    visitor.visit::<checksum::Checksummed<checksum::Sha1, W>>();
+}
+
+/// Calls a function with the payload words of a size as its one constant parameter: `with_size!(size, run(x, y))` calls
+/// `run::<W>(x, y)`.
+#[macro_export]
+macro_rules! with_size {
+    ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $size.payload_words {
+            $crate::logs::HALF => $function::<{ $crate::logs::HALF }>($($argument),*),
+            $crate::logs::ONE => $function::<{ $crate::logs::ONE }>($($argument),*),
+            $crate::logs::TWO => $function::<{ $crate::logs::TWO }>($($argument),*),
+            $crate::logs::FOUR => $function::<{ $crate::logs::FOUR }>($($argument),*),
+            _ => $function::<{ $crate::logs::EIGHT }>($($argument),*),
+        }
+    };
+}
