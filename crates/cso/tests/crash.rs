@@ -86,6 +86,23 @@ fn formatting_is_all_or_nothing<L: Tiny>() {
     show("format", &report);
 }
 
+/// T3: the head must not be durable before a staged record that it passes: the record's unit would still have the polarity of
+/// two laps ago, and look valid as a unit of the next.
+#[test]
+fn t3_a_trim_past_staged_records_does_not_expose_old_units() {
+    let full = [Do::Stage(0); 5];
+    show("one line", &Explorer::new().run_then(&tested::<VbLog<OneLine>>(0, false), &full, &AFTER).assert_ok());
+    show("flexible", &Explorer::new().run_then(&tested::<FvbLog>(0, false), &full, &AFTER).assert_ok());
+}
+
+/// R0: a process dies with a trim that is not durable; recovery in the next must not re-initialise what the old head,
+/// still in memory, needs.
+#[test]
+fn r0_recovery_makes_the_head_durable_before_it_reinitialises() {
+    let ops = [Do::Stage(0), Do::Stage(1), Do::Trim(9), Do::Reopen];
+    show("random", &Explorer::new().crashes(2).run_then(&tested::<RandomLog>(0, false), &ops, &AFTER).assert_ok());
+}
+
 /// Whether the kind survives torn lines.
 fn torn<L: Tiny>() -> Report {
     let explorer = Explorer::new().model(Persistency::TornWords);

@@ -351,6 +351,39 @@ fn what_is_no_log_is_an_error<L: Kind>() {
     assert_eq!(L::recover(&op, region).unwrap().iter(&op).count(), 1);
 }
 
+/// Whatever lies in the log's units: no panic, no endless loop, and what is found can be read.
+fn damage_is_survived<L: Kind>(units: u64, appended: usize, damage: &[(u64, u64)]) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let mapping = Mapping::heap(1 << 14, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    let region = region::<L>(units * L::SLOT);
+    let mut log = L::format(&op, region, &L::options()).unwrap();
+    for i in 0..appended {
+        let bytes = payload::<L>(i as u64, (i * 13).min(log.max_payload()));
+        while log.append(&op, 0, &bytes).is_err() {
+            let to = log.iter(&op).nth(1).map_or(log.tail(), |r| r.position());
+            log.trim(&op, to).unwrap();
+        }
+    }
+    // Everything but the header's line and the head, whose damage is always noticed.
+    for (at, value) in damage {
+        let word: &durix_pmem::Word = op.at(durix_pmem::Off::new(OFF + 128 + at % (region.len / 8 - 16) * 8));
+        op.store(word, *value, Relaxed);
+    }
+    let Ok(mut log) = L::recover(&op, region) else { return };
+    let found = log.iter(&op).map(|r| r.to_vec().len()).sum::<usize>();
+    assert!(found as u64 <= 2 * region.len);
+    assert_eq!(log.check(&op), [], "recovery leaves nothing that contradicts itself");
+    for i in 0..6 {
+        if log.append(&op, 0, &payload::<L>(i, 40)).is_err() {
+            let to = log.tail();
+            log.trim(&op, to).unwrap();
+        }
+    }
+    assert_eq!(log.check(&op), []);
+}
+
 macro_rules! for_kinds {
     ($($name:ident: $log:ty),* $(,)?) => { $(
         mod $name {
@@ -377,6 +410,14 @@ macro_rules! for_kinds {
                 super::what_is_no_log_is_an_error::<$log>();
             }
             proptest! {
+                #[test]
+                fn damage_is_survived(
+                    units in 3..20u64,
+                    appended in 0..30usize,
+                    damage in prop::collection::vec((any::<u64>(), any::<u64>()), 1..12),
+                ) {
+                    super::damage_is_survived::<$log>(units, appended, &damage);
+                }
                 #[test]
                 fn agrees_with_a_queue(units in 3..20u64, steps in prop::collection::vec(step(), 0..120)) {
                     super::agrees_with_a_queue::<$log>(units, &steps, &<$log>::options(), payload::<$log>);

@@ -70,7 +70,7 @@ fn one_fence_and_no_locked_instruction_between_write_back_and_fence() {
     let before = counting.counts();
     log.append(&op, 0, &[1; 48]).unwrap();
     let cost = counting.counts() - before;
-    assert_eq!((cost.write_backs, cost.fences, cost.implicit_drains), (1, 1, 0));
+    assert_eq!((cost.write_backs, cost.fences, cost.locked, cost.implicit_drains), (1, 1, 2, 0));
     let before = counting.counts();
     log.trim(&op, 1).unwrap();
     let cost = counting.counts() - before;

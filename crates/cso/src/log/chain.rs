@@ -211,6 +211,13 @@ impl ChainLog {
                 Interleaved.scrub(op, at);
             }
         }
+        // Lines before the head are valid, as whatever is left behind is; after damage to the file they are made so.
+        let before_head = if self.chain.is_empty() { 0 } else { self.head - self.first * self.lines };
+        for position in self.head - before_head..self.head {
+            if !Interleaved.looks_valid(op, self.place(position)) {
+                Interleaved::flip(op, self.place(position));
+            }
+        }
         for index in (0..self.segments.len()).filter(|i| !self.chain.contains(i)) {
             let segment = &mut self.segments[index];
             if segment.state.sequence() >= self.first {

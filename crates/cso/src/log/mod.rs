@@ -8,9 +8,34 @@
 //! |---|---|---|
 //! | [`VbLog`] | a validity bit in a meta word of each line, whose meaning flips on each lap | up to 24, 56 or 119 bytes, contiguous, by [`Geometry`] |
 //! | [`LinesLog`] | the same | any length, 56 bytes a line |
+//! | [`WordsLog`] | a bit that the payload leaves unused | a fixed number of words, no metadata |
+//! | [`FvbLog`] | the last bit that differs from the old content | contiguous, up to the slot |
+//! | [`FvbEntryLog`] | the same, in a small entry that points to the payload | contiguous, any length |
+//! | [`RandomLog`] | the last word is no longer a pattern that memory was initialised to | contiguous, any length |
+//! | [`ChainLog`] | as `LinesLog`, over segments that can be added | any length |
 //!
 //! All offer one interface, [`Log`]. A log is a plain handle with volatile state (the tail is kept in volatile memory only,
-//! and found again by recovery); it belongs to one thread at a time.
+//! and found again by recovery); it belongs to one thread at a time. [`SharedLog`] is a number of them under a global order,
+//! for many threads; [`NamedLog`] and [`NamedChain`] are logs in a pool, by name.
+//!
+//! ```
+//! use durix_cso::log::{LinesLog, Log, Region};
+//! use durix_pmem::{Hardware, Mapping};
+//!
+//! let mapping = Mapping::heap(1 << 16, Hardware::PAGE_CACHE);
+//! let mut session = mapping.session()?;
+//! let op = session.enter()?;
+//! let region = Region { off: 4096, len: 8192 };
+//! let mut log = LinesLog::format(&op, region, &())?;
+//! log.append(&op, 1, b"durable when this returns")?;
+//! for word in [1u64, 2, 3] {
+//!     log.stage(&op, 2, &word.to_le_bytes())?;
+//! }
+//! log.commit(&op); // one fence for the three
+//! let log = LinesLog::recover(&op, region)?;
+//! assert_eq!(log.iter(&op).count(), 4);
+//! # Ok::<(), durix_cso::log::Error>(())
+//! ```
 
 mod chain;
 mod error;
