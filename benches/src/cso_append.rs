@@ -388,12 +388,13 @@ struct Goal {
     at_most: bool,
 }
 
-const GOALS: [Goal; 8] = [
+const GOALS: [Goal; 9] = [
     Goal { size: "1 line", name: "CSO-VB", to: "floor", bound: 1.05, at_most: true },
     Goal { size: "1/2 line", name: "CSO-VB", to: "floor", bound: 1.15, at_most: true },
     Goal { size: "1/2 line", name: "TwoRounds", to: "CSO-VB", bound: 1.8, at_most: false },
     Goal { size: "1 line", name: "TwoRounds", to: "CSO-VB", bound: 1.8, at_most: false },
     Goal { size: "2 lines", name: "TwoRounds", to: "CSO-VB", bound: 1.8, at_most: false },
+    Goal { size: "4 lines", name: "TwoRounds", to: "CSO-VB", bound: 1.8, at_most: false },
     Goal { size: "8 lines", name: "TwoRounds", to: "CSO-VB", bound: 1.8, at_most: false },
     Goal { size: "1 line", name: "CSO-FVB", to: "CSO-VB", bound: 1.10, at_most: true },
     Goal { size: "8 lines", name: "CSO-FVB", to: "CSO-VB", bound: 1.10, at_most: true },

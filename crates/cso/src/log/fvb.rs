@@ -98,7 +98,11 @@ impl Slots {
     fn write<M: Medium, S: Source>(&self, op: &Op<'_, M>, at: Cursor, tag: u8, payload: S) {
         let first = Self::line(op, at, 0);
         let start = self.meta.min(8);
-        payload.store_some(op, 0, &first.words[start..]);
+        match &first.words {
+            [_, rest @ ..] if start == 1 => payload.store(op, 0, rest),
+            [_, _, rest @ ..] if start == 2 => payload.store(op, 0, rest),
+            words => payload.store_some(op, 0, &words[start..]),
+        }
         let mut meta = FlexMeta::new(at.valid, tag, payload.len());
         let mut pairs = PairWords { bits: 0, shift: FlexMeta::SHIFT, word: 0 };
         for index in 1..self.lines_for(payload.len()) {

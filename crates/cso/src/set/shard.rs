@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 use durix_pmem::{Lock, LockGuard, Medium, Op};
 
 use super::entry::Entry;
-use super::layout::{Class, Info};
+use super::layout::{Class, Info, head_at};
 use super::reuse::Reuse;
 use super::table::{Cell, Index, Tables, Tag};
 
@@ -92,6 +92,15 @@ impl Shard {
             }
         }
         None
+    }
+
+    /// Has the entry that a key is likely to have fetched.
+    #[inline]
+    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>, tag: Tag) {
+        let cells = self.index.cells(op.medium());
+        if let Some((_, cell)) = cells.next(op.medium(), &mut cells.probe(tag)) {
+            op.prefetch_write(head_at(cell.off()));
+        }
     }
 
     /// Makes the durable entry at `off` the one of its key, which had `old` so far.

@@ -92,6 +92,8 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let shard = self.shard(key.hash);
         let inner = &mut *shard.lock(m);
+        // The old entry comes while the new one is written; the write-back would otherwise wait in front of it.
+        shard.prefetch(op, key.tag());
         self.poison.check(op)?;
         shard.index.reserve(m, &mut inner.tables, 1);
         let info = Info::of(key.bytes.len(), value.len());
