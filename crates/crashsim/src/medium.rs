@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Rmw, Survives};
 
-use crate::recorder::{FINISH, RECORD, Recorder, SCHEDULE, TOUCHED};
+use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
 use crate::threads::{self, Step};
 use crate::trace::{At, Event, StoreKind};
 
@@ -278,7 +278,7 @@ impl Medium for Simulated {
 
     #[track_caller]
     fn spin(self, turn: u32) {
-        if self.mode() & (SCHEDULE | FINISH) != 0 {
+        if self.mode() & SCHEDULE != 0 {
             return threads::meet(None, Step::Spin, Location::caller());
         }
         if turn > MAX_TURNS && self.mode() != 0 {

@@ -25,7 +25,7 @@ pub(crate) const DECIDE: u32 = 2;
 pub(crate) const CLOSE: u32 = 4;
 /// Simulated threads are interleaved: every access is a point at which another may come first.
 pub(crate) const SCHEDULE: u32 = 8;
-/// Simulated threads run to their end unobserved: only a spin lets another run.
+/// With `SCHEDULE`: simulated threads run to their end unobserved; only a spin lets another run.
 pub(crate) const FINISH: u32 = 16;
 
 const MANY: u32 = u32::MAX;

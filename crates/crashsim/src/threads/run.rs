@@ -1,6 +1,8 @@
 //! The explorer of concurrent programs.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::rc::Rc;
 
 use super::digest::{Digest, Mix};
@@ -116,6 +118,22 @@ impl Threads {
         total
     }
 
+    /// What is answered, and what is observed after a crash anywhere, over all schedules and crash states: for each
+    /// operation its answer, if it had returned by then, and the state recovered. Nothing is judged.
+    pub fn outcomes<S: Concurrent>(&self, subject: &S, program: &[Vec<S::Op>]) -> BTreeSet<String> {
+        let outcomes = RefCell::new(BTreeSet::new());
+        let label = RefCell::new(String::new());
+        let mut observe = |state: &dyn Debug| {
+            outcomes.borrow_mut().insert(format!("{} | {state:?}", label.borrow()));
+        };
+        let threads = Threads { explorer: Explorer { judge: false, ..self.explorer.clone() }, ..self.clone() };
+        let mut part = threads.part(subject, program, &[], u64::MAX);
+        part.run = Run::new(&threads.explorer, subject, &[], &[], Some(&mut observe));
+        part.label = Some(&label);
+        part.explore().assert_ok();
+        outcomes.into_inner()
+    }
+
     /// The operations named by the bits of `ops`.
     fn part<'a, S: Concurrent>(
         &'a self,
@@ -139,6 +157,7 @@ impl Threads {
             .collect();
         let run = Run::new(&self.explorer, subject, &[], after, None);
         Part {
+            label: None,
             threads: self,
             subject,
             ops,
@@ -193,6 +212,8 @@ struct Part<'a, S: Concurrent> {
     answers: Answers<S::Ret>,
     /// By what the marks of an execution say: the states of the model that a crash may leave.
     known: HashMap<Digest, Rc<Vec<S::Model>>, Mix>,
+    /// Where to tell what was answered before a crash, if anybody asks.
+    label: Option<&'a RefCell<String>>,
 }
 
 /// What ends an exploration.
@@ -237,7 +258,26 @@ impl<S: Concurrent> Part<'_, S> {
         if let Some(wrong) = scheduler.wrong.take() {
             return Err(plain(cause_of(wrong), trace.len()));
         }
-        self.run.crash_threads(&allowed).map_err(|found| self.stop(*found))
+        let Some(label) = self.label else {
+            return self.run.crash_threads(&allowed).map_err(|found| self.stop(*found));
+        };
+        for (allowed, point) in allowed.into_iter().zip(&scheduler.points) {
+            label.replace(self.answered(&scheduler.marks()[..point.marks]));
+            self.run.crash_threads(&[allowed]).map_err(|found| self.stop(*found))?;
+        }
+        Ok(())
+    }
+
+    /// The answers so far, by operation.
+    fn answered(&self, marks: &[Mark]) -> String {
+        let mut answers: Vec<String> = self.told.iter().map(|_| "-".to_owned()).collect();
+        for mark in marks {
+            match *mark {
+                Mark::Invoked(op) => answers[op] = "?".into(),
+                Mark::Returned(op, answer) => answers[op] = format!("{:?}", self.answers.get(op, answer)),
+            }
+        }
+        answers.join(" ")
     }
 
     /// What may be found after a crash at each of some points.
@@ -288,7 +328,11 @@ impl<S: Concurrent> Part<'_, S> {
             });
         }
         let finals = search.finals();
-        if finals.is_empty() { Err(Cause::NotLinearizable { history: self.calls(marks) }) } else { Ok(finals) }
+        match finals.is_empty() {
+            _ if !self.threads.explorer.judge => Ok(vec![self.subject.model()]),
+            true => Err(Cause::NotLinearizable { history: self.calls(marks) }),
+            false => Ok(finals),
+        }
     }
 
     fn calls(&self, marks: &[Mark]) -> String {

@@ -14,7 +14,7 @@ use crate::recorder::{FINISH, RECORD, Recorder, SCHEDULE, State};
 use crate::trace::{At, Event};
 
 /// Steps after which an execution is taken for endless.
-const MAX_STEPS: u64 = 1 << 20;
+const MAX_STEPS: u64 = 1 << 16;
 
 /// Turns of a spin, without anything written by others meanwhile, that are run to see whether the loop makes a
 /// difference by itself.
@@ -164,11 +164,16 @@ struct Points<'a> {
     created: &'a mut bool,
     /// Whether this part of the execution is new.
     fresh: bool,
+    /// Whether crash points like earlier ones are left out.
+    prunes: bool,
 }
 
 impl Points<'_> {
     fn crash(&mut self, seq: usize, memory: &mut Online, state: &State) {
-        if self.fresh && *self.created && self.crashed.insert(memory.digest(state).and(self.past.digest())) {
+        if !self.fresh || !*self.created {
+            return;
+        }
+        if !self.prunes || self.crashed.insert(memory.digest(state).and(self.past.digest())) {
             self.points.push(CrashPoint { seq, marks: self.past.marks.len(), past: self.past.digest() });
         }
     }
@@ -274,12 +279,12 @@ impl Scheduler {
     }
 
     fn observes(&self) -> bool {
-        self.recorder.mode.load(Ordering::Relaxed) & SCHEDULE != 0
+        self.recorder.mode.load(Ordering::Relaxed) & (SCHEDULE | FINISH) == SCHEDULE
     }
 
     /// Lets what is left of the execution run unobserved.
     pub(crate) fn cut(&mut self) {
-        self.recorder.mode.store(FINISH, Ordering::Relaxed);
+        self.recorder.mode.store(SCHEDULE | FINISH, Ordering::Relaxed);
         self.next = None;
     }
 
@@ -300,11 +305,12 @@ impl Scheduler {
 
     /// The current thread is about to take a step. True if it has to let another go first.
     pub(crate) fn arrive(&mut self, word: Option<&AtomicU64>, step: Step, at: At) -> bool {
-        if !self.observes() {
-            // Unobserved, only a thread that waits makes room.
-            return matches!(step, Step::Spin) && self.current.is_some();
-        }
         let Some(me) = self.current else { return false };
+        if !self.observes() {
+            // Unobserved, only a thread that waits makes room; and one that does not end.
+            self.steps += 1;
+            return matches!(step, Step::Spin) || self.steps > 2 * MAX_STEPS;
+        }
         if std::mem::take(&mut self.threads[me].fresh) {
             self.threads[me].inside = true;
             return false;
@@ -442,6 +448,7 @@ impl Scheduler {
             points: &mut self.points,
             created: &mut self.created,
             fresh,
+            prunes: self.prunes,
         };
         self.memory.catch_up(self.machine, &guard, &mut points);
         if at_end {
