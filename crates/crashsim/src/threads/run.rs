@@ -33,6 +33,7 @@ pub struct Threads {
     explorer: Explorer,
     bound: Option<u32>,
     prunes: bool,
+    order: u64,
     max_schedules: u64,
     shrinks: bool,
 }
@@ -40,7 +41,7 @@ pub struct Threads {
 impl Threads {
     /// No bound on preemptions; crashes as `explorer` says (model, contract, nested crashes, budgets, replay).
     pub fn new(explorer: Explorer) -> Self {
-        Threads { explorer, bound: None, prunes: true, max_schedules: u64::MAX, shrinks: true }
+        Threads { explorer, bound: None, prunes: true, order: 0, max_schedules: u64::MAX, shrinks: true }
     }
 
     /// At most this many preemptions: a thread that could go on within an operation has to wait for another. Between
@@ -61,6 +62,13 @@ impl Threads {
     #[must_use]
     pub fn prunes(self, prunes: bool) -> Self {
         Threads { prunes, ..self }
+    }
+
+    /// Tries schedules in another order, the same for the same number; with 0, as unless set, those with few switches
+    /// first. What is found must not depend on it: for testing the pruning, and for runs that are given up early.
+    #[must_use]
+    pub fn order(self, order: u64) -> Self {
+        Threads { order, ..self }
     }
 
     /// Runs one program: the operations of each thread. `after` runs on each recovered structure, alone.
@@ -119,7 +127,8 @@ impl Threads {
     }
 
     /// What is answered, and what is observed after a crash anywhere, over all schedules and crash states: for each
-    /// operation its answer, if it had returned by then, and the state recovered. Nothing is judged.
+    /// operation its answer, if it had returned by then, and how many had returned before it started; and the state
+    /// recovered. Nothing is judged.
     pub fn outcomes<S: Concurrent>(&self, subject: &S, program: &[Vec<S::Op>]) -> BTreeSet<String> {
         let outcomes = RefCell::new(BTreeSet::new());
         let label = RefCell::new(String::new());
@@ -226,7 +235,8 @@ impl<S: Concurrent> Part<'_, S> {
     fn explore(mut self) -> Report {
         let threads = self.threads;
         let (recorder, machine) = (self.run.recorder(), threads.explorer.machine);
-        let mut scheduler = Some(Scheduler::new(recorder, machine, threads.bound, threads.prunes));
+        let scheduler = Scheduler::new(recorder, machine, threads.bound, threads.prunes);
+        let mut scheduler = Some(scheduler.in_order(threads.order));
         let mut given_up = false;
         let failure = loop {
             match self.execution(&mut scheduler) {
@@ -268,13 +278,17 @@ impl<S: Concurrent> Part<'_, S> {
         Ok(())
     }
 
-    /// The answers so far, by operation.
+    /// The answers so far, by operation, each behind the number of operations that returned before it started.
     fn answered(&self, marks: &[Mark]) -> String {
         let mut answers: Vec<String> = self.told.iter().map(|_| "-".to_owned()).collect();
+        let mut returned = 0;
         for mark in marks {
             match *mark {
-                Mark::Invoked(op) => answers[op] = "?".into(),
-                Mark::Returned(op, answer) => answers[op] = format!("{:?}", self.answers.get(op, answer)),
+                Mark::Invoked(op) => answers[op] = format!("{returned}:"),
+                Mark::Returned(op, answer) => {
+                    returned += 1;
+                    answers[op] += &format!("{:?}", self.answers.get(op, answer));
+                }
             }
         }
         answers.join(" ")

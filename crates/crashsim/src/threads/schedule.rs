@@ -130,6 +130,8 @@ pub(crate) struct Scheduler {
     machine: Machine,
     bound: Option<u32>,
     prunes: bool,
+    /// Which schedules come first; with 0 those with few switches.
+    order: u64,
     threads: Vec<Thread>,
     /// The thread that runs; none while the structure is created or closed.
     current: Option<usize>,
@@ -201,6 +203,7 @@ impl Scheduler {
             machine,
             bound,
             prunes,
+            order: 0,
             threads: Vec::new(),
             current: None,
             next: None,
@@ -221,6 +224,11 @@ impl Scheduler {
             wrong: None,
             totals: Totals::default(),
         }
+    }
+
+    /// Has schedules tried in another order.
+    pub(crate) fn in_order(self, order: u64) -> Self {
+        Scheduler { order, ..self }
     }
 
     /// Follows a schedule instead of exploring.
@@ -578,7 +586,13 @@ impl Scheduler {
         if enabled.count_ones() == 1 {
             return Some(enabled.trailing_zeros() as usize);
         }
-        let taken = stay.unwrap_or(enabled.trailing_zeros() as usize);
+        let taken = match self.order {
+            0 => stay.unwrap_or(enabled.trailing_zeros() as usize),
+            order => {
+                let pick = Digest::default().with(order).with(self.steps).low() % u64::from(enabled.count_ones());
+                (0..).filter(|t| enabled >> t & 1 == 1).nth(pick as usize).expect("one of those enabled")
+            }
+        };
         self.path.push(Node { enabled, left: enabled & !(1 << taken), taken: taken as u8 });
         self.cursor += 1;
         Some(taken)
