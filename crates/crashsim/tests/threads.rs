@@ -3,7 +3,7 @@
 #[path = "common/concurrent_list.rs"]
 mod list;
 
-use durix_crashsim::{Explorer, Report, Threads};
+use durix_crashsim::{Explorer, Report, Sites, Threads, mutation_sweep};
 use list::{Bug, List, ListOp, ListOp::*};
 
 const AFTER: [ListOp; 3] = [Insert(9, 90), Remove(2), Get(1)];
@@ -110,5 +110,36 @@ fn more_threads_or_operations_within_a_stated_bound() {
             assert_eq!(report.schedules.as_ref().unwrap().bound, Some(bound));
             assert!(report.to_string().contains(&format!("at most {bound} preemptions")), "{report}");
         }
+    }
+}
+
+/// Also those that only another thread can tell: what a reader or a loser writes back for others.
+#[test]
+fn every_write_back_and_fence_is_needed_by_two_threads() {
+    let programs: [&[Vec<ListOp>]; 3] = [
+        &[vec![Insert(1, 10)], vec![Insert(2, 20), Get(1)]],
+        &[vec![Insert(1, 10), Remove(1)], vec![Remove(1), Get(1)]],
+        &[vec![Insert(1, 10)], vec![Insert(1, 11), Remove(1)]],
+    ];
+    for list in [List::lock_free(Bug::None), List::locked(Bug::None)] {
+        let sweep = mutation_sweep(&Sites::in_files("concurrent_list.rs"), |plan| {
+            let mut total = Report::default();
+            for program in programs {
+                total.merge(threads().run(&List { plan, ..list }, program, &AFTER));
+            }
+            total
+        });
+        println!("{sweep}");
+        sweep.assert_all_caught(&[]);
+    }
+}
+
+#[test]
+fn every_short_program_passes_with_crashes_in_recovery() {
+    let alphabet = [Insert(1, 1), Insert(2, 2), Remove(1), Get(1)];
+    for list in [List::lock_free(Bug::None), List::locked(Bug::None)] {
+        let threads = Threads::new(Explorer::new().crashes(2));
+        let report = complete(threads.programs(&list, &alphabet, 2, 1, &AFTER));
+        assert_eq!(report.cases, 10);
     }
 }

@@ -37,6 +37,19 @@ impl Online {
         self.open.clear();
     }
 
+    /// Forgets what was done so far, and goes on at `position` of the trace. That changes nothing of what follows if all of
+    /// it is [settled](Online::is_settled): it is then the same in every execution.
+    pub(crate) fn start_at(&mut self, position: usize) {
+        self.clear();
+        self.taken = position;
+    }
+
+    /// Whether nothing is on its way to memory any more.
+    pub(crate) fn is_settled(&mut self, state: &State) -> bool {
+        self.digest(state);
+        self.open.is_empty()
+    }
+
     /// Takes over what the trace has more than before.
     pub(crate) fn catch_up(&mut self, machine: Machine, state: &State, watch: &mut impl Watch) {
         while let Some(event) = state.trace.get(self.taken) {

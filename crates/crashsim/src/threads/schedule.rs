@@ -130,6 +130,8 @@ pub(crate) struct Scheduler {
     machine: Machine,
     bound: Option<u32>,
     prunes: bool,
+    /// Whether creating the structure leaves nothing open, once that is known.
+    settled: Option<bool>,
     /// Which schedules come first; with 0 those with few switches.
     order: u64,
     threads: Vec<Thread>,
@@ -203,6 +205,7 @@ impl Scheduler {
             machine,
             bound,
             prunes,
+            settled: None,
             order: 0,
             threads: Vec::new(),
             current: None,
@@ -306,8 +309,21 @@ impl Scheduler {
 
     /// Chooses the first thread to run.
     pub(crate) fn start(&mut self) {
+        self.pass_creation();
         if self.threads.iter().any(|thread| !thread.done) {
             self.choose();
+        }
+    }
+
+    /// What creating the structure did is the same every time: once is enough to see whether it leaves anything open.
+    fn pass_creation(&mut self) {
+        if self.settled.is_none() {
+            self.catch_up(false);
+            self.settled = Some(self.memory.is_settled(&self.recorder.lock()));
+        }
+        if self.settled == Some(true) {
+            self.memory.start_at(self.recorder.lock().trace.len());
+            self.created = true;
         }
     }
 
