@@ -8,10 +8,12 @@
 //! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
 //! | [`space`] | failure-atomic allocation of extents and small blocks |
+//! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
 pub mod backing;
+pub mod epoch;
 mod error;
 mod gate;
 mod line;
@@ -27,6 +29,7 @@ mod session;
 pub mod space;
 mod word;
 
+pub use epoch::{Epochs, Ticket};
 pub use error::{Error, Result};
 pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
