@@ -9,10 +9,12 @@
 //! | [`Grace`] | when persistent memory that was unlinked may be reused: once the operations of that moment have ended |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
 //! | [`space`] | failure-atomic allocation of extents and small blocks |
+//! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
 pub mod backing;
+pub mod epoch;
 mod error;
 mod gate;
 mod grace;
@@ -29,6 +31,7 @@ mod session;
 pub mod space;
 mod word;
 
+pub use epoch::{Epochs, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;
 pub use line::{LINE, Lines};

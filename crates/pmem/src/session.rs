@@ -213,6 +213,22 @@ impl<'s, M: Medium> Op<'s, M> {
         arch::prefetch_write(std::ptr::from_ref(self.at(off)).cast());
     }
 
+    /// Asks the processor for all lines of the object at `off`, to read them soon. A hint, and no access, as
+    /// [`prefetch_write`](Op::prefetch_write).
+    #[inline(always)]
+    pub fn prefetch<T: Persistent>(&self, off: Off<T>) {
+        let first = std::ptr::from_ref(self.at(off)).cast::<u8>();
+        for line in 0..size_of::<T>().div_ceil(LINE) {
+            arch::prefetch_read(first.wrapping_add(line * LINE));
+        }
+    }
+
+    /// The first address of the mapping.
+    #[inline(always)]
+    pub(crate) fn base_addr(&self) -> usize {
+        self.base.addr().get()
+    }
+
     /// The offset of an object that lies in this mapping.
     ///
     /// # Panics
