@@ -1,7 +1,8 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
-//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); and a crash is the position of an event, then
+//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
+//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); a death of the process and
+//! a crash are the position of an event; a crash goes on with,
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
 //! this crash point".
 
@@ -41,6 +42,8 @@ pub(crate) struct Crash {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
     pub(crate) case: Case,
+    /// The process dies just before this event, and the crashes come in its successor.
+    pub(crate) death: Option<usize>,
     /// Without any, everything is explored.
     pub(crate) crashes: Vec<Crash>,
 }
@@ -67,6 +70,9 @@ impl fmt::Display for Replay {
             Case::Given => f.write_str("dx1-")?,
             Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
+        }
+        if let Some(event) = self.death {
+            write!(f, "!{event}")?;
         }
         for crash in &self.crashes {
             write!(f, ":{}", crash.event)?;
@@ -99,9 +105,12 @@ impl FromStr for Replay {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("not a replay string: {text:?} (copy it whole from the failure, starting with dx1)");
         let mut parts = text.trim().strip_prefix("dx1").ok_or_else(wrong)?.split(':');
-        let case = parse_case(parts.next().unwrap_or_default()).ok_or_else(wrong)?;
+        let first = parts.next().unwrap_or_default();
+        let (case, death) = first.split_once('!').map_or((first, None), |(case, death)| (case, Some(death)));
+        let case = parse_case(case).ok_or_else(wrong)?;
+        let death = death.map(str::parse).transpose().map_err(|_| wrong())?;
         let crashes = parts.map(parse_crash).collect::<Option<_>>().ok_or_else(wrong)?;
-        Ok(Replay { case, crashes })
+        Ok(Replay { case, death, crashes })
     }
 }
 
@@ -158,7 +167,7 @@ mod tests {
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
         for case in [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }] {
-            let replay = Replay { case, crashes: crashes.clone() };
+            let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
     }
@@ -168,7 +177,7 @@ mod tests {
         let lines = (0..40).map(|line| (line, [1; 8])).collect();
         let moves = vec![true; 400];
         let replay =
-            Replay { case: Case::Generated { seed: 1, moves }, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+            Replay { case: Case::Generated { seed: 1, moves }, death: None, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
         let text = replay.encode();
         assert!(text.len() <= LONGEST, "{text}");
         let short: Replay = text.parse().unwrap();

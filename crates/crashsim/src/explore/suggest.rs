@@ -11,6 +11,9 @@ use crate::trace::{At, Event};
 /// Stores that suggestions are made for.
 const TRIED: usize = 4;
 
+/// Slot of an added session.
+const ADDED: u16 = 1023;
+
 /// An addition to the source.
 #[derive(Clone, Copy, Debug)]
 enum Fix {
@@ -18,6 +21,7 @@ enum Fix {
     WriteBackBeforeFence { store: At, fence: At },
     WriteBackAndFence { store: At },
     OrderAfter { store: At },
+    SettleInRecovery { store: At },
 }
 
 impl Fix {
@@ -29,6 +33,9 @@ impl Fix {
             }
             Fix::WriteBackAndFence { store } => {
                 format!("a write-back of what is stored at {}, and a fence", place(store))
+            }
+            Fix::SettleInRecovery { store } => {
+                format!("a write-back in the recovery of what is stored at {}, and a fence", place(store))
             }
             Fix::OrderAfter { store } => format!("an ordering point (`order`) after the store at {}", place(store)),
         }
@@ -63,6 +70,9 @@ fn fixes_for(trace: &[Event], missing: Missing) -> Vec<Fix> {
     let write_back = trace[start..].iter().find(of_line).and_then(at_of);
     let fence = trace[start..].iter().find(|e| matches!(e, Event::Fence { .. })).and_then(at_of);
     let mut fixes = Vec::new();
+    if trace.iter().any(|e| matches!(e, Event::Death)) {
+        fixes.push(Fix::SettleInRecovery { store });
+    }
     fixes.extend(write_back.map(|write_back| Fix::FenceAfter { write_back }));
     fixes.extend(fence.map(|fence| Fix::WriteBackBeforeFence { store, fence }));
     fixes.push(Fix::WriteBackAndFence { store });
@@ -95,6 +105,11 @@ fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
             (Fix::WriteBackBeforeFence { fence, .. }, Event::Fence { at, .. }) if *at == fence => {
                 out.extend(waiting.drain(..).map(|(slot, line, at)| Event::WriteBack { slot, line, at }));
             }
+            (Fix::SettleInRecovery { .. }, Event::Recovered) => {
+                // A session of its own: nobody else's write-backs are settled by the way.
+                out.extend(waiting.drain(..).map(|(_, line, at)| Event::WriteBack { slot: ADDED, line, at }));
+                out.extend(out.last().and_then(at_of).map(|at| Event::Fence { slot: ADDED, at }));
+            }
             (Fix::WriteBackAndFence { .. }, _) => settle_before(event, &mut waiting, &mut out),
             _ => {}
         }
@@ -103,7 +118,12 @@ fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
             (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if *at == write_back => {
                 out.push(Event::Fence { slot: *slot, at });
             }
-            (Fix::WriteBackBeforeFence { store, .. } | Fix::WriteBackAndFence { store }, _) => {
+            (
+                Fix::WriteBackBeforeFence { store, .. }
+                | Fix::WriteBackAndFence { store }
+                | Fix::SettleInRecovery { store },
+                _,
+            ) => {
                 waiting.extend(stores_at(event, store).map(|(slot, line)| (slot, line, store)));
             }
             (Fix::OrderAfter { store }, _) => {
