@@ -75,6 +75,7 @@ mod count;
 mod drive;
 mod explore;
 mod layer;
+pub mod linear;
 mod medium;
 mod mutation;
 mod recorder;
