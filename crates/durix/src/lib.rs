@@ -1,0 +1,18 @@
+//! Durix: persistent indices, by one vocabulary.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Index`], [`OrderedIndex`] | what every structure can do, over raw bytes, in the caller's operation |
+//! | [`kind`] | the structures by name, so that an index can be opened as what it is |
+
+mod batch;
+mod error;
+mod index;
+pub mod kind;
+mod pset;
+
+pub use batch::{Batch, Change};
+pub use durix_pmem::pool::{Durability, Guarantee, Reach};
+pub use durix_pmem::{Hardware, Medium, Op, Pool, PoolOptions, Session};
+pub use error::{Error, Result};
+pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Ticket};
