@@ -84,4 +84,32 @@ pub enum Error {
         /// The name of its kind.
         kind: &'static str,
     },
+
+    /// The index holds keys or values of another type.
+    #[error(
+        "the {role} of index {index:?} are of type {found}, not {expected}; open it with the type it was filled with"
+    )]
+    WrongType {
+        /// The index.
+        index: String,
+        /// Which of the two: "keys" or "values".
+        role: &'static str,
+        /// The type in the pool.
+        found: String,
+        /// The type that was asked for.
+        expected: String,
+    },
+
+    /// A value that cannot be written.
+    #[error("{0}; change the value or its type")]
+    Unfit(#[from] crate::encode::Unfit),
+
+    /// Stored bytes are not of the index's type.
+    #[error("an entry of index {index:?} is not of its type: {what}; look at it as bytes, and remove or rewrite it")]
+    Undecodable {
+        /// The index.
+        index: String,
+        /// What is wrong.
+        what: String,
+    },
 }

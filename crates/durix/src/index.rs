@@ -169,7 +169,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         self.wait(session, ticket)
     }
 
-    /// What has to be waited for until all that this session did before is durable.
+    /// What has to be waited for until all that was done before, by any thread, is durable.
     fn ticket(&self, op: &Op<'_, M>) -> Ticket {
         let _ = op;
         Ticket::DURABLE
@@ -335,7 +335,7 @@ pub struct Limits {
     pub batch: usize,
 }
 
-/// Stands for what a session did up to a moment: see [`Index::ticket`].
+/// Stands for what was done up to a moment: see [`Index::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use = "nothing is waited for until the ticket is given to `wait`"]
 pub struct Ticket(u64);
