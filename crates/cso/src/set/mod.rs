@@ -191,6 +191,11 @@ impl<M: Medium> PersistentSet<M> {
         }
     }
 
+    /// Its place in the pool.
+    pub fn root(&self) -> &Root<M> {
+        &self.root
+    }
+
     /// All extents, ascending.
     fn extents(&self, op: &Op<'_, M>) -> Vec<Extent> {
         self.root.pool().space().extents(op, self.root.owner())
