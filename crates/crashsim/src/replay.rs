@@ -176,8 +176,11 @@ mod tests {
     fn what_is_too_long_is_explored_again() {
         let lines = (0..40).map(|line| (line, [1; 8])).collect();
         let moves = vec![true; 400];
-        let replay =
-            Replay { case: Case::Generated { seed: 1, moves }, death: None, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+        let replay = Replay {
+            case: Case::Generated { seed: 1, moves },
+            death: None,
+            crashes: vec![Crash { event: 9, lines: Some(lines) }],
+        };
         let text = replay.encode();
         assert!(text.len() <= LONGEST, "{text}");
         let short: Replay = text.parse().unwrap();

@@ -14,6 +14,7 @@
 //! |---|---|---|---|
 //! | B1 all lines of epoch e < epoch word e+1 | write-back of every noted line by the coordinator, fence | epoch word e | e has failed: its structures undo it |
 //! | B2 epoch word e+1 < first store of e+1 | write-back, fence, with the gate closed | epoch word e, nothing of e+1 | the same |
+//! | O0 epoch word as the opener reads it < that epoch in the failed set | write-back, fence | the word, or the one before it | takes what it finds |
 //! | O1 crashed epoch in the failed set < epoch word after it | write-back, fence | the old epoch word, the failed set with or without it | adds it, if it is not there |
 //! | O2 epoch word < first store of that epoch | write-back, fence | the failed set, the old epoch word | the same |
 //! | F1 what every structure has undone < its epochs leave the failed set | a boundary between | the failed set as it was | looks for them again |
@@ -22,8 +23,9 @@
 //! The coordinator re-issues the write-backs of all sessions itself, because a fence covers only its own thread's. Without
 //! B2 a node stamped e+1 could be found beside an epoch word e, and would pass for one of the next run.
 //!
-//! After the mere death of a process the epoch word may be visible and not durable; the opener writes it anew (O2), and its
-//! line with it. All that B1 had covered was durable before it was stored.
+//! After the mere death of a process the epoch word may be visible and not durable. So the opener first makes durable what
+//! it has read (O0); otherwise an epoch could be known as failed, and after a power failure come again. All that B1 had
+//! covered was durable before the word was stored.
 
 mod dirty;
 pub mod layout;
@@ -110,7 +112,7 @@ impl<M: Medium> fmt::Debug for Epochs<M> {
 
 impl<M: Medium> Epochs<M> {
     /// Opens the epochs of a record, 1024 bytes that were zero when it was first opened. The epoch that a crash has ended
-    /// counts as failed from now on. Durable on return: at most two fences. `op` must be of `mapping`, and nothing that
+    /// counts as failed from now on. Durable on return: at most three fences. `op` must be of `mapping`, and nothing that
     /// takes part may be at work.
     ///
     /// # Errors
@@ -139,6 +141,9 @@ impl<M: Medium> Epochs<M> {
         let current = if clean {
             found
         } else {
+            // PERSIST O0<O1: flush+fence
+            op.write_back(&at.epoch);
+            op.fence();
             add_failed(op, at, found)?; // PERSIST O1<O2: flush+fence, inside
             found + 1
         };
