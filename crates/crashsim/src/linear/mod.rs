@@ -57,7 +57,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use crate::subject::Contract;
-pub(crate) use search::{Search, Span};
+pub(crate) use search::{Search, Span, SpanOf};
 
 /// A sequential specification.
 pub trait Spec {

@@ -14,6 +14,9 @@ pub(crate) struct Span<'h, O, R> {
     pub(crate) returned: Option<(u64, &'h R)>,
 }
 
+/// A call of a specification's operations.
+pub(crate) type SpanOf<'h, S> = Span<'h, <S as Spec>::Op, <S as Spec>::Ret>;
+
 /// Which calls have taken effect: all completed ones before `base`, and the `others` (by index). Few overlap, so the
 /// list is short however long the history is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,7 +59,7 @@ struct Node<T> {
 pub(crate) struct Search<'h, S: Spec> {
     spec: &'h S,
     /// The completed ones in the order of their invocation, then the pending ones in that order.
-    calls: Vec<Span<'h, S::Op, S::Ret>>,
+    calls: Vec<SpanOf<'h, S>>,
     /// Where each of them was in the list given.
     given: Vec<usize>,
     completed: u32,
@@ -67,8 +70,8 @@ pub(crate) struct Search<'h, S: Spec> {
 }
 
 impl<'h, S: Spec> Search<'h, S> {
-    pub(crate) fn new(spec: &'h S, calls: Vec<Span<'h, S::Op, S::Ret>>, contract: Contract, max_states: u64) -> Self {
-        let mut numbered: Vec<(usize, Span<'h, S::Op, S::Ret>)> = calls.into_iter().enumerate().collect();
+    pub(crate) fn new(spec: &'h S, calls: Vec<SpanOf<'h, S>>, contract: Contract, max_states: u64) -> Self {
+        let mut numbered: Vec<(usize, SpanOf<'h, S>)> = calls.into_iter().enumerate().collect();
         numbered.sort_by_key(|(_, call)| (call.returned.is_none(), call.invoked));
         let (given, calls): (Vec<_>, Vec<_>) = numbered.into_iter().unzip();
         let completed = calls.iter().filter(|call| call.returned.is_some()).count() as u32;
