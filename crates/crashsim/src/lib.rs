@@ -80,6 +80,7 @@ mod mutation;
 mod recorder;
 mod replay;
 mod report;
+mod shrink;
 mod subject;
 mod trace;
 mod window;

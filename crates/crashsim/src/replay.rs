@@ -1,6 +1,6 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
+//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and
 //! the moves of the shrinker) or `n<number>.<len>` (of all sequences); a death of the process and
 //! a crash are the position of an event; a crash goes on with,
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
@@ -24,6 +24,11 @@ pub(crate) enum Case {
         seed: u64,
         /// Moves of the shrinker: true to simplify, false to take a simplification back.
         moves: Vec<bool>,
+    },
+    /// Of the operations given, and of those after the recovery, those that are kept.
+    Kept {
+        ops: Vec<bool>,
+        after: Vec<bool>,
     },
     Sequence {
         number: u64,
@@ -69,6 +74,9 @@ impl fmt::Display for Replay {
         match &self.case {
             Case::Given => f.write_str("dx1-")?,
             Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
+            Case::Kept { ops, after } => {
+                write!(f, "dx1k{}.{},{}.{}", ops.len(), bits(ops), after.len(), bits(after))?;
+            }
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
         }
         if let Some(event) = self.death {
@@ -122,17 +130,29 @@ fn parse_case(text: &str) -> Option<Case> {
         let (number, len) = text.split_once('.')?;
         return Some(Case::Sequence { number: number.parse().ok()?, len: len.parse().ok()? });
     }
+    if let Some(text) = text.strip_prefix('k') {
+        let (ops, after) = text.split_once(',')?;
+        let bits = |text: &str| {
+            let (len, digits) = text.split_once('.')?;
+            parse_bits(len, digits)
+        };
+        return Some(Case::Kept { ops: bits(ops)?, after: bits(after)? });
+    }
     let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
     let (len, digits) = moves.split_once(',')?;
+    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves: parse_bits(len, digits)? })
+}
+
+fn parse_bits(len: &str, digits: &str) -> Option<Vec<bool>> {
     let len: usize = len.parse().ok()?;
-    let mut moves = Vec::new();
+    let mut bits = Vec::new();
     for c in digits.chars() {
         let digit = c.to_digit(36)?;
-        moves.extend((0..5).map(|i| digit >> i & 1 == 1));
+        bits.extend((0..5).map(|i| digit >> i & 1 == 1));
     }
-    moves.get(..len)?;
-    moves.truncate(len);
-    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves })
+    bits.get(..len)?;
+    bits.truncate(len);
+    Some(bits)
 }
 
 fn parse_crash(text: &str) -> Option<Crash> {
@@ -166,7 +186,10 @@ mod tests {
         let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
-        for case in [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }] {
+        let kept = Case::Kept { ops: vec![true, false, true], after: vec![] };
+        for case in
+            [kept, Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }]
+        {
             let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
@@ -176,8 +199,11 @@ mod tests {
     fn what_is_too_long_is_explored_again() {
         let lines = (0..40).map(|line| (line, [1; 8])).collect();
         let moves = vec![true; 400];
-        let replay =
-            Replay { case: Case::Generated { seed: 1, moves }, death: None, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+        let replay = Replay {
+            case: Case::Generated { seed: 1, moves },
+            death: None,
+            crashes: vec![Crash { event: 9, lines: Some(lines) }],
+        };
         let text = replay.encode();
         assert!(text.len() <= LONGEST, "{text}");
         let short: Replay = text.parse().unwrap();

@@ -79,7 +79,10 @@ fn a_recovery_that_settles_what_it_reads_passes() {
 #[test]
 fn a_recovery_that_does_not_settle_what_it_reads_is_found() {
     let subject = Register { settles: false, strict_about_parity: false };
-    assert!(Explorer::new().crashes(2).run_then(&subject, &OPS, &[7]).assert_ok().complete, "power failures alone pass");
+    assert!(
+        Explorer::new().crashes(2).run_then(&subject, &OPS, &[7]).assert_ok().complete,
+        "power failures alone pass"
+    );
     let explorer = Explorer::new().process_deaths(true);
     let failure = explorer.run_then(&subject, &OPS, &[]).failure.expect("missed");
     println!("{failure}");

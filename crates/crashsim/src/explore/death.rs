@@ -63,8 +63,8 @@ impl<S: Subject> Run<'_, S> {
                 Event::Invoke => at.in_flight = true,
                 Event::Return(number) => {
                     (at.completed, at.in_flight) = (*number as usize + 1, false);
-                    let synced = self.explorer.contract == Contract::Strict
-                        || self.subject.is_sync(&self.ops[*number as usize]);
+                    let synced =
+                        self.explorer.contract == Contract::Strict || self.subject.is_sync(&self.ops[*number as usize]);
                     at.oldest = if synced { at.completed } else { at.oldest };
                 }
                 Event::Store { .. } => {}
@@ -177,7 +177,8 @@ impl<S: Subject> Run<'_, S> {
     /// Notes the death in a failure; a crash after it was in the recovery, or in one of the operations that followed.
     pub(super) fn tell_death(&self, failure: &mut Failure) {
         let Some(death) = &self.death else { return };
-        failure.crash_after = failure.crash.take().and_then(|(done, in_it)| Some((done.checked_sub(death.found)?, in_it)));
+        failure.crash_after =
+            failure.crash.take().and_then(|(done, in_it)| Some((done.checked_sub(death.found)?, in_it)));
         failure.crash = Some(death.crash);
         failure.death = Some(death.told.clone());
         failure.after = self.after.iter().map(|op| format!("{op:?}")).collect();

@@ -5,7 +5,7 @@ mod death;
 mod lazy;
 mod minimise;
 mod sample;
-mod suggest;
+pub(crate) mod suggest;
 
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -46,6 +46,7 @@ pub struct Explorer {
     pub(crate) crash_in_create: bool,
     pub(crate) settled_returns: bool,
     pub(crate) process_deaths: bool,
+    pub(crate) shrink_ops: bool,
     pub(crate) replay: Option<Replay>,
 }
 
@@ -65,6 +66,7 @@ impl Default for Explorer {
             crash_in_create: false,
             settled_returns: false,
             process_deaths: false,
+            shrink_ops: false,
             replay: None,
         }
     }
@@ -128,6 +130,19 @@ impl Explorer {
         Explorer { process_deaths, ..self }
     }
 
+    /// Whether a failure comes with a suggestion, which costs a few runs of the case. On by default.
+    #[must_use]
+    pub fn suggest(self, suggest: bool) -> Self {
+        Explorer { suggest, ..self }
+    }
+
+    /// Leaves operations out of a failing [`run`](Explorer::run) while it still fails in the same way.
+    /// ([`sequences`](Explorer::sequences) and [`check`](Explorer::check) look for small cases anyway.)
+    #[must_use]
+    pub fn shrink_ops(self, shrink_ops: bool) -> Self {
+        Explorer { shrink_ops, ..self }
+    }
+
     /// Crashes before every event of the memory, not only where it can make a difference. For testing the reduction.
     #[must_use]
     pub fn every_event(self, every_event: bool) -> Self {
@@ -171,7 +186,26 @@ impl Explorer {
     /// As [`run`](Explorer::run), and runs `after` on each recovered structure: several published bugs show only then.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
-        Run::new(self, subject, ops, after, None).run()
+        if let Some((ops, after)) = self.kept(ops, after) {
+            return Run::new(self, subject, &ops, &after, None).run();
+        }
+        let report = Run::new(self, subject, ops, after, None).run();
+        if self.shrink_ops { self.shrunk(subject, ops, after, report, |_, _| true) } else { report }
+    }
+
+    /// Whether the suggestion of a failure puts back what was left out at the place for which `is_site` holds; `intact` is
+    /// the subject with nothing left out. For measuring the suggestions.
+    #[doc(hidden)]
+    pub fn suggestion_names<S: Subject>(
+        &self,
+        intact: &S,
+        ops: &[S::Op],
+        failure: &Failure,
+        is_site: impl Fn(&std::panic::Location<'_>) -> bool,
+    ) -> bool {
+        let Some(fix) = failure.fix else { return false };
+        let mut run = Run::new(self, intact, ops, &[], None);
+        run.record().is_ok() && fix.names(&run.trace, |at| is_site(at))
     }
 
     /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
@@ -495,7 +529,8 @@ impl<'a, S: Subject> Run<'a, S> {
             crashes,
             details: found.details,
             deviating: found.deviating,
-            suggestion,
+            suggestion: suggestion.map(suggest::Fix::told),
+            fix: suggestion,
             replay: replay.encode(),
             code: replay,
             after: self.after.iter().map(|op| format!("{op:?}")).collect(),
