@@ -40,7 +40,7 @@ fn list() -> Structure {
     let ops = [Insert(1, 10), Insert(2, 20), Remove(1), Insert(2, 21), Insert(3, 30)];
     let make = |plan| List::with_plan(Bug::None, plan);
     let scenario = Of::new("inserts and removals", make, &ops).after(&[Insert(4, 40), Remove(2)]).deaths();
-    Structure { name: "list", files: &["subjects/list.rs"], scenarios: vec![scenario.boxed()] }
+    Structure { name: "list", files: &["subjects/list.rs"], releases: false, scenarios: vec![scenario.boxed()] }
 }
 
 fn space() -> Structure {
@@ -51,6 +51,7 @@ fn space() -> Structure {
     Structure {
         name: "space",
         files: &["pmem/src/space/"],
+        releases: false,
         scenarios: space::HISTORIES.iter().enumerate().map(scenario).collect(),
     }
 }
@@ -60,7 +61,8 @@ fn pool() -> Structure {
     let torn = || Explorer::new().model(Persistency::TornWords);
     let from_nothing = |plan| Lifetime { from_nothing: true, ..Lifetime::new(plan) };
     let closing = |plan| Lifetime { closing: true, ..Lifetime::new(plan) };
-    let dying: [&[Action]; 2] = [&[Open("a", 1), Rename("a", "b")], &[Open("a", 1), Drop("a")]];
+    let dying: [&[Action]; 3] =
+        [&[Open("a", 1), Action::Set("a", 8)], &[Open("a", 1), Rename("a", "b")], &[Open("a", 1), Drop("a")]];
     let mut scenarios: Vec<Box<dyn Scenario>> = vec![
         Of::new("creation", from_nothing, &[Create, Open("a", 1)]).with(torn()).boxed(),
         Of::new("closing", closing, &[Open("a", 1), Close, OpenAgain, Rename("a", "b"), Close]).with(torn()).boxed(),
@@ -72,7 +74,7 @@ fn pool() -> Structure {
     for history in dying {
         scenarios.push(Of::new("death", Lifetime::new, history).after(&pool::AFTER[..1]).deaths().boxed());
     }
-    Structure { name: "pool", files: &["pmem/src/pool/"], scenarios }
+    Structure { name: "pool", files: &["pmem/src/pool/"], releases: false, scenarios }
 }
 
 fn log<L: Tiny + 'static>(name: &'static str, files: &'static [&'static str]) -> Structure {
@@ -82,7 +84,7 @@ fn log<L: Tiny + 'static>(name: &'static str, files: &'static [&'static str]) ->
         let base = Explorer::new().executions_per_point(2_000).samples(50);
         Of::new(format!("run {number}"), make, ops).with(base).after(&logs::AFTER).boxed()
     };
-    Structure { name, files, scenarios: logs::RUNS.iter().enumerate().map(scenario).collect() }
+    Structure { name, files, releases: true, scenarios: logs::RUNS.iter().enumerate().map(scenario).collect() }
 }
 
 fn all_logs() -> Vec<Structure> {
@@ -111,5 +113,5 @@ fn set() -> Structure {
         if name == "recovered transactions" { of.nested().boxed() } else { of.boxed() }
     };
     let scenarios = names.into_iter().enumerate().map(scenario).collect();
-    Structure { name: "PersistentSet", files: &["cso/src/set/"], scenarios }
+    Structure { name: "PersistentSet", files: &["cso/src/set/"], releases: true, scenarios }
 }

@@ -75,10 +75,10 @@ impl<'a> Lines<'a> {
         Lines { count: self.count.saturating_sub(1), ..self }
     }
 
-    /// The lines beside, in the same pages: what a faulty address computation might write back.
+    /// A line elsewhere in the same page: what a faulty address computation might write back.
     #[must_use]
-    pub fn neighbours(self) -> Self {
-        Lines { first: self.first.map_addr(|a| a ^ LINE), count: self.count.min(1), ..self }
+    pub fn astray(self) -> Self {
+        Lines { first: self.first.map_addr(|a| a ^ (16 * LINE)), count: self.count.min(1), ..self }
     }
 
     /// The addresses of the lines, ascending.

@@ -187,7 +187,10 @@ impl Explorer {
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
         if let Some((ops, after)) = self.kept(ops, after) {
-            return Run::new(self, subject, &ops, &after, None).run();
+            let mut report = Run::new(self, subject, &ops, &after, None).run();
+            let case = self.replay.as_ref().map(|replay| replay.case.clone()).unwrap_or_default();
+            report.failure.iter_mut().for_each(|failure| failure.set_case(case.clone()));
+            return report;
         }
         let report = Run::new(self, subject, ops, after, None).run();
         if self.shrink_ops { self.shrunk(subject, ops, after, report, |_, _| true) } else { report }
@@ -262,6 +265,8 @@ pub(crate) struct Run<'a, S: Subject> {
     pub(crate) inner: Vec<(usize, Vec<Event>)>,
     frozen: Vec<Frozen>,
     death: Option<death::Death<S>>,
+    /// A suggestion is being tried: everything is explored, whatever a replay string names.
+    trying: bool,
     report: Report,
     random: u64,
 }
@@ -299,6 +304,7 @@ impl<'a, S: Subject> Run<'a, S> {
             inner: Vec::new(),
             frozen: Vec::new(),
             death: None,
+            trying: false,
             report: Report::default(),
             random,
         }
@@ -424,9 +430,13 @@ impl<'a, S: Subject> Run<'a, S> {
         Err(self.told(&point, &windows, Cause::Unsettled { number }))
     }
 
+    fn replay(&self) -> Option<&'a Replay> {
+        self.explorer.replay.as_ref().filter(|_| !self.trying)
+    }
+
     /// Whether the crash to be replayed is at this position.
     fn replays(&self, event: usize) -> bool {
-        self.explorer.replay.as_ref().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+        self.replay().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
     }
 
     fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
@@ -436,7 +446,7 @@ impl<'a, S: Subject> Run<'a, S> {
         };
         let newest = walk.completed + walk.ahead;
         let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.ahead > 0, event };
-        if let Some(replay) = self.explorer.replay.as_ref().filter(|replay| !replay.crashes.is_empty()) {
+        if let Some(replay) = self.replay().filter(|replay| !replay.crashes.is_empty()) {
             return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
         }
         let implied =
@@ -462,7 +472,8 @@ impl<'a, S: Subject> Run<'a, S> {
                 let number = state.lines[window.1 as usize].number;
                 let highest = state.window(window).highest();
                 let named = lines.iter().find(|(line, _)| *line == number).map(|(_, at)| *at);
-                named.map_or(highest, |at| std::array::from_fn(|w| at[w].min(highest[w])))
+                // What is no state of this line is a string from other code.
+                named.filter(|at| state.window(window).is_state(at)).unwrap_or(highest)
             };
             self.fix(window, &positions);
         }

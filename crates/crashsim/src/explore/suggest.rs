@@ -82,11 +82,13 @@ impl<S: Subject> Run<'_, S> {
         for missing in missing.iter().take(TRIED) {
             fixes.extend(fixes_for(&original, *missing));
         }
+        self.trying = true;
         let works = fixes.into_iter().find(|fix| {
             self.unwind();
             self.trace = Rc::new(applied(&original, *fix));
             self.crash_everywhere().is_ok()
         });
+        self.trying = false;
         self.trace = original;
         self.report = report;
         works

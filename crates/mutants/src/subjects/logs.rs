@@ -382,7 +382,55 @@ pub const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1)
 /// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
 /// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
 /// With the age of the log, and whether it starts with a hole.
-pub const RUNS: [(usize, bool, &[Do]); 9] = [
+pub const RUNS: [(usize, bool, &[Do]); 12] = [
+    (
+        3,
+        false,
+        &[
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Commit,
+            Do::WillFormat,
+            Do::Format,
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Stage(0),
+        ],
+    ),
+    (
+        0,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::WillFormat,
+            Do::Format,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Stage(1),
+        ],
+    ),
+    (
+        2,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Switch,
+            Do::Commit,
+            Do::Stage(1),
+            Do::Switch,
+            Do::Stage(0),
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Stage(0),
+        ],
+    ),
     (
         2,
         false,

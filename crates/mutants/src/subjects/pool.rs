@@ -93,6 +93,8 @@ pub enum Action {
     Extend(&'static str),
     /// The same, and the process dies before the last fence; the machine runs on, and the next process sees the extent.
     ExtendAndDie(&'static str),
+    /// Stores a number in the index's own words.
+    Set(&'static str, u64),
     /// Gives an index another name.
     Rename(&'static str, &'static str),
     /// Removes an index.
@@ -109,8 +111,8 @@ use Action::*;
 /// What is observed.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Model {
-    /// Name to value and number of extents; nothing before the pool is created.
-    indices: Option<BTreeMap<String, (u64, usize)>>,
+    /// Name to value (and the number stored in its words) and number of extents; nothing before the pool is created.
+    indices: Option<BTreeMap<String, (u64, u64, usize)>>,
     /// Whether the pool was closed.
     closed: bool,
 }
@@ -216,6 +218,15 @@ impl Subject for Lifetime {
                 live.open_again();
                 true
             }
+            Set(name, value) => {
+                let Ok(counter) = live.pool().open_existing::<Counter>(name, &0) else { return false };
+                let mut session = live.pool().session().unwrap();
+                let op = session.enter().unwrap();
+                let word = &counter.root.words(&op)[1];
+                op.store(word, value, Ordering::Relaxed);
+                op.persist(word);
+                true
+            }
             Rename(old, new) => live.pool().rename(old, new).is_ok(),
             Drop(name) => live.pool().drop_index(name).is_ok(),
             Close => {
@@ -247,10 +258,11 @@ impl Subject for Lifetime {
             let counter = pool.open_existing::<Counter>(&info.name, &0).unwrap();
             let mut session = pool.session().unwrap();
             let op = session.enter().unwrap();
-            let value = op.load(&counter.root.words(&op)[0], Ordering::Relaxed);
+            let value: Vec<u64> =
+                counter.root.words(&op)[..2].iter().map(|word| op.load(word, Ordering::Relaxed)).collect();
             let extents = pool.space().extents(&op, info.owner);
             let sum: u64 = extents.iter().map(|e| op.load(op.at(Off::<Word>::new(e.off)), Ordering::Relaxed)).sum();
-            found.insert(info.name, (value, sum as usize));
+            found.insert(info.name, (value[0], value[1], sum as usize));
         }
         Model { indices: Some(found), closed }
     }
@@ -277,10 +289,11 @@ impl Subject for Lifetime {
         match *action {
             Create | Close | OpenAgain | Reopen => true,
             Open(name, value) => {
-                model.entry(name.into()).or_insert((value, 1));
+                model.entry(name.into()).or_insert((value, 0, 1));
                 true
             }
-            Extend(name) | ExtendAndDie(name) => model.get_mut(name).map(|(_, extents)| *extents += 1).is_some(),
+            Extend(name) | ExtendAndDie(name) => model.get_mut(name).map(|(.., extents)| *extents += 1).is_some(),
+            Set(name, value) => model.get_mut(name).map(|(_, own, _)| *own = value).is_some(),
             Rename(old, new) if old == new => model.contains_key(old),
             Rename(old, new) if model.contains_key(new) || !model.contains_key(old) => false,
             Rename(old, new) => {
@@ -301,7 +314,8 @@ impl Subject for Lifetime {
 pub const AFTER: [Action; 3] = [Open("b", 5), Rename("b", "c"), Drop("c")];
 
 /// Histories that reach every persistence site of the pool.
-pub const HISTORIES: [&[Action]; 5] = [
+pub const HISTORIES: [&[Action]; 6] = [
+    &[Open("a", 1), Set("a", 8), Drop("a"), Open("b", 2), Open("c", 3)],
     &[Open("a", 1), ExtendAndDie("a"), Open("b", 2)],
     &[Open("a", 1), Rename("a", "long name of twenty"), Open("b", 2), Drop("b"), Reopen],
     &[Open("a", 3), Extend("a"), Extend("a"), Extend("a"), Extend("a"), Extend("a"), Drop("a"), Open("d", 4)],

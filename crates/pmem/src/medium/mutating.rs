@@ -55,10 +55,10 @@ impl fmt::Display for Site {
 pub enum Mutation {
     /// The call does nothing; a `Release` store becomes `Relaxed`.
     Drop,
-    /// Comes too late: a write-back after the session's next fence, a fence or an ordering point after the session's next
-    /// store. For a `Release` store as `Drop`.
+    /// Comes too late: a write-back after the session's next fence, a fence before the session's next write-back, an
+    /// ordering point after the session's next store. For a `Release` store as `Drop`.
     Delay,
-    /// The wrong lines are written back: each one's neighbour. For other kinds as `Drop`.
+    /// One wrong line is written back instead. For other kinds as `Drop`.
     Redirect,
     /// Only the first line of the range is written back. Differs from `Drop` only where ranges have several lines.
     FirstLineOnly,
@@ -80,7 +80,7 @@ struct PlanState {
     target: Option<(Site, Mutation)>,
     /// Per session, as (slot, address of the first line, number of lines).
     delayed: Vec<(u32, usize, usize)>,
-    /// Sessions whose fence or ordering point is to come after their next store.
+    /// Sessions whose fence is to come before their next write-back, or whose ordering point after their next store.
     late: Vec<(u32, SiteKind)>,
 }
 
@@ -155,21 +155,20 @@ impl<M: Medium> Mutating<M> {
         self.plan.hit(Site::new(Location::caller(), kind), lines)
     }
 
-    /// Issues what was delayed until after this session's next store.
+    /// Issues what was delayed until now.
     #[track_caller]
-    fn stored(self) {
+    fn catch_up(self, kind: SiteKind) {
         let late = {
             let mut state = self.plan.state();
             if state.late.is_empty() {
                 return;
             }
-            state.late.extract_if(.., |(slot, _)| *slot == self.slot).map(|(_, kind)| kind).collect::<Vec<_>>()
+            state.late.extract_if(.., |late| *late == (self.slot, kind)).count()
         };
-        for kind in late {
-            match kind {
-                SiteKind::Fence => self.inner.fence(),
-                _ => self.inner.order(),
-            }
+        match kind {
+            _ if late == 0 => {}
+            SiteKind::Fence => self.inner.fence(),
+            _ => self.inner.order(),
         }
     }
 
@@ -223,32 +222,32 @@ impl<M: Medium> Medium for Mutating<M> {
     fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
         let faulty = order == Ordering::Release && self.hit(SiteKind::Release, 0).is_some();
         self.inner.store(word, value, if faulty { Ordering::Relaxed } else { order });
-        self.stored();
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn store_nt(self, word: &AtomicU64, value: u64) {
         self.inner.store_nt(word, value);
-        self.stored();
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
         self.inner.store_nt_line(line, values);
-        self.stored();
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         let result = self.inner.compare_exchange(word, current, new);
-        self.stored();
+        self.catch_up(SiteKind::Order);
         result
     }
 
     #[track_caller]
     fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
         let old = self.inner.rmw(word, op, operand);
-        self.stored();
+        self.catch_up(SiteKind::Order);
         old
     }
 
@@ -261,11 +260,12 @@ impl<M: Medium> Medium for Mutating<M> {
 
     #[track_caller]
     fn write_back(self, lines: Lines<'_>) {
+        self.catch_up(SiteKind::Fence);
         match self.hit(SiteKind::WriteBack, lines.count()) {
             None => self.inner.write_back(lines),
             Some(Mutation::Drop) => {}
             Some(Mutation::FirstLineOnly) => self.inner.write_back(lines.first_only()),
-            Some(Mutation::Redirect) => self.inner.write_back(lines.neighbours()),
+            Some(Mutation::Redirect) => self.inner.write_back(lines.astray()),
             Some(Mutation::WithoutLastLine) => self.inner.write_back(lines.without_last()),
             Some(Mutation::Delay) => {
                 self.plan.state().delayed.push((self.slot, lines.first().expose_provenance(), lines.count()));
