@@ -1,8 +1,9 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>`
-//! (generated, and the moves of the shrinker), `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]`
-//! (threads); a death of the process and a crash are the position of an event; a crash goes on with,
+//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given),
+//! `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and the moves of the shrinker),
+//! `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]` (threads); a death of the process and a crash
+//! are the position of an event; a crash goes on with,
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
 //! this crash point".
 
@@ -24,6 +25,11 @@ pub(crate) enum Case {
         seed: u64,
         /// Moves of the shrinker: true to simplify, false to take a simplification back.
         moves: Vec<bool>,
+    },
+    /// Of the operations given, and of those after the recovery, those that are kept.
+    Kept {
+        ops: Vec<bool>,
+        after: Vec<bool>,
     },
     Sequence {
         number: u64,
@@ -76,6 +82,9 @@ impl fmt::Display for Replay {
         match &self.case {
             Case::Given => f.write_str("dx1-")?,
             Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
+            Case::Kept { ops, after } => {
+                write!(f, "dx1k{}.{},{}.{}", ops.len(), bits(ops), after.len(), bits(after))?;
+            }
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
             Case::Threads { ops, schedule } => {
                 write!(f, "dx1t{ops:x}")?;
@@ -142,17 +151,29 @@ fn parse_case(text: &str) -> Option<Case> {
         };
         return Some(Case::Threads { ops, schedule: parts.map(turn).collect::<Option<_>>()? });
     }
+    if let Some(text) = text.strip_prefix('k') {
+        let (ops, after) = text.split_once(',')?;
+        let bits = |text: &str| {
+            let (len, digits) = text.split_once('.')?;
+            parse_bits(len, digits)
+        };
+        return Some(Case::Kept { ops: bits(ops)?, after: bits(after)? });
+    }
     let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
     let (len, digits) = moves.split_once(',')?;
+    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves: parse_bits(len, digits)? })
+}
+
+fn parse_bits(len: &str, digits: &str) -> Option<Vec<bool>> {
     let len: usize = len.parse().ok()?;
-    let mut moves = Vec::new();
+    let mut bits = Vec::new();
     for c in digits.chars() {
         let digit = c.to_digit(36)?;
-        moves.extend((0..5).map(|i| digit >> i & 1 == 1));
+        bits.extend((0..5).map(|i| digit >> i & 1 == 1));
     }
-    moves.get(..len)?;
-    moves.truncate(len);
-    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves })
+    bits.get(..len)?;
+    bits.truncate(len);
+    Some(bits)
 }
 
 fn parse_crash(text: &str) -> Option<Crash> {
@@ -188,7 +209,8 @@ mod tests {
         let moves = (0..17).map(|i| i % 3 == 0).collect();
         let threads = Case::Threads { ops: 0x2f, schedule: vec![(0, 3), (1, 17), (0, 300)] };
         let generated = Case::Generated { seed: u64::MAX, moves };
-        for case in [Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
+        let kept = Case::Kept { ops: vec![true, false, true], after: vec![] };
+        for case in [kept, Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
             let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }

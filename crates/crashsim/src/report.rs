@@ -310,6 +310,7 @@ pub struct Failure {
     /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
     pub(crate) code: Replay,
+    pub(crate) fix: Option<crate::explore::suggest::Fix>,
 }
 
 impl Failure {
@@ -329,6 +330,7 @@ impl Failure {
             suggestion: None,
             replay: Replay::default().to_string(),
             code: Replay::default(),
+            fix: None,
         }
     }
 

@@ -5,7 +5,7 @@ mod death;
 mod lazy;
 mod minimise;
 mod sample;
-mod suggest;
+pub(crate) mod suggest;
 mod threaded;
 
 pub(crate) use attempt::message_of;
@@ -51,6 +51,7 @@ pub struct Explorer {
     pub(crate) crash_in_create: bool,
     pub(crate) settled_returns: bool,
     pub(crate) process_deaths: bool,
+    pub(crate) shrink_ops: bool,
     pub(crate) replay: Option<Replay>,
 }
 
@@ -70,6 +71,7 @@ impl Default for Explorer {
             crash_in_create: false,
             settled_returns: false,
             process_deaths: false,
+            shrink_ops: false,
             replay: None,
         }
     }
@@ -133,6 +135,19 @@ impl Explorer {
         Explorer { process_deaths, ..self }
     }
 
+    /// Whether a failure comes with a suggestion, which costs a few runs of the case. On by default.
+    #[must_use]
+    pub fn suggest(self, suggest: bool) -> Self {
+        Explorer { suggest, ..self }
+    }
+
+    /// Leaves operations out of a failing [`run`](Explorer::run) while it still fails in the same way.
+    /// ([`sequences`](Explorer::sequences) and [`check`](Explorer::check) look for small cases anyway.)
+    #[must_use]
+    pub fn shrink_ops(self, shrink_ops: bool) -> Self {
+        Explorer { shrink_ops, ..self }
+    }
+
     /// Crashes before every event of the memory, not only where it can make a difference. For testing the reduction.
     #[must_use]
     pub fn every_event(self, every_event: bool) -> Self {
@@ -176,7 +191,29 @@ impl Explorer {
     /// As [`run`](Explorer::run), and runs `after` on each recovered structure: several published bugs show only then.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
-        Run::new(self, subject, ops, after, None).run()
+        if let Some((ops, after)) = self.kept(ops, after) {
+            let mut report = Run::new(self, subject, &ops, &after, None).run();
+            let case = self.replay.as_ref().map(|replay| replay.case.clone()).unwrap_or_default();
+            report.failure.iter_mut().for_each(|failure| failure.set_case(case.clone()));
+            return report;
+        }
+        let report = Run::new(self, subject, ops, after, None).run();
+        if self.shrink_ops { self.shrunk(subject, ops, after, report, |_, _| true) } else { report }
+    }
+
+    /// Whether the suggestion of a failure puts back what was left out at the place for which `is_site` holds; `intact` is
+    /// the subject with nothing left out. For measuring the suggestions.
+    #[doc(hidden)]
+    pub fn suggestion_names<S: Subject>(
+        &self,
+        intact: &S,
+        ops: &[S::Op],
+        failure: &Failure,
+        is_site: impl Fn(&std::panic::Location<'_>) -> bool,
+    ) -> bool {
+        let Some(fix) = failure.fix else { return false };
+        let mut run = Run::new(self, intact, ops, &[], None);
+        run.record().is_ok() && fix.names(&run.trace, |at| is_site(at))
     }
 
     /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
@@ -233,6 +270,8 @@ pub(crate) struct Run<'a, S: Subject> {
     pub(crate) inner: Vec<(usize, Vec<Event>)>,
     frozen: Vec<Frozen>,
     death: Option<death::Death<S>>,
+    /// A suggestion is being tried: everything is explored, whatever a replay string names.
+    trying: bool,
     report: Report,
     random: u64,
 }
@@ -270,6 +309,7 @@ impl<'a, S: Subject> Run<'a, S> {
             inner: Vec::new(),
             frozen: Vec::new(),
             death: None,
+            trying: false,
             report: Report::default(),
             random,
         }
@@ -395,9 +435,13 @@ impl<'a, S: Subject> Run<'a, S> {
         Err(self.told(&point, &windows, Cause::Unsettled { number }))
     }
 
+    fn replay(&self) -> Option<&'a Replay> {
+        self.explorer.replay.as_ref().filter(|_| !self.trying)
+    }
+
     /// Whether the crash to be replayed is at this position.
     fn replays(&self, event: usize) -> bool {
-        self.explorer.replay.as_ref().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+        self.replay().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
     }
 
     fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
@@ -407,7 +451,7 @@ impl<'a, S: Subject> Run<'a, S> {
         };
         let newest = walk.completed + walk.ahead;
         let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.ahead > 0, event };
-        if let Some(replay) = self.explorer.replay.as_ref().filter(|replay| !replay.crashes.is_empty()) {
+        if let Some(replay) = self.replay().filter(|replay| !replay.crashes.is_empty()) {
             return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
         }
         let implied =
@@ -433,7 +477,8 @@ impl<'a, S: Subject> Run<'a, S> {
                 let number = state.lines[window.1 as usize].number;
                 let highest = state.window(window).highest();
                 let named = lines.iter().find(|(line, _)| *line == number).map(|(_, at)| *at);
-                named.map_or(highest, |at| std::array::from_fn(|w| at[w].min(highest[w])))
+                // What is no state of this line is a string from other code.
+                named.filter(|at| state.window(window).is_state(at)).unwrap_or(highest)
             };
             self.fix(window, &positions);
         }
@@ -500,7 +545,8 @@ impl<'a, S: Subject> Run<'a, S> {
             crashes,
             details: found.details,
             deviating: found.deviating,
-            suggestion,
+            suggestion: suggestion.map(suggest::Fix::told),
+            fix: suggestion,
             replay: replay.encode(),
             code: replay,
             after: self.after.iter().map(|op| format!("{op:?}")).collect(),

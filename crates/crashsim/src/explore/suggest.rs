@@ -16,7 +16,7 @@ const ADDED: u16 = 1023;
 
 /// An addition to the source.
 #[derive(Clone, Copy, Debug)]
-enum Fix {
+pub(crate) enum Fix {
     FenceAfter { write_back: At },
     WriteBackBeforeFence { store: At, fence: At },
     WriteBackAndFence { store: At },
@@ -25,7 +25,38 @@ enum Fix {
 }
 
 impl Fix {
-    fn told(self) -> String {
+    /// Whether the addition puts back what was left out at a place: `trace` is that of the code with nothing left out.
+    pub(crate) fn names(self, trace: &[Event], is_site: impl Fn(At) -> bool) -> bool {
+        let removed = trace
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| matches!(e, Event::WriteBack { at, .. } | Event::Fence { at, .. } if is_site(at)));
+        let mut removed = removed.peekable();
+        if let Fix::SettleInRecovery { .. } = self {
+            // What was left out is in the recovery, which is not part of this trace.
+            return removed.peek().is_none();
+        }
+        removed.any(|(seq, event)| match (self, *event) {
+            (Fix::FenceAfter { write_back }, Event::Fence { slot, .. }) => {
+                let since =
+                    trace[..seq].iter().rev().take_while(|e| !matches!(e, Event::Fence { slot: s, .. } if *s == slot));
+                since
+                    .into_iter()
+                    .any(|e| matches!(e, Event::WriteBack { at, slot: s, .. } if *at == write_back && *s == slot))
+            }
+            (Fix::WriteBackBeforeFence { store, fence }, Event::WriteBack { slot, line, .. }) => {
+                let next = trace[seq..].iter().find(|e| matches!(e, Event::Fence { slot: s, .. } if *s == slot));
+                let stored = trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line));
+                stored && next.is_some_and(|e| matches!(e, Event::Fence { at, .. } if *at == fence))
+            }
+            (Fix::WriteBackAndFence { store }, Event::WriteBack { line, .. }) => {
+                trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line))
+            }
+            _ => false,
+        })
+    }
+
+    pub(crate) fn told(self) -> String {
         match self {
             Fix::FenceAfter { write_back } => format!("a fence after the write-back at {}", place(write_back)),
             Fix::WriteBackBeforeFence { store, fence } => {
@@ -44,21 +75,23 @@ impl Fix {
 
 impl<S: Subject> Run<'_, S> {
     /// An addition for one of the missing stores, with which this case passes.
-    pub(super) fn suggest(&mut self, missing: &[Missing]) -> Option<String> {
+    pub(super) fn suggest(&mut self, missing: &[Missing]) -> Option<Fix> {
         let original = Rc::clone(&self.trace);
         let report = self.report.clone();
         let mut fixes = Vec::new();
         for missing in missing.iter().take(TRIED) {
             fixes.extend(fixes_for(&original, *missing));
         }
+        self.trying = true;
         let works = fixes.into_iter().find(|fix| {
             self.unwind();
             self.trace = Rc::new(applied(&original, *fix));
             self.crash_everywhere().is_ok()
         });
+        self.trying = false;
         self.trace = original;
         self.report = report;
-        works.map(Fix::told)
+        works
     }
 }
 

@@ -12,8 +12,10 @@ persistent! {
     struct Node: align(64) { key: Word, value: Word, next: Word<Off<Node>>, rest: [Word; 5] }
 }
 
+/// What is wrong with the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
+    /// Nothing.
     None,
     /// The node is not written back before it is linked.
     NodeNotWrittenBack,
@@ -29,23 +31,31 @@ pub enum Bug {
     RecoveryFlips,
 }
 
+/// What is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListOp {
+    /// Inserts a key and its value, or replaces the value.
     Insert(u64, u64),
+    /// Removes a key.
     Remove(u64),
 }
 
+/// The list under test.
 pub struct List {
+    /// What is wrong with it.
     pub bug: Bug,
+    /// The mutations.
     pub plan: &'static Plan,
     flips: std::cell::Cell<u64>,
 }
 
 impl List {
+    /// Without mutations.
     pub fn new(bug: Bug) -> Self {
         List::with_plan(bug, Plan::new())
     }
 
+    /// With mutations.
     pub fn with_plan(bug: Bug, plan: &'static Plan) -> Self {
         List { bug, plan, flips: Default::default() }
     }
@@ -53,6 +63,7 @@ impl List {
 
 type M = Mutating<Simulated>;
 
+/// The list at work.
 pub struct Live {
     session: Session<M>,
     next_free: u64,
@@ -170,8 +181,11 @@ impl Subject for List {
             if next_free > ARENA as u64 {
                 return Err(format!("a node at {at:?}"));
             }
+            // After the mere death of a process its last stores may not be durable, and others are going to rely on them.
+            op.write_back(node);
             at = op.load(&node.next, Relaxed);
         }
+        op.persist(root);
         if self.bug == Bug::RecoveryPops {
             // "Repairs" the head in two steps that a crash can part.
             let head = op.load(&root.head, Relaxed);

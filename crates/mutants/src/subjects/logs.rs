@@ -5,7 +5,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_crashsim::{Simulated, Subject};
-use durix_cso::log::{Log, Region};
+use durix_cso::log::{
+    ChainLog, ChainOptions, FvbEntryLog, FvbEntryOptions, FvbLog, FvbOptions, HalfLine, LinesLog, Log, OneLine,
+    RandomLog, RandomOptions, Region, TwoLines, VbLog, WordsLog,
+};
 use durix_pmem::{Mapping, Medium, Mutating, Off, Op, Plan, Session, Word};
 
 /// Where the log lies in the arena.
@@ -134,16 +137,21 @@ pub struct Tested<L, W> {
     /// The log starts as a crash may have left it: the first record of an unfenced batch is missing. The first operation
     /// has to be [`Do::Reopen`].
     pub holed: bool,
+    /// What is put around the simulated medium.
     pub wrap: W,
+    /// The kind.
     pub _log: PhantomData<L>,
 }
 
 /// What is put around the simulated medium.
 pub trait Wrap {
+    /// The medium around it.
     type Medium: Medium;
+    /// Puts it around.
     fn wrap(&self, medium: Simulated) -> Self::Medium;
 }
 
+/// Nothing around it.
 pub struct Plain;
 impl Wrap for Plain {
     type Medium = Simulated;
@@ -158,6 +166,7 @@ impl Wrap for &'static Plan {
     }
 }
 
+/// A log at work.
 pub struct Live<L, M: Medium> {
     session: Session<M>,
     /// Sessions that were at work before; still open, so that their write-backs remain their own.
@@ -339,3 +348,177 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
         State::Allowed(model.iter().flat_map(World::after_crash).collect())
     }
 }
+
+macro_rules! tiny {
+    ($($log:ty: $len:expr, $room:literal, $lens:expr, $options:expr;)*) => { $(
+        impl Tiny for $log {
+            const LEN: u64 = 128 + $len;
+            const ROOM: usize = $room;
+            const LENS: [usize; 2] = $lens;
+            fn tiny() -> Self::Options {
+                $options
+            }
+        }
+    )* };
+}
+
+tiny! {
+    VbLog<HalfLine>: 2 * 64, 4, [8, 24], ();
+    VbLog<OneLine>: 3 * 64, 3, [8, 56], ();
+    VbLog<TwoLines>: 4 * 64, 2, [16, 119], ();
+    LinesLog: 5 * 64, 2, [56, 100], ();
+    WordsLog<1, 0, 63>: 64, 3, [8, 8], ();
+    WordsLog<4, 3, 56>: 2 * 64, 4, [32, 32], ();
+    WordsLog<16, 5, 0>: 4 * 64, 2, [128, 128], ();
+    FvbLog: 6 * 64, 2, [40, 150], FvbOptions { lines: 3 };
+    FvbEntryLog: 9 * 64, 2, [60, 100], FvbEntryOptions { entry_lines: 3 };
+    ChainLog: 2 * 128 + 9 * 64, 2, [56, 100], ChainOptions { segments: 3 };
+    RandomLog: 9 * 64, 2, [56, 100], RandomOptions { pattern: Some(PATTERN) };
+}
+
+/// Follows every recovery.
+pub const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1), Do::Commit];
+
+/// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
+/// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
+/// With the age of the log, and whether it starts with a hole.
+pub const RUNS: [(usize, bool, &[Do]); 12] = [
+    (
+        3,
+        false,
+        &[
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Commit,
+            Do::WillFormat,
+            Do::Format,
+            Do::Stage(0),
+            Do::Stage(0),
+            Do::Stage(0),
+        ],
+    ),
+    (
+        0,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::WillFormat,
+            Do::Format,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Stage(1),
+        ],
+    ),
+    (
+        2,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Switch,
+            Do::Commit,
+            Do::Stage(1),
+            Do::Switch,
+            Do::Stage(0),
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Stage(0),
+        ],
+    ),
+    (
+        2,
+        false,
+        &[
+            Do::Stage(0),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(0),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Stage(0),
+            Do::Commit,
+        ],
+    ),
+    (
+        0,
+        false,
+        &[
+            Do::Stage(0),
+            Do::Stage(1),
+            Do::Trim(1),
+            Do::Commit,
+            Do::Stage(0),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Stage(0),
+            Do::Commit,
+            Do::Reopen,
+        ],
+    ),
+    (
+        1,
+        false,
+        &[Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(9), Do::Stage(1), Do::Reopen, Do::Stage(1), Do::Commit],
+    ),
+    (
+        3,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Trim(9),
+            Do::Stage(1),
+            Do::Stage(0),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Reopen,
+            Do::Stage(1),
+            Do::Commit,
+        ],
+    ),
+    (
+        1,
+        false,
+        &[
+            Do::Stage(0),
+            Do::Stage(1),
+            Do::Switch,
+            Do::Commit,
+            Do::Trim(9),
+            Do::Switch,
+            Do::Stage(1),
+            Do::Stage(0),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Commit,
+        ],
+    ),
+    (
+        0,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Switch,
+            Do::Stage(1),
+            Do::Switch,
+            Do::Stage(1),
+            Do::Commit,
+            Do::Trim(1),
+            Do::Switch,
+            Do::Commit,
+        ],
+    ),
+    (1, true, &[Do::Reopen, Do::Stage(1), Do::Commit, Do::Stage(0), Do::Commit]),
+    (0, true, &[Do::Reopen, Do::Stage(0), Do::Commit, Do::Stage(0), Do::Commit]),
+    (3, false, &[Do::Stage(1), Do::Stage(0), Do::Commit, Do::WillFormat, Do::Format, Do::Stage(1), Do::Commit]),
+];

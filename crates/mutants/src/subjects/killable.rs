@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use durix_pmem::{Lines, Medium, Rmw, Survives};
 
+/// The medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Killable<M> {
     inner: M,
@@ -11,6 +12,7 @@ pub struct Killable<M> {
 }
 
 impl<M: Medium> Killable<M> {
+    /// Over `inner`.
     pub fn new(inner: M) -> Self {
         Killable { inner, dying: Box::leak(Box::default()) }
     }
