@@ -1,0 +1,2 @@
+//! durix
+fn main() {}
