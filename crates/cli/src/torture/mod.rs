@@ -21,7 +21,8 @@ use crate::args::{TortureArgs, TortureMedium};
 use crate::failure::{Code, Failure};
 use crate::output;
 use board::{Board, Progress};
-use steps::{Contents, Plan, mix};
+pub use steps::mix;
+use steps::{Contents, Plan};
 use verify::Model;
 
 /// The file of the pool, in the folder of the torture.

@@ -182,7 +182,8 @@ mod tests {
             let step = plan.step(0, number);
             let op = session.enter().unwrap();
             run(&*index, &op, 0, &step).unwrap();
-            make(&mut contents, &changes(&step, &contents));
+            let made = changes(&step, &contents);
+            make(&mut contents, &made);
             for k in 0..20 {
                 let expected = contents.get(&k).map(|id| value(*id));
                 assert_eq!(index.get_vec(&op, &key(0, k)).unwrap(), expected, "after {step:?}");
