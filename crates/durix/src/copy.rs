@@ -108,7 +108,7 @@ pub fn copy_index<M: Medium, N: Medium>(
 ) -> Result<u64> {
     let (mut reading, mut writing) = (source.session()?, target.session()?);
     let types = Types::of(&**from, &reading.enter()?);
-    types.store(&**to, &writing.enter()?);
+    types.declare(&**to, &writing.enter()?);
     let mut cursor = from.cursor();
     let mut copied = 0;
     let mut step: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();

@@ -1,7 +1,7 @@
 //! The kinds of index by name.
 //!
-//! A structure joins with one line in [`kinds`]: its name, what it is, and its type, which is a
-//! [`Structure`] and an [`Index`].
+//! A structure joins with an entry in [`kinds`]: its name, what it is, and its type, which is a
+//! [`Structure`], an [`Index`] and [`Openable`].
 
 use std::sync::Arc;
 
@@ -27,7 +27,22 @@ pub struct Entry<M: Medium = Hardware> {
     pub durability: Durability,
     /// How the pool calls it.
     pub kind: Kind,
-    open: fn(&Pool<M>, &str, bool) -> Result<Arc<dyn Index<M>>>,
+    open: fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>,
+}
+
+/// A structure that can be opened by the name of its kind.
+pub trait Openable<M: Medium>: Structure<M> + Index<M> {
+    /// Options with which a damaged one is opened for what can still be read of it, if it has such.
+    fn salvaging() -> Self::Options {
+        Self::Options::default()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Create,
+    Existing,
+    Salvage,
 }
 
 /// What is fixed about a kind, besides its type.
@@ -49,21 +64,19 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     })]
 }
 
-fn entry<M: Medium, S: Structure<M> + Index<M>>(about: About) -> Entry<M>
+fn entry<M: Medium, S: Openable<M>>(about: About) -> Entry<M>
 where
     Error: From<S::Error>,
 {
-    fn open<M: Medium, S: Structure<M> + Index<M>>(
-        pool: &Pool<M>,
-        name: &str,
-        create: bool,
-    ) -> Result<Arc<dyn Index<M>>>
+    fn open<M: Medium, S: Openable<M>>(pool: &Pool<M>, name: &str, how: How) -> Result<Arc<dyn Index<M>>>
     where
         Error: From<S::Error>,
     {
-        let options = S::Options::default();
-        let opened: Arc<S> =
-            if create { pool.open_structure(name, &options)? } else { pool.open_existing(name, &options)? };
+        let opened: Arc<S> = match how {
+            How::Create => pool.open_structure(name, &S::Options::default())?,
+            How::Existing => pool.open_existing(name, &S::Options::default())?,
+            How::Salvage => pool.open_existing(name, &S::salvaging())?,
+        };
         Ok(opened)
     }
     let About { name, about, ordered, durability } = about;
@@ -76,7 +89,7 @@ impl<M: Medium> Entry<M> {
     /// # Errors
     /// [`Error::Pool`], [`Error::WrongKind`], [`Error::ForeignKind`], [`Error::Corrupt`].
     pub fn open_or_create(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
-        self.open_with(pool, name, true)
+        self.open_with(pool, name, How::Create)
     }
 
     /// Opens the index named `name`, which must be there.
@@ -84,11 +97,19 @@ impl<M: Medium> Entry<M> {
     /// # Errors
     /// As [`open_or_create`](Self::open_or_create).
     pub fn open(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
-        self.open_with(pool, name, false)
+        self.open_with(pool, name, How::Existing)
     }
 
-    fn open_with(&self, pool: &Pool<M>, name: &str, create: bool) -> Result<Arc<dyn Index<M>>> {
-        (self.open)(pool, name, create).map_err(|error| match error {
+    /// Opens an index that may be damaged for what can be read of it. Only for pools that were opened for reading.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn salvage(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
+        self.open_with(pool, name, How::Salvage)
+    }
+
+    fn open_with(&self, pool: &Pool<M>, name: &str, how: How) -> Result<Arc<dyn Index<M>>> {
+        (self.open)(pool, name, how).map_err(|error| match error {
             Error::Pool(durix_pmem::Error::WrongKind { name, found, .. }) => match of::<M>(found) {
                 Some(entry) if entry.name != self.name => {
                     Error::WrongKind { index: name, found: entry.name, expected: self.name }

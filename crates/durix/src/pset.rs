@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use durix_cso::set::{self, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, PersistentSet};
+use durix_cso::set::{self, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, PersistentSet, SetOptions};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::index::{Cursor, Finding, Index, IndexStats, Limits};
+use crate::kind::Openable;
 
 impl From<set::Error> for Error {
     fn from(error: set::Error) -> Self {
@@ -103,6 +104,12 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
 
     fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
         PersistentSet::dump(self, op, out)
+    }
+}
+
+impl<M: Medium> Openable<M> for PersistentSet<M> {
+    fn salvaging() -> SetOptions {
+        SetOptions::default().salvage(true)
     }
 }
 

@@ -49,7 +49,9 @@ impl Types {
     }
 
     /// Stores them as those of an index; durable on return. One fence.
-    pub(crate) fn store<M: Medium>(self, index: &dyn Index<M>, op: &Op<'_, M>) {
+    ///
+    /// Whatever the index holds must be of these types: it is not looked at. [`Db::map`](crate::Db::map) does look.
+    pub fn declare<M: Medium>(self, index: &dyn Index<M>, op: &Op<'_, M>) {
         let words = index.root().words(op);
         op.store(&words[KEY], self.key.word(), Ordering::Release);
         op.store(&words[VALUE], self.value.word(), Ordering::Release);
@@ -73,7 +75,7 @@ impl Types {
             return Ok(());
         }
         if index.is_empty(&op) && Arc::strong_count(index) == 1 {
-            self.store(&**index, &op);
+            self.declare(&**index, &op);
             return Ok(());
         }
         let (role, found, expected) =

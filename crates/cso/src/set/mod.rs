@@ -62,11 +62,12 @@ pub struct SetOptions {
     recovery_threads: usize,
     overlap: bool,
     seed: u64,
+    salvage: bool,
 }
 
 impl Default for SetOptions {
     fn default() -> Self {
-        SetOptions { shards: 256, recovery_threads: 0, overlap: true, seed: 0 }
+        SetOptions { shards: 256, recovery_threads: 0, overlap: true, seed: 0, salvage: false }
     }
 }
 
@@ -92,6 +93,14 @@ impl SetOptions {
     #[must_use]
     pub fn overlap(self, overlap: bool) -> Self {
         SetOptions { overlap, ..self }
+    }
+
+    /// Whether slots and extents that no crash can have left so are passed over, instead of refusing the whole set. What
+    /// they held is missing then, or an older value of it comes back. To read what is readable out of a damaged pool
+    /// that was opened for reading; [`PersistentSet::check`] reports what was passed over.
+    #[must_use]
+    pub fn salvage(self, salvage: bool) -> Self {
+        SetOptions { salvage, ..self }
     }
 
     /// Seed of the volatile hash; 0 unless set. Where keys come from strangers, a random one keeps them from choosing
