@@ -13,7 +13,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Session};
 
 use crate::floor::{Floor, Stores};
-use crate::interleave::{Contestant, Outcome, Series, interleave};
+use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
 use crate::logs::{AppendLog, EntrySize, Error, HALF, Region, SIZES, Visitor, visit_logs};
 use crate::machine::{Bytes, Machine};
 use crate::place::{Place, Refused, free_bytes};
@@ -192,8 +192,8 @@ fn regions(region: u64) -> impl Iterator<Item = Region> {
 }
 
 /// All contestants of a size: floors first.
-fn contestants<const W: usize>(
-    mapping: &Mapping<Hardware>,
+fn contestants<M: Medium, const W: usize>(
+    mapping: &Mapping<M>,
     region: u64,
     size: EntrySize,
 ) -> (Vec<Box<dyn Contestant<2>>>, Vec<String>) {
@@ -211,7 +211,7 @@ fn contestants<const W: usize>(
     let second = if W == HALF { Stores::HalfLine } else { Stores::Line };
     let floors = vec![floor(size.lines, Stores::Word), floor(size.lines, second)];
     let mut enter = Enter { mapping, regions: Box::new(regions), contestants: floors, missing: Vec::new() };
-    visit_logs::<_, W>(&mut enter);
+    visit_logs::<M, W>(&mut enter);
     (enter.contestants, enter.missing)
 }
 
@@ -244,11 +244,46 @@ impl SizeReport {
 ///
 /// # Errors
 /// [`Refused`] where the memory cannot be had.
-pub fn measure(place: &Place, size: EntrySize, region: u64, rounds: usize) -> Result<SizeReport, Refused> {
+pub fn measure(
+    place: &Place,
+    size: EntrySize,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut(),
+) -> Result<SizeReport, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium())?;
-    let (mut contestants, missing) = with_size!(size, contestants(&mapping, region, size));
-    let outcomes = interleave(&mut contestants, rounds / 20 + 1, rounds);
+    let (mut contestants, missing) = with_size!(size, on_hardware(&mapping, region, size));
+    let outcomes = interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round);
     Ok(SizeReport { size, outcomes, counts: counts(size), missing })
+}
+
+fn on_hardware<const W: usize>(
+    mapping: &Mapping<Hardware>,
+    region: u64,
+    size: EntrySize,
+) -> (Vec<Box<dyn Contestant<2>>>, Vec<String>) {
+    contestants::<_, W>(mapping, region, size)
+}
+
+/// Measures entries of half a line on any medium.
+///
+/// # Errors
+/// [`Refused`] where the memory cannot be had.
+pub fn measure_half<M: Medium>(
+    place: &Place,
+    medium: M,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut(),
+) -> Result<Vec<Outcome<2>>, Refused> {
+    let mapping = place.map(4096 + REGIONS * region, medium)?;
+    let (mut contestants, _) = contestants::<M, HALF>(&mapping, region, SIZES[0]);
+    Ok(interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round))
+}
+
+/// Rounds that are not counted, before so many that are.
+pub fn warm_up(rounds: usize) -> usize {
+    rounds / 20 + 1
 }
 
 /// Bytes for each region in a place: 64 MiB, or less where there is less room.
@@ -276,7 +311,10 @@ pub fn report(quick: bool) -> Result<(), Refused> {
     for place in [Some(place), other].into_iter().flatten() {
         let region = region_in(&place, quick);
         println!("{}", setting(&place, region, rounds));
-        let reports = SIZES.iter().map(|size| measure(&place, *size, region, rounds)).collect::<Result<Vec<_>, _>>()?;
+        let reports = SIZES
+            .iter()
+            .map(|size| measure(&place, *size, region, rounds, &mut || ()))
+            .collect::<Result<Vec<_>, _>>()?;
         reports.iter().flat_map(|r| &r.missing).for_each(|m| println!("{m}"));
         println!("{}\n{}\n{}", append_table(&reports), stress_table(&reports), goals(&reports));
     }
