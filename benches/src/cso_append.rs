@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -14,7 +15,7 @@ use durix_pmem::{Counting, Hardware, Mapping, Medium, Session};
 
 use crate::floor::{Floor, Stores};
 use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
-use crate::logs::{AppendLog, EntrySize, Error, HALF, Region, SIZES, Visitor, visit_logs};
+use crate::logs::{AppendLog, EntrySize, Error, HALF, ONE, Region, SIZES, Visitor, visit_logs};
 use crate::machine::{Bytes, Machine};
 use crate::place::{Place, Refused, free_bytes};
 use crate::with_size;
@@ -279,6 +280,79 @@ pub fn measure_half<M: Medium>(
     let mapping = place.map(4096 + REGIONS * region, medium)?;
     let (mut contestants, _) = contestants::<M, HALF>(&mapping, region, SIZES[0]);
     Ok(interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round))
+}
+
+/// A full log of entries of one line that is recovered again and again.
+struct Recovery<M: Medium, L> {
+    name: &'static str,
+    session: Session<M>,
+    region: Region,
+    entries: usize,
+    _log: PhantomData<L>,
+}
+
+impl<M: Medium, L: AppendLog<M, ONE>> Recovery<M, L> {
+    /// Fills a log in `region`, which is all zero.
+    fn new(mapping: &Mapping<M>, region: Region) -> Result<Self, Error> {
+        let mut session = mapping.session().expect("fewer contestants than sessions");
+        let mut entries = 0;
+        {
+            let op = session.enter().expect("the mapping is open");
+            let mut log = L::format(&op, region)?;
+            while log.append(&op, &[entries as u64; ONE]).is_ok() {
+                entries += 1;
+            }
+        }
+        Ok(Recovery { name: L::NAME, session, region, entries, _log: PhantomData })
+    }
+}
+
+impl<M: Medium, L: AppendLog<M, ONE>> Contestant<1> for Recovery<M, L> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn round(&mut self) -> [f64; 1] {
+        let op = self.session.enter().expect("the mapping is open");
+        let start = Instant::now();
+        let (_log, found) = L::recover(&op, self.region).expect("it was formatted");
+        let time = start.elapsed();
+        assert_eq!(found.len(), self.entries, "{} lost entries", self.name);
+        [time.as_nanos() as f64 / self.entries as f64]
+    }
+}
+
+/// Makes contestants of the recoveries of all logs.
+struct EnterRecoveries<'m, M: Medium> {
+    mapping: &'m Mapping<M>,
+    regions: Box<dyn Iterator<Item = Region>>,
+    contestants: Vec<Box<dyn Contestant<1>>>,
+}
+
+impl<M: Medium> Visitor<M, ONE> for EnterRecoveries<'_, M> {
+    fn visit<L: AppendLog<M, ONE> + 'static>(&mut self) {
+        let region = self.regions.next().expect("as many regions as contestants");
+        if let Ok(recovery) = Recovery::<M, L>::new(self.mapping, region) {
+            self.contestants.push(Box::new(recovery));
+        }
+    }
+}
+
+/// Measures what recovering full logs takes, of entries of one line, in nanoseconds an entry.
+///
+/// # Errors
+/// [`Refused`] where the memory cannot be had.
+pub fn measure_recovery(
+    place: &Place,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut(),
+) -> Result<Vec<Outcome<1>>, Refused> {
+    let mapping = place.map(4096 + REGIONS * region, medium())?;
+    let mut enter =
+        EnterRecoveries { mapping: &mapping, regions: Box::new(regions(region)), contestants: Vec::new() };
+    visit_logs::<Hardware, ONE>(&mut enter);
+    Ok(interleave_telling(&mut enter.contestants, warm_up(rounds), rounds, after_round))
 }
 
 /// Rounds that are not counted, before so many that are.

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Pool, PoolOptions, Session};
 
-use crate::cso_append::{BATCH, medium};
+use crate::cso_append::{BATCH, medium, warm_up};
 use crate::floor::{Floor, Stores};
 use crate::interleave::{Contestant, Outcome, interleave_telling};
 use crate::logs::Region;
@@ -20,7 +20,7 @@ use crate::sets::{Map, value_bytes};
 
 /// Operations of a phase. Many, because every change of contestant costs the next one its content of the caches, which is
 /// not what the paper measured.
-const OPERATIONS: usize = 16 << 10;
+pub const OPERATIONS: usize = 16 << 10;
 
 /// The phases of a round.
 pub const PHASES: [&str; 3] = ["half reads, half updates", "updates", "reads"];
@@ -198,11 +198,6 @@ pub fn measure<M: Medium>(
         Box::new(SetRounds::<M, Chained<false>>::chained(place, medium, keys, lines)?),
     ];
     Ok(interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round))
-}
-
-/// Rounds that are not counted, before so many that are.
-pub fn warm_up(rounds: usize) -> usize {
-    rounds / 20 + 1
 }
 
 /// Write-backs and fences of an update: ours, then the comparators', which do not differ.
