@@ -4,6 +4,7 @@
 //!
 //! `cargo run --release -p durix-mutants` prints the table. [`registry`] says how a structure is added.
 
+pub mod patterns;
 pub mod registry;
 pub mod scenario;
 pub mod subjects;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use durix_mutants::patterns::patterns;
 use durix_mutants::registry::structures;
 use durix_mutants::sweep::{Effort, sweep};
 use durix_mutants::table;
@@ -32,6 +33,9 @@ fn main() -> ExitCode {
             }
         }));
         eprintln!("{}: {} faults so far", structure.name, faults.len());
+    }
+    if wanted("planted") {
+        faults.extend(patterns().iter().map(|pattern| pattern.attempt()));
     }
     if flag("--json") {
         print!("{}", table::json(&faults));

@@ -84,7 +84,9 @@ fn log<L: Tiny + 'static>(name: &'static str, files: &'static [&'static str]) ->
         let base = Explorer::new().executions_per_point(2_000).samples(50);
         Of::new(format!("run {number}"), make, ops).with(base).after(&logs::AFTER).boxed()
     };
-    Structure { name, files, releases: true, scenarios: logs::RUNS.iter().enumerate().map(scenario).collect() }
+    let short = logs::SHORT.iter().flat_map(|(holed, ops)| (0..7).map(move |age| (age, *holed, *ops)));
+    let runs: Vec<_> = short.chain(logs::RUNS).collect();
+    Structure { name, files, releases: true, scenarios: runs.iter().enumerate().map(scenario).collect() }
 }
 
 fn all_logs() -> Vec<Structure> {
@@ -110,7 +112,11 @@ fn set() -> Structure {
         let (_, subject, acts) = pick(durix_pmem::Plan::new());
         let after = if subject.chunks < 3 { vec![set::Act::Remove(12), set::Act::Put(13, 3)] } else { set::after() };
         let of = Of::new(name, move |plan| pick(plan).1, &acts).after(&after);
-        if name == "recovered transactions" { of.nested().boxed() } else { of.boxed() }
+        match name {
+            "recovered transactions" => of.nested().boxed(),
+            "last slots" => of.after(&[set::Act::Remove(10)]).deaths().boxed(),
+            _ => of.boxed(),
+        }
     };
     let scenarios = names.into_iter().enumerate().map(scenario).collect();
     Structure { name: "PersistentSet", files: &["cso/src/set/"], releases: true, scenarios }

@@ -582,6 +582,8 @@ impl<S: Subject> Drop for Run<'_, S> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing {
     pub(crate) line: u32,
+    /// Position in the trace.
+    pub(crate) seq: u32,
     pub(crate) at: At,
 }
 

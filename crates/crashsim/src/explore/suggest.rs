@@ -17,11 +17,26 @@ const ADDED: u16 = 1023;
 /// An addition to the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fix {
-    FenceAfter { write_back: At },
-    WriteBackBeforeFence { store: At, fence: At },
-    WriteBackAndFence { store: At },
-    OrderAfter { store: At },
-    SettleInRecovery { store: At },
+    FenceAfter {
+        write_back: At,
+    },
+    WriteBackBeforeFence {
+        store: At,
+        fence: At,
+    },
+    WriteBackAndFence {
+        store: At,
+    },
+    /// Of everything stored since the fence before.
+    WriteBackAllBefore {
+        fence: At,
+    },
+    OrderAfter {
+        store: At,
+    },
+    SettleInRecovery {
+        store: At,
+    },
 }
 
 impl Fix {
@@ -31,10 +46,10 @@ impl Fix {
             .iter()
             .enumerate()
             .filter(|(_, e)| matches!(e, Event::WriteBack { at, .. } | Event::Fence { at, .. } if is_site(at)));
-        let mut removed = removed.peekable();
+        let mut removed = removed;
         if let Fix::SettleInRecovery { .. } = self {
             // What was left out is in the recovery, which is not part of this trace.
-            return removed.peek().is_none();
+            return removed.all(|(_, event)| matches!(event, Event::WriteBack { .. }));
         }
         removed.any(|(seq, event)| match (self, *event) {
             (Fix::FenceAfter { write_back }, Event::Fence { slot, .. }) => {
@@ -48,6 +63,10 @@ impl Fix {
                 let next = trace[seq..].iter().find(|e| matches!(e, Event::Fence { slot: s, .. } if *s == slot));
                 let stored = trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line));
                 stored && next.is_some_and(|e| matches!(e, Event::Fence { at, .. } if *at == fence))
+            }
+            (Fix::WriteBackAllBefore { fence }, Event::WriteBack { slot, .. }) => {
+                let next = trace[seq..].iter().find(|e| matches!(e, Event::Fence { slot: s, .. } if *s == slot));
+                next.is_some_and(|e| matches!(e, Event::Fence { at, .. } if *at == fence))
             }
             (Fix::WriteBackAndFence { store }, Event::WriteBack { line, .. }) => {
                 trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line))
@@ -64,6 +83,9 @@ impl Fix {
             }
             Fix::WriteBackAndFence { store } => {
                 format!("a write-back of what is stored at {}, and a fence", place(store))
+            }
+            Fix::WriteBackAllBefore { fence } => {
+                format!("a write-back of everything stored so far before the fence at {}", place(fence))
             }
             Fix::SettleInRecovery { store } => {
                 format!("a write-back in the recovery of what is stored at {}, and a fence", place(store))
@@ -99,15 +121,28 @@ impl<S: Subject> Run<'_, S> {
 fn fixes_for(trace: &[Event], missing: Missing) -> Vec<Fix> {
     let of_line = |event: &&Event| matches!(event, Event::WriteBack { line, .. } if *line == missing.line);
     let store = missing.at;
-    let start = trace.iter().position(|e| stores_at(e, store).is_some()).unwrap_or(trace.len());
-    let write_back = trace[start..].iter().find(of_line).and_then(at_of);
-    let fence = trace[start..].iter().find(|e| matches!(e, Event::Fence { .. })).and_then(at_of);
+    let start = (missing.seq as usize).min(trace.len());
+    let slot = |event: &Event| match *event {
+        Event::WriteBack { slot, .. } | Event::Fence { slot, .. } | Event::Store { slot, .. } => Some(slot),
+        _ => None,
+    };
+    let requested = trace[start..].iter().position(|e| of_line(&e)).map(|at| start + at);
+    let write_back = requested.and_then(|at| at_of(&trace[at]));
+    let fences = |from: usize| trace[from..].iter().filter(|e| matches!(e, Event::Fence { .. }));
+    // A fence covers its own session: after one of another session, that session should have written back.
+    let foreign = requested.and_then(|at| fences(at).next().filter(|e| slot(e) != slot(&trace[at])));
+    let own = trace.get(start).and_then(slot);
+    let fence = foreign.or_else(|| fences(start).find(|e| slot(e) == own)).or_else(|| fences(start).next());
+    let fence = fence.and_then(at_of);
     let mut fixes = Vec::new();
     if trace.iter().any(|e| matches!(e, Event::Death)) {
         fixes.push(Fix::SettleInRecovery { store });
     }
+    let another = fence.map(|fence| Fix::WriteBackBeforeFence { store, fence });
+    fixes.extend(another.filter(|_| foreign.is_some()));
     fixes.extend(write_back.map(|write_back| Fix::FenceAfter { write_back }));
-    fixes.extend(fence.map(|fence| Fix::WriteBackBeforeFence { store, fence }));
+    fixes.extend(another.filter(|_| foreign.is_none()));
+    fixes.extend(fence.map(|fence| Fix::WriteBackAllBefore { fence }));
     fixes.push(Fix::WriteBackAndFence { store });
     fixes.push(Fix::OrderAfter { store });
     fixes
@@ -135,8 +170,11 @@ fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
     let mut waiting: Vec<(u16, u32, At)> = Vec::new();
     for event in trace {
         match (fix, event) {
-            (Fix::WriteBackBeforeFence { fence, .. }, Event::Fence { at, .. }) if *at == fence => {
-                out.extend(waiting.drain(..).map(|(slot, line, at)| Event::WriteBack { slot, line, at }));
+            (
+                Fix::WriteBackBeforeFence { fence, .. } | Fix::WriteBackAllBefore { fence },
+                Event::Fence { slot, at },
+            ) if *at == fence => {
+                out.extend(waiting.drain(..).map(|(_, line, at)| Event::WriteBack { slot: *slot, line, at }));
             }
             (Fix::SettleInRecovery { .. }, Event::Recovered) => {
                 // A session of its own: nobody else's write-backs are settled by the way.
@@ -150,6 +188,11 @@ fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
         match (fix, event) {
             (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if *at == write_back => {
                 out.push(Event::Fence { slot: *slot, at });
+            }
+            (Fix::WriteBackAllBefore { .. }, Event::Store { slot, word, at, .. }) => {
+                if !waiting.iter().any(|(_, line, _)| *line == word / 8) {
+                    waiting.push((*slot, word / 8, at));
+                }
             }
             (
                 Fix::WriteBackBeforeFence { store, .. }

@@ -379,10 +379,48 @@ tiny! {
 /// Follows every recovery.
 pub const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1), Do::Commit];
 
+/// Runs of at most three operations, for logs of every age; and whether the log starts with a hole.
+pub const SHORT: [(bool, &[Do]); 13] = [
+    (false, &[Do::Stage(0), Do::Switch, Do::Commit]),
+    (false, &[Do::Stage(1), Do::Switch, Do::Commit]),
+    (false, &[Do::Stage(1), Do::Stage(1), Do::Commit]),
+    (false, &[Do::Stage(0), Do::Stage(1), Do::Commit]),
+    (false, &[Do::Stage(0), Do::Reopen, Do::Stage(0)]),
+    (false, &[Do::Stage(1), Do::Reopen, Do::Stage(1)]),
+    (false, &[Do::Stage(1), Do::Trim(9), Do::Stage(1)]),
+    (false, &[Do::Stage(1), Do::Trim(9), Do::Reopen]),
+    (false, &[Do::Trim(9), Do::Switch, Do::Commit]),
+    (false, &[Do::WillFormat, Do::Format, Do::Stage(0)]),
+    (false, &[Do::WillFormat, Do::Format, Do::Stage(1)]),
+    (true, &[Do::Reopen, Do::Stage(0)]),
+    (true, &[Do::Reopen, Do::Stage(1), Do::Stage(1)]),
+];
+
 /// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
 /// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
 /// With the age of the log, and whether it starts with a hole.
-pub const RUNS: [(usize, bool, &[Do]); 12] = [
+pub const RUNS: [(usize, bool, &[Do]); 17] = [
+    (0, false, &[Do::Stage(1), Do::Stage(1), Do::Commit, Do::WillFormat, Do::Format, Do::Stage(1), Do::Stage(1)]),
+    (3, true, &[Do::Reopen, Do::Stage(0), Do::Commit, Do::Stage(1)]),
+    (2, true, &[Do::Reopen, Do::Stage(0), Do::Commit, Do::Stage(1)]),
+    (4, true, &[Do::Reopen, Do::Stage(1), Do::Stage(1)]),
+    (
+        3,
+        false,
+        &[
+            Do::Stage(1),
+            Do::Commit,
+            Do::Trim(9),
+            Do::Commit,
+            Do::Trim(9),
+            Do::Switch,
+            Do::Commit,
+            Do::Stage(1),
+            Do::Stage(1),
+            Do::Commit,
+            Do::Stage(1),
+        ],
+    ),
     (
         3,
         false,
