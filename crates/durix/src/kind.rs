@@ -27,8 +27,10 @@ pub struct Entry<M: Medium = Hardware> {
     pub durability: Durability,
     /// How the pool calls it.
     pub kind: Kind,
-    open: fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>,
+    open: Open<M>,
 }
+
+type Open<M> = fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>;
 
 /// A structure that can be opened by the name of its kind.
 pub trait Openable<M: Medium>: Structure<M> + Index<M> {
