@@ -356,7 +356,7 @@ fn wrong_arguments_are_told() {
     place.fails(&["got"], 2, "unrecognized subcommand 'got'");
     place.fails(&["get", "k"], 2, "--pool <FILE>");
     place.fails(&["scan", "--pool", "p", "--prefix", "a", "--from", "b"], 2, "cannot be used with");
-    place.fails(&["scan", "--pool", "p", "--limit", "-1"], 2, "--limit");
+    place.fails(&["scan", "--pool", "p", "--limit=-1"], 2, "invalid value '-1' for '--limit <N>'");
     place.fails(&["get", "--pool", "p", "-e", "\\q"], 2, "\\q is no escape; a backslash is \\\\");
     place.fails(&["load", "--pool", "p", "nowhere"], 5, "opening nowhere: No such file");
     place.fails(&["load", "--pool", "p", "--tree", "nowhere"], 2, "nowhere is not a directory; --tree takes one");

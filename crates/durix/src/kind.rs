@@ -27,8 +27,10 @@ pub struct Entry<M: Medium = Hardware> {
     pub durability: Durability,
     /// How the pool calls it.
     pub kind: Kind,
-    open: fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>,
+    open: Open<M>,
 }
+
+type Open<M> = fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>;
 
 /// A structure that can be opened by the name of its kind.
 pub trait Openable<M: Medium>: Structure<M> + Index<M> {
@@ -144,8 +146,12 @@ pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
 /// # Errors
 /// [`Error::Pool`] where there is none, [`Error::ForeignKind`], [`Error::Corrupt`].
 pub fn open_as_is<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
-    let found = pool.indices()?.into_iter().find(|info| info.name == name);
-    let kind = found.ok_or_else(|| durix_pmem::Error::NoSuchIndex { name: name.into() })?.kind;
+    let (found, mut damaged) = pool.readable_indices()?;
+    let Some(info) = found.into_iter().find(|info| info.name == name) else {
+        // A damaged entry may be the one that is meant.
+        return Err(damaged.pop().unwrap_or_else(|| durix_pmem::Error::NoSuchIndex { name: name.into() }).into());
+    };
+    let kind = info.kind;
     let entry = of::<M>(kind).ok_or_else(|| Error::ForeignKind { index: name.into(), found: kind })?;
     entry.open(pool, name)
 }

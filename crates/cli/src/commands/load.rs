@@ -43,7 +43,8 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     }
     let mut options = pools::options(&args.at.pool);
     if let Some(max) = args.max_size {
-        options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE));
+        let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
+        options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
     }
     let at = Opened::existing_or_new(options.open_or_create(&args.at.pool.pool)?, &args.at)?;
     let mut load = Load { at, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new() };

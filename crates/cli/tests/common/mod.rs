@@ -1,4 +1,5 @@
 //! Running the command as a user would.
+#![allow(dead_code)] // Each test program uses a part of it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
