@@ -50,7 +50,8 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
     let removes = [10, 11, 13, 14, 16, 17, 19, 20].map(Remove);
     let sparse = UnderTest { before: [inserts(10..25), vec![reopen], removes.to_vec()].concat(), ..plain.clone() };
     // Kept from the last session: pages that are in nobody's table.
-    let reopened = UnderTest { before: [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat(), ..plain.clone() };
+    let reopened =
+        UnderTest { before: [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat(), ..plain.clone() };
     let one_extent = UnderTest { before: inserts(10..57), ..plain.clone() };
     let warm = UnderTest { before: vec![Insert(30, 1)], ..plain.clone() };
     let death = vec![
@@ -61,7 +62,8 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
         Insert(3, 30),
     ];
     // A bypass is visible, and was not written back when the process died: its node must not be used again before.
-    let bypassed = vec![Insert(1, 10), Insert(2, 20), Remove(1), killed(Insert(3, 30), 1, false), Insert(4, 40), Remove(2)];
+    let bypassed =
+        vec![Insert(1, 10), Insert(2, 20), Remove(1), killed(Insert(3, 30), 1, false), Insert(4, 40), Remove(2)];
     let bypassed_last = vec![Insert(1, 10), Insert(2, 20), Remove(2), killed(Insert(3, 30), 1, false), Insert(0, 40)];
     vec![
         ("first operations", plain.clone(), vec![Insert(0, 1), Remove(0), Insert(1, 2), Update(1, 3)], 2),

@@ -259,7 +259,8 @@ impl<M: Medium> Mapping<M> {
         for slot in &self.shared.slots {
             while gate::is_inside(&Seen(m, &slot.active)) {
                 if turn > 1000 && start.elapsed() > patience {
-                    let operations = self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) & 1 == 1).count();
+                    let operations =
+                        self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) & 1 == 1).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });
                 }
                 m.spin(turn);

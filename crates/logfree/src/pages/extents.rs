@@ -37,7 +37,9 @@ impl<M: Medium> Pages<M> {
     /// Number of free nodes of a page.
     fn free_nodes(&self, op: &Op<'_, M>, page: u64) -> u64 {
         let words = self.bitmap(op, page).iter().enumerate();
-        words.map(|(index, word)| u64::from((self.shape.mask(index as u64) & !op.load(word, Relaxed)).count_ones())).sum()
+        words
+            .map(|(index, word)| u64::from((self.shape.mask(index as u64) & !op.load(word, Relaxed)).count_ones()))
+            .sum()
     }
 
     /// Whether a page has enough free nodes to be worth the fence that makes it active: an eighth.

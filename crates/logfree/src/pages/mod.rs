@@ -135,7 +135,9 @@ impl<M: Medium> Pages<M> {
     }
 
     fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
-        self.slots[op.slot() as usize].get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default())))).lock(op.medium())
+        self.slots[op.slot() as usize]
+            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
+            .lock(op.medium())
     }
 
     // ---- allocating ----

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Simulated, Subject};
-use durix_logfree::{Error, Finding, HashTable, List, Options};
+use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
 
@@ -65,6 +65,7 @@ pub fn small() -> Options {
 
 map!(List, small());
 map!(HashTable, small());
+map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 
 /// An operation.
 #[derive(Clone, Debug)]
