@@ -1,7 +1,7 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
 //! `dx1<case>:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
-//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); and a crash is the position of an event, then
+//! the moves of the shrinker), `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]` (threads); and a crash is the position of an event, then
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
 //! this crash point".
 
@@ -27,6 +27,13 @@ pub(crate) enum Case {
     Sequence {
         number: u64,
         len: usize,
+    },
+    /// Of a concurrent program, operations by their numbers, in a schedule.
+    Threads {
+        /// Bits of the operations that ran.
+        ops: u64,
+        /// Threads in turn, and for how many turns.
+        schedule: Vec<(usize, u32)>,
     },
 }
 
@@ -67,6 +74,10 @@ impl fmt::Display for Replay {
             Case::Given => f.write_str("dx1-")?,
             Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
+            Case::Threads { ops, schedule } => {
+                write!(f, "dx1t{ops:x}")?;
+                schedule.iter().try_for_each(|(thread, turns)| write!(f, ".{thread}{turns:x}"))?;
+            }
         }
         for crash in &self.crashes {
             write!(f, ":{}", crash.event)?;
@@ -113,6 +124,15 @@ fn parse_case(text: &str) -> Option<Case> {
         let (number, len) = text.split_once('.')?;
         return Some(Case::Sequence { number: number.parse().ok()?, len: len.parse().ok()? });
     }
+    if let Some(text) = text.strip_prefix('t') {
+        let mut parts = text.split('.');
+        let ops = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let turn = |part: &str| {
+            let (thread, turns) = part.split_at_checked(1)?;
+            Some((thread.parse().ok()?, u32::from_str_radix(turns, 16).ok()?))
+        };
+        return Some(Case::Threads { ops, schedule: parts.map(turn).collect::<Option<_>>()? });
+    }
     let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
     let (len, digits) = moves.split_once(',')?;
     let len: usize = len.parse().ok()?;
@@ -157,7 +177,9 @@ mod tests {
         let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
-        for case in [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }] {
+        let threads = Case::Threads { ops: 0x2f, schedule: vec![(0, 3), (1, 17), (0, 300)] };
+        let generated = Case::Generated { seed: u64::MAX, moves };
+        for case in [Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
             let replay = Replay { case, crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
@@ -178,7 +200,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "dx1", "dx2-:1", "dx1-:x", "dx1-:1/2", "dx1-:1/2=000", "dx1g12", "dx1g1.9,z", "dx1n3"] {
+        for text in [
+            "",
+            "dx1",
+            "dx2-:1",
+            "dx1-:x",
+            "dx1-:1/2",
+            "dx1-:1/2=000",
+            "dx1g12",
+            "dx1g1.9,z",
+            "dx1n3",
+            "dx1t1.",
+            "dx1t1.x3",
+        ] {
             let error = text.parse::<Replay>().unwrap_err();
             assert!(error.starts_with("not a replay string"), "{text}: {error}");
         }
