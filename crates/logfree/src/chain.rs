@@ -319,18 +319,16 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
         }
     }
 
-    /// Calls `f` for each reachable node, deleted ones included, with its key; writes every link back, without a fence.
-    pub(crate) fn walk(&self, mut f: impl FnMut(Off<Node>, u64)) -> Result<()> {
+    /// Calls `f` for each reachable node, deleted ones included: with the link that leads to it, its offset and its key.
+    pub(crate) fn walk(&self, mut f: impl FnMut(&'s Word<Link>, Off<Node>, u64)) -> Result<()> {
         let op = self.op;
         let (mut word, mut ascent) = (self.head, Ascent::default());
         loop {
             let seen = op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
-            op.write_back(word);
             let Some(node) = op.get(seen.node()) else { return Ok(()) };
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             ascent.pass(seen, key, next.is_deleted())?;
-            f(seen.node(), key);
+            f(word, seen.node(), key);
             word = &node.next;
         }
     }

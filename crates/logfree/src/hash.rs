@@ -2,7 +2,7 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | H1 all buckets empty, number of buckets < the root leads to the array | flush+fence | an index that was never created | the pool's |
+//! | H1 all buckets empty, root words < the index goes live | flush+fence, of the pool's | an index that was never created | the pool's |
 
 use std::collections::HashSet;
 use std::fmt;
@@ -52,17 +52,15 @@ impl<M: Medium> Structure<M> for HashTable<M> {
     fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
         let op = session.enter()?;
         Pages::create(&op, root, options)?;
-        let words = root.words(&op);
+        let (space, words) = (root.pool().space(), root.words(&op));
+        let bytes = options.buckets * size_of::<Word<Link>>() as u64;
+        let reserved = space.reserve_extent(&op, root.owner(), bytes)?;
+        reserved.zero(&op)?;
+        let array = space.activate(&op, reserved)?;
+        op.store(&words[ROOT_HEAD], array.off, Relaxed);
         op.store(&words[ROOT_BUCKETS], options.buckets, Relaxed);
+        // PERSIST H1: flush, with the fence before the index goes live.
         op.write_back(words);
-        let (space, bytes) = (root.pool().space(), options.buckets * size_of::<Word<Link>>() as u64);
-        let array = space.reserve_extent(&op, root.owner(), bytes)?;
-        array.zero(&op)?;
-        let link: &Word<Off<Word<Link>>> = op.at(op.off_of(&words[ROOT_HEAD]).cast());
-        let prepared = space.prepare(&op, array, link)?;
-        // PERSIST H1: flush+fence.
-        op.fence();
-        prepared.complete(&op);
         Ok(())
     }
 
@@ -221,13 +219,12 @@ impl<M: Medium> HashTable<M> {
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
         for index in 0..=self.mask {
-            self.bucket(op, index).walk(|node, key| {
+            self.bucket(op, index).walk(|_, node, key| {
                 if !reachable.insert(node.get()) || self.index(key) != index {
                     findings.push(Finding::Misplaced { off: node.get(), key });
                 }
             })?;
         }
-        op.fence();
         findings.extend(self.pages.check(op, &reachable, &[self.buckets.get()]));
         Ok(findings)
     }

@@ -7,10 +7,12 @@
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
 //! | `chain` | Harris's list over durable links: one code for list and buckets |
 //! | [`List`], [`HashTable`] | lock-free maps on it |
+//! | [`SoftHash`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
-//! can take back. Nothing beyond 8-byte atomicity is assumed of the memory.
+//! can take back. [`List`] and [`HashTable`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
+//! that stores to one cache line reach memory in order.
 
 mod chain;
 mod error;
@@ -21,6 +23,7 @@ pub mod link;
 mod list;
 mod options;
 mod pages;
+mod soft;
 
 pub use error::{Error, Result};
 pub use finding::Finding;
@@ -29,3 +32,4 @@ pub use layout::LAYOUT_VERSION;
 pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftOptions};

@@ -38,7 +38,11 @@ impl<M: Medium> Structure<M> for List<M> {
     type Error = Error;
 
     fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
-        Pages::create(&session.enter()?, root, options)
+        let op = session.enter()?;
+        Pages::create(&op, root, options)?;
+        // Durable before the index goes live.
+        op.write_back(root.words(&op));
+        Ok(())
     }
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
@@ -47,12 +51,17 @@ impl<M: Medium> Structure<M> for List<M> {
         let (pages, found) = Pages::open(&op, root, &[], options)?;
         let list = List { pages, head };
         let mut reachable = HashSet::new();
-        list.chain(&op).walk(|node, _| {
+        let mut last = op.at(list.head);
+        list.chain(&op).walk(|link, node, _| {
+            // PERSIST N8: flush.
+            op.write_back(link);
+            last = &op.at(node).next;
             if list.pages.is_in(&found, node) {
                 reachable.insert(node.get());
             }
         })?;
-        // PERSIST N8: flush+fence, of the links that were walked.
+        // PERSIST N8: flush+fence, of all links.
+        op.write_back(last);
         op.fence();
         drop(op);
         list.pages.recover(session, &found, &Reachable::Set(&reachable))?;
@@ -202,12 +211,11 @@ impl<M: Medium> List<M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
-        self.chain(op).walk(|node, key| {
+        self.chain(op).walk(|_, node, key| {
             if !reachable.insert(node.get()) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }
         })?;
-        op.fence();
         findings.extend(self.pages.check(op, &reachable, &[]));
         Ok(findings)
     }

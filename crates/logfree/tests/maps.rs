@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::Act::{self, *};
 use common::{Contents, Map, run, step};
-use durix_logfree::{HashTable, List, Options};
+use durix_logfree::{HashTable, List, Options, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -61,6 +61,11 @@ proptest! {
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
     }
+
+    #[test]
+    fn a_soft_hash_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SoftHash<M>>(&acts);
+    }
 }
 
 #[test]
@@ -80,7 +85,8 @@ fn ranges_of_a_list_are_what_a_btree_gives() {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     for from in [Unbounded, Included(0), Excluded(0), Included(6), Excluded(u64::MAX), Included(u64::MAX)] {
         for to in [Unbounded, Included(7), Excluded(7), Included(u64::MAX), Included(1100)] {
-            let expected: Vec<_> = model.iter().filter(|(k, _)| std::ops::RangeBounds::contains(&(from, to), *k)).collect();
+            let expected: Vec<_> =
+                model.iter().filter(|(k, _)| std::ops::RangeBounds::contains(&(from, to), *k)).collect();
             assert_eq!(collect((from, to)).iter().map(|(k, v)| (k, v)).collect::<Vec<_>>(), expected);
         }
     }
@@ -126,6 +132,48 @@ fn settled_counts<S: Map<M>>() {
 fn write_backs_and_fences_of_single_operations() {
     settled_counts::<List<M>>();
     settled_counts::<HashTable<M>>();
+}
+
+#[test]
+fn one_write_back_and_one_fence_an_update_with_volatile_links() {
+    let (pool, medium) = pool();
+    let map = SoftHash::open_with(&pool, "map", &SoftOptions::default()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (10..14).for_each(|k| assert!(map.insert(&op, k, 1).unwrap()));
+    assert_eq!(cost(medium, || assert!(map.insert(&op, 1, 1).unwrap())), (1, 1, 0), "insert");
+    assert_eq!(cost(medium, || assert_eq!(map.update(&op, 1, 2).unwrap(), Some(1))), (1, 1, 0), "update");
+    assert_eq!(cost(medium, || assert!(map.compare_and_set(&op, 1, 2, 1).unwrap())), (1, 1, 0), "exchange");
+    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 1, 3).unwrap(), Some(1))), (1, 1, 0), "put");
+    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 2, 3).unwrap(), None)), (1, 1, 0), "put of a new key");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), Some(3))), (1, 1, 0), "remove");
+    assert_eq!(cost(medium, || assert!(!map.insert(&op, 1, 1).unwrap())), (0, 0, 0), "insert of a key that is there");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(3))), (0, 0, 0), "get");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 2).unwrap(), None)), (0, 0, 0), "get of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), None)), (0, 0, 0), "remove of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.update(&op, 2, 1).unwrap(), None)), (0, 0, 0), "update of no key");
+    assert_eq!(cost(medium, || assert!(!map.compare_and_set(&op, 1, 7, 8).unwrap())), (0, 0, 0), "failed exchange");
+    // Many: exactly one and one, whether the table grows or not.
+    (0..2000).for_each(|k| _ = map.insert(&op, k, k).unwrap());
+    let counts = spent(medium, || (0..500).for_each(|k| assert!(map.remove(&op, k).unwrap().is_some())));
+    assert_eq!((counts.fences, counts.write_backs, counts.implicit_drains), (500, 500, 0));
+    let counts = spent(medium, || (0..500).for_each(|k| assert!(map.insert(&op, k, k).unwrap())));
+    assert_eq!((counts.fences, counts.write_backs, counts.implicit_drains), (500, 500, 0));
+}
+
+#[test]
+fn a_soft_hash_grows_and_is_found_again() {
+    let (pool, _) = pool();
+    let keys = 20_000u64;
+    for round in 0..3u64 {
+        let map = SoftHash::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        (0..keys).for_each(|k| assert_eq!(map.put(&op, k * k, k + round).unwrap().is_none(), round == 0));
+        (0..keys).for_each(|k| assert_eq!(map.get(&op, k * k).unwrap(), Some(k + round)));
+        assert_eq!(map.len(&op).unwrap(), keys);
+        assert_eq!(map.check(&op).unwrap(), []);
+    }
 }
 
 #[test]
@@ -200,6 +248,11 @@ fn hammer<S: Map<M>>() {
 #[test]
 fn threads_share_a_list() {
     hammer::<List<M>>();
+}
+
+#[test]
+fn threads_share_a_soft_hash() {
+    hammer::<SoftHash<M>>();
 }
 
 #[test]

@@ -37,7 +37,9 @@ impl<M: Medium> Pages<M> {
     /// Number of free nodes of a page.
     fn free_nodes(&self, op: &Op<'_, M>, page: u64) -> u64 {
         let words = self.bitmap(op, page).iter().enumerate();
-        words.map(|(index, word)| u64::from((self.shape.mask(index as u64) & !op.load(word, Relaxed)).count_ones())).sum()
+        words
+            .map(|(index, word)| u64::from((self.shape.mask(index as u64) & !op.load(word, Relaxed)).count_ones()))
+            .sum()
     }
 
     /// Whether a page has enough free nodes to be worth the fence that makes it active: an eighth.
@@ -120,15 +122,13 @@ impl<M: Medium> Pages<M> {
         Ok(off)
     }
 
-    /// Forgets the volatile cells of segments: sets them all to zero, durably. `Release` orders nothing here but itself.
+    /// Sets the cells of segments to zero. It need not be durable: a page that is found in one again is looked through
+    /// again.
     pub(super) fn empty_segments(&self, op: &Op<'_, M>, segments: &[Off<Segment>]) {
-        for segment in segments.iter().map(|off| op.at(*off)) {
-            for cell in segment.cells.iter().filter(|cell| op.load(*cell, Relaxed) != 0) {
-                op.store(cell, 0, Release);
-            }
-            op.write_back(segment);
+        let cells = segments.iter().flat_map(|off| &op.at(*off).cells);
+        for cell in cells.filter(|cell| op.load(*cell, Relaxed) != 0) {
+            op.store(cell, 0, Release);
         }
-        op.fence();
     }
 }
 

@@ -91,7 +91,7 @@ struct Slot {
 }
 
 impl<M: Medium> Pages<M> {
-    /// Writes the root words of a new structure.
+    /// Sets the root word of a new structure; the caller writes it back.
     ///
     /// # Errors
     /// [`Error::BadOption`] for pages larger than the pool's chunks.
@@ -102,7 +102,6 @@ impl<M: Medium> Pages<M> {
             return Err(Error::BadOption { option: "page_size", value: options.page, rule });
         }
         op.store(&root.words(op)[ROOT_PAGE], options.page, Ordering::Relaxed);
-        op.write_back(root.words(op));
         Ok(())
     }
 
@@ -136,7 +135,9 @@ impl<M: Medium> Pages<M> {
     }
 
     fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
-        self.slots[op.slot() as usize].get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default())))).lock(op.medium())
+        self.slots[op.slot() as usize]
+            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
+            .lock(op.medium())
     }
 
     // ---- allocating ----
@@ -276,6 +277,9 @@ impl<M: Medium> Pages<M> {
 
     /// Clears the bits of nodes that nothing leads to.
     fn clear_bits(&self, op: &Op<'_, M>, nodes: Vec<u64>) {
+        if nodes.is_empty() {
+            return;
+        }
         let words = |node: &u64| {
             let (word, bit) = self.shape.bit_of(*node);
             (&self.bitmap(op, self.shape.page_of(*node))[word as usize], bit)

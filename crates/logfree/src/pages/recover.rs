@@ -150,8 +150,10 @@ impl<M: Medium> Pages<M> {
             let op = session.enter()?;
             let bitmaps: Vec<_> =
                 unit.iter().map(|page| self.exact_bitmap(&op, *page, reachable)).collect::<Result<_>>()?;
-            // PERSIST N8: flush+fence, of the links that were followed.
-            op.fence();
+            if let Reachable::Search(_) = reachable {
+                // PERSIST N8: flush+fence, of the links that were followed.
+                op.fence();
+            }
             for (page, bitmap) in unit.iter().zip(bitmaps) {
                 for (word, bits) in self.bitmap(&op, *page).iter().zip(bitmap) {
                     op.store(word, bits, Ordering::Release);

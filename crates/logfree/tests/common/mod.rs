@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Simulated, Subject};
-use durix_logfree::{Error, Finding, HashTable, List, Options};
+use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
+use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
 
 #[path = "killable.rs"]
 pub mod killable;
@@ -65,6 +65,7 @@ pub fn small() -> Options {
 
 map!(List, small());
 map!(HashTable, small());
+map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 
 /// An operation.
 #[derive(Clone, Debug)]
@@ -79,8 +80,10 @@ pub enum Act {
     /// The process dies at that fence of the operation, with everything in the caches; then the map is opened again, without
     /// a power failure. Whether the operation has had its effect by then.
     Killed(Box<Act>, u64, bool),
+    /// Creates another map beside.
+    Aside,
 }
-use Act::{Cas, Get, Insert, Killed, Other, Remove, Update};
+use Act::{Aside, Cas, Get, Insert, Killed, Other, Remove, Update};
 
 pub type Contents = BTreeMap<u64, u64>;
 
@@ -91,7 +94,7 @@ pub fn run<M: Medium>(map: &impl Map<M>, op: &Op<'_, M>, act: &Act) -> Option<u6
         Get(k) => map.get(op, k).unwrap(),
         Update(k, v) => map.update(op, k, v).unwrap(),
         Cas(k, e, v) => map.compare_and_set(op, k, e, v).unwrap().then_some(v),
-        Other(_) | Killed(..) => unreachable!("taken apart by the caller"),
+        Other(_) | Killed(..) | Aside => unreachable!("taken apart by the caller"),
     }
 }
 
@@ -110,6 +113,7 @@ pub fn step(model: &mut Contents, act: &Act) -> Option<u64> {
             *v
         }),
         Other(act) => step(model, act),
+        Aside => None,
         Killed(act, _, happens) => {
             if *happens {
                 step(model, act);
@@ -168,6 +172,10 @@ impl<S: Map<Sim>> UnderTest<S> {
         let session = pool.session().map_err(|e| e.to_string())?;
         let map = pool.open_structure::<S>("map", &self.options).map_err(|e| e.to_string())?;
         let other = pool.session().map_err(|e| e.to_string())?;
+        match pool.open_existing::<S>("aside", &self.options) {
+            Ok(_) | Err(Error::Pool(PoolError::NoSuchIndex { .. })) => {}
+            Err(error) => return Err(format!("the map beside: {error}")),
+        }
         Ok(Live { session, other, map, pool })
     }
 }
@@ -207,6 +215,9 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
         for act in &self.before {
             self.apply(&mut live, act);
         }
+        if self.before.is_empty() {
+            return live;
+        }
         // Marks that were taken off links need not be durable, and each would double the number of states.
         let op = live.session.enter().unwrap();
         op.write_back_slice(op.slice("all", Off::<Word>::new(0), self.len() / 8).unwrap());
@@ -233,6 +244,10 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
                 op.medium().dying(*fence, || _ = run(&*live.map, &op, act));
                 drop(op);
                 live.reopen(&self.options);
+                None
+            }
+            Aside => {
+                live.pool.open_structure::<S>("aside", &self.options).unwrap();
                 None
             }
             act => run(&*live.map, &live.session.enter().unwrap(), act),
