@@ -109,7 +109,10 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 if let Some((left, bound)) = last {
                     let next = self.cx.op.load(&self.cx.border(left).next, Relaxed);
                     if next != off || bound != low {
-                        self.find(left.get(), format!("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}"));
+                        self.find(
+                            left.get(),
+                            format!("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}"),
+                        );
                     }
                 }
                 let bound = self.border(off, low, high, layers)?;
@@ -122,7 +125,13 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         Ok(())
     }
 
-    fn interior(&mut self, off: Off<Node>, (low, high): (Option<u64>, Option<u64>), level: usize, todo: &mut Vec<Visit>) {
+    fn interior(
+        &mut self,
+        off: Off<Node>,
+        (low, high): (Option<u64>, Option<u64>),
+        level: usize,
+        todo: &mut Vec<Visit>,
+    ) {
         self.shape.interiors += 1;
         let interior = self.cx.interior(off);
         let count = self.cx.op.load(&interior.count, Relaxed);
@@ -197,7 +206,9 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             for (off, size) in self.cx.tree.slabs.taken(self.cx.op, self.cx.durably(), extent, head) {
                 match reached.remove(&off) {
                     None => self.find(off, format!("a block of {size} bytes is taken, and nothing leads to it")),
-                    Some(found) if found != size => self.find(off, format!("a block of {size} bytes, used as one of {found}")),
+                    Some(found) if found != size => {
+                        self.find(off, format!("a block of {size} bytes, used as one of {found}"))
+                    }
                     Some(_) => {}
                 }
             }

@@ -130,7 +130,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn lock(&self, off: Off<Node>, version: u64) -> Option<Locked<'a, M, P>> {
         let node = self.op.at(off);
         let locked = self.op.compare_exchange(&node.version, version, version | version::LOCKED);
-        locked.is_ok().then_some(Locked { cx: *self, off, node, version, dirty: false, deleted: false })
+        // Made only where the lock was got: dropping it unlocks.
+        locked.is_ok().then(|| Locked { cx: *self, off, node, version, dirty: false, deleted: false })
     }
 
     /// Waits for the lock of a node, whatever its version; `None` if it is no longer part of the tree.

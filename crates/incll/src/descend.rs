@@ -128,10 +128,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         while low < high {
             let middle = (low + high) / 2;
             let slot = permutation.slot(middle);
-            let found = Part {
-                slice: self.op.load(&border.slots[slot][0], Relaxed),
-                rank: kinds.get(slot).min(kind::SUFFIX),
-            };
+            let found =
+                Part { slice: self.op.load(&border.slots[slot][0], Relaxed), rank: kinds.get(slot).min(kind::SUFFIX) };
             match found.cmp(&part) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Equal => return Ok(middle),

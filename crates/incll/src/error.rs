@@ -43,7 +43,9 @@ pub enum Error {
     },
 
     /// A node stays locked, or changes without end.
-    #[error("the node at {offset:#x} could not be had within {seconds} s: an operation is stuck in it, or its lock word is damaged; open the pool again")]
+    #[error(
+        "the node at {offset:#x} could not be had within {seconds} s: an operation is stuck in it, or its lock word is damaged; open the pool again"
+    )]
     Stuck {
         /// The node.
         offset: u64,

@@ -364,7 +364,9 @@ const _: () = {
         "InCLLp shares the permutation's line"
     );
     assert!(offset_of!(Border, slots) == 64 && size_of::<[Word; 2]>() * 4 == 64, "a slot lies on one line");
-    assert!(offset_of!(Node, stamp) == offset_of!(Border, stamp) && offset_of!(Node, stamp) == offset_of!(Interior, stamp));
+    assert!(
+        offset_of!(Node, stamp) == offset_of!(Border, stamp) && offset_of!(Node, stamp) == offset_of!(Interior, stamp)
+    );
     assert!(size_of::<Bitmap>() == 64 && align_of::<Bitmap>() == 64, "a bitmap shares its line with its undo copy");
     assert!(size_of::<SlabHead>() == 64 && size_of::<TreeRoot>() == 64);
 };
@@ -383,8 +385,14 @@ mod tests {
         );
         assert_eq!([offset_of!(Border, stamp), offset_of!(Border, next), offset_of!(Border, high)], [24, 32, 40]);
         assert_eq!([offset_of!(Border, kinds), offset_of!(Border, inline), offset_of!(Border, slots)], [48, 56, 64]);
-        assert_eq!([offset_of!(Interior, count), offset_of!(Interior, keys), offset_of!(Interior, children)], [8, 32, 152]);
-        assert_eq!([offset_of!(SlabHead, kind), offset_of!(SlabHead, block), offset_of!(SlabHead, blocks)], [8, 16, 24]);
+        assert_eq!(
+            [offset_of!(Interior, count), offset_of!(Interior, keys), offset_of!(Interior, children)],
+            [8, 32, 152]
+        );
+        assert_eq!(
+            [offset_of!(SlabHead, kind), offset_of!(SlabHead, block), offset_of!(SlabHead, blocks)],
+            [8, 16, 24]
+        );
         assert_eq!(offset_of!(SlabHead, check), 32);
         assert_eq!([offset_of!(Bitmap, stamp), offset_of!(Bitmap, now), offset_of!(Bitmap, then)], [0, 8, 32]);
         assert_eq!([offset_of!(TreeRoot, root), offset_of!(TreeRoot, replayed)], [0, 8]);
@@ -432,6 +440,9 @@ mod tests {
             assert!((0..16).all(|s| s == slot || kinds.get(s) == Kinds::from_bits(0x0123_4567_89ab_cdef).get(s)));
         }
         let stamp = Stamp::new((1 << 40) - 1, false, true, 1).with_lines(16);
-        assert_eq!((stamp.epoch(), stamp.is_logged(), stamp.is_interior(), stamp.lines()), ((1 << 40) - 1, true, false, 17));
+        assert_eq!(
+            (stamp.epoch(), stamp.is_logged(), stamp.is_interior(), stamp.lines()),
+            ((1 << 40) - 1, true, false, 17)
+        );
     }
 }

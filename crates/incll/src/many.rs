@@ -74,11 +74,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn get_many<'a, K: AsRef<[u8]>>(
-        &'a self,
-        op: &'a Op<'_, M>,
-        keys: &[K],
-    ) -> Result<Vec<Option<Value<'a, M>>>> {
+    pub fn get_many<'a, K: AsRef<[u8]>>(&'a self, op: &'a Op<'_, M>, keys: &[K]) -> Result<Vec<Option<Value<'a, M>>>> {
         let mut found = vec![None; keys.len()];
         let mut waiting = keys.iter().map(AsRef::as_ref).enumerate();
         let mut lanes: Vec<(usize, &[u8], Cursor<'a, '_>)> = Vec::with_capacity(WIDTH);

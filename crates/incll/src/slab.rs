@@ -363,7 +363,13 @@ impl Slabs {
     // ---- looking ----
 
     /// Every block that is taken, as offset and size, ascending within a slab. For checks, while nobody writes.
-    pub(crate) fn taken<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, extent: Extent, head: Head) -> Vec<(u64, u64)> {
+    pub(crate) fn taken<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        extent: Extent,
+        head: Head,
+    ) -> Vec<(u64, u64)> {
         let class = match head.kind {
             slab_kind::BLOCKS => self.classes.iter().copied().find(|c| c.block == head.block),
             slab_kind::LARGE => Some(Class { block: head.block, blocks: 1, data: 2 * LINE_BYTES }),

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use crossbeam_utils::CachePadded;
 use durix_pmem::pool::{Poison, PoisonGuard};
 use durix_pmem::{
-    Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure, Ticket,
+    Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure,
+    Ticket,
 };
 
 use crate::arena::{Arena, Head};

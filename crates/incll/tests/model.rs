@@ -358,7 +358,8 @@ fn hammer<P: Made>(rounds: u64) {
         1 => [b"shared--".repeat(2), n.to_be_bytes().to_vec(), b"tail".to_vec()].concat(),
         _ => format!("{n}").into_bytes(),
     };
-    let value = |n: u64, version: u64| [n.to_le_bytes().to_vec(), vec![version as u8; (version % 30) as usize]].concat();
+    let value =
+        |n: u64, version: u64| [n.to_le_bytes().to_vec(), vec![version as u8; (version % 30) as usize]].concat();
     let good = |n: u64, v: &[u8]| v[..8] == n.to_le_bytes() && v[8..].iter().all(|b| *b == v[8]);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
@@ -373,7 +374,10 @@ fn hammer<P: Made>(rounds: u64) {
                     let op = session.enter().unwrap();
                     match (random >> 20) % 8 {
                         0..4 => {
-                            assert_eq!(tree.insert(&op, &key(n), &value(n, round)).unwrap(), mine.insert(n, round).is_none());
+                            assert_eq!(
+                                tree.insert(&op, &key(n), &value(n, round)).unwrap(),
+                                mine.insert(n, round).is_none()
+                            );
                         }
                         4 | 5 => assert_eq!(tree.remove(&op, &key(n)).unwrap(), mine.remove(&n).is_some()),
                         6 => {
