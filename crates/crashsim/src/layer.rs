@@ -47,6 +47,8 @@ pub(crate) struct Layer {
     threads: Vec<Thread>,
     /// Indices of lines with a window that is not void, without order.
     pub(crate) lines: Vec<u32>,
+    /// Position after the last death of a process: what came before is ordered before all that its successor stores.
+    born: u32,
 }
 
 impl Layer {
@@ -54,6 +56,7 @@ impl Layer {
         for line in self.lines.drain(..) {
             self.windows[line as usize].clear();
         }
+        self.born = 0;
         for thread in &mut self.threads {
             thread.ordered = 0;
             thread.acquired = 0;
@@ -145,7 +148,7 @@ impl Layer {
                 } else {
                     let thread = self.thread(slot);
                     let (ordered, acquired) = (thread.ordered, thread.acquired);
-                    ordered.max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
+                    ordered.max(self.born).max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
                 };
                 self.window_mut(line).push(Pending { seq, req, word, slot, nt, value, at });
                 if nt {
@@ -170,7 +173,8 @@ impl Layer {
                 self.drain(slot, &mut changed);
                 self.thread(slot).ordered = seq;
             }
-            Event::Created | Event::Invoke | Event::Return(_) => {}
+            Event::Death => self.die(seq, &mut changed),
+            Event::Created | Event::Invoke | Event::Return(_) | Event::Recovered => {}
         }
     }
 
@@ -180,6 +184,16 @@ impl Layer {
             self.drain(slot, changed);
         }
         self.thread(slot).ordered = seq;
+    }
+
+    /// Nobody will fence what the dead process was writing back. What it stored around the cache is durable: the next
+    /// process can see it in memory only.
+    fn die(&mut self, seq: u32, changed: &mut impl FnMut(u32)) {
+        for slot in 0..self.threads.len() as u16 {
+            self.threads[slot as usize].write_backs.clear();
+            self.drain(slot, changed);
+        }
+        self.born = seq;
     }
 
     fn drain(&mut self, slot: u16, changed: &mut impl FnMut(u32)) {

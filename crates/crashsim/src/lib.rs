@@ -81,6 +81,7 @@ mod mutation;
 mod recorder;
 mod replay;
 mod report;
+mod shrink;
 mod subject;
 mod threads;
 mod trace;

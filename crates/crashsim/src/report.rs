@@ -18,7 +18,9 @@ pub struct Report {
     pub nested_points: u64,
     /// Recoveries run.
     pub executions: u64,
-    /// Those of them that were samples.
+    /// Deaths of the process, with the power on.
+    pub deaths: u64,
+    /// Executions that were samples.
     pub samples: u64,
     /// Crash states that the executions stand for, without the samples.
     pub crash_states: Count,
@@ -81,6 +83,7 @@ impl Default for Report {
             crash_points: 0,
             nested_points: 0,
             executions: 0,
+            deaths: 0,
             samples: 0,
             crash_states: Count::default(),
             complete: true,
@@ -103,6 +106,7 @@ impl Report {
         self.crash_points += other.crash_points;
         self.nested_points += other.nested_points;
         self.executions += other.executions;
+        self.deaths += other.deaths;
         self.samples += other.samples;
         self.crash_states.add(&other.crash_states);
         self.complete &= other.complete;
@@ -135,6 +139,9 @@ impl fmt::Display for Report {
         write!(f, " at {} crash points", self.crash_points)?;
         if self.nested_points > 0 {
             write!(f, " and {} in recoveries", self.nested_points)?;
+        }
+        if self.deaths > 0 {
+            write!(f, ", after {} deaths of the process", self.deaths)?;
         }
         match (&self.failure, self.complete) {
             (Some(_), _) => write!(f, ": FAILED"),
@@ -287,6 +294,11 @@ pub struct Failure {
     pub after: Vec<String>,
     /// After how many of them the crash came, and whether the next one was under way.
     pub crash: Option<(usize, bool)>,
+    /// Where the process died with the power on, if it did; `crash` says how far its operations had come.
+    pub death: Option<String>,
+    /// After how many of the operations that the next process ran the power failed, and whether one was under way; `None`
+    /// in its recovery.
+    pub crash_after: Option<(usize, bool)>,
     /// Where each crash was: in the operations, then in the recoveries.
     pub crashes: Vec<String>,
     /// The lines whose state matters, the stores missing in them, and why they could be missing.
@@ -298,6 +310,7 @@ pub struct Failure {
     /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
     pub(crate) code: Replay,
+    pub(crate) fix: Option<crate::explore::suggest::Fix>,
 }
 
 impl Failure {
@@ -309,12 +322,15 @@ impl Failure {
             preemptions: 0,
             after: Vec::new(),
             crash: None,
+            death: None,
+            crash_after: None,
             crashes: Vec::new(),
             details: Vec::new(),
             deviating: 0,
             suggestion: None,
             replay: Replay::default().to_string(),
             code: Replay::default(),
+            fix: None,
         }
     }
 
@@ -322,6 +338,22 @@ impl Failure {
     pub(crate) fn set_case(&mut self, case: Case) {
         self.code.case = case;
         self.replay = self.code.encode();
+    }
+}
+
+impl Failure {
+    fn tell_next_process(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(death) = &self.death else { return Ok(()) };
+        writeln!(f, "      THE PROCESS DIED {death}; the next one found every store, and recovered")?;
+        for (number, op) in self.after.iter().enumerate() {
+            let mark = match self.crash_after {
+                Some((done, _)) if number < done => "done       ",
+                Some((done, true)) if number == done => "CRASH IN IT",
+                _ => "not reached",
+            };
+            writeln!(f, "  {number:3} {mark} {op}")?;
+        }
+        Ok(())
     }
 }
 
@@ -335,19 +367,21 @@ impl fmt::Display for Failure {
         for (number, op) in self.ops.iter().enumerate().filter(|_| self.timeline.is_empty()) {
             let mark = match self.crash {
                 Some((done, _)) if number < done => "done       ",
+                Some((done, true)) if number == done && self.death.is_some() => "DIED IN IT ",
                 Some((done, true)) if number == done => "CRASH IN IT",
                 Some(_) => "not reached",
                 None => "           ",
             };
             writeln!(f, "  {number:3} {mark} {op}")?;
-            if self.crash == Some((number + 1, false)) {
+            if self.crash == Some((number + 1, false)) && self.death.is_none() {
                 writeln!(f, "      CRASH")?;
             }
         }
+        self.tell_next_process(f)?;
         for (depth, crash) in self.crashes.iter().enumerate() {
             writeln!(f, "crash {}: {crash}", depth + 1)?;
         }
-        if matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
+        if self.death.is_none() && matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
             self.after.iter().try_for_each(|op| writeln!(f, "      AFTER IT    {op}"))?;
         }
         for line in &self.details {

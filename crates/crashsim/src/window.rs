@@ -288,6 +288,12 @@ impl Window {
         }
     }
 
+    /// Whether the model allows this state, whatever is decided.
+    pub(crate) fn is_state(&self, positions: &Positions) -> bool {
+        let within = |span: &Span| span.0.iter().zip(positions).all(|((low, high), at)| (low..=high).contains(&at));
+        self.spans.iter().any(within)
+    }
+
     /// Whether a state agrees with what is decided.
     pub(crate) fn agrees(&self, positions: &Positions) -> bool {
         (0..WORDS).all(|w| (self.decided & self.open) >> w & 1 == 0 || self.value_at(w, positions[w]) == self.choice[w])
