@@ -87,6 +87,16 @@ pub fn interleave<const PHASES: usize>(
     warm_up: usize,
     rounds: usize,
 ) -> Vec<Outcome<PHASES>> {
+    interleave_telling(contestants, warm_up, rounds, &mut || ())
+}
+
+/// The same, and calls `after_round` after each round, outside everything that is timed.
+pub fn interleave_telling<const PHASES: usize>(
+    contestants: &mut [Box<dyn Contestant<PHASES> + '_>],
+    warm_up: usize,
+    rounds: usize,
+    after_round: &mut dyn FnMut(),
+) -> Vec<Outcome<PHASES>> {
     let count = contestants.len();
     let mut samples = vec![[const { Vec::new() }; PHASES]; count];
     for round in 0..warm_up + rounds {
@@ -97,6 +107,7 @@ pub fn interleave<const PHASES: usize>(
                 samples[who].iter_mut().zip(laps).for_each(|(series, lap)| series.push(lap));
             }
         }
+        after_round();
     }
     contestants
         .iter()

@@ -6,6 +6,7 @@ pub mod floor;
 pub mod interleave;
 pub mod logs;
 pub mod machine;
+pub mod paper;
 pub mod place;
 pub mod pset;
 pub mod run;

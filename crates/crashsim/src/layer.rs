@@ -27,6 +27,19 @@ struct Thread {
     around: Vec<(u32, u8, u32)>,
 }
 
+/// A session as a layer sees it: positions in the trace, and what is on its way to memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionMarks<'l> {
+    /// After the last order point.
+    pub(crate) ordered: u32,
+    /// Of the last acquiring read.
+    pub(crate) acquired: u32,
+    /// Write-backs requested: (index of the line, position of the request).
+    pub(crate) write_backs: &'l [(u32, u32)],
+    /// Stores around the cache: (index of the line, word, position).
+    pub(crate) around: &'l [(u32, u8, u32)],
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     /// By index of the line; lines beyond the end have none.
@@ -85,6 +98,16 @@ impl Layer {
             Event::Fence { slot, .. } => self.would_drain(slot),
             _ => false,
         }
+    }
+
+    /// What the layer keeps for each session, by slot, for those who compare layers.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionMarks<'_>> {
+        self.threads.iter().map(|thread| SessionMarks {
+            ordered: thread.ordered,
+            acquired: thread.acquired,
+            write_backs: &thread.write_backs,
+            around: &thread.around,
+        })
     }
 
     fn would_drain(&self, slot: u16) -> bool {

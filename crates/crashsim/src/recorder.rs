@@ -23,6 +23,10 @@ pub(crate) const RECORD: u32 = 1;
 pub(crate) const DECIDE: u32 = 2;
 /// What was recovered is being dropped.
 pub(crate) const CLOSE: u32 = 4;
+/// Simulated threads are interleaved: every access is a point at which another may come first.
+pub(crate) const SCHEDULE: u32 = 8;
+/// With `SCHEDULE`: simulated threads run to their end unobserved; only a spin lets another run.
+pub(crate) const FINISH: u32 = 16;
 
 const MANY: u32 = u32::MAX;
 
@@ -270,6 +274,11 @@ impl Recorder {
         (!base.is_null() && offset < self.len.load(Ordering::Relaxed)).then(|| unsafe { &*base.add(offset).cast() })
     }
 
+    /// What a word of the arena holds now.
+    pub(crate) fn now(&self, word: u32) -> u64 {
+        self.arena_word(word).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// The index of a line, which it gets when it is about to be stored for the first time.
     fn index(&self, state: &mut State, number: u32) -> u32 {
         let index = state.index[number as usize];
@@ -440,6 +449,11 @@ impl Recorder {
 }
 
 impl State {
+    /// The index of a line of the arena, if it was ever stored.
+    pub(crate) fn index_of(&self, line: u32) -> Option<u32> {
+        self.index.get(line as usize)?.checked_sub(1)
+    }
+
     /// The value of a word in the crash state.
     fn says(&self, index: u32, word: usize) -> Result<u64, ()> {
         for layer in self.layers[..self.depth].iter().rev() {

@@ -1,8 +1,9 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and
-//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); a death of the process and
-//! a crash are the position of an event; a crash goes on with,
+//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given),
+//! `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and the moves of the shrinker),
+//! `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]` (threads); a death of the process and a crash
+//! are the position of an event; a crash goes on with,
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
 //! this crash point".
 
@@ -33,6 +34,13 @@ pub(crate) enum Case {
     Sequence {
         number: u64,
         len: usize,
+    },
+    /// Of a concurrent program, operations by their numbers, in a schedule.
+    Threads {
+        /// Bits of the operations that ran.
+        ops: u64,
+        /// Threads in turn, and for how many turns.
+        schedule: Vec<(usize, u32)>,
     },
 }
 
@@ -78,6 +86,10 @@ impl fmt::Display for Replay {
                 write!(f, "dx1k{}.{},{}.{}", ops.len(), bits(ops), after.len(), bits(after))?;
             }
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
+            Case::Threads { ops, schedule } => {
+                write!(f, "dx1t{ops:x}")?;
+                schedule.iter().try_for_each(|(thread, turns)| write!(f, ".{thread}{turns:x}"))?;
+            }
         }
         if let Some(event) = self.death {
             write!(f, "!{event}")?;
@@ -129,6 +141,15 @@ fn parse_case(text: &str) -> Option<Case> {
     if let Some(text) = text.strip_prefix('n') {
         let (number, len) = text.split_once('.')?;
         return Some(Case::Sequence { number: number.parse().ok()?, len: len.parse().ok()? });
+    }
+    if let Some(text) = text.strip_prefix('t') {
+        let mut parts = text.split('.');
+        let ops = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let turn = |part: &str| {
+            let (thread, turns) = part.split_at_checked(1)?;
+            Some((thread.parse().ok()?, u32::from_str_radix(turns, 16).ok()?))
+        };
+        return Some(Case::Threads { ops, schedule: parts.map(turn).collect::<Option<_>>()? });
     }
     if let Some(text) = text.strip_prefix('k') {
         let (ops, after) = text.split_once(',')?;
@@ -186,10 +207,10 @@ mod tests {
         let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
+        let threads = Case::Threads { ops: 0x2f, schedule: vec![(0, 3), (1, 17), (0, 300)] };
+        let generated = Case::Generated { seed: u64::MAX, moves };
         let kept = Case::Kept { ops: vec![true, false, true], after: vec![] };
-        for case in
-            [kept, Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }]
-        {
+        for case in [kept, Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
             let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
@@ -213,7 +234,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "dx1", "dx2-:1", "dx1-:x", "dx1-:1/2", "dx1-:1/2=000", "dx1g12", "dx1g1.9,z", "dx1n3"] {
+        for text in [
+            "",
+            "dx1",
+            "dx2-:1",
+            "dx1-:x",
+            "dx1-:1/2",
+            "dx1-:1/2=000",
+            "dx1g12",
+            "dx1g1.9,z",
+            "dx1n3",
+            "dx1t1.",
+            "dx1t1.x3",
+        ] {
             let error = text.parse::<Replay>().unwrap_err();
             assert!(error.starts_with("not a replay string"), "{text}: {error}");
         }

@@ -28,6 +28,51 @@ pub struct Report {
     pub complete: bool,
     /// The first state that was wrong.
     pub failure: Option<Failure>,
+    /// What was explored of the interleavings of threads, if there were any.
+    pub schedules: Option<Schedules>,
+}
+
+/// What was explored of the interleavings of threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Schedules {
+    /// Executions, whole or until they met a state that was known.
+    pub executions: u64,
+    /// States at which several threads could go on.
+    pub states: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Most preemptions in an execution.
+    pub preemptions: u32,
+    /// The bound on preemptions, if it has ruled anything out.
+    pub bound: Option<u32>,
+    /// Why it is not complete, each reason once.
+    pub incomplete: Vec<String>,
+}
+
+impl Schedules {
+    fn merge(&mut self, other: Schedules) {
+        self.executions += other.executions;
+        self.states += other.states;
+        self.steps += other.steps;
+        self.preemptions = self.preemptions.max(other.preemptions);
+        self.bound = self.bound.into_iter().chain(other.bound).min();
+        for reason in other.incomplete {
+            if !self.incomplete.contains(&reason) {
+                self.incomplete.push(reason);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Schedules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} schedules with {} states of the threads and", self.executions, self.states)?;
+        match self.bound {
+            Some(bound) => write!(f, " at most {bound} preemptions"),
+            None => write!(f, " no bound on preemptions (there were up to {})", self.preemptions),
+        }
+    }
 }
 
 impl Default for Report {
@@ -43,6 +88,7 @@ impl Default for Report {
             crash_states: Count::default(),
             complete: true,
             failure: None,
+            schedules: None,
         }
     }
 }
@@ -65,6 +111,9 @@ impl Report {
         self.crash_states.add(&other.crash_states);
         self.complete &= other.complete;
         self.failure = self.failure.take().or(other.failure);
+        if let Some(schedules) = other.schedules {
+            self.schedules.get_or_insert_default().merge(schedules);
+        }
     }
 
     /// Hands the report back if nothing was wrong.
@@ -83,6 +132,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} case(s), {} events: ", self.cases, self.events)?;
+        if let Some(schedules) = &self.schedules {
+            write!(f, "{schedules}; ")?;
+        }
         write!(f, "explored {} executions standing for {} crash states", self.executions, self.crash_states)?;
         write!(f, " at {} crash points", self.crash_points)?;
         if self.nested_points > 0 {
@@ -94,8 +146,13 @@ impl fmt::Display for Report {
         match (&self.failure, self.complete) {
             (Some(_), _) => write!(f, ": FAILED"),
             (None, true) => write!(f, ": complete"),
-            (None, false) => write!(f, ": not complete ({} of the executions were samples)", self.samples),
-        }
+            (None, false) if self.samples > 0 => {
+                write!(f, ": not complete ({} of the executions were samples)", self.samples)
+            }
+            (None, false) => write!(f, ": not complete"),
+        }?;
+        let reasons = self.schedules.iter().flat_map(|schedules| &schedules.incomplete);
+        reasons.into_iter().try_for_each(|reason| write!(f, "; {reason}"))
     }
 }
 
@@ -137,6 +194,13 @@ pub enum Cause {
         /// What is allowed, with the number of operations done.
         allowed: Vec<(usize, String)>,
     },
+    /// The contents recovered after a crash of several threads are none that the contract allows.
+    Recovered {
+        /// What was observed.
+        observed: String,
+        /// What is allowed.
+        allowed: Vec<String>,
+    },
     /// The structure's own check found something.
     Findings {
         /// When.
@@ -162,6 +226,11 @@ pub enum Cause {
         /// What is allowed.
         allowed: Vec<String>,
     },
+    /// The answers of concurrent operations have no explanation, without any crash.
+    NotLinearizable {
+        /// The calls, one a line.
+        history: String,
+    },
     /// Recovery, run again on the same crash state, read something else.
     Nondeterministic,
 }
@@ -184,6 +253,10 @@ impl fmt::Display for Cause {
                 write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
                 allowed(f, states)
             }
+            Cause::Recovered { observed, allowed: states } => {
+                write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
+                states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+            }
             Cause::Findings { when, findings } => write!(f, "the check {when} found: {}", findings.join("; ")),
             Cause::Later { number, op, answer, expected } => {
                 write!(
@@ -194,6 +267,9 @@ impl fmt::Display for Cause {
             Cause::LaterState { observed, allowed: states } => {
                 write!(f, "after operations on the recovered structure its contents are wrong\n  found:   {observed}")?;
                 states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+            }
+            Cause::NotLinearizable { history } => {
+                write!(f, "no order of the operations explains their answers (no crash involved)\n{history}")
             }
             Cause::Nondeterministic => {
                 write!(f, "nondeterministic recovery: run again on the same crash state, it read something else")
@@ -210,6 +286,10 @@ pub struct Failure {
     pub cause: Cause,
     /// The operations, in order.
     pub ops: Vec<String>,
+    /// With threads, how they were interleaved, up to the crash.
+    pub timeline: Vec<String>,
+    /// With threads, how often one was kept from going on within an operation.
+    pub preemptions: u32,
     /// The operations that ran after the recovery, in order.
     pub after: Vec<String>,
     /// After how many of them the crash came, and whether the next one was under way.
@@ -238,6 +318,8 @@ impl Failure {
         Failure {
             cause,
             ops,
+            timeline: Vec::new(),
+            preemptions: 0,
             after: Vec::new(),
             crash: None,
             death: None,
@@ -279,7 +361,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "crash test failed: {}", self.cause)?;
         writeln!(f, "operations:")?;
-        for (number, op) in self.ops.iter().enumerate() {
+        if !self.timeline.is_empty() {
+            self.timeline.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        for (number, op) in self.ops.iter().enumerate().filter(|_| self.timeline.is_empty()) {
             let mark = match self.crash {
                 Some((done, _)) if number < done => "done       ",
                 Some((done, true)) if number == done && self.death.is_some() => "DIED IN IT ",

@@ -28,10 +28,13 @@ pub(super) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     let outer = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(f));
     QUIET.set(outer);
-    result.map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
-    })
+    result.map_err(|payload| message_of(&*payload))
+}
+
+/// What a panic says.
+pub(crate) fn message_of(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }
 
 impl<S: Subject> Run<'_, S> {

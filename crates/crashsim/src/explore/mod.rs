@@ -6,6 +6,11 @@ mod lazy;
 mod minimise;
 mod sample;
 pub(crate) mod suggest;
+mod threaded;
+
+pub(crate) use attempt::message_of;
+pub(crate) use minimise::place;
+pub(crate) use threaded::{Allowed, Answers, Program};
 
 use std::fmt::Debug;
 use std::rc::Rc;

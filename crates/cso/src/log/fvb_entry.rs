@@ -327,9 +327,15 @@ impl Log for FvbEntryLog {
         let mut at = ring.head();
         while let Some(entry) = payloads.entry(op, &ring, at, ring.tail() - at) {
             if at == ring.head() {
-                payloads.head = entry.position;
+                (payloads.head, payloads.tail) = (entry.position, entry.position);
             }
-            payloads.tail = entry.position + entry.len.div_ceil(LINE as u64);
+            let tail = entry.position + entry.len.div_ceil(LINE as u64);
+            // One after the other, and never more than a lap: whatever a crash leaves of the ring of entries.
+            if entry.position < payloads.tail || tail - payloads.head > lines {
+                let what = "position of a payload";
+                return Err(Error::Corrupt { off: region.off, what, found: entry.position });
+            }
+            payloads.tail = tail;
             at += entry.units;
         }
         payloads.index = payloads.tail % lines;

@@ -151,7 +151,10 @@ impl<M: Medium> PersistentSet<M> {
         let op = session.enter()?;
         let mut units = Vec::new();
         for extent in self.extents(&op) {
-            let (class, slots) = read_extent(&op, extent.off, extent.len)?;
+            let (class, slots) = match read_extent(&op, extent.off, extent.len) {
+                Err(_) if self.options.salvage => continue,
+                read => read?,
+            };
             let step = (UNIT_LINES / class.lines() as u64).max(1);
             self.arena.adopt(op.medium(), class, extent.len, &[]);
             units.extend((0..slots).step_by(step as usize).map(|first| Unit {
@@ -168,7 +171,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let word = &self.root.words(&op)[WATERMARK];
         let watermark = op.load(word, Ordering::Relaxed);
-        if watermark > MAX_VERSION {
+        if watermark > MAX_VERSION && !self.options.salvage {
             let offset = op.off_of(word).get();
             return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
         }
@@ -232,7 +235,11 @@ impl<M: Medium> PersistentSet<M> {
         let mut key = Vec::new();
         for index in 0..unit.slots {
             let off = unit.first + index * unit.class.bytes();
-            match read_slot(op, unit.class, off, max_version)? {
+            let slot = match read_slot(op, unit.class, off, max_version) {
+                Err(_) if self.options.salvage => continue,
+                slot => slot?,
+            };
+            match slot {
                 Slot::Free => match free.last_mut() {
                     Some(run) if run.off + run.count * unit.class.bytes() == off => run.count += 1,
                     _ => free.push(Run { off, count: 1 }),

@@ -90,7 +90,8 @@ impl<M: Medium> Root<M> {
         self.shared.name.lock(self.pool().mapping().medium()).clone()
     }
 
-    /// The index's own line in its root entry; zero when it is created.
+    /// The index's own line in its root entry; zero when it is created. The last two words are not the structure's: whoever
+    /// opens it by name keeps there what it holds (the facade, the types of keys and values).
     pub fn words<'s>(&self, op: &Op<'s, M>) -> &'s [Word; 8] {
         RootRef::new(op, self.pool().geometry(), self.owner()).user()
     }
@@ -360,6 +361,27 @@ impl<M: Medium> Pool<M> {
         let op = session.enter()?;
         let _registry = self.registry();
         list(&op, self.geometry())
+    }
+
+    /// The indices whose root entries can be read, and what is wrong with the others: for salvage.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
+    pub fn readable_indices(&self) -> Result<(Vec<IndexInfo>, Vec<Error>)> {
+        let mut session = self.session()?;
+        let op = session.enter()?;
+        let _registry = self.registry();
+        let (mut found, mut damaged) = (Vec::new(), Vec::new());
+        for root in RootRef::all(&op, self.geometry()) {
+            match root.read() {
+                Ok(Some(RootRecord { state: RootState::Live, kind, name, .. })) => {
+                    found.push(IndexInfo { name, kind, owner: root.owner() });
+                }
+                Ok(_) => {}
+                Err(error) => damaged.push(error),
+            }
+        }
+        Ok((found, damaged))
     }
 
     /// Gives an index another name; failure-atomic, durable on return. It may be open.

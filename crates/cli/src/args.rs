@@ -1,0 +1,362 @@
+//! The grammar: `durix <verb> --pool FILE [--index NAME] [--kind KIND] …`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const CODES: &str = "Exit codes:
+  0  done
+  1  the answer is no: a key is not there, a check has findings, a torture lost something
+  2  wrong usage
+  3  no such pool or index, or another kind than asked for
+  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, a bad dump
+  5  something around it: open elsewhere, disk or pool full, permissions, input and output";
+
+/// Persistent indices in memory-mapped files: load, look at, check, copy, benchmark, torture.
+#[derive(Debug, Parser)]
+#[command(name = "durix", version, after_help = CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Put lines, TSV, or the files of a directory tree into an index; run it again to go on after an interruption
+    Load(LoadArgs),
+    /// Print the value of a key
+    Get(GetArgs),
+    /// Map a key to a value
+    Put(PutArgs),
+    /// Remove keys
+    Del(DelArgs),
+    /// Print keys and values: all, with a prefix, or in a range
+    Scan(ScanArgs),
+    /// Print what a pool is: hardware, guarantee, space, indices; works beside a process that has it open
+    Stat(StatArgs),
+    /// Look for inconsistencies, without changing anything
+    Check(StatArgs),
+    /// Put what can still be read of a damaged pool into a new one
+    Repair(RepairArgs),
+    /// Write indices as text, which `restore` reads
+    Dump(DumpArgs),
+    /// Make a new pool from a dump
+    Restore(RestoreArgs),
+    /// Copy all indices into a new pool, which closes the gaps
+    Copy(CopyArgs),
+    /// Measure YCSB workloads: throughput, latency percentiles, write-backs and fences an operation
+    Bench(BenchArgs),
+    /// Kill a working process again and again, and look whether anything that it had promised is lost
+    Torture(TortureArgs),
+    #[command(hide = true)]
+    TortureChild(TortureChildArgs),
+    /// Print a script that completes this command's arguments
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (see it with `durix man | man -l -`)
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub struct PoolArgs {
+    /// The file of the pool
+    #[arg(long, value_name = "FILE")]
+    pub pool: PathBuf,
+    /// Take the file as persistent memory, although the system does not say so
+    #[arg(long)]
+    pub assume_pmem: bool,
+    /// Take a pool as it is that was not closed before the system stopped
+    #[arg(long)]
+    pub accept_unclean: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct IndexArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The index in the pool
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub index: String,
+    /// Its kind: what a new one becomes, what one that is there must be
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Read \n, \t, \\ and \xNN in keys and values given as arguments
+    #[arg(long, short = 'e')]
+    pub escaped: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Each line is a key, with an empty value
+    Lines,
+    /// Key, tab, value; with \n, \t, \\ and \xNN as `scan` writes them
+    Tsv,
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    pub at: IndexArgs,
+    /// Files to read; standard input if none is given
+    #[arg(value_name = "FILE", conflicts_with = "tree")]
+    pub files: Vec<PathBuf>,
+    /// How lines are read
+    #[arg(long, value_enum, default_value = "lines", conflicts_with = "tree")]
+    pub format: Format,
+    /// Load a directory tree: the path of each file, with its size in bytes and its time of modification in seconds
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
+    /// Size in bytes that the pool can grow to
+    #[arg(long, value_name = "BYTES")]
+    pub max_size: Option<u64>,
+    /// No progress bar
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub at: IndexArgs,
+    /// The key
+    pub key: OsString,
+    /// Print the bytes of the value as they are, without a newline
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    pub at: IndexArgs,
+    /// The key
+    pub key: OsString,
+    /// The value
+    pub value: OsString,
+    /// Make the pool and the index where there is none
+    #[arg(long)]
+    pub create: bool,
+    /// Leave the key alone if it is there (exit code 1)
+    #[arg(long)]
+    pub if_absent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DelArgs {
+    #[command(flatten)]
+    pub at: IndexArgs,
+    /// The keys
+    #[arg(required = true)]
+    pub keys: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    pub at: IndexArgs,
+    /// Only keys that begin so
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<OsString>,
+    /// Only keys from this one on
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<OsString>,
+    /// From the largest key down
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Do not print values
+    #[arg(long)]
+    pub keys_only: bool,
+    /// In the order of the index. Kinds that keep no order are sorted otherwise, which takes memory for what is printed
+    #[arg(long, conflicts_with = "reverse")]
+    pub unsorted: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// One index only
+    #[arg(long, value_name = "NAME")]
+    pub index: Option<String>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The new pool
+    #[arg(long, value_name = "FILE")]
+    pub into: PathBuf,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// One index only
+    #[arg(long, value_name = "NAME")]
+    pub index: Option<String>,
+    /// In the order of keys, also where the kind keeps none (takes memory for the whole index)
+    #[arg(long)]
+    pub sort: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The dump; standard input if none is given
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Make all indices of this kind, instead of the kind that was dumped
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The new pool
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Update heavy: 50% reads, 50% updates
+    A,
+    /// Read mostly: 95% reads, 5% updates
+    B,
+    /// Read only
+    C,
+    /// Read latest: 95% reads of what was inserted lately, 5% inserts
+    D,
+    /// Short ranges: 95% scans of 1 to 100 keys, 5% inserts (ordered kinds only)
+    E,
+    /// Read, modify, write: 50% reads, 50% read-modify-writes
+    F,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// Every key as often
+    Uniform,
+    /// Few keys most of the time (0.99), spread over the key space
+    Zipfian,
+    /// Few keys most of the time (0.99): the ones inserted last
+    Latest,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The kind of index
+    #[arg(long, default_value = durix::kind::DEFAULT)]
+    pub kind: String,
+    /// The workload of YCSB
+    #[arg(long, value_enum, ignore_case = true, default_value = "a")]
+    pub workload: Workload,
+    /// How keys are chosen; zipfian, and latest for workload D, unless set
+    #[arg(long, value_enum)]
+    pub distribution: Option<Distribution>,
+    /// Keys that are there at the beginning
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub keys: u64,
+    /// Operations of all threads together
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub ops: u64,
+    /// Threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub threads: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub value_bytes: u64,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Folder of the pool, which is removed afterwards; DURIX_DIR or /dev/shm unless set
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Do not take the folder as persistent memory where the system does not say so: no write-backs then
+    #[arg(long)]
+    pub page_cache: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TortureMedium {
+    /// Only lines that were written back and fenced survive the kill, and some that were evicted
+    Shadow,
+    /// What the machine offers: on an ordinary file every store survives a kill
+    Hardware,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct TortureArgs {
+    /// The kind of index
+    pub kind: String,
+    /// How often the process is killed and what it left is verified
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Threads of the process
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub threads: u64,
+    /// What survives a kill
+    #[arg(long, value_enum, default_value = "shadow")]
+    pub medium: TortureMedium,
+    /// Seed of everything random but the moments of the kills
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Number of keys; a hundred to a million over the rounds unless set
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub keys: Option<u64>,
+    /// Folder to work in; DURIX_DIR or /dev/shm unless set
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Self-test: leave one fence of an insert out, which has to be found
+    #[arg(long, hide = true)]
+    pub plant: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TortureChildArgs {
+    pub kind: String,
+    #[arg(long)]
+    pub dir: PathBuf,
+    #[arg(long)]
+    pub threads: u64,
+    #[arg(long)]
+    pub seed: u64,
+    #[arg(long)]
+    pub keys: u64,
+    #[arg(long, value_enum)]
+    pub medium: TortureMedium,
+    #[arg(long)]
+    pub plant: bool,
+}

@@ -1,0 +1,76 @@
+//! `get`, `put`, `del`.
+
+use serde_json::json;
+
+use crate::args::{DelArgs, GetArgs, PutArgs};
+use crate::failure::{Code, Failure};
+use crate::output::{self, Out};
+use crate::pools::{self, Opened};
+
+pub fn get(args: &GetArgs) -> Result<Code, Failure> {
+    let mut at = Opened::existing(pools::open_to_read(&args.at.pool)?, &args.at)?;
+    let key = at.codec.key(&args.key)?;
+    let found = at.index.get_vec(&at.session.enter()?, &key)?;
+    let Some(value) = found else {
+        if args.at.json {
+            output::json(&json!({ "key": at.codec.show_key(&key), "found": false }))?;
+        } else {
+            eprintln!("durix: {} is not there", at.codec.show_key(&key));
+        }
+        return Ok(Code::No);
+    };
+    if args.raw {
+        let mut out = Out::new();
+        out.bytes(&value)?;
+        out.finish()?;
+    } else if args.at.json {
+        let (key, value) = (at.codec.show_key(&key), at.codec.show_value(&value));
+        output::json(&json!({ "key": key, "found": true, "value": value }))?;
+    } else {
+        output::line(&at.codec.show_value(&value))?;
+    }
+    Ok(Code::Done)
+}
+
+pub fn put(args: &PutArgs) -> Result<Code, Failure> {
+    let mut at = if args.create {
+        let pool = pools::options(&args.at.pool).open_or_create(&args.at.pool.pool)?;
+        Opened::existing_or_new(pool, &args.at)?
+    } else {
+        Opened::existing(pools::open_to_write(&args.at.pool)?, &args.at)?
+    };
+    let (key, value) = (at.codec.key(&args.key)?, at.codec.value(&args.value)?);
+    let op = at.session.enter()?;
+    let done = if args.if_absent {
+        at.index.insert_if_absent(&op, &key, &value)?
+    } else {
+        at.index.insert(&op, &key, &value)?
+    };
+    drop(op);
+    let refused = args.if_absent && !done;
+    if args.at.json {
+        output::json(&json!({ "key": at.codec.show_key(&key), "new": done, "written": !refused }))?;
+    } else if refused {
+        eprintln!("durix: {} is there already; it stays as it is", at.codec.show_key(&key));
+    }
+    at.close()?;
+    Ok(if refused { Code::No } else { Code::Done })
+}
+
+pub fn del(args: &DelArgs) -> Result<Code, Failure> {
+    let mut at = Opened::existing(pools::open_to_write(&args.at.pool)?, &args.at)?;
+    let keys = args.keys.iter().map(|key| at.codec.key(key)).collect::<Result<Vec<_>, _>>()?;
+    let mut missing = Vec::new();
+    for key in &keys {
+        if !at.index.remove(&at.session.enter()?, key)? {
+            missing.push(at.codec.show_key(key));
+        }
+    }
+    if args.at.json {
+        output::json(&json!({ "removed": keys.len() - missing.len(), "missing": missing }))?;
+    } else {
+        missing.iter().for_each(|key| eprintln!("durix: {key} was not there"));
+    }
+    at.close()?;
+    Ok(if missing.is_empty() { Code::Done } else { Code::No })
+}

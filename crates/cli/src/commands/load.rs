@@ -1,0 +1,195 @@
+//! `load`: lines, TSV, or the files of a directory tree.
+//!
+//! An entry that is there already with the same value is not written again; so an interrupted load is resumed by running it
+//! again, which costs reads up to where it was interrupted.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use durix::Types;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::args::{Format, LoadArgs};
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::pools::{self, Opened};
+
+/// What became of the entries.
+#[derive(Default)]
+struct Loaded {
+    added: u64,
+    changed: u64,
+    there: u64,
+    too_long: u64,
+}
+
+pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
+    if let Some(tree) = args.tree.as_ref().filter(|tree| !tree.is_dir()) {
+        return Err(Failure::usage(format!("{} is not a directory; --tree takes one", tree.display())));
+    }
+    for file in &args.files {
+        File::open(file).map_err(Failure::io(format!("opening {}", file.display())))?;
+    }
+    if let Some(kind) = &args.at.kind {
+        // Before a pool is made for it.
+        durix::kind::named::<durix::Hardware>(kind)?;
+    }
+    if args.at.pool.pool.is_dir() {
+        return Err(Failure::Directory { path: args.at.pool.pool.clone() });
+    }
+    let mut options = pools::options(&args.at.pool);
+    if let Some(max) = args.max_size {
+        let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
+        options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
+    }
+    let at = Opened::existing_or_new(options.open_or_create(&args.at.pool.pool)?, &args.at)?;
+    let mut load = Load { at, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new() };
+    let start = Instant::now();
+    let done = match &args.tree {
+        Some(tree) => load.tree(tree),
+        None => load.all_lines(args),
+    };
+    load.bar.finish_and_clear();
+    let took = start.elapsed();
+    let Load { at, loaded, .. } = load;
+    let keys = { at.index.len(&at.pool.session()?.enter()?) };
+    let closed = at.close();
+    done?;
+    closed?;
+    report(args, &loaded, keys, took)?;
+    Ok(Code::Done)
+}
+
+/// A progress bar on a terminal: by bytes where their number is known.
+fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
+    if args.quiet || args.at.json || !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let style = |text: &str| ProgressStyle::with_template(text).map_err(|e| Failure::usage(e.to_string()));
+    if args.tree.is_some() || args.files.is_empty() {
+        let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} entries, {elapsed}, {per_sec}")?);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        return Ok(bar);
+    }
+    let bytes = args.files.iter().filter_map(|file| file.metadata().ok()).map(|m| m.len()).sum();
+    Ok(ProgressBar::new(bytes).with_style(style("{wide_bar} {bytes}/{total_bytes}, {eta}")?))
+}
+
+struct Load {
+    at: Opened,
+    loaded: Loaded,
+    bar: ProgressBar,
+    value: Vec<u8>,
+}
+
+impl Load {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let limits = self.at.index.limits();
+        if key.len() > limits.key || value.len() > limits.value {
+            self.loaded.too_long += 1;
+            return Ok(());
+        }
+        let op = self.at.session.enter()?;
+        let found = self.at.index.get(&op, key, &mut self.value)?;
+        if found && self.value == value {
+            self.loaded.there += 1;
+        } else if self.at.index.insert(&op, key, value)? {
+            self.loaded.added += 1;
+        } else {
+            self.loaded.changed += 1;
+        }
+        Ok(())
+    }
+
+    /// The paths of a tree, with size and time as text.
+    fn tree(&mut self, tree: &Path) -> Result<(), Failure> {
+        let op = self.at.session.enter()?;
+        let types = Types::of(&*self.at.index, &op);
+        drop(op);
+        if types != Types::default() {
+            let what = format!("index holds {types}; --tree needs one of bytes to bytes, so choose another --index");
+            return Err(Failure::usage(what));
+        }
+        for found in walkdir::WalkDir::new(tree).sort_by_file_name() {
+            let entry = match found {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.bar.suspend(|| eprintln!("durix: passed over: {error}"));
+                    continue;
+                }
+            };
+            let Ok(meta) = entry.metadata() else { continue };
+            let time = meta.modified().map_or(0, |time| match time.duration_since(UNIX_EPOCH) {
+                Ok(after) => after.as_secs().cast_signed(),
+                Err(before) => -before.duration().as_secs().cast_signed(),
+            });
+            let value = format!("{} {time}", meta.len());
+            self.put(entry.path().as_os_str().as_bytes(), value.as_bytes())?;
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    fn all_lines(&mut self, args: &LoadArgs) -> Result<(), Failure> {
+        if args.files.is_empty() {
+            return self.lines(BufReader::new(std::io::stdin().lock()), "standard input", args.format, 1);
+        }
+        for path in &args.files {
+            let file = File::open(path).map_err(Failure::io(format!("opening {}", path.display())))?;
+            let bar = self.bar.clone();
+            let reader = BufReader::with_capacity(1 << 16, bar.wrap_read(file));
+            self.lines(reader, &path.display().to_string(), args.format, 0)?;
+        }
+        Ok(())
+    }
+
+    fn lines(&mut self, mut reader: impl BufRead, input: &str, format: Format, step: u64) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line).map_err(Failure::io(format!("reading {input}")))?;
+            if read == 0 {
+                break;
+            }
+            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            let bad = |what: String| Failure::BadInput { input: input.into(), line: number, what };
+            let (key, value) = match format {
+                Format::Lines => (text, &b""[..]),
+                Format::Tsv => {
+                    let tab = text.iter().position(|b| *b == b'\t');
+                    let tab = tab.ok_or_else(|| bad("no tab, which ends the key; use --format lines".into()))?;
+                    (&text[..tab], &text[tab + 1..])
+                }
+            };
+            let escaped = format == Format::Tsv;
+            let codec = self.at.codec;
+            let key = codec.key_of_line(key, escaped).map_err(|f| bad(f.to_string()))?;
+            let value = match format {
+                Format::Lines if value.is_empty() => Vec::new(),
+                _ => codec.value_of_line(value, escaped).map_err(|f| bad(f.to_string()))?,
+            };
+            self.put(&key, &value)?;
+            self.bar.inc(step);
+        }
+        Ok(())
+    }
+}
+
+fn report(args: &LoadArgs, loaded: &Loaded, keys: u64, took: Duration) -> Result<(), Failure> {
+    let Loaded { added, changed, there, too_long } = loaded;
+    if args.at.json {
+        return output::json(&json!({
+            "added": added, "changed": changed, "there": there, "too_long": too_long,
+            "keys": keys, "seconds": took.as_secs_f64(),
+        }));
+    }
+    let mut text = format!("{added} added, {changed} changed, {there} there already");
+    if *too_long > 0 {
+        text.push_str(&format!(", {too_long} passed over (too long)"));
+    }
+    output::line(&format!("{text} in {:.2} s; index {:?} has {keys} keys", took.as_secs_f64(), args.at.index))
+}

@@ -1,0 +1,12 @@
+//! The verbs that work on pools.
+
+pub mod check;
+pub mod copy;
+pub mod dump;
+pub mod entries;
+pub mod load;
+pub mod repair;
+pub mod restore;
+pub mod scan;
+pub mod shell;
+pub mod stat;

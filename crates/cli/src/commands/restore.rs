@@ -1,0 +1,164 @@
+//! `restore`: a new pool from what [`dump`](super::dump) wrote.
+
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+
+use durix::{Index, Pool, Session, Types};
+
+use super::dump::VERSION;
+use crate::args::RestoreArgs;
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::pools;
+use crate::text::unescape;
+
+pub fn run(args: &RestoreArgs) -> Result<Code, Failure> {
+    pools::must_not_be_there(&args.pool.pool)?;
+    if let Some(kind) = &args.kind {
+        durix::kind::named::<durix::Hardware>(kind)?;
+    }
+    let reader: Box<dyn BufRead> = match &args.file {
+        Some(path) => {
+            let file = std::fs::File::open(path).map_err(Failure::io(format!("opening {}", path.display())))?;
+            Box::new(BufReader::with_capacity(1 << 16, file))
+        }
+        None => Box::new(std::io::stdin().lock()),
+    };
+    // The pool gets its name when it is whole: whatever goes wrong before leaves nothing under it.
+    let partial = durix::copy::partial(&args.pool.pool);
+    let _ = std::fs::remove_file(&partial);
+    let restored = restore(reader, args, &partial).inspect_err(|_| {
+        let _ = std::fs::remove_file(&partial);
+    })?;
+    durix::copy::publish(&partial, &args.pool.pool)?;
+    for (name, entries) in restored {
+        output::line(&format!("{name}: {entries} entries"))?;
+    }
+    Ok(Code::Done)
+}
+
+/// The lines of a dump.
+struct Reader {
+    reader: Box<dyn BufRead>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Reader {
+    /// The fields of the next line; `None` at the end.
+    fn next(&mut self) -> Result<Option<Vec<&[u8]>>, Failure> {
+        self.line.clear();
+        self.number += 1;
+        let read = self.reader.read_until(b'\n', &mut self.line).map_err(Failure::io("reading the dump"))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        match self.line.strip_suffix(b"\n") {
+            Some(line) => Ok(Some(line.split(|b| *b == b'\t').collect())),
+            None => Err(self.bad("it ends in the middle of a line, so it was cut off")),
+        }
+    }
+
+    fn bad(&self, what: impl Into<String>) -> Failure {
+        Failure::BadDump { line: self.number, what: what.into() }
+    }
+}
+
+/// What of a dump's line is text.
+fn utf8(field: &[u8]) -> Result<String, String> {
+    String::from_utf8(unescape(field)?).map_err(|_| "a name that is no UTF-8".into())
+}
+
+fn restore(
+    reader: Box<dyn BufRead>,
+    args: &RestoreArgs,
+    partial: &std::path::Path,
+) -> Result<Vec<(String, u64)>, Failure> {
+    let mut reader = Reader { reader, line: Vec::new(), number: 0 };
+    match reader.next()?.as_deref() {
+        Some([b"durix-dump", version]) if *version == VERSION.as_bytes() => {}
+        Some([b"durix-dump", version]) => {
+            let what = format!("it is of format {}, and this build reads {VERSION}", version.escape_ascii());
+            return Err(reader.bad(what));
+        }
+        _ => return Err(reader.bad("it does not begin with \"durix-dump\", so it is no dump")),
+    }
+    let pool = pools::options(&args.pool).create(partial)?;
+    let mut restored = Vec::new();
+    while let Some(fields) = reader.next()? {
+        let header = match fields.as_slice() {
+            [b"index", name, kind, key, value] => utf8(name).and_then(|name| {
+                let types = Types { key: type_of(key)?, value: type_of(value)? };
+                Ok((name, utf8(kind)?, types))
+            }),
+            _ => Err("neither a new index nor the end was expected here".into()),
+        };
+        let (name, kind, types) = header.map_err(|what| reader.bad(what))?;
+        if restored.iter().any(|(other, _)| *other == name) {
+            return Err(reader.bad(format!("a second index named {name:?}")));
+        }
+        let entry = durix::kind::named(args.kind.as_deref().unwrap_or(&kind))?;
+        let index = entry.open_or_create(&pool, &name)?;
+        let entries = restore_index(&mut reader, &pool, &index, types)?;
+        restored.push((name, entries));
+    }
+    pool.close()?;
+    Ok(restored)
+}
+
+fn type_of(field: &[u8]) -> Result<durix::TypeTag, String> {
+    utf8(field)?.parse().map_err(|unfit: durix::encode::Unfit| unfit.to_string())
+}
+
+fn restore_index(reader: &mut Reader, pool: &Pool, index: &Arc<dyn Index>, types: Types) -> Result<u64, Failure> {
+    let mut session = pool.session()?;
+    types.declare(&**index, &session.enter()?);
+    let (mut count, mut sum) = (0, 0);
+    loop {
+        let Some(fields) = reader.next()? else {
+            return Err(reader.bad("it ends within an index, so it was cut off"));
+        };
+        match fields.as_slice() {
+            [key, value] => {
+                let pair = unescape(key).and_then(|key| Ok((key, unescape(value)?)));
+                let (key, value) = pair.map_err(|what| reader.bad(what))?;
+                insert(&mut session, &**index, &key, &value).map_err(|failure| reader.at_line(failure))?;
+                count += 1;
+                sum = crc32c::crc32c_append(sum, &reader.line);
+            }
+            [b"end", entries, crc] => {
+                let (entries, crc) = (entries.escape_ascii().to_string(), crc.escape_ascii().to_string());
+                if entries != count.to_string() || crc != format!("{sum:08x}") {
+                    let what =
+                        format!("{entries} entries with checksum {crc} were dumped, {count} with {sum:08x} are here");
+                    return Err(reader.bad(what));
+                }
+                index.sync(&mut session)?;
+                return Ok(count);
+            }
+            fields => {
+                let what = format!("{} fields, where an entry has two and the end three", fields.len());
+                return Err(reader.bad(what));
+            }
+        }
+    }
+}
+
+fn insert(session: &mut Session, index: &dyn Index, key: &[u8], value: &[u8]) -> Result<(), durix::Error> {
+    if index.insert(&session.enter()?, key, value)? {
+        return Ok(());
+    }
+    // Two entries of one key cannot come from a dump of one moment; from a live one they can, and the last one counts.
+    Ok(())
+}
+
+impl Reader {
+    fn at_line(&self, error: durix::Error) -> Failure {
+        match error {
+            error @ (durix::Error::KeyTooLong { .. } | durix::Error::ValueTooLong { .. }) => {
+                self.bad(error.to_string())
+            }
+            other => other.into(),
+        }
+    }
+}

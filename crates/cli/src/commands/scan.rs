@@ -1,0 +1,108 @@
+//! `scan`.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use durix::{Cursor, Direction, KeyRange};
+use serde_json::json;
+
+use crate::args::ScanArgs;
+use crate::failure::{Code, Failure};
+use crate::output::Out;
+use crate::pools::{self, Opened};
+use crate::text::Codec;
+
+pub fn run(args: &ScanArgs) -> Result<Code, Failure> {
+    let mut at = Opened::existing(pools::open_to_read(&args.at.pool)?, &args.at)?;
+    let range = range(args, &at.codec)?;
+    let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
+    let mut printer = Printer { out: Out::new(), codec: at.codec, args, left: args.limit.unwrap_or(usize::MAX) };
+    let Opened { index, session, .. } = &mut at;
+    if let Some(ordered) = index.as_ordered() {
+        print_all(&mut *ordered.range(&range, direction), session, &range, &mut printer)?;
+    } else if args.unsorted {
+        print_all(&mut *index.cursor(), session, &range, &mut printer)?;
+    } else {
+        for (key, value) in sorted(&mut *index.cursor(), session, &range, direction, printer.left)? {
+            printer.print(&key, &value)?;
+        }
+    }
+    printer.out.finish()?;
+    Ok(Code::Done)
+}
+
+fn range(args: &ScanArgs, codec: &Codec) -> Result<KeyRange, Failure> {
+    if let Some(prefix) = &args.prefix {
+        return Ok(KeyRange::prefix(&codec.key(prefix)?));
+    }
+    let key = |text: &Option<std::ffi::OsString>| text.as_ref().map(|text| codec.key(text)).transpose();
+    Ok(KeyRange {
+        lower: key(&args.from)?.map_or(Bound::Unbounded, Bound::Included),
+        upper: key(&args.to)?.map_or(Bound::Unbounded, Bound::Excluded),
+    })
+}
+
+fn print_all(
+    cursor: &mut dyn Cursor,
+    session: &mut durix::Session,
+    range: &KeyRange,
+    printer: &mut Printer<'_>,
+) -> Result<(), Failure> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    while printer.left > 0 && cursor.next_into(&session.enter()?, &mut key, &mut value)? {
+        if range.contains(&key) {
+            printer.print(&key, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first `limit` pairs of a range in the order of keys, or the last ones backwards.
+fn sorted(
+    cursor: &mut dyn Cursor,
+    session: &mut durix::Session,
+    range: &KeyRange,
+    direction: Direction,
+    limit: usize,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+    let mut kept = BTreeMap::new();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    while limit > 0 && cursor.next_into(&session.enter()?, &mut key, &mut value)? {
+        if range.contains(&key) {
+            kept.insert(std::mem::take(&mut key), std::mem::take(&mut value));
+            if kept.len() > limit {
+                match direction {
+                    Direction::Forward => kept.pop_last(),
+                    Direction::Backward => kept.pop_first(),
+                };
+            }
+        }
+    }
+    let pairs = kept.into_iter();
+    Ok(match direction {
+        Direction::Forward => pairs.collect(),
+        Direction::Backward => pairs.rev().collect(),
+    })
+}
+
+struct Printer<'a> {
+    out: Out,
+    codec: Codec,
+    args: &'a ScanArgs,
+    left: usize,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.left -= 1;
+        let key = self.codec.show_key(key);
+        let value = (!self.args.keys_only).then(|| self.codec.show_value(value));
+        let line = match (self.args.at.json, value) {
+            (false, None) => key,
+            (false, Some(value)) => format!("{key}\t{value}"),
+            (true, None) => json!({ "key": key }).to_string(),
+            (true, Some(value)) => json!({ "key": key, "value": value }).to_string(),
+        };
+        self.out.line(&line)
+    }
+}

@@ -1,0 +1,210 @@
+//! `stat`.
+
+use durix::{Durability, Guarantee, Hardware, Index, Medium, Pool, Reach, Types};
+use durix_pmem::backing::{Backing, BackingKind, FileBacking};
+use durix_pmem::pool::{State, Stats};
+use serde_json::{Value, json};
+
+use crate::args::{PoolArgs, StatArgs};
+use crate::failure::{Code, Failure};
+use crate::output::{self, human, table};
+use crate::pools;
+
+/// What a pool would get if it was opened for writing here.
+struct Here {
+    mapping: &'static str,
+    medium: String,
+    guarantee: Guarantee,
+}
+
+/// What is found of an index.
+struct IndexRow {
+    name: String,
+    kind: String,
+    bytes: u64,
+    inside: Option<Inside>,
+    error: Option<String>,
+}
+
+struct Inside {
+    types: Types,
+    stats: durix::IndexStats,
+    guarantee: Guarantee,
+}
+
+pub fn run(args: &StatArgs) -> Result<Code, Failure> {
+    pools::must_be_there(&args.pool.pool)?;
+    let stats = Pool::peek(&args.pool.pool)?;
+    let here = here(&args.pool)?;
+    let (rows, note) = rows(args, &stats, here.guarantee)?;
+    if let Some(wanted) = &args.index
+        && rows.is_empty()
+    {
+        let names: Vec<_> = stats.indices.iter().map(|info| info.name.as_str()).collect();
+        let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+        let path = args.pool.pool.display().to_string();
+        return Err(Failure::NoIndex { path, index: wanted.clone(), there });
+    }
+    if args.json {
+        output::json(&as_json(&stats, &here, &rows, note.as_deref()))?;
+    } else {
+        output::line(&as_text(args, &stats, &here, &rows, note.as_deref()))?;
+    }
+    Ok(Code::Done)
+}
+
+fn here(args: &PoolArgs) -> Result<Here, Failure> {
+    // Opening for writing tells whether the file system maps synchronously. Nothing is written, and no lock is taken.
+    let dax = FileBacking::open(&args.pool).is_ok_and(|file| file.kind() == BackingKind::Dax);
+    let mapping = match (dax, args.assume_pmem) {
+        (true, _) => "persistent memory (DAX, MAP_SYNC)",
+        (false, true) => "ordinary file, taken as persistent memory",
+        (false, false) => "ordinary file",
+    };
+    let medium = if dax || args.assume_pmem {
+        Hardware::for_pmem().ok_or(durix_pmem::Error::NoWriteBack)?
+    } else {
+        Hardware::PAGE_CACHE
+    };
+    let reach = if dax || args.assume_pmem { Reach::PowerFailure } else { Reach::ProcessDeath };
+    let guarantee = Guarantee { durability: Durability::Strict, reach, assumed: !dax && args.assume_pmem };
+    Ok(Here { mapping, medium: medium.describe(), guarantee })
+}
+
+/// The indices, looked into if the pool can be opened beside whoever has it open; otherwise a note says why not.
+fn rows(args: &StatArgs, stats: &Stats, here: Guarantee) -> Result<(Vec<IndexRow>, Option<String>), Failure> {
+    let wanted = |name: &str| args.index.as_ref().is_none_or(|index| index == name);
+    let (pool, note) = match pools::open_to_read(&args.pool) {
+        Ok(pool) => (Some(pool), None),
+        Err(Failure::Durix(durix::Error::Pool(durix_pmem::Error::Locked { .. }))) => {
+            (None, Some("open in another process, so indices were not looked into".into()))
+        }
+        Err(error) => (None, Some(format!("indices were not looked into: {error}"))),
+    };
+    let mut rows = Vec::new();
+    for info in stats.indices.iter().filter(|info| wanted(&info.name)) {
+        let kind = durix::kind::of::<Hardware>(info.kind);
+        let bytes = stats.space.by_owner.iter().filter(|(owner, _)| *owner == info.owner).map(|(_, bytes)| bytes).sum();
+        let mut row = IndexRow {
+            name: info.name.clone(),
+            kind: kind.map_or_else(|| info.kind.to_string(), |entry| entry.name.into()),
+            bytes,
+            inside: None,
+            error: None,
+        };
+        if let Some(pool) = &pool {
+            match durix::kind::open_as_is(pool, &info.name).map_err(Failure::from).and_then(|i| inside(pool, &*i, here))
+            {
+                Ok(inside) => row.inside = Some(inside),
+                Err(error) => row.error = Some(error.to_string()),
+            }
+        }
+        rows.push(row);
+    }
+    Ok((rows, note))
+}
+
+fn inside(pool: &Pool, index: &dyn Index, here: Guarantee) -> Result<Inside, Failure> {
+    let mut session = pool.session()?;
+    let op = session.enter()?;
+    let (types, stats) = (Types::of(index, &op), index.stats(&op));
+    Ok(Inside { types, stats, guarantee: here.with(index.durability()) })
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Clean => "closed",
+        State::Dirty { .. } => "open, or not closed",
+        _ => "not known",
+    }
+}
+
+fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) -> String {
+    let space = &stats.space;
+    let lines = [
+        ("pool", args.pool.pool.display().to_string()),
+        ("id", stats.id.to_string()),
+        ("state", state(stats.state).into()),
+        (
+            "size",
+            format!(
+                "{} ({} free, {} in chunks of {})",
+                human(stats.size),
+                human(space.free),
+                human(space.total),
+                human(space.chunk)
+            ),
+        ),
+        ("mapping", here.mapping.into()),
+        ("hardware", here.medium.clone()),
+        ("guarantee", here.guarantee.to_string()),
+        ("indices", format!("{} of {}", stats.indices.len(), stats.geometry.indices)),
+    ];
+    let rows_of = |(name, value): (&str, String)| vec![name.to_owned(), value];
+    let mut text = table(&[], lines.into_iter().map(rows_of).collect(), &[]);
+    if let Some(note) = note {
+        text.push_str(&format!("\nnote      {note}"));
+    }
+    if !rows.is_empty() {
+        let cells = |row: &IndexRow| {
+            let number = |of: fn(&Inside) -> u64| row.inside.as_ref().map_or_else(|| "-".into(), |i| of(i).to_string());
+            let dram = row.inside.as_ref().map_or_else(|| "-".into(), |i| human(i.stats.volatile_bytes));
+            let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.types.to_string());
+            let durable = row.inside.as_ref().map_or("-", |i| match i.guarantee.durability {
+                Durability::Strict => "on return",
+                _ => "at syncs",
+            });
+            let name = row.name.clone();
+            vec![name, row.kind.clone(), number(|i| i.stats.keys), human(row.bytes), dram, types, durable.into()]
+        };
+        let header = ["index", "kind", "keys", "persistent", "volatile", "types", "durable"];
+        text.push_str("\n\n");
+        text.push_str(&table(&header, rows.iter().map(cells).collect(), &[2, 3, 4]));
+    }
+    for row in rows {
+        if let Some(error) = &row.error {
+            text.push_str(&format!("\n{}: {error}", row.name));
+        }
+    }
+    if let (Some(_), [IndexRow { inside: Some(inside), .. }]) = (&args.index, rows) {
+        let details = inside.stats.details.iter().map(|(name, value)| vec![(*name).to_owned(), value.to_string()]);
+        text.push_str("\n\n");
+        text.push_str(&table(&[], details.collect(), &[1]));
+    }
+    text
+}
+
+fn as_json(stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) -> Value {
+    let index = |row: &IndexRow| {
+        let mut value = json!({ "name": row.name, "kind": row.kind, "persistent_bytes": row.bytes });
+        if let Some(inside) = &row.inside {
+            let details: serde_json::Map<_, _> =
+                inside.stats.details.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+            value["keys"] = json!(inside.stats.keys);
+            value["volatile_bytes"] = json!(inside.stats.volatile_bytes);
+            value["key_type"] = json!(inside.types.key.to_string());
+            value["value_type"] = json!(inside.types.value.to_string());
+            value["guarantee"] = json!(inside.guarantee.to_string());
+            value["details"] = Value::Object(details);
+        }
+        if let Some(error) = &row.error {
+            value["error"] = json!(error);
+        }
+        value
+    };
+    json!({
+        "id": stats.id.to_string(),
+        "state": state(stats.state),
+        "size": stats.size,
+        "file_size": stats.file_size,
+        "chunk": stats.space.chunk,
+        "space_total": stats.space.total,
+        "space_free": stats.space.free,
+        "mapping": here.mapping,
+        "hardware": here.medium,
+        "guarantee": here.guarantee.to_string(),
+        "max_indices": stats.geometry.indices,
+        "indices": rows.iter().map(index).collect::<Vec<_>>(),
+        "note": note,
+    })
+}

@@ -1,0 +1,128 @@
+//! What ends the command: exit codes, and errors that say what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It did what was asked.
+    Done = 0,
+    /// It worked, and the answer is no: a key is not there, a check has findings, a torture lost something.
+    No = 1,
+    /// The command line makes no sense (clap's own code).
+    Usage = 2,
+    /// The pool or the index is not there, or is not what it was taken for.
+    Absent = 3,
+    /// The contents cannot be used: not a pool, damaged, of another version, unclean after a power failure, a bad dump.
+    Unusable = 4,
+    /// Something around it is in the way: the pool is open elsewhere, the disk is full, permissions, input and output.
+    Surroundings = 5,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> ExitCode {
+        ExitCode::from(code as u8)
+    }
+}
+
+/// Why the command could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Durix(#[from] durix::Error),
+
+    #[error(
+        "there is no pool at {}; check --pool, or make one with `durix load --pool {0} …` or `durix put --create --pool {0} …`",
+        path.display()
+    )]
+    NoPool { path: PathBuf },
+
+    #[error("{} is a directory; --pool takes a file", path.display())]
+    Directory { path: PathBuf },
+
+    #[error("{path} has no index named {index:?}; it has: {there}")]
+    NoIndex { path: String, index: String, there: String },
+
+    #[error("{} is there already; name a file that is not, or remove it", path.display())]
+    TargetExists { path: PathBuf },
+
+    #[error("{what}: {source}")]
+    Io {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+
+    #[error("line {line} of the dump: {what}; nothing was restored")]
+    BadDump { line: u64, what: String },
+
+    #[error("line {line} of {input}: {what}")]
+    BadInput { input: String, line: u64, what: String },
+
+    #[error("{what}")]
+    Usage { what: String },
+
+    #[error("{what}")]
+    BadText { what: String },
+}
+
+impl From<durix_pmem::Error> for Failure {
+    fn from(error: durix_pmem::Error) -> Self {
+        Failure::Durix(error.into())
+    }
+}
+
+impl Failure {
+    /// For `map_err` of what the system says.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
+        let what = what.into();
+        move |source| Failure::Io { what, source }
+    }
+
+    /// A wrong command line that clap cannot see.
+    pub fn usage(what: impl Into<String>) -> Failure {
+        Failure::Usage { what: what.into() }
+    }
+
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            Failure::Usage { .. } | Failure::BadText { .. } => Code::Usage,
+            Failure::NoPool { .. } | Failure::NoIndex { .. } | Failure::Directory { .. } => Code::Absent,
+            Failure::BadDump { .. } | Failure::BadInput { .. } => Code::Unusable,
+            Failure::TargetExists { .. } | Failure::Io { .. } => Code::Surroundings,
+            Failure::Durix(error) => code_of(error),
+        }
+    }
+}
+
+fn code_of(error: &durix::Error) -> Code {
+    use durix::Error as E;
+    use durix_pmem::Error as P;
+    match error {
+        E::UnknownKind { .. } | E::KeyTooLong { .. } | E::ValueTooLong { .. } | E::NotOrdered { .. } => Code::Usage,
+        E::WrongKind { .. } | E::WrongType { .. } | E::ForeignKind { .. } => Code::Absent,
+        E::Corrupt { .. } | E::Undecodable { .. } => Code::Unusable,
+        E::Pool(P::BadName { .. } | P::BadOption { .. }) => Code::Usage,
+        E::Pool(P::NoSuchIndex { .. } | P::WrongKind { .. }) => Code::Absent,
+        E::Pool(
+            P::NotAPool { .. }
+            | P::Unfinished { .. }
+            | P::Format { .. }
+            | P::Features { .. }
+            | P::Layout { .. }
+            | P::HashFunction { .. }
+            | P::Damaged { .. }
+            | P::DamagedRoot { .. }
+            | P::Truncated { .. }
+            | P::NotPowerSafe { .. }
+            | P::OutOfBounds { .. },
+        ) => Code::Unusable,
+        _ => Code::Surroundings,
+    }
+}

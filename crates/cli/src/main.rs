@@ -1,0 +1,51 @@
+//! The `durix` command: loads, reads, checks, copies, benchmarks and tortures persistent indices.
+
+mod args;
+mod bench;
+mod commands;
+mod failure;
+mod output;
+mod pools;
+mod text;
+mod torture;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code.into(),
+        // Whoever reads our output has seen enough.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("durix: {failure}");
+            failure.code().into()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<failure::Code, Failure> {
+    match &cli.verb {
+        Verb::Load(args) => commands::load::run(args),
+        Verb::Get(args) => commands::entries::get(args),
+        Verb::Put(args) => commands::entries::put(args),
+        Verb::Del(args) => commands::entries::del(args),
+        Verb::Scan(args) => commands::scan::run(args),
+        Verb::Stat(args) => commands::stat::run(args),
+        Verb::Check(args) => commands::check::run(args),
+        Verb::Repair(args) => commands::repair::run(args),
+        Verb::Dump(args) => commands::dump::run(args),
+        Verb::Restore(args) => commands::restore::run(args),
+        Verb::Copy(args) => commands::copy::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Torture(args) => torture::run(args),
+        Verb::TortureChild(args) => torture::child::run(args),
+        Verb::Completions { shell } => commands::shell::completions(*shell),
+        Verb::Man => commands::shell::man(),
+    }
+}

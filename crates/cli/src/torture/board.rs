@@ -1,0 +1,83 @@
+//! The board: a small shared file on which a child writes how far each of its threads is. The page cache keeps it when the
+//! child is killed.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | 1 once the index is recovered and the threads work |
+//! | 8 + 8 × thread | operations begun |
+//! | … + 1 | operations ended |
+//! | … + 2 | operations covered by the last completed sync |
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::MmapMut;
+
+use crate::failure::Failure;
+
+const WORDS: usize = 8 + 8 * 64;
+
+/// How far a thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub begun: u64,
+    pub ended: u64,
+    pub synced: u64,
+}
+
+#[derive(Debug)]
+pub struct Board {
+    map: MmapMut,
+}
+
+impl Board {
+    /// Opens the board in `dir`, or makes it.
+    pub fn open(dir: &Path) -> Result<Self, Failure> {
+        let path = dir.join("board");
+        let io = |source| Failure::Io { what: format!("opening {}", path.display()), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        file.set_len((WORDS * size_of::<u64>()) as u64).map_err(io)?;
+        // SAFETY: the file is ours, in a folder of ours; nobody truncates it, and all access is through the atomics below.
+        let map = unsafe { MmapMut::map_mut(&file) }.map_err(io)?;
+        Ok(Board { map })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < WORDS);
+        // SAFETY: within the mapping, which is aligned to a page and lives as long as `self`; accessed as atomics only.
+        unsafe { &*self.map.as_ptr().cast::<AtomicU64>().add(at) }
+    }
+
+    /// Before a child is started.
+    pub fn clear(&self) {
+        (0..WORDS).for_each(|at| self.word(at).store(0, Ordering::SeqCst));
+    }
+
+    pub fn say_ready(&self) {
+        self.word(0).store(1, Ordering::SeqCst);
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.word(0).load(Ordering::SeqCst) == 1
+    }
+
+    pub fn begin(&self, thread: u64, number: u64) {
+        self.word(8 + 8 * thread as usize).store(number + 1, Ordering::SeqCst);
+    }
+
+    pub fn end(&self, thread: u64, number: u64) {
+        self.word(8 + 8 * thread as usize + 1).store(number + 1, Ordering::SeqCst);
+    }
+
+    pub fn synced(&self, thread: u64, count: u64) {
+        self.word(8 + 8 * thread as usize + 2).store(count, Ordering::SeqCst);
+    }
+
+    pub fn progress(&self, thread: u64) -> Progress {
+        let word = |field| self.word(8 + 8 * thread as usize + field).load(Ordering::SeqCst);
+        // In this order, a thread that still runs is never seen to have ended more than it has begun.
+        let (synced, ended) = (word(2), word(1));
+        Progress { begun: word(0), ended, synced }
+    }
+}

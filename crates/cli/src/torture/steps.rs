@@ -1,0 +1,193 @@
+//! What a working thread does: operations that follow from the seed alone, so that the parent can do them again on a model.
+//!
+//! Every thread has keys of its own. A value follows from the number of the operation that wrote it, so the model needs to
+//! remember that number only.
+
+use std::collections::HashMap;
+
+use durix::{Batch, Index, Medium, Op};
+
+/// splitmix64.
+pub fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// What a child works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Differs in every child.
+    pub seed: u64,
+    pub threads: u64,
+    /// Keys of all threads together.
+    pub keys: u64,
+}
+
+/// Most changes of a batch.
+const BATCH: u64 = 4;
+/// Begins the keys that are no one's: the parent does not look at them.
+pub const PROBE: &[u8] = b"probe";
+
+/// Bytes of the key with this number of a thread: most are short, some need several lines.
+pub fn key(thread: u64, number: u64) -> Vec<u8> {
+    let mut key = format!("{thread}:{number}").into_bytes();
+    if number % 7 == 3 {
+        key.resize(key.len() + (number % 4) as usize * 50, b'k');
+    }
+    key
+}
+
+/// The value that an operation writes, by its identity.
+pub fn value(id: u64) -> Vec<u8> {
+    let random = mix(id);
+    let len = if random.is_multiple_of(16) { random >> 8 & 0x1ff } else { random >> 8 & 0x1f };
+    (0..len).map(|i| (random >> (i % 7 * 8)) as u8 ^ i as u8).collect()
+}
+
+/// A change of one key: the identity of its new value, or none for its removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub key: u64,
+    pub id: Option<u64>,
+}
+
+/// An operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Insert(Change),
+    InsertIfAbsent(Change),
+    Update(Change),
+    Remove(Change),
+    Batch(Vec<Change>),
+}
+
+impl Plan {
+    pub fn keys_of_a_thread(&self) -> u64 {
+        self.keys.div_ceil(self.threads)
+    }
+
+    /// The operation of a thread with that number.
+    pub fn step(&self, thread: u64, number: u64) -> Step {
+        let id = mix(self.seed ^ mix(thread << 48 | number));
+        let random = mix(id ^ 1);
+        let any_key = |salt: u64| mix(random ^ salt) % self.keys_of_a_thread();
+        let put = Change { key: any_key(0), id: Some(id) };
+        match random % 20 {
+            0..8 => Step::Insert(put),
+            8..10 => Step::InsertIfAbsent(put),
+            10..12 => Step::Update(put),
+            12..18 => Step::Remove(Change { id: None, ..put }),
+            _ => {
+                let count = 1 + (random >> 32) % BATCH;
+                let change = |at| Change { key: any_key(at), id: (at % 3 != 2).then_some(mix(id + at)) };
+                Step::Batch((0..count).map(change).collect())
+            }
+        }
+    }
+}
+
+/// Does a step on an index.
+pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, thread: u64, step: &Step) -> durix::Result<()> {
+    let bytes = |change: &Change| (key(thread, change.key), value(change.id.unwrap_or_default()));
+    match step {
+        Step::Insert(change) => {
+            let (key, value) = bytes(change);
+            index.insert(op, &key, &value)?;
+        }
+        Step::InsertIfAbsent(change) => {
+            let (key, value) = bytes(change);
+            index.insert_if_absent(op, &key, &value)?;
+        }
+        Step::Update(change) => {
+            let (key, value) = bytes(change);
+            index.update(op, &key, &value)?;
+        }
+        Step::Remove(change) => {
+            index.remove(op, &key(thread, change.key))?;
+        }
+        Step::Batch(changes) => {
+            let mut batch = Batch::new();
+            for change in changes {
+                let key = key(thread, change.key);
+                match change.id {
+                    Some(id) => batch.insert(&key, &value(id)),
+                    None => batch.remove(&key),
+                };
+            }
+            index.apply(op, &batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the keys of one thread hold: number of a key, identity of its value.
+pub type Contents = HashMap<u64, u64>;
+
+/// The changes that a step makes to these contents, in order.
+pub fn changes(step: &Step, contents: &Contents) -> Vec<Change> {
+    match step {
+        Step::Insert(change) | Step::Remove(change) => vec![*change],
+        Step::InsertIfAbsent(change) if !contents.contains_key(&change.key) => vec![*change],
+        Step::Update(change) if contents.contains_key(&change.key) => vec![*change],
+        Step::InsertIfAbsent(_) | Step::Update(_) => Vec::new(),
+        Step::Batch(changes) => changes.clone(),
+    }
+}
+
+/// Makes changes to contents.
+pub fn make(contents: &mut Contents, changes: &[Change]) {
+    for change in changes {
+        match change.id {
+            Some(id) => _ = contents.insert(change.key, id),
+            None => _ = contents.remove(&change.key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_follow_from_the_seed_and_reach_every_kind() {
+        let plan = Plan { seed: 7, threads: 3, keys: 100 };
+        let steps: Vec<Step> = (0..200).map(|number| plan.step(1, number)).collect();
+        assert_eq!(steps, (0..200).map(|number| plan.step(1, number)).collect::<Vec<_>>());
+        for is_there in [
+            steps.iter().any(|s| matches!(s, Step::Insert(_))),
+            steps.iter().any(|s| matches!(s, Step::InsertIfAbsent(_))),
+            steps.iter().any(|s| matches!(s, Step::Update(_))),
+            steps.iter().any(|s| matches!(s, Step::Remove(_))),
+            steps.iter().any(|s| matches!(s, Step::Batch(changes) if changes.len() > 2)),
+        ] {
+            assert!(is_there);
+        }
+        assert!((0..200).any(|id| value(id).len() > 100) && (0..200).any(|id| value(id).is_empty()));
+    }
+
+    #[test]
+    fn the_model_does_what_the_index_does() {
+        let db = durix::Db::over(
+            durix::PoolOptions::new()
+                .create_on(durix_pmem::backing::HeapBacking::new(16 << 20), durix::Hardware::PAGE_CACHE)
+                .unwrap(),
+        );
+        let index = db.open_index("m", None).unwrap();
+        let mut session = db.pool().session().unwrap();
+        let plan = Plan { seed: 3, threads: 1, keys: 20 };
+        let mut contents = Contents::new();
+        for number in 0..2000 {
+            let step = plan.step(0, number);
+            let op = session.enter().unwrap();
+            run(&*index, &op, 0, &step).unwrap();
+            let made = changes(&step, &contents);
+            make(&mut contents, &made);
+            for k in 0..20 {
+                let expected = contents.get(&k).map(|id| value(*id));
+                assert_eq!(index.get_vec(&op, &key(0, k)).unwrap(), expected, "after {step:?}");
+            }
+        }
+    }
+}

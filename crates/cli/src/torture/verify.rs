@@ -1,0 +1,243 @@
+//! What has to be found after a kill.
+//!
+//! A *strict* index must hold what all ended operations made of it; the one that each thread had begun may have happened or
+//! not, whole. A *buffered* one must hold, for the keys of each thread, what some number of its operations made of them: at
+//! least those that the last completed sync covers, at most those that it had begun.
+
+use std::collections::BTreeMap;
+
+use durix::{Durability, Index, Pool};
+
+use super::board::Progress;
+use super::steps::{self, Change, Contents, PROBE, Plan};
+use crate::failure::Failure;
+
+/// What every thread's keys hold.
+pub type Model = Vec<Contents>;
+
+/// What of an index was found, by thread: bytes of each key's value.
+struct Found {
+    threads: Vec<BTreeMap<u64, Vec<u8>>>,
+}
+
+/// Compares an index with the model after a child with this plan and this progress was killed, and brings the model up to
+/// date.
+///
+/// # Errors
+/// In words, what was promised and is not there, or what is there and nobody wrote.
+pub fn verify(pool: &Pool, index: &dyn Index, model: &mut Model, plan: &Plan, done: &[Progress]) -> Result<(), String> {
+    let found = read(pool, index, model.len()).map_err(|error| error.to_string())?;
+    for (thread, contents) in model.iter_mut().enumerate() {
+        let progress = done.get(thread).copied().unwrap_or_default();
+        let own = &found.threads[thread];
+        let settled = match index.durability() {
+            Durability::Strict => strict(contents, own, plan, thread as u64, progress, index.batch_is_atomic()),
+            _ => buffered(contents, own, plan, thread as u64, progress, index.batch_is_atomic()),
+        };
+        settled.map_err(|what| format!("thread {thread}, {} operations ended: {what}", progress.ended))?;
+    }
+    Ok(())
+}
+
+fn read(pool: &Pool, index: &dyn Index, threads: usize) -> Result<Found, Failure> {
+    let mut found = Found { threads: vec![BTreeMap::new(); threads] };
+    let mut session = pool.session()?;
+    let mut cursor = index.cursor();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    while cursor.next_into(&session.enter()?, &mut key, &mut value)? {
+        if key == PROBE {
+            continue;
+        }
+        let (thread, number) = parse(&key, threads)
+            .ok_or_else(|| Failure::usage(format!("a key that nobody wrote: {}", key.escape_ascii())))?;
+        if found.threads[thread].insert(number, std::mem::take(&mut value)).is_some() {
+            return Err(Failure::usage(format!("key {} came twice", key.escape_ascii())));
+        }
+    }
+    Ok(found)
+}
+
+fn parse(key: &[u8], threads: usize) -> Option<(usize, u64)> {
+    let text = std::str::from_utf8(key).ok()?;
+    let (thread, number) = text.trim_end_matches('k').split_once(':')?;
+    let (thread, number): (usize, u64) = (thread.parse().ok()?, number.parse().ok()?);
+    (thread < threads && steps::key(thread as u64, number) == key).then_some((thread, number))
+}
+
+/// What differs between contents and what was found, in one key.
+fn difference(contents: &Contents, found: &BTreeMap<u64, Vec<u8>>, thread: u64) -> Option<String> {
+    let name = |number: u64| String::from_utf8_lossy(&steps::key(thread, number)).into_owned();
+    for (number, id) in contents {
+        match found.get(number) {
+            None => return Some(format!("key {} was promised and is not there", name(*number))),
+            Some(value) if *value != steps::value(*id) => {
+                return Some(format!("key {} has another value than was promised", name(*number)));
+            }
+            Some(_) => {}
+        }
+    }
+    let stray = found.keys().find(|number| !contents.contains_key(number))?;
+    Some(format!("key {} was removed, or never written, and is there", name(*stray)))
+}
+
+/// The prefixes of some changes that a crash may leave of them.
+fn remains(changes: &[Change], atomic: bool) -> impl Iterator<Item = &[Change]> {
+    (0..=changes.len())
+        .rev()
+        .filter(move |len| !atomic || *len == 0 || *len == changes.len())
+        .map(|len| &changes[..len])
+}
+
+fn strict(
+    contents: &mut Contents,
+    found: &BTreeMap<u64, Vec<u8>>,
+    plan: &Plan,
+    thread: u64,
+    progress: Progress,
+    atomic: bool,
+) -> Result<(), String> {
+    for number in 0..progress.ended {
+        let changes = steps::changes(&plan.step(thread, number), contents);
+        steps::make(contents, &changes);
+    }
+    if progress.begun > progress.ended {
+        let changes = steps::changes(&plan.step(thread, progress.ended), contents);
+        let holds = |change: &Change| found.get(&change.key) == change.id.map(steps::value).as_ref();
+        // The last change of a key counts; judged by the keys that the operation touches only.
+        for part in remains(&changes, atomic) {
+            let mut after = BTreeMap::new();
+            changes.iter().for_each(|c| _ = after.insert(c.key, contents.get(&c.key).copied()));
+            part.iter().for_each(|c| _ = after.insert(c.key, c.id));
+            if after.iter().all(|(key, id)| holds(&Change { key: *key, id: *id })) {
+                let part = part.to_vec();
+                steps::make(contents, &part);
+                break;
+            }
+        }
+    }
+    difference(contents, found, thread).map_or(Ok(()), Err)
+}
+
+fn buffered(
+    contents: &mut Contents,
+    found: &BTreeMap<u64, Vec<u8>>,
+    plan: &Plan,
+    thread: u64,
+    progress: Progress,
+    atomic: bool,
+) -> Result<(), String> {
+    // How many keys are not as they were found: kept up to date step by step, so that each step costs its own keys only.
+    let agrees = |key: u64, id: Option<u64>| found.get(&key) == id.map(steps::value).as_ref();
+    let mut wrong = found.keys().chain(contents.keys()).collect::<std::collections::BTreeSet<_>>();
+    wrong.retain(|key| !agrees(**key, contents.get(*key).copied()));
+    let mut wrong: std::collections::BTreeSet<u64> = wrong.into_iter().copied().collect();
+    let mut first_difference = None;
+    for number in 0..=progress.begun {
+        if number >= progress.synced {
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            first_difference.get_or_insert_with(|| difference(contents, found, thread));
+        }
+        if number == progress.begun {
+            break;
+        }
+        let changes = steps::changes(&plan.step(thread, number), contents);
+        let parts = if atomic { vec![&changes[..]] } else { (0..changes.len()).map(|at| &changes[at..=at]).collect() };
+        for part in parts {
+            steps::make(contents, part);
+            for change in part {
+                let id = contents.get(&change.key).copied();
+                if agrees(change.key, id) {
+                    wrong.remove(&change.key)
+                } else {
+                    wrong.insert(change.key)
+                };
+            }
+            if wrong.is_empty() && number >= progress.synced {
+                return Ok(());
+            }
+        }
+    }
+    let synced = progress.synced;
+    Err(format!(
+        "no state since the sync after {synced} operations: {}",
+        first_difference.flatten().unwrap_or_default()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: Plan = Plan { seed: 5, threads: 1, keys: 10 };
+
+    /// What `count` operations of the plan make.
+    fn after(count: u64) -> Contents {
+        let mut contents = Contents::new();
+        for number in 0..count {
+            let changes = steps::changes(&PLAN.step(0, number), &contents);
+            steps::make(&mut contents, &changes);
+        }
+        contents
+    }
+
+    fn found(contents: &Contents) -> BTreeMap<u64, Vec<u8>> {
+        contents.iter().map(|(key, id)| (*key, steps::value(*id))).collect()
+    }
+
+    fn progress(synced: u64, ended: u64, begun: u64) -> Progress {
+        Progress { begun, ended, synced }
+    }
+
+    #[test]
+    fn a_strict_index_holds_what_has_ended_and_perhaps_one_more() {
+        for ended in 0..100 {
+            for there in ended..=ended + 1 {
+                let mut model = Contents::new();
+                strict(&mut model, &found(&after(there)), &PLAN, 0, progress(0, ended, ended + 1), true).unwrap();
+                assert_eq!(found(&model), found(&after(there)));
+            }
+            let lost = after(ended);
+            if ended > 0 && found(&lost) != found(&after(ended - 1)) {
+                let before = found(&after(ended - 1));
+                assert!(strict(&mut Contents::new(), &before, &PLAN, 0, progress(0, ended, ended), true).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_batch_is_found_out_where_batches_are_atomic() {
+        let number = (0..).find(|n| matches!(PLAN.step(0, *n), steps::Step::Batch(c) if c.len() == 4)).unwrap();
+        let mut half = after(number);
+        let changes = steps::changes(&PLAN.step(0, number), &half);
+        steps::make(&mut half, &changes[..1]);
+        let half = found(&half);
+        assert!(half != found(&after(number)) && half != found(&after(number + 1)));
+        let judge = |atomic| strict(&mut Contents::new(), &half, &PLAN, 0, progress(0, number, number + 1), atomic);
+        assert!(judge(true).is_err());
+        judge(false).unwrap();
+    }
+
+    #[test]
+    fn a_buffered_index_holds_a_state_since_the_last_sync() {
+        for there in 20..=50 {
+            let mut model = Contents::new();
+            buffered(&mut model, &found(&after(there)), &PLAN, 0, progress(20, 49, 50), true).unwrap();
+            assert_eq!(found(&model), found(&after(there)));
+        }
+        let older = found(&after(9));
+        assert!((20..=50).all(|n| found(&after(n)) != older), "the older state does not come back by itself");
+        let error = buffered(&mut Contents::new(), &older, &PLAN, 0, progress(20, 49, 50), true).unwrap_err();
+        assert!(error.contains("since the sync after 20"), "{error}");
+        let mut mixed = found(&after(40));
+        mixed.insert(3, b"nobody wrote this".to_vec());
+        assert!(buffered(&mut Contents::new(), &mixed, &PLAN, 0, progress(20, 49, 50), true).is_err());
+    }
+
+    #[test]
+    fn keys_that_nobody_wrote_are_not_parsed() {
+        assert_eq!(parse(&steps::key(1, 3), 2), Some((1, 3)));
+        assert!(parse(b"1:3", 2).is_none() && parse(&steps::key(2, 0), 2).is_none() && parse(b"x", 2).is_none());
+    }
+}

@@ -1,0 +1,451 @@
+//! The command as a user tries it, with right and with wrong arguments.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Place, change, fails};
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+// ---- what works ----
+
+#[test]
+fn entries_are_put_got_and_removed() {
+    let place = Place::new();
+    place.works(&["put", "--create", "--pool", "p", "grün", "ja"]);
+    assert_eq!(place.works(&["get", "--pool", "p", "grün"]), "ja\n");
+    place.works(&["put", "--pool", "p", "-e", "a\\tb", "line\\nline\\x00\\xff"]);
+    assert_eq!(place.works(&["get", "--pool", "p", "-e", "a\\tb"]), "line\\nline\\x00\\xff\n");
+    let raw = place.command(&["get", "--pool", "p", "--raw", "a\tb"]).output().unwrap();
+    assert_eq!(raw.stdout, b"line\nline\x00\xff");
+    let found = json(&place.works(&["get", "--pool", "p", "--json", "grün"]));
+    assert_eq!((&found["value"], &found["found"]), (&"ja".into(), &true.into()));
+    place.fails(&["put", "--pool", "p", "--if-absent", "grün", "nein"], 1, "grün is there already");
+    assert_eq!(place.works(&["get", "--pool", "p", "grün"]), "ja\n");
+    place.works(&["put", "--pool", "p", "", ""]);
+    assert_eq!(place.works(&["get", "--pool", "p", ""]), "\n");
+    place.works(&["del", "--pool", "p", "grün", ""]);
+    place.fails(&["get", "--pool", "p", "grün"], 1, "grün is not there");
+    place.fails(&["del", "--pool", "p", "grün"], 1, "grün was not there");
+    assert_eq!(json(&place.durix(&["get", "--pool", "p", "--json", "grün"]).out)["found"], false);
+}
+
+#[test]
+fn scans_are_in_the_order_of_keys_and_keep_to_their_range() {
+    let place = Place::new();
+    place.pool("p");
+    let scan = |args: &[&str]| place.works(&[&["scan", "--pool", "p"], args].concat());
+    assert_eq!(scan(&[]), "a\t1\nab\t12\nb\t2\nc\tthree\\n\\x00\n");
+    assert_eq!(scan(&["--keys-only", "--reverse"]), "c\nb\nab\na\n");
+    assert_eq!(scan(&["--prefix", "a"]), "a\t1\nab\t12\n");
+    assert_eq!(scan(&["--from", "ab", "--to", "c", "--keys-only"]), "ab\nb\n");
+    assert_eq!(scan(&["--limit", "2", "--keys-only"]), "a\nab\n");
+    assert_eq!(scan(&["--limit", "2", "--keys-only", "--reverse"]), "c\nb\n");
+    assert_eq!(scan(&["--limit", "0"]), "");
+    assert_eq!(scan(&["--from", "z"]), "");
+    let mut unsorted: Vec<_> = scan(&["--unsorted", "--keys-only"]).lines().map(str::to_owned).collect();
+    unsorted.sort();
+    assert_eq!(unsorted, ["a", "ab", "b", "c"]);
+    let lines: Vec<_> = scan(&["--json", "--prefix", "b"]).lines().map(json).collect();
+    assert_eq!((lines.len(), &lines[0]["value"]), (1, &"2".into()));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    let many: String = (0..50_000).map(|i| format!("key number {i}\n")).collect();
+    assert_eq!(place.fed(&["load", "--pool", "p"], many.as_bytes()).code, 0);
+    let mut child =
+        place.command(&["scan", "--pool", "p"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+#[test]
+fn trees_are_loaded_and_loading_again_changes_nothing() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("tree/sub")).unwrap();
+    std::fs::write(place.path("tree/sub/file"), b"12345").unwrap();
+    let first = json(&place.works(&["load", "--pool", "p", "--kind", "pset", "--tree", "tree", "--json"]));
+    assert_eq!((&first["added"], &first["keys"]), (&3.into(), &3.into()));
+    let value = place.works(&["get", "--pool", "p", "tree/sub/file"]);
+    assert!(value.starts_with("5 1") && value.len() > 10, "size and time: {value}");
+    let again = json(&place.works(&["load", "--pool", "p", "--tree", "tree", "--json"]));
+    assert_eq!((&again["there"], &again["added"], &again["changed"]), (&3.into(), &0.into(), &0.into()));
+    std::fs::write(place.path("tree/sub/file"), b"123456").unwrap();
+    let changed = json(&place.works(&["load", "--pool", "p", "--tree", "tree", "--json"]));
+    assert_eq!(changed["changed"], 1);
+}
+
+#[test]
+fn files_of_lines_are_loaded_too_long_ones_are_passed_over() {
+    let place = Place::new();
+    std::fs::write(place.path("one"), "tree\ntrie\n").unwrap();
+    std::fs::write(place.path("two"), format!("last line without an end\n{}\ntrie", "x".repeat(20_000))).unwrap();
+    let said = place.works(&["load", "--pool", "p", "--index", "words", "one", "two"]);
+    assert!(said.starts_with("3 added, 0 changed, 1 there already, 1 passed over (too long)"), "{said}");
+    assert_eq!(
+        place.works(&["scan", "--pool", "p", "--index", "words", "--prefix", "tr", "--keys-only"]),
+        "tree\ntrie\n"
+    );
+}
+
+#[test]
+fn a_load_that_is_killed_goes_on_where_it_was() {
+    let place = Place::new();
+    let lines: Vec<String> = (0..60_000).map(|i| format!("key {i}\tvalue {}\n", i * 7)).collect();
+    let args = ["load", "--pool", "p", "--format", "tsv"];
+    for kill in 0..3 {
+        let mut child = place.command(&args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let part = lines[..(kill + 1) * 15_000].concat();
+        stdin.write_all(part.as_bytes()).unwrap();
+        stdin.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let stat = json(&place.works(&["stat", "--pool", "p", "--json"]));
+    assert_eq!(stat["state"], "open, or not closed");
+    let resumed = place.fed(&[&args[..], &["--json"]].concat(), lines.concat().as_bytes());
+    let said = json(&resumed.out);
+    assert_eq!(said["keys"], 60_000);
+    let there = said["there"].as_u64().unwrap();
+    assert!((30_000..60_000).contains(&there), "{there} entries were there already");
+    assert_eq!(said["changed"], 0);
+    assert_eq!(place.works(&["get", "--pool", "p", "key 59999"]), format!("value {}\n", 59_999 * 7));
+    place.works(&["check", "--pool", "p"]);
+}
+
+#[test]
+fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
+    let place = Place::new();
+    let path = place.pool("p");
+    let text = place.works(&["stat", "--pool", "p"]);
+    for part in
+        ["closed", "page cache", "survives the death of the process, not a power failure", "main", "pset", "on return"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let one = place.works(&["stat", "--pool", "p", "--index", "main"]);
+    assert!(one.contains("tombstones"), "{one}");
+    let pmem = json(&place.works(&["stat", "--pool", "p", "--assume-pmem", "--json"]));
+    assert!(
+        pmem["guarantee"].as_str().unwrap().contains("survives power failure, if the mapping is persistent memory")
+    );
+    let index = &pmem["indices"][0];
+    assert_eq!((&index["keys"], &index["kind"], &index["key_type"]), (&4.into(), &"pset".into(), &"bytes".into()));
+    let db = durix::Db::open(&path).unwrap();
+    let users = db.map::<u64, String>("users").unwrap();
+    users.insert(&7, "seven").unwrap();
+    let live = place.works(&["stat", "--pool", "p"]);
+    assert!(live.contains("open in another process") && live.contains("users"), "{live}");
+    place.fails(&["get", "--pool", "p", "a"], 5, "is open already, in this process or in another");
+    place.fails(&["put", "--pool", "p", "a", "b"], 5, "is open already");
+}
+
+#[test]
+fn typed_indices_are_shown_and_written_as_their_types() {
+    let place = Place::new();
+    let db = durix::Db::open_or_create(place.path("p")).unwrap();
+    db.map::<u64, String>("users").unwrap().insert(&7, "seven").unwrap();
+    db.map::<(i32, String), bool>("flags").unwrap().insert(&(-5, "x,y".into()), &true).unwrap();
+    db.close().unwrap();
+    assert_eq!(place.works(&["get", "--pool", "p", "--index", "users", "7"]), "seven\n");
+    assert_eq!(place.works(&["scan", "--pool", "p", "--index", "flags"]), "-5,x,y\ttrue\n");
+    place.works(&["put", "--pool", "p", "--index", "users", "8", "eight"]);
+    place.works(&["put", "--pool", "p", "--index", "flags", "0,z", "false"]);
+    place.fails(&["put", "--pool", "p", "--index", "users", "x", "y"], 2, "key \"x\" is no u64: invalid digit");
+    place.fails(&["put", "--pool", "p", "--index", "flags", "0,z", "maybe"], 2, "value \"maybe\" is no bool");
+    place.fails(&["load", "--pool", "p", "--index", "users", "--tree", "."], 2, "index holds u64 to string");
+    let db = durix::Db::open(place.path("p")).unwrap();
+    assert_eq!(db.map::<u64, String>("users").unwrap().get(&8).unwrap().as_deref(), Some("eight"));
+    assert_eq!(db.map::<(i32, String), bool>("flags").unwrap().get(&(0, "z".into())).unwrap(), Some(false));
+}
+
+// ---- dump, restore, copy, repair ----
+
+fn contents(place: &Place, pool: &str, index: &str) -> BTreeMap<String, String> {
+    let text = place.works(&["scan", "--pool", pool, "--index", index]);
+    text.lines().filter_map(|line| line.split_once('\t')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+#[test]
+fn what_is_dumped_is_restored() {
+    let place = Place::new();
+    place.pool("p");
+    let binary: Vec<u8> = (0..=255).collect();
+    let db = durix::Db::open(place.path("p")).unwrap();
+    db.map::<Vec<u8>, Vec<u8>>("main").unwrap().insert(&binary, &binary).unwrap();
+    db.map::<u64, String>("tab\tname").unwrap().insert(&1, "x").unwrap();
+    db.map::<u64, u64>("empty").unwrap();
+    db.close().unwrap();
+    let dump = place.works(&["dump", "--pool", "p", "--sort"]);
+    assert!(dump.starts_with("durix-dump\t1\nindex\t") && dump.is_ascii(), "{dump}");
+    let said = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(place.works(&["dump", "--pool", "q", "--sort"]), dump);
+    assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
+    let db = durix::Db::open(place.path("q")).unwrap();
+    assert_eq!(db.map::<u64, String>("tab\tname").unwrap().get(&1).unwrap().as_deref(), Some("x"));
+    assert_eq!(db.map::<Vec<u8>, Vec<u8>>("main").unwrap().get(&binary).unwrap(), Some(binary));
+    db.close().unwrap();
+    std::fs::write(place.path("one.dump"), place.works(&["dump", "--pool", "p", "--index", "empty"])).unwrap();
+    assert_eq!(place.works(&["restore", "--pool", "r", "--kind", "pset", "one.dump"]), "empty: 0 entries\n");
+}
+
+#[test]
+fn a_bad_dump_is_refused_and_leaves_nothing() {
+    let place = Place::new();
+    place.pool("p");
+    let dump = place.works(&["dump", "--pool", "p", "--sort"]);
+    let cases = [
+        ("", "line 1 of the dump: it does not begin with \"durix-dump\""),
+        ("garbage\n", "line 1 of the dump: it does not begin with \"durix-dump\""),
+        ("durix-dump\t7\n", "line 1 of the dump: it is of format 7, and this build reads 1"),
+        (&dump[..dump.len() - 3], "it ends in the middle of a line, so it was cut off"),
+        (&dump.split_inclusive('\n').take(4).collect::<String>(), "line 5 of the dump: it ends within an index"),
+        (&dump.replace("ab\t12", "ab\t13"), "entries with checksum"),
+        (&dump.replace("ab\t12", "ab\t\\q"), "line 4 of the dump: \\q is no escape"),
+        (&dump.replace("ab\t12", "ab"), "line 4 of the dump: 1 fields"),
+        (&dump.replace("bytes\tbytes", "bytes\tnothing"), "line 2 of the dump: \"nothing\" names no type"),
+        (&format!("{dump}{}", &dump[13..]), "a second index named \"main\""),
+        (&format!("{dump}more\n"), "neither a new index nor the end was expected here"),
+    ];
+    for (dump, says) in cases {
+        let ended = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
+        fails(&ended, &["restore"], 4, says);
+        assert!(!place.path("q").exists() && !place.path("q.partial").exists(), "something is left after {says:?}");
+    }
+    let other = dump.replace("pset", "btree");
+    fails(
+        &place.fed(&["restore", "--pool", "q"], other.as_bytes()),
+        &["restore"],
+        2,
+        "no kind of index named \"btree\"",
+    );
+    place.fails(&["restore", "--pool", "p"], 5, "is there already");
+    place.fails(&["restore", "--pool", "q", "nowhere"], 5, "opening nowhere: No such file");
+    place.fails(&["restore", "--pool", "q", "--kind", "btree", "/dev/null"], 2, "no kind of index named \"btree\"");
+}
+
+#[test]
+fn pools_are_copied() {
+    let place = Place::new();
+    place.pool("p");
+    let said = json(&place.works(&["copy", "--pool", "p", "--to", "q", "--json"]));
+    assert_eq!(said["indices"][0]["entries"], 4);
+    assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
+    place.works(&["check", "--pool", "q"]);
+    place.fails(&["copy", "--pool", "p", "--to", "q"], 5, "q is there already; name a file that is not");
+    place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "no/folder/q.partial");
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_pool_is_saved() {
+    let place = Place::new();
+    let lines: String = (0..2000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
+    place.fed(&["load", "--pool", "p", "--format", "tsv"], lines.as_bytes());
+    assert_eq!(place.works(&["check", "--pool", "p"]), "main: 2000 keys looked at\nno inconsistency was found\n");
+    let sound = json(&place.works(&["repair", "--pool", "p", "--into", "sound", "--json"]));
+    assert_eq!(sound["indices"][0]["entries"], 2000);
+    // An entry's second word says how long key and value are; here it says what cannot be.
+    change(&place.path("p"), |bytes| {
+        let at = bytes.windows(7).position(|w| w == b"key 123").unwrap();
+        bytes[at - 8..at].fill(0xff);
+    });
+    let checked = place.durix(&["check", "--pool", "p"]);
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    assert!(
+        checked.out.contains("index \"main\" is corrupt: the set is corrupt: the lengths of an entry"),
+        "{}",
+        checked.out
+    );
+    place.fails(&["get", "--pool", "p", "key 1"], 4, "run `durix check`, and `durix repair`");
+    let repaired = place.durix(&["repair", "--pool", "p", "--into", "q"]);
+    assert_eq!(repaired.code, 1, "something was lost: {}", repaired.err);
+    assert!(repaired.out.contains("1999") && repaired.out.contains("the lengths of an entry"), "{}", repaired.out);
+    assert_eq!(contents(&place, "q", "main").len(), 1999);
+    place.works(&["check", "--pool", "q"]);
+    place.fails(&["repair", "--pool", "p", "--into", "q"], 5, "q is there already");
+}
+
+#[test]
+fn a_damaged_root_costs_its_own_index_only() {
+    let place = Place::new();
+    place.pool("p");
+    place.works(&["put", "--create", "--pool", "p", "--index", "second", "k", "v"]);
+    change(&place.path("p"), |bytes| {
+        let name = bytes.windows(4).position(|w| w == b"main").unwrap();
+        bytes[name] = b'M';
+    });
+    let checked = json(&place.durix(&["check", "--pool", "p", "--json"]).out);
+    assert!(checked["findings"][0]["what"].as_str().unwrap().contains("root entry 0 is damaged"), "{checked}");
+    let repaired = place.durix(&["repair", "--pool", "p", "--into", "q"]);
+    assert_eq!(repaired.code, 1);
+    assert!(repaired.out.contains("an index is lost: root entry 0 is damaged"), "{}", repaired.out);
+    assert_eq!(place.works(&["get", "--pool", "q", "--index", "second", "k"]), "v\n");
+}
+
+// ---- what does not work ----
+
+#[test]
+fn pools_that_are_not_there_or_not_pools_are_told() {
+    let place = Place::new();
+    for verb in [
+        &["get", "--pool", "p", "k"][..],
+        &["scan", "--pool", "p"],
+        &["stat", "--pool", "p"],
+        &["check", "--pool", "p"],
+    ] {
+        place.fails(verb, 3, "there is no pool at p; check --pool, or make one with `durix load --pool p");
+    }
+    place.fails(&["put", "--pool", "p", "k", "v"], 3, "there is no pool at p");
+    place.fails(&["dump", "--pool", "p"], 3, "there is no pool at p");
+    place.fails(&["copy", "--pool", "p", "--to", "q"], 3, "there is no pool at p");
+    place.fails(&["repair", "--pool", "p", "--into", "q"], 3, "there is no pool at p");
+    assert!(!place.path("p").exists() && !place.path("q").exists(), "looking for a pool made one");
+    place.fails(&["stat", "--pool", "."], 3, "is a directory; --pool takes a file");
+    place.fails(&["load", "--pool", "."], 3, "is a directory; --pool takes a file");
+    std::fs::write(place.path("letter"), "Dear reader, this is no pool. It is a letter.").unwrap();
+    for verb in [&["get", "--pool", "letter", "k"][..], &["stat", "--pool", "letter"], &["load", "--pool", "letter"]] {
+        place.fails(verb, 4, "letter is not a Durix pool");
+    }
+    assert_eq!(std::fs::read(place.path("letter")).unwrap().len(), 45, "a foreign file stays as it is");
+}
+
+#[test]
+fn indices_and_kinds_that_are_not_there_are_told() {
+    let place = Place::new();
+    place.pool("p");
+    place.fails(&["get", "--pool", "p", "--index", "nain", "k"], 3, "p has no index named \"nain\"; it has: main");
+    place.fails(&["check", "--pool", "p", "--index", "nain"], 3, "it has: main");
+    place.fails(&["stat", "--pool", "p", "--index", "nain"], 3, "it has: main");
+    place.fails(&["dump", "--pool", "p", "--index", "nain"], 3, "it has: main");
+    place.fails(&["put", "--pool", "p", "--index", "nain", "k", "v"], 3, "it has: main");
+    place.fails(
+        &["get", "--pool", "p", "--kind", "btree", "k"],
+        2,
+        "there is no kind of index named \"btree\"; there are: pset",
+    );
+    place.fails(&["load", "--pool", "new", "--kind", "btree"], 2, "there is no kind of index named \"btree\"");
+    assert!(!place.path("new").exists());
+    place.fails(&["bench", "--kind", "btree"], 2, "there is no kind of index named \"btree\"");
+    place.fails(&["torture", "btree"], 2, "there is no kind of index named \"btree\"");
+    place.fails(&["load", "--pool", "p", "--index", &"n".repeat(64)], 2, "names have 1 to 63 bytes");
+    place.fails(&["load", "--pool", "p", "--index", ""], 2, "names have 1 to 63 bytes");
+    // Another structure of this build: a log is no index.
+    let pool = durix::PoolOptions::new().open(place.path("p")).unwrap();
+    drop(durix_cso::log::NamedLog::<_, durix_cso::log::LinesLog>::open(&pool, "log", &Default::default()).unwrap());
+    pool.close().unwrap();
+    place.fails(&["scan", "--pool", "p", "--index", "log"], 3, "is of kind CSO-LOG");
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let place = Place::new();
+    place.pool("p");
+    place.fails(&[], 2, "Usage: durix <COMMAND>");
+    place.fails(&["got"], 2, "unrecognized subcommand 'got'");
+    place.fails(&["get", "k"], 2, "--pool <FILE>");
+    place.fails(&["scan", "--pool", "p", "--prefix", "a", "--from", "b"], 2, "cannot be used with");
+    place.fails(&["scan", "--pool", "p", "--limit=-1"], 2, "invalid value '-1' for '--limit <N>'");
+    place.fails(&["get", "--pool", "p", "-e", "\\q"], 2, "\\q is no escape; a backslash is \\\\");
+    place.fails(&["load", "--pool", "p", "nowhere"], 5, "opening nowhere: No such file");
+    place.fails(&["load", "--pool", "p", "--tree", "nowhere"], 2, "nowhere is not a directory; --tree takes one");
+    place.fails(&["put", "--pool", "p", &"k".repeat(20_000), "v"], 2, "a key of 20000 bytes is longer than 16384");
+    place.fails(&["bench", "--workload", "e"], 2, "workload E scans ranges, and pset keeps no order of keys");
+    place.fails(&["bench", "--threads", "0"], 2, "0 is not in 1..=256");
+    place.fails(&["torture", "pset", "--medium", "hardware", "--plant"], 2, "on the shadow medium only");
+    place.fails(&["torture", "pset", "--dir", "nowhere"], 5, "making a folder in nowhere");
+    let ended = place.fed(&["load", "--pool", "p", "--format", "tsv"], b"good\t1\nbad\n");
+    fails(&ended, &["load"], 4, "line 2 of standard input: no tab, which ends the key; use --format lines");
+    assert_eq!(place.works(&["get", "--pool", "p", "good"]), "1\n", "what came before the bad line is there");
+}
+
+#[test]
+fn files_that_may_not_be_written_can_be_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let path = place.pool("p");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(place.works(&["get", "--pool", "p", "a"]), "1\n");
+    // The administrator may write everything.
+    if std::fs::OpenOptions::new().write(true).open(&path).is_err() {
+        place.fails(&["put", "--pool", "p", "a", "2"], 5, "p may not be written; change its permissions");
+    }
+}
+
+#[test]
+fn a_pool_that_may_not_grow_is_full_and_keeps_what_it_has() {
+    let place = Place::new();
+    let lines: String = (0..200_000).map(|i| format!("key {i}\n")).collect();
+    let args = ["load", "--pool", "p", "--max-size", "4000000"];
+    fails(&place.fed(&args, lines.as_bytes()), &args, 5, "the pool is full");
+    let stat = json(&place.works(&["stat", "--pool", "p", "--json"]));
+    let keys = stat["indices"][0]["keys"].as_u64().unwrap();
+    assert!(keys > 10_000, "{keys}");
+    place.works(&["check", "--pool", "p"]);
+    place.works(&["del", "--pool", "p", "key 1"]);
+}
+
+#[test]
+fn a_pool_of_before_a_power_failure_is_opened_on_demand_only() {
+    let place = Place::new();
+    let pool = durix::PoolOptions::new().boot_id([9; 16]).create(place.path("p")).unwrap();
+    let db = durix::Db::over(pool);
+    db.map::<Vec<u8>, Vec<u8>>("main").unwrap().insert(&b"k"[..], &b"v"[..]).unwrap();
+    // A pool that was never closed, from another boot.
+    std::fs::copy(place.path("p"), place.path("q")).unwrap();
+    place.fails(&["get", "--pool", "q", "k"], 4, "was not closed before the system stopped");
+    assert_eq!(place.works(&["get", "--pool", "q", "--accept-unclean", "k"]), "v\n");
+    assert!(place.works(&["stat", "--pool", "q"]).contains("indices were not looked into: q was not closed"));
+    place.works(&["repair", "--pool", "q", "--into", "r"]);
+    assert_eq!(place.works(&["get", "--pool", "r", "k"]), "v\n");
+}
+
+// ---- bench, shell ----
+
+#[test]
+fn benches_report_throughput_latencies_and_counts() {
+    let place = Place::new();
+    let small = ["bench", "--keys", "2000", "--ops", "5000", "--dir", ".", "--json"];
+    for workload in ["a", "B", "c", "d", "f"] {
+        let said = json(&place.works(&[&small[..], &["--workload", workload, "--threads", "2"]].concat()));
+        assert!(said["ops_per_second"].as_f64().unwrap() > 0.0);
+        let counted: u64 = said["latency_ns"].as_object().unwrap().values().map(|l| l["count"].as_u64().unwrap()).sum();
+        assert_eq!(counted, 5000, "{said}");
+    }
+    let update_heavy = json(&place.works(&[&small[..], &["--distribution", "uniform"]].concat()));
+    let fences = update_heavy["fences_per_op"].as_f64().unwrap();
+    assert!((0.45..0.55).contains(&fences), "half of the operations are updates of one fence: {fences}");
+    let reads = json(&place.works(&[&small[..], &["--workload", "c"]].concat()));
+    assert_eq!((&reads["fences_per_op"], &reads["write_backs_per_op"]), (&0.0.into(), &0.0.into()));
+    let text = place.works(&["bench", "--keys", "1000", "--ops", "1000", "--dir", "."]);
+    assert!(text.contains("throughput") && text.contains("p99.9") && text.contains("zipfian"), "{text}");
+    let left = std::fs::read_dir(place.dir.path()).unwrap().count();
+    assert_eq!(left, 0, "a bench removes its pool");
+}
+
+#[test]
+fn completions_and_the_manual_page_are_printed() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.works(&["completions", shell]).contains("torture"), "{shell}");
+    }
+    let page = place.works(&["man"]);
+    assert!(
+        page.contains(".TH durix 1") && page.contains("durix\\-scan") && !page.contains("torture\\-child"),
+        "{page}"
+    );
+    let help = place.works(&["--help"]);
+    assert!(help.contains("Exit codes:") && !help.contains("torture-child"), "{help}");
+    assert!(place.works(&["--version"]).starts_with("durix 0."));
+}

@@ -1,0 +1,52 @@
+//! Torture, and its self-test.
+
+mod common;
+
+use common::Place;
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    let place = Place::new();
+    let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "40" };
+    for (medium, threads) in [("shadow", "4"), ("hardware", "2")] {
+        let args =
+            ["torture", "pset", "--rounds", rounds, "--medium", medium, "--threads", threads, "--dir", ".", "--json"];
+        let said = json(&place.works(&args));
+        assert_eq!(said["lost"], false, "{said}");
+        assert!(said["kills"].as_u64().unwrap() >= rounds.parse().unwrap(), "{said}");
+        assert!(said["acknowledged"].as_u64().unwrap() > 1000, "the children hardly worked: {said}");
+        assert!(said["kills_in_recovery"].as_u64().unwrap() > 0, "{said}");
+    }
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
+}
+
+#[test]
+fn a_set_without_its_fence_is_found_out_within_fifty_rounds() {
+    let place = Place::new();
+    let ended = place.durix(&["torture", "pset", "--rounds", "50", "--plant", "--seed", "11", "--dir", "."]);
+    assert_eq!(ended.code, 1, "{}{}", ended.out, ended.err);
+    for part in ["LOST in round", "seed    11", "again   durix torture pset --rounds", "--seed 11", "--plant"] {
+        assert!(ended.out.contains(part), "{part:?} is not in {}", ended.out);
+    }
+    let lost = ended.out.lines().next().unwrap();
+    assert!(
+        lost.contains("promised") || lost.contains("removed, or never written") || lost.contains("check"),
+        "{lost}"
+    );
+    // What was lost can be looked at.
+    let pool = ended.out.lines().find_map(|line| line.trim().strip_prefix("pool")).unwrap();
+    let pool = pool.trim().split(" (").next().unwrap();
+    assert!(place.works(&["stat", "--pool", pool]).contains("tortured"));
+}
+
+#[test]
+fn growth_and_many_keys_are_reached() {
+    let place = Place::new();
+    let args = ["torture", "pset", "--rounds", "4", "--keys", "60000", "--seed", "2", "--dir", ".", "--json"];
+    let said = json(&place.works(&args));
+    assert_eq!((&said["lost"], &said["largest_keys"]), (&false.into(), &60_000.into()));
+}

@@ -1,0 +1,74 @@
+//! Typed keys and values as bytes.
+//!
+//! Keys are encoded so that comparing the bytes compares the keys:
+//!
+//! | type | bytes |
+//! |---|---|
+//! | `u8` … `u128` | big-endian |
+//! | `i8` … `i128` | big-endian, with the sign bit flipped |
+//! | `bool`, `char` | as `u8` (0, 1), as `u32` |
+//! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
+//! | a tuple | its parts in a row; strings and bytes but for the last one with each 0 as 0, 255, and ended by 0, 1 |
+//! | `()` | nothing |
+//!
+//! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
+//! ([`Named`]).
+//!
+//! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
+
+mod part;
+mod serde_value;
+mod tag;
+mod text;
+mod tuple;
+
+pub use part::Part;
+pub use serde_value::Named;
+pub use tag::TypeTag;
+pub use tuple::PrefixOf;
+
+/// Why something could not be encoded or decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// What can be written as bytes. A type and what it borrows as (`String` and `str`) are written alike.
+pub trait Encode {
+    /// Appends the bytes to `out`.
+    ///
+    /// # Errors
+    /// [`Unfit`], only from types whose serialization can fail.
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit>;
+}
+
+/// What can be read from bytes.
+pub trait Decode: Sized {
+    /// Reads all of `bytes`.
+    ///
+    /// # Errors
+    /// [`Unfit`] where they are not what [`Encode::encode`] wrote.
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit>;
+}
+
+/// A type of keys: encoded so that the order of bytes is the order of keys.
+pub trait Key: Encode + Decode {
+    /// What is stored of the type.
+    fn tag() -> TypeTag;
+    /// What messages call it.
+    fn type_name() -> String {
+        Self::tag().to_string()
+    }
+}
+
+/// A type of values.
+pub trait Value: Encode + Decode {
+    /// What is stored of the type.
+    fn tag() -> TypeTag;
+    /// What messages call it.
+    fn type_name() -> String {
+        Self::tag().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

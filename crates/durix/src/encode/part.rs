@@ -1,0 +1,285 @@
+//! Types that can be a key, a value, or a part of a tuple.
+
+use super::tag::{self, TypeTag};
+use super::{Decode, Encode, Key, Unfit, Value};
+
+/// A part of a tuple.
+pub trait Part: Sized {
+    /// Its code in a [`TypeTag`].
+    #[doc(hidden)]
+    const CODE: u8;
+
+    /// Appends bytes that tell where they end.
+    fn encode_part(&self, out: &mut Vec<u8>);
+
+    /// Takes the bytes of one part off the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit>;
+}
+
+pub(super) fn too_short(type_name: &str, len: usize) -> Unfit {
+    Unfit(format!("{len} bytes are too few for {type_name}"))
+}
+
+/// That nothing is left over.
+pub(super) fn end(rest: &[u8], type_name: &str) -> Result<(), Unfit> {
+    if rest.is_empty() { Ok(()) } else { Err(Unfit(format!("{} bytes are left over after {type_name}", rest.len()))) }
+}
+
+/// A type whose bytes as a part are its bytes as a whole.
+macro_rules! whole_is_part {
+    ($($type:ty),*) => {$(
+        impl Encode for $type {
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+                self.encode_part(out);
+                Ok(())
+            }
+        }
+
+        impl Decode for $type {
+            fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
+                let decoded = Self::decode_part(&mut bytes)?;
+                end(bytes, stringify!($type))?;
+                Ok(decoded)
+            }
+        }
+    )*};
+}
+
+macro_rules! key_and_value {
+    ($($type:ty),*) => {$(
+        impl Key for $type {
+            fn tag() -> TypeTag {
+                TypeTag::of_parts(&[<$type as Part>::CODE])
+            }
+        }
+
+        impl Value for $type {
+            fn tag() -> TypeTag {
+                TypeTag::of_parts(&[<$type as Part>::CODE])
+            }
+        }
+    )*};
+}
+
+macro_rules! integers {
+    ($($type:ty, $unsigned:ty, $flip:expr, $code:expr;)*) => {$(
+        impl Part for $type {
+            const CODE: u8 = $code;
+
+            fn encode_part(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&(self.cast_unsigned_() ^ $flip).to_be_bytes());
+            }
+
+            fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+                let (first, rest) =
+                    bytes.split_first_chunk().ok_or_else(|| too_short(stringify!($type), bytes.len()))?;
+                *bytes = rest;
+                Ok((<$unsigned>::from_be_bytes(*first) ^ $flip) as $type)
+            }
+        }
+
+        impl CastUnsigned for $type {
+            type Unsigned = $unsigned;
+            fn cast_unsigned_(self) -> $unsigned {
+                self as $unsigned
+            }
+        }
+    )*};
+}
+
+/// `cast_unsigned`, which unsigned types do not have.
+trait CastUnsigned {
+    type Unsigned;
+    fn cast_unsigned_(self) -> Self::Unsigned;
+}
+
+integers! {
+    u8, u8, 0, tag::U8;
+    u16, u16, 0, tag::U8 + 1;
+    u32, u32, 0, tag::U8 + 2;
+    u64, u64, 0, tag::U8 + 3;
+    u128, u128, 0, tag::U8 + 4;
+    i8, u8, 1 << 7, tag::I8;
+    i16, u16, 1 << 15, tag::I8 + 1;
+    i32, u32, 1 << 31, tag::I8 + 2;
+    i64, u64, 1 << 63, tag::I8 + 3;
+    i128, u128, 1 << 127, tag::I8 + 4;
+}
+
+impl Part for bool {
+    const CODE: u8 = tag::BOOL;
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        match u8::decode_part(bytes)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Unfit(format!("{other} is no bool"))),
+        }
+    }
+}
+
+impl Part for char {
+    const CODE: u8 = tag::CHAR;
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        u32::from(*self).encode_part(out);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        let code = u32::decode_part(bytes)?;
+        char::from_u32(code).ok_or_else(|| Unfit(format!("{code:#x} is no char")))
+    }
+}
+
+whole_is_part!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char);
+key_and_value!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char, String, Vec<u8>);
+
+// ---- bytes ----
+
+/// Behind a zero byte: it was one of the bytes; the bytes have ended. The end comes first in order, so that a string
+/// comes before what it is a prefix of, whatever follows in the tuple.
+const ESCAPED: u8 = 0xff;
+const END: u8 = 0x01;
+
+impl Part for Vec<u8> {
+    const CODE: u8 = tag::BYTES;
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        for byte in self {
+            out.push(*byte);
+            if *byte == 0 {
+                out.push(ESCAPED);
+            }
+        }
+        out.extend_from_slice(&[0, END]);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        let mut decoded = Vec::new();
+        let mut rest = *bytes;
+        loop {
+            let zero = rest.iter().position(|b| *b == 0).ok_or_else(|| Unfit("bytes without an end".into()))?;
+            decoded.extend_from_slice(&rest[..zero]);
+            match rest.get(zero + 1) {
+                Some(&ESCAPED) => decoded.push(0),
+                Some(&END) => {
+                    *bytes = &rest[zero + 2..];
+                    return Ok(decoded);
+                }
+                _ => return Err(Unfit("a zero byte that is not escaped".into())),
+            }
+            rest = &rest[zero + 2..];
+        }
+    }
+}
+
+impl Part for String {
+    const CODE: u8 = tag::STRING;
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        // UTF-8 orders strings as their characters do.
+        self.as_bytes().to_vec().encode_part(out);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        utf8(Vec::decode_part(bytes)?)
+    }
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, Unfit> {
+    String::from_utf8(bytes).map_err(|error| Unfit(format!("no UTF-8: {}", error.utf8_error())))
+}
+
+impl Encode for [u8] {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        out.extend_from_slice(self);
+        Ok(())
+    }
+}
+
+impl Encode for str {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.as_bytes().encode(out)
+    }
+}
+
+impl Encode for Vec<u8> {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.as_slice().encode(out)
+    }
+}
+
+impl Encode for String {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.as_str().encode(out)
+    }
+}
+
+impl Decode for Vec<u8> {
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        Ok(bytes.to_vec())
+    }
+}
+
+impl Decode for String {
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        utf8(bytes.to_vec())
+    }
+}
+
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.as_slice().encode(out)
+    }
+}
+
+impl<const N: usize> Decode for [u8; N] {
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        bytes.try_into().map_err(|_| Unfit(format!("{} bytes are no [u8; {N}]", bytes.len())))
+    }
+}
+
+impl<const N: usize> Key for [u8; N] {
+    fn tag() -> TypeTag {
+        TypeTag::named(&<Self as Key>::type_name())
+    }
+
+    fn type_name() -> String {
+        format!("[u8; {N}]")
+    }
+}
+
+impl<const N: usize> Value for [u8; N] {
+    fn tag() -> TypeTag {
+        <Self as Key>::tag()
+    }
+
+    fn type_name() -> String {
+        <Self as Key>::type_name()
+    }
+}
+
+impl Encode for () {
+    fn encode(&self, _: &mut Vec<u8>) -> Result<(), Unfit> {
+        Ok(())
+    }
+}
+
+impl Decode for () {
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        end(bytes, "()")
+    }
+}
+
+impl Value for () {
+    fn tag() -> TypeTag {
+        TypeTag::of_parts(&[tag::UNIT])
+    }
+}

@@ -1,0 +1,113 @@
+//! What is stored of a type: one word.
+
+use std::fmt;
+
+pub(super) const BYTES: u8 = 1;
+pub(super) const STRING: u8 = 2;
+pub(super) const BOOL: u8 = 3;
+pub(super) const CHAR: u8 = 4;
+pub(super) const UNIT: u8 = 5;
+/// `u8`; the four codes behind it are the wider ones.
+pub(super) const U8: u8 = 8;
+/// `i8`; the four codes behind it are the wider ones.
+pub(super) const I8: u8 = 16;
+
+/// Lowest byte of a word that lists parts.
+const PARTS: u64 = 1;
+/// Lowest byte of a word with the hash of a name.
+const NAMED: u64 = 2;
+
+/// What is stored of a type: 64 bits.
+///
+/// | lowest byte | the seven above |
+/// |---|---|
+/// | 0 | zero: bytes |
+/// | 1 | codes of the parts of a tuple, or one code, the first in the lowest byte, zero behind the last |
+/// | 2 | FNV-1a of the type's name, its low 56 bits |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TypeTag(u64);
+
+impl TypeTag {
+    /// Raw bytes: what an index holds that nobody has given types.
+    pub const BYTES: TypeTag = TypeTag(0);
+
+    /// The tag with this word.
+    pub const fn from_word(word: u64) -> Self {
+        TypeTag(word)
+    }
+
+    /// Its word.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The tag of a type that has this name.
+    pub(super) fn named(name: &str) -> Self {
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+        TypeTag(hash << 8 | NAMED)
+    }
+
+    /// The tag of a tuple of at most seven parts, or of a single one.
+    pub(super) fn of_parts(codes: &[u8]) -> Self {
+        debug_assert!(codes.len() <= 7);
+        if codes == [BYTES] {
+            return TypeTag::BYTES;
+        }
+        let word = codes.iter().rev().fold(0, |word, code| word << 8 | u64::from(*code));
+        TypeTag(word << 8 | PARTS)
+    }
+
+    /// The codes of the parts; `None` for a named type, and for a word that says nothing.
+    pub(super) fn parts(self) -> Option<Vec<u8>> {
+        if self == TypeTag::BYTES {
+            return Some(vec![BYTES]);
+        }
+        let codes: Vec<u8> = self.0.to_le_bytes()[1..].iter().copied().take_while(|c| *c != 0).collect();
+        (self.0 & 0xff == PARTS && !codes.is_empty() && codes.iter().all(|c| name_of(*c).is_some())).then_some(codes)
+    }
+}
+
+fn name_of(code: u8) -> Option<&'static str> {
+    Some(match code {
+        BYTES => "bytes",
+        STRING => "string",
+        BOOL => "bool",
+        CHAR => "char",
+        UNIT => "()",
+        8..=12 => ["u8", "u16", "u32", "u64", "u128"][usize::from(code - U8)],
+        16..=20 => ["i8", "i16", "i32", "i64", "i128"][usize::from(code - I8)],
+        _ => return None,
+    })
+}
+
+impl fmt::Display for TypeTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            Some(codes) => {
+                let names: Vec<_> = codes.into_iter().filter_map(name_of).collect();
+                if names.len() == 1 { f.write_str(names[0]) } else { write!(f, "({})", names.join(", ")) }
+            }
+            None => write!(f, "type#{:016x}", self.0),
+        }
+    }
+}
+
+impl std::str::FromStr for TypeTag {
+    type Err = super::Unfit;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || super::Unfit(format!("{text:?} names no type"));
+        if let Some(word) = text.strip_prefix("type#") {
+            return u64::from_str_radix(word, 16).map(TypeTag).map_err(|_| unknown());
+        }
+        let list = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')).filter(|t| !t.is_empty()).unwrap_or(text);
+        let code = |name: &str| (1..=I8 + 4).find(|code| name_of(*code) == Some(name));
+        let codes: Option<Vec<u8>> = list.split(", ").map(code).collect();
+        match codes {
+            Some(codes) if codes.len() <= 7 => Ok(TypeTag::of_parts(&codes)),
+            _ => Err(unknown()),
+        }
+    }
+}

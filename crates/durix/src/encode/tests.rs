@@ -1,0 +1,168 @@
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn bytes_of<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out).unwrap();
+    out
+}
+
+/// That two keys come back, and compare as their bytes do.
+fn keeps_order<K: Key + Ord + Debug>(a: &K, b: &K) {
+    let (x, y) = (bytes_of(a), bytes_of(b));
+    assert_eq!(a.cmp(b), x.cmp(&y), "{a:?} {b:?} are {x:?} {y:?}");
+    assert_eq!(&K::decode(&x).unwrap(), a);
+    assert_eq!(K::tag().to_string().parse::<TypeTag>().unwrap(), K::tag());
+    assert_eq!(TypeTag::from_word(K::tag().word()), K::tag());
+}
+
+/// That the text of a key gives its bytes again.
+fn comes_back_from_text<K: Key>(key: &K) {
+    let bytes = bytes_of(key);
+    let text = K::tag().to_text(&bytes).unwrap();
+    assert_eq!(K::tag().from_text(&text).unwrap().unwrap(), bytes, "{text}");
+}
+
+/// Bytes with many zeroes, and of the marks.
+fn tricky() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop::sample::select(vec![0, 0, 1, 2, 0xfe, 0xff, b'a']), 0..6)
+}
+
+fn tricky_string() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!['\0', '\x01', 'a', '\u{7f}', 'ÿ', '\u{10ffff}']), 0..6)
+        .prop_map(|chars| chars.into_iter().collect())
+}
+
+proptest! {
+    #[test]
+    fn integers_keep_their_order(a: i64, b: i64, c: u128, d: u128, e: i8, f: i8) {
+        keeps_order(&a, &b);
+        keeps_order(&(a as u64), &(b as u64));
+        keeps_order(&c, &d);
+        keeps_order(&(c as i128), &(d as i128));
+        keeps_order(&e, &f);
+        keeps_order(&(e as u8), &(f as u8));
+        keeps_order(&(a as i16), &(b as i16));
+        keeps_order(&(a as u16), &(b as u16));
+        keeps_order(&(a as i32), &(b as i32));
+        keeps_order(&(a as u32), &(b as u32));
+        comes_back_from_text(&a);
+        comes_back_from_text(&c);
+        comes_back_from_text(&e);
+    }
+
+    #[test]
+    fn strings_chars_and_bools_keep_their_order(a in tricky_string(), b in tricky_string(), c: char, d: char, e: bool, f: bool) {
+        keeps_order(&a, &b);
+        keeps_order(&c, &d);
+        keeps_order(&e, &f);
+        comes_back_from_text(&a);
+        comes_back_from_text(&e);
+    }
+
+    #[test]
+    fn bytes_keep_their_order(a in tricky(), b in tricky()) {
+        keeps_order(&a, &b);
+        keeps_order(&[a.first().copied().unwrap_or(0), 7], &[b.first().copied().unwrap_or(0), 7]);
+    }
+
+    #[test]
+    fn pairs_keep_their_order(a in (tricky(), tricky()), b in (tricky(), tricky())) {
+        keeps_order(&a, &b);
+    }
+
+    #[test]
+    fn tuples_keep_their_order(
+        a in (tricky_string(), any::<i16>(), tricky(), any::<u32>()),
+        b in (tricky_string(), any::<i16>(), tricky(), any::<u32>()),
+    ) {
+        keeps_order(&a, &b);
+        let same_front = (a.0.clone(), a.1, b.2.clone(), b.3);
+        keeps_order(&a, &same_front);
+        keeps_order(&(a.1, a.0.clone(), a.3), &(b.1, b.0.clone(), b.3));
+        comes_back_from_text(&(a.1, a.3));
+    }
+
+    #[test]
+    fn the_keys_with_a_prefix_are_those_that_begin_with_it(a in (tricky_string(), any::<i8>(), tricky()), s in tricky_string(), i: i8) {
+        let begins = |prefix: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            prefix(&mut out);
+            bytes_of(&a).starts_with(&out)
+        };
+        let with = |p: (String,)| begins(&|out| PrefixOf::<(String, i8, Vec<u8>)>::encode_prefix(&p, out));
+        prop_assert!(with((a.0.clone(),)));
+        prop_assert_eq!(with((s.clone(),)), s == a.0);
+        let two = (s.clone(), i);
+        prop_assert_eq!(begins(&|out| PrefixOf::<(String, i8, Vec<u8>)>::encode_prefix(&two, out)), s == a.0 && i == a.1);
+    }
+
+    #[test]
+    fn no_bytes_make_decoding_panic(bytes in tricky()) {
+        let _ = <(String, u16, Vec<u8>)>::decode(&bytes);
+        let _ = <(Vec<u8>, bool)>::decode(&bytes);
+        let _ = <(char, i64)>::decode(&bytes);
+        let _ = TypeTag::from_word(bytes.iter().fold(0, |w, b| w << 8 | u64::from(*b))).to_text(&bytes);
+    }
+}
+
+#[test]
+fn borrowed_forms_are_written_alike() {
+    assert_eq!(bytes_of("aé\0"), bytes_of(&"aé\0".to_owned()));
+    assert_eq!(bytes_of(&[1u8, 0][..]), bytes_of(&vec![1u8, 0]));
+}
+
+#[test]
+fn tags_tell_types_apart() {
+    let tags = [
+        <u64 as Key>::tag(),
+        <i64 as Key>::tag(),
+        <u32 as Key>::tag(),
+        <String as Key>::tag(),
+        <Vec<u8> as Key>::tag(),
+        <(u32, String) as Key>::tag(),
+        <(String, u32) as Key>::tag(),
+        <[u8; 4] as Key>::tag(),
+        <[u8; 5] as Key>::tag(),
+        <() as Value>::tag(),
+    ];
+    for (i, a) in tags.iter().enumerate() {
+        assert!(tags[i + 1..].iter().all(|b| a != b), "{a}");
+    }
+    assert_eq!(<(u32, String) as Key>::tag().to_string(), "(u32, string)");
+    assert_eq!(<Vec<u8> as Key>::tag(), TypeTag::BYTES);
+    assert!("(u32, nothing)".parse::<TypeTag>().is_err());
+}
+
+#[test]
+fn text_that_is_no_such_type_is_an_error() {
+    let read = |tag: TypeTag, text: &str| tag.from_text(text).unwrap();
+    assert!(read(<u8 as Key>::tag(), "256").unwrap_err().to_string().contains("\"256\" is no u8"));
+    assert!(read(<(u8, u8) as Key>::tag(), "1").is_err());
+    assert_eq!(read(<(u8, String) as Key>::tag(), "1,a,b").unwrap(), b"\x01a,b");
+    assert!(TypeTag::BYTES.from_text("x").is_none() && <[u8; 4] as Key>::tag().to_text(b"abcd").is_none());
+}
+
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct User {
+    name: String,
+    born: u16,
+}
+
+impl Named for User {
+    const NAME: &'static str = "User 1";
+}
+
+#[test]
+fn what_serde_can_write_is_a_value() {
+    let user = User { name: "Ada".into(), born: 1815 };
+    let bytes = bytes_of(&user);
+    assert_eq!(User::decode(&bytes).unwrap(), user);
+    let error = User::decode(&bytes[..2]).unwrap_err().to_string();
+    assert!(error.contains("2 bytes are no User 1"), "{error}");
+    assert!(User::decode(&[&bytes[..], &[0]].concat()).unwrap_err().to_string().contains("left over"));
+    assert_eq!(User::type_name(), "User 1");
+}

@@ -1,0 +1,97 @@
+//! Typed keys and values as text, for whoever knows their tag only: the command line.
+
+use super::tag::{self, TypeTag};
+use super::{Decode, Encode, Part, Unfit};
+
+impl TypeTag {
+    /// Bytes of this type as text: numbers in decimals, the parts of a tuple with a comma between them. `None` where only
+    /// the bytes can be shown: of named types and types with raw bytes, of tuples with a comma in a string before the last
+    /// part, and of bytes that are no such type.
+    pub fn to_text(self, mut bytes: &[u8]) -> Option<String> {
+        let codes = self.parts().filter(|codes| readable(codes))?;
+        let (last, parts) = codes.split_last()?;
+        let mut texts = Vec::new();
+        for code in parts {
+            texts.push(part_to_text(*code, &mut bytes).filter(|text| !text.contains(','))?);
+        }
+        texts.push(whole_to_text(*last, bytes)?);
+        Some(texts.join(","))
+    }
+
+    /// The bytes of what [`to_text`](Self::to_text) writes; the last part of a tuple may contain commas. `None` for
+    /// named types and types with raw bytes.
+    ///
+    /// # Errors
+    /// [`Unfit`] where the text is no such type.
+    pub fn from_text(self, text: &str) -> Option<Result<Vec<u8>, Unfit>> {
+        let codes = self.parts().filter(|codes| readable(codes))?;
+        let texts: Vec<&str> = text.splitn(codes.len(), ',').collect();
+        let encoded = || {
+            let mut out = Vec::new();
+            if texts.len() < codes.len() {
+                return Err(Unfit(format!("{text:?} is no {self}: {} parts of {}", texts.len(), codes.len())));
+            }
+            for (at, (code, text)) in codes.iter().zip(&texts).enumerate() {
+                let last = at + 1 == codes.len();
+                from_text(*code, text, last, &mut out).map_err(|why| Unfit(format!("{text:?} is no {self}: {why}")))?;
+            }
+            Ok(out)
+        };
+        Some(encoded())
+    }
+}
+
+/// Whether all parts can be read as text. Bytes cannot; alone they are not text of a type at all.
+fn readable(codes: &[u8]) -> bool {
+    !codes.contains(&tag::BYTES)
+}
+
+/// Calls a macro with the type of each integer code.
+macro_rules! by_code {
+    ($code:expr, $run:ident, $otherwise:expr) => {
+        match $code {
+            8 => $run!(u8),
+            9 => $run!(u16),
+            10 => $run!(u32),
+            11 => $run!(u64),
+            12 => $run!(u128),
+            16 => $run!(i8),
+            17 => $run!(i16),
+            18 => $run!(i32),
+            19 => $run!(i64),
+            20 => $run!(i128),
+            tag::BOOL => $run!(bool),
+            tag::CHAR => $run!(char),
+            tag::STRING => $run!(String),
+            _ => $otherwise,
+        }
+    };
+}
+
+fn part_to_text(code: u8, bytes: &mut &[u8]) -> Option<String> {
+    macro_rules! show {
+        ($type:ty) => {
+            <$type>::decode_part(bytes).ok()?.to_string()
+        };
+    }
+    Some(by_code!(code, show, return None))
+}
+
+fn whole_to_text(code: u8, bytes: &[u8]) -> Option<String> {
+    macro_rules! show {
+        ($type:ty) => {
+            <$type>::decode(bytes).ok()?.to_string()
+        };
+    }
+    Some(by_code!(code, show, return bytes.is_empty().then(String::new)))
+}
+
+fn from_text(code: u8, text: &str, last: bool, out: &mut Vec<u8>) -> Result<(), String> {
+    macro_rules! read {
+        ($type:ty) => {{
+            let read: $type = text.parse().map_err(|error| format!("{error}"))?;
+            if last { read.encode(out).map_err(|error| error.to_string()) } else { Ok(read.encode_part(out)) }
+        }};
+    }
+    by_code!(code, read, if text.is_empty() { Ok(()) } else { Err("nothing is expected".into()) })
+}

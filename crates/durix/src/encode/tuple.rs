@@ -1,0 +1,79 @@
+//! Tuples of parts.
+
+use super::part::Part;
+use super::tag::TypeTag;
+use super::{Decode, Encode, Key, Unfit, Value};
+
+/// What keys of type `K` can begin with: the first part or parts of a tuple, the beginning of a string or of bytes.
+pub trait PrefixOf<K> {
+    /// Appends the bytes with which the keys begin.
+    fn encode_prefix(&self, out: &mut Vec<u8>);
+}
+
+impl PrefixOf<String> for str {
+    fn encode_prefix(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl PrefixOf<Vec<u8>> for [u8] {
+    fn encode_prefix(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+}
+
+macro_rules! prefix {
+    ($($part:ident)+, $($rest:ident)+) => {
+        impl<$($part: Part,)+ $($rest: Part,)+> PrefixOf<($($part,)+ $($rest,)+)> for ($($part,)+) {
+            #[allow(non_snake_case)]
+            fn encode_prefix(&self, out: &mut Vec<u8>) {
+                let ($($part,)+) = self;
+                $($part.encode_part(out);)+
+            }
+        }
+    };
+}
+
+prefix!(A, B);
+prefix!(A, B C);
+prefix!(A B, C);
+prefix!(A, B C D);
+prefix!(A B, C D);
+prefix!(A B C, D);
+
+macro_rules! tuple {
+    ($($part:ident)+, $last:ident) => {
+        impl<$($part: Part,)+ $last: Part + Encode> Encode for ($($part,)+ $last,) {
+            #[allow(non_snake_case)]
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+                let ($($part,)+ $last,) = self;
+                $($part.encode_part(out);)+
+                $last.encode(out)
+            }
+        }
+
+        impl<$($part: Part,)+ $last: Part + Decode> Decode for ($($part,)+ $last,) {
+            #[allow(non_snake_case)]
+            fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
+                $(let $part = $part::decode_part(&mut bytes)?;)+
+                Ok(($($part,)+ $last::decode(bytes)?,))
+            }
+        }
+
+        impl<$($part: Part,)+ $last: Part + Encode + Decode> Key for ($($part,)+ $last,) {
+            fn tag() -> TypeTag {
+                TypeTag::of_parts(&[$($part::CODE,)+ $last::CODE])
+            }
+        }
+
+        impl<$($part: Part,)+ $last: Part + Encode + Decode> Value for ($($part,)+ $last,) {
+            fn tag() -> TypeTag {
+                <Self as Key>::tag()
+            }
+        }
+    };
+}
+
+tuple!(A, B);
+tuple!(A B, C);
+tuple!(A B C, D);

@@ -1,0 +1,115 @@
+//! What can go wrong, said in one line with what to do about it.
+
+/// Result of this crate's fallible calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in an index, with the offending values.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool refused something.
+    #[error(transparent)]
+    Pool(#[from] durix_pmem::Error),
+
+    /// The key is longer than the kind of index takes.
+    #[error("a key of {len} bytes is longer than {limit}; store a hash of it, and the key in the value")]
+    KeyTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The most there can be, in bytes.
+        limit: usize,
+    },
+
+    /// The value is longer than the kind of index takes.
+    #[error("a value of {len} bytes is longer than {limit}; split it over several keys in one batch")]
+    ValueTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The most there can be, in bytes.
+        limit: usize,
+    },
+
+    /// The batch changes more keys than the kind of index takes at once.
+    #[error("a batch of {keys} keys is larger than {limit}; split it")]
+    BatchTooLarge {
+        /// How many keys it changes.
+        keys: usize,
+        /// The most there can be.
+        limit: usize,
+    },
+
+    /// What lies in the pool was not written by this code.
+    #[error("index {index:?} is corrupt: {what}; run `durix check`, and `durix repair` or a copy of it")]
+    Corrupt {
+        /// The index.
+        index: String,
+        /// What makes no sense.
+        what: String,
+    },
+
+    /// No structure is known by that name.
+    #[error("there is no kind of index named {name:?}; there are: {known}")]
+    UnknownKind {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+
+    /// The pool holds an index of a kind that this build does not know.
+    #[error("index {index:?} is of kind {found}, which this build cannot open; open it with the build that wrote it")]
+    ForeignKind {
+        /// The index.
+        index: String,
+        /// Kind and version in the pool.
+        found: durix_pmem::Kind,
+    },
+
+    /// The index is of another kind than asked for.
+    #[error("index {index:?} is a {found}, and it was to be opened as a {expected}; open it as what it is, or drop it")]
+    WrongKind {
+        /// The index.
+        index: String,
+        /// The name of its kind.
+        found: &'static str,
+        /// The name of the kind that was asked for.
+        expected: &'static str,
+    },
+
+    /// The kind of index keeps no order.
+    #[error("index {index:?} is a {kind}, which keeps no order of keys; use an ordered kind, or iterate and sort")]
+    NotOrdered {
+        /// The index.
+        index: String,
+        /// The name of its kind.
+        kind: &'static str,
+    },
+
+    /// The index holds keys or values of another type.
+    #[error(
+        "the {role} of index {index:?} are of type {found}, not {expected}; open it with the type it was filled with"
+    )]
+    WrongType {
+        /// The index.
+        index: String,
+        /// Which of the two: "keys" or "values".
+        role: &'static str,
+        /// The type in the pool.
+        found: String,
+        /// The type that was asked for.
+        expected: String,
+    },
+
+    /// A value that cannot be written.
+    #[error("{0}; change the value or its type")]
+    Unfit(#[from] crate::encode::Unfit),
+
+    /// Stored bytes are not of the index's type.
+    #[error("an entry of index {index:?} is not of its type: {what}; look at it as bytes, and remove or rewrite it")]
+    Undecodable {
+        /// The index.
+        index: String,
+        /// What is wrong.
+        what: String,
+    },
+}

@@ -1,0 +1,484 @@
+//! Typed maps, and handles to them.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use durix_pmem::pool::Guarantee;
+use durix_pmem::{Hardware, Medium};
+
+use crate::batch::Batch;
+use crate::db::Shared;
+use crate::encode::{Decode, Encode, Key, Value};
+use crate::error::{Error, Result};
+use crate::index::{Cursor, Finding, Index, IndexStats, Ticket};
+use crate::sessions::Cached;
+
+/// A map from `K` to `V` in a [`Db`](crate::Db). Clones share it; it keeps the database open.
+///
+/// Any thread may call it, through a session that the database keeps; [`handle`](Self::handle) gives one of its own, which
+/// is faster. Keys and values are given as what their types borrow as: a `Map<String, _>` is asked for a `&str`.
+pub struct Map<K, V, M: Medium = Hardware> {
+    shared: Arc<Shared<M>>,
+    index: Arc<dyn Index<M>>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V, M: Medium> Clone for Map<K, V, M> {
+    fn clone(&self) -> Self {
+        Map { shared: Arc::clone(&self.shared), index: Arc::clone(&self.index), types: PhantomData }
+    }
+}
+
+impl<K, V, M: Medium> fmt::Debug for Map<K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("root", self.index.root()).finish_non_exhaustive()
+    }
+}
+
+/// A map with a session of its own: the fast path of one thread. It may move between threads.
+#[derive(Debug)]
+pub struct Handle<K, V, M: Medium = Hardware> {
+    map: Map<K, V, M>,
+    cached: Cached<M>,
+}
+
+/// Changes to a map, to be made together by [`Map::apply`].
+#[derive(Clone, Debug)]
+pub struct MapBatch<K, V> {
+    batch: Batch,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K: Key, V: Value> Default for MapBatch<K, V> {
+    fn default() -> Self {
+        MapBatch { batch: Batch::new(), types: PhantomData }
+    }
+}
+
+impl<K: Key, V: Value> MapBatch<K, V> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Maps `key` to `value`. Of several changes to one key the last counts.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub fn insert<Q, W>(&mut self, key: &Q, value: &W) -> Result<&mut Self>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+        V: Borrow<W>,
+        W: Encode + ?Sized,
+    {
+        self.batch.insert(&encoded(key)?, &encoded(value)?);
+        Ok(self)
+    }
+
+    /// Removes `key`, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        self.batch.remove(&encoded(key)?);
+        Ok(self)
+    }
+
+    /// Number of changes.
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Forgets all changes, keeps the memory.
+    pub fn clear(&mut self) {
+        self.batch.clear();
+    }
+}
+
+fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    value.encode(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn encode_into(value: &(impl Encode + ?Sized), bytes: &mut Vec<u8>) -> Result<()> {
+    bytes.clear();
+    value.encode(bytes)?;
+    Ok(())
+}
+
+/// Reads what is stored in an index.
+pub(crate) fn decoded<T: Decode, M: Medium>(index: &dyn Index<M>, bytes: &[u8]) -> Result<T> {
+    T::decode(bytes).map_err(|unfit| Error::Undecodable { index: index.root().name(), what: unfit.to_string() })
+}
+
+// Keys and values are encoded before an operation is entered and decoded after it has ended: encoding and decoding may
+// be the user's own code, which may do anything, call this map included.
+
+/// The calls that maps and handles have in common; `$self` is `&self` or `&mut self`, and `with` gives a session.
+macro_rules! calls {
+    ($self:ident, $($receiver:tt)+) => {
+        /// The value of `key`, if it is there. Durable where the index is strict; takes no lock that a writer holds.
+        ///
+        /// # Errors
+        /// [`Error::Undecodable`]; otherwise as [`Index::get`].
+        pub fn get<Q>($($receiver)+, key: &Q) -> Result<Option<V>>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                let found = index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+                found.then(|| decoded(index, &cached.value)).transpose()
+            })
+        }
+
+        /// Whether `key` is there.
+        ///
+        /// # Errors
+        /// As [`Index::get`].
+        pub fn contains<Q>($($receiver)+, key: &Q) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                index.contains(&cached.session.enter()?, &cached.key)
+            })
+        }
+
+        /// The values of many keys, in their order, looked up in one operation with overlapping cache misses where the
+        /// kind of index can; each is as of a moment of its own.
+        ///
+        /// # Errors
+        /// As [`get`](Self::get).
+        pub fn get_many<Q>($($receiver)+, keys: &[&Q]) -> Result<Vec<Option<V>>>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+        {
+            let encoded = keys.iter().map(|key| encoded(*key)).collect::<Result<Vec<_>>>()?;
+            let keys: Vec<&[u8]> = encoded.iter().map(|key| &key[..]).collect();
+            let mut values: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
+            $self.with(|index, cached| {
+                let op = cached.session.enter()?;
+                index.get_many(&op, &keys, &mut |at, value| values[at] = value.map(<[u8]>::to_vec))?;
+                drop(op);
+                values.iter().map(|v| v.as_ref().map(|bytes| decoded(index, bytes)).transpose()).collect()
+            })
+        }
+
+        /// Maps `key` to `value`, whatever it was mapped to (upsert). Returns whether the key is new.
+        ///
+        /// Durability point: before it returns where the index is strict, the next completed sync where it is buffered.
+        ///
+        /// # Errors
+        /// [`Error::Unfit`]; otherwise as [`Index::insert`]. The map then is as it was.
+        pub fn insert<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+            V: Borrow<W>,
+            W: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                encode_into(value, &mut cached.value)?;
+                index.insert(&cached.session.enter()?, &cached.key, &cached.value)
+            })
+        }
+
+        /// Maps `key` to `value` if it is not there. Returns whether it did; if not, nothing is written. Durable as
+        /// [`insert`](Self::insert).
+        ///
+        /// # Errors
+        /// As [`insert`](Self::insert).
+        pub fn insert_if_absent<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+            V: Borrow<W>,
+            W: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                encode_into(value, &mut cached.value)?;
+                index.insert_if_absent(&cached.session.enter()?, &cached.key, &cached.value)
+            })
+        }
+
+        /// Maps `key` to `value` if it is there. Returns whether it did; if not, nothing is written. Durable as
+        /// [`insert`](Self::insert).
+        ///
+        /// # Errors
+        /// As [`insert`](Self::insert).
+        pub fn update<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+            V: Borrow<W>,
+            W: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                encode_into(value, &mut cached.value)?;
+                index.update(&cached.session.enter()?, &cached.key, &cached.value)
+            })
+        }
+
+        /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in
+        /// its bytes); if not, nothing is written. Durable as [`insert`](Self::insert).
+        ///
+        /// # Errors
+        /// As [`insert`](Self::insert).
+        pub fn compare_and_set<Q, W>(
+            $($receiver)+,
+            key: &Q,
+            expected: Option<&W>,
+            new: Option<&W>,
+        ) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+            V: Borrow<W>,
+            W: Encode + ?Sized,
+        {
+            let expected = expected.map(|value| encoded(value)).transpose()?;
+            let new = new.map(|value| encoded(value)).transpose()?;
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                let op = cached.session.enter()?;
+                index.compare_and_set(&op, &cached.key, expected.as_deref(), new.as_deref())
+            })
+        }
+
+        /// Removes `key`. Returns whether it was there; if not, nothing is written. Durable as [`insert`](Self::insert).
+        ///
+        /// # Errors
+        /// As [`Index::remove`].
+        pub fn remove<Q>($($receiver)+, key: &Q) -> Result<bool>
+        where
+            K: Borrow<Q>,
+            Q: Encode + ?Sized,
+        {
+            $self.with(|index, cached| {
+                encode_into(key, &mut cached.key)?;
+                index.remove(&cached.session.enter()?, &cached.key)
+            })
+        }
+
+        /// Makes all changes of a batch; all or none where [`Index::batch_is_atomic`]. Durable as
+        /// [`insert`](Self::insert).
+        ///
+        /// # Errors
+        /// As [`Index::apply`].
+        pub fn apply($($receiver)+, batch: &MapBatch<K, V>) -> Result<()> {
+            $self.with(|index, cached| index.apply(&cached.session.enter()?, &batch.batch))
+        }
+
+        /// Number of keys: exact while nobody writes.
+        ///
+        /// # Errors
+        /// [`Error::Pool`] where the pool is shut.
+        pub fn len($($receiver)+) -> Result<u64> {
+            $self.with(|index, cached| Ok(index.len(&cached.session.enter()?)))
+        }
+
+        /// Whether there is no key.
+        ///
+        /// # Errors
+        /// As [`len`](Self::len).
+        pub fn is_empty($($receiver)+) -> Result<bool> {
+            $self.with(|index, cached| Ok(index.is_empty(&cached.session.enter()?)))
+        }
+
+        /// Makes everything durable that was done before, by any thread. Returns at once where the index is strict;
+        /// otherwise it waits for a checkpoint.
+        ///
+        /// # Errors
+        /// As [`Index::sync`].
+        pub fn sync($($receiver)+) -> Result<()> {
+            $self.with(|index, cached| index.sync(&mut cached.session))
+        }
+
+        /// What has to be waited for until all that was done before is durable.
+        ///
+        /// # Errors
+        /// [`Error::Pool`] where the pool is shut.
+        pub fn ticket($($receiver)+) -> Result<Ticket> {
+            $self.with(|index, cached| Ok(index.ticket(&cached.session.enter()?)))
+        }
+
+        /// Waits until what `ticket` stands for is durable: at once where the index is strict, otherwise for the
+        /// checkpoint.
+        ///
+        /// # Errors
+        /// As [`Index::sync`].
+        pub fn wait($($receiver)+, ticket: Ticket) -> Result<()> {
+            $self.with(|index, cached| index.wait(&mut cached.session, ticket))
+        }
+    };
+}
+
+impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
+    pub(crate) fn new(shared: Arc<Shared<M>>, index: Arc<dyn Index<M>>) -> Self {
+        Map { shared, index, types: PhantomData }
+    }
+
+    fn with<R>(&self, call: impl FnOnce(&dyn Index<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        self.shared.sessions.with(&self.shared.pool, |cached| call(&*self.index, cached))
+    }
+
+    calls!(self, &self);
+
+    /// A handle with a session of its own: as the map, without the search for a session. There can be about 500 at a
+    /// time in a database; each gives its session back when it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: all sessions are taken, or the pool is shut.
+    pub fn handle(&self) -> Result<Handle<K, V, M>> {
+        Ok(Handle { cached: Cached::new(&self.shared.pool)?, map: self.clone() })
+    }
+
+    /// All pairs: see [`Iter`].
+    pub fn iter(&self) -> Iter<'_, K, V, M> {
+        Iter::new(self, self.index.cursor())
+    }
+
+    /// The name of the index, as of now.
+    pub fn name(&self) -> String {
+        self.index.root().name()
+    }
+
+    /// What survives what: the weaker of the index's contract and of what its medium survives.
+    pub fn guarantee(&self) -> Guarantee {
+        self.index.guarantee()
+    }
+
+    /// The index itself, for operations on several indices in one scope, with bytes for keys and values.
+    pub fn index(&self) -> &Arc<dyn Index<M>> {
+        &self.index
+    }
+
+    /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Writers may have
+    /// to wait meanwhile; linear in the index.
+    ///
+    /// # Errors
+    /// As [`Index::check`].
+    pub fn check(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.with(|index, cached| index.check(&cached.session.enter()?))?;
+        for pair in self.iter() {
+            match pair {
+                Err(Error::Undecodable { what, .. }) => findings.push(Finding { offset: 0, what }),
+                other => drop(other?),
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Numbers about the index.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is shut.
+    pub fn stats(&self) -> Result<IndexStats> {
+        self.with(|index, cached| Ok(index.stats(&cached.session.enter()?)))
+    }
+}
+
+impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a Map<K, V, M> {
+    type Item = Result<(K, V)>;
+    type IntoIter = Iter<'a, K, V, M>;
+
+    fn into_iter(self) -> Iter<'a, K, V, M> {
+        self.iter()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
+    fn with<R>(&mut self, call: impl FnOnce(&dyn Index<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        call(&*self.map.index, &mut self.cached)
+    }
+
+    calls!(self, &mut self);
+
+    /// The bytes of `key`'s value, if it is there: a copy that the handle holds until its next call. Whoever keeps it blocks
+    /// nobody.
+    ///
+    /// # Errors
+    /// As [`Index::get`].
+    pub fn get_bytes<Q>(&mut self, key: &Q) -> Result<Option<&[u8]>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        let Handle { map, cached } = self;
+        encode_into(key, &mut cached.key)?;
+        let found = map.index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+        Ok(found.then_some(&cached.value[..]))
+    }
+
+    /// The map.
+    pub fn map(&self) -> &Map<K, V, M> {
+        &self.map
+    }
+
+    /// The session: to enter operations for the vocabulary of bytes.
+    pub fn session(&mut self) -> &mut durix_pmem::Session<M> {
+        &mut self.cached.session
+    }
+}
+
+/// A walk over pairs of a map.
+///
+/// It holds copies only: it may live long without holding anything up, and anyone, its owner included, may write meanwhile.
+/// Every key that is there from the first to the last step comes exactly once, with a value that it had meanwhile; one that
+/// is inserted or removed meanwhile comes once or not at all. After an error it goes on with the next pair.
+pub struct Iter<'a, K, V, M: Medium = Hardware> {
+    map: &'a Map<K, V, M>,
+    cursor: Box<dyn Cursor<M> + 'a>,
+}
+
+impl<K, V, M: Medium> fmt::Debug for Iter<'_, K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").field("map", self.map).finish_non_exhaustive()
+    }
+}
+
+impl<'a, K: Key, V: Value, M: Medium> Iter<'a, K, V, M> {
+    pub(crate) fn new(map: &'a Map<K, V, M>, cursor: Box<dyn Cursor<M> + 'a>) -> Self {
+        Iter { map, cursor }
+    }
+
+    fn step(&mut self) -> Result<Option<(K, V)>> {
+        let cursor = &mut self.cursor;
+        self.map.with(|index, cached| {
+            let Cached { session, key, value } = cached;
+            if !cursor.next_into(&session.enter()?, key, value)? {
+                return Ok(None);
+            }
+            Ok(Some((decoded(index, key)?, decoded(index, value)?)))
+        })
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Iterator for Iter<'_, K, V, M> {
+    type Item = Result<(K, V)>;
+
+    fn next(&mut self) -> Option<Result<(K, V)>> {
+        self.step().transpose()
+    }
+}

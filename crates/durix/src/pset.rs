@@ -1,0 +1,124 @@
+//! The persistent set as an [`Index`].
+
+use std::fmt;
+
+use durix_cso::set::{self, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, PersistentSet, SetOptions};
+use durix_pmem::pool::Durability;
+use durix_pmem::{Medium, Op, Root};
+
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::index::{Cursor, Finding, Index, IndexStats, Limits};
+use crate::kind::Openable;
+
+impl From<set::Error> for Error {
+    fn from(error: set::Error) -> Self {
+        match error {
+            set::Error::Pool(error) => Error::Pool(error),
+            set::Error::KeyTooLong { len } => Error::KeyTooLong { len, limit: MAX_KEY },
+            set::Error::ValueTooLong { len } => Error::ValueTooLong { len, limit: MAX_VALUE },
+            set::Error::TransactionTooLarge { keys } => Error::BatchTooLarge { keys, limit: MAX_TRANSACTION },
+            // The name is added by whoever knows it: see `kind::open`.
+            other => Error::Corrupt { index: String::new(), what: other.to_string() },
+        }
+    }
+}
+
+impl<M: Medium> Index<M> for PersistentSet<M> {
+    fn root(&self) -> &Root<M> {
+        PersistentSet::root(self)
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Strict
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { key: MAX_KEY, value: MAX_VALUE, batch: MAX_TRANSACTION }
+    }
+
+    fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        Ok(PersistentSet::get(self, op, key, value)?)
+    }
+
+    fn contains(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        Ok(PersistentSet::contains(self, op, key)?)
+    }
+
+    fn len(&self, op: &Op<'_, M>) -> u64 {
+        PersistentSet::len(self, op)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+        Box::new(PersistentSet::cursor(self))
+    }
+
+    fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(PersistentSet::insert(self, op, key, value)?)
+    }
+
+    fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(PersistentSet::insert_if_absent(self, op, key, value)?)
+    }
+
+    fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(PersistentSet::update(self, op, key, value)?)
+    }
+
+    fn compare_and_set(&self, op: &Op<'_, M>, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        Ok(PersistentSet::compare_and_set(self, op, key, expected, new)?)
+    }
+
+    fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        Ok(PersistentSet::remove(self, op, key)?)
+    }
+
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        let mut changes = set::Batch::new();
+        for (key, change) in batch.iter() {
+            match change {
+                Some(value) => changes.insert(key, value),
+                None => changes.remove(key),
+            };
+        }
+        Ok(self.commit(op, &changes)?)
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        true
+    }
+
+    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let findings = PersistentSet::check(self, op)?;
+        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+    }
+
+    fn stats(&self, op: &Op<'_, M>) -> IndexStats {
+        let stats = PersistentSet::stats(self, op);
+        IndexStats::new(stats.keys, stats.extent_bytes, stats.table_bytes)
+            .with("superseded entries", stats.stale)
+            .with("tombstones", stats.tombstones)
+            .with("free slots", stats.free)
+            .with("shards", stats.shards)
+    }
+
+    fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        PersistentSet::dump(self, op, out)
+    }
+}
+
+impl<M: Medium> Openable<M> for PersistentSet<M> {
+    fn salvaging() -> SetOptions {
+        SetOptions::default().salvage(true)
+    }
+}
+
+impl<M: Medium> Cursor<M> for set::Cursor<'_, M> {
+    fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(self.next_ref(op)?)
+    }
+
+    fn next_into(&mut self, op: &Op<'_, M>, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        Ok(set::Cursor::next(self, op, key, value)?)
+    }
+}

@@ -1,0 +1,118 @@
+//! Cached sessions: a call on a map from any thread borrows one.
+//!
+//! Sessions lie in *stripes*, and belong to the database, not to threads. A thread begins its search at a stripe of its
+//! own, so that as a rule nobody is in its way, and gives the session back at the end of the call. So a thread that ends
+//! takes no session with it, and there are never more sessions than calls at a time, or stripes.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Medium, Pool, Session};
+
+use crate::error::{Error, Result};
+
+/// A session, and buffers for keys and values.
+#[derive(Debug)]
+pub(crate) struct Cached<M: Medium> {
+    pub(crate) session: Session<M>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// Largest buffer that is kept for the next call.
+const KEPT_BYTES: usize = 64 << 10;
+
+impl<M: Medium> Cached<M> {
+    pub(crate) fn new(pool: &Pool<M>) -> Result<Self> {
+        Ok(Cached { session: pool.session()?, key: Vec::new(), value: Vec::new() })
+    }
+
+    fn shrink(&mut self) {
+        for buffer in [&mut self.key, &mut self.value] {
+            if buffer.capacity() > KEPT_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+type Stripe<M> = CachePadded<Mutex<Option<Cached<M>>>>;
+
+/// The cached sessions of a database.
+#[derive(Debug)]
+pub(crate) struct Sessions<M: Medium> {
+    stripes: Box<[Stripe<M>]>,
+}
+
+/// The number of the calling thread, by which it chooses a stripe.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) });
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl<M: Medium> Sessions<M> {
+    pub(crate) fn new() -> Self {
+        let threads = std::thread::available_parallelism().map_or(4, usize::from);
+        let stripes = (threads * 2).next_power_of_two().clamp(8, 64);
+        Sessions { stripes: (0..stripes).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Runs `call` with a session. It must not call user code while it holds an operation.
+    pub(crate) fn with<R>(&self, pool: &Pool<M>, call: impl FnOnce(&mut Cached<M>) -> Result<R>) -> Result<R> {
+        let first = thread_number();
+        let mut turn = 0;
+        loop {
+            for at in 0..self.stripes.len() {
+                if let Some(mut stripe) = self.try_stripe(first.wrapping_add(at)) {
+                    // Taken out, so that a panic in the call takes this session away and no half-done state stays.
+                    let mut cached = match stripe.take().map_or_else(|| Cached::new(pool), Ok) {
+                        // Another stripe may have one.
+                        Err(Error::Pool(durix_pmem::Error::TooManySessions { .. })) => continue,
+                        cached => cached?,
+                    };
+                    let result = call(&mut cached);
+                    cached.shrink();
+                    *stripe = Some(cached);
+                    return result;
+                }
+            }
+            // More calls at a time than stripes: a session for this call alone.
+            match Cached::new(pool) {
+                Ok(mut cached) => return call(&mut cached),
+                // More than sessions, too: calls are short, so one ends soon.
+                Err(Error::Pool(durix_pmem::Error::TooManySessions { .. })) if turn < MOST_TURNS => {
+                    pool.mapping().medium().spin(turn);
+                    turn += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_stripe(&self, number: usize) -> Option<MutexGuard<'_, Option<Cached<M>>>> {
+        match self.stripes[number & (self.stripes.len() - 1)].try_lock() {
+            Ok(stripe) => Some(stripe),
+            // A panic came out of a call; its session is gone, and the stripe is as good as new.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Gives all sessions back that no call uses at the moment.
+    pub(crate) fn clear(&self) {
+        for stripe in &self.stripes {
+            stripe.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+}
+
+/// How often a call looks for a session before it gives up: seconds, as most turns yield the processor.
+const MOST_TURNS: u32 = 1_000_000;

@@ -1,0 +1,85 @@
+//! The types of an index's keys and values, kept in its root entry.
+//!
+//! The last two words of the entry's own line hold the [`TypeTag`]s of key and value. Zero stands for raw bytes, so an index
+//! that was made by the vocabulary of bytes, or by the command line, needs nothing.
+//!
+//! # Persist order
+//! | edge | kept by | a crash between leaves | opening |
+//! |---|---|---|---|
+//! | T1 both tags < T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of whoever opens it |
+//!
+//! After the mere death of a process the tags may be visible and not durable; so opening writes them back, too, before
+//! anything of their types is inserted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{Medium, Op, Session};
+
+use crate::encode::TypeTag;
+use crate::error::{Error, Result};
+use crate::index::Index;
+
+/// Which of the root's words they are.
+const KEY: usize = 6;
+const VALUE: usize = 7;
+
+/// The types of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Types {
+    /// Of its keys.
+    pub key: TypeTag,
+    /// Of its values.
+    pub value: TypeTag,
+}
+
+impl fmt::Display for Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.key, self.value)
+    }
+}
+
+impl Types {
+    /// The types of an index, as they are stored.
+    pub fn of<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>) -> Types {
+        let words = index.root().words(op);
+        let tag = |word: usize| TypeTag::from_word(op.load(&words[word], Ordering::Acquire));
+        Types { key: tag(KEY), value: tag(VALUE) }
+    }
+
+    /// Stores them as those of an index; durable on return. One fence.
+    ///
+    /// Whatever the index holds must be of these types: it is not looked at. [`Db::map`](crate::Db::map) does look.
+    pub fn declare<M: Medium>(self, index: &dyn Index<M>, op: &Op<'_, M>) {
+        let words = index.root().words(op);
+        op.store(&words[KEY], self.key.word(), Ordering::Release);
+        op.store(&words[VALUE], self.value.word(), Ordering::Release);
+        // PERSIST T1<T2: flush+fence.
+        op.persist(words);
+    }
+
+    /// Makes sure that an index holds keys and values of these types. One that is empty, and that nobody else has open,
+    /// is given them.
+    pub(crate) fn claim<M: Medium>(
+        self,
+        index: &Arc<dyn Index<M>>,
+        session: &mut Session<M>,
+        names: (&dyn Fn() -> String, &dyn Fn() -> String),
+    ) -> Result<()> {
+        let op = session.enter()?;
+        let found = Types::of(&**index, &op);
+        if found == self {
+            // PERSIST T1<T2: flush+fence, again: what is visible may not be durable.
+            op.persist(index.root().words(&op));
+            return Ok(());
+        }
+        if index.is_empty(&op) && Arc::strong_count(index) == 1 {
+            self.declare(&**index, &op);
+            return Ok(());
+        }
+        let (role, found, expected) =
+            if found.key == self.key { ("values", found.value, names.1()) } else { ("keys", found.key, names.0()) };
+        Err(Error::WrongType { index: index.root().name(), role, found: found.to_string(), expected })
+    }
+}

@@ -1,0 +1,422 @@
+//! The facade: maps, types, sessions, copies.
+
+mod common;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::Model;
+use durix::{Db, Direction, Durability, Error, Map, MapBatch, Named, OrderedMap, Ticket, Types};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Hardware, MAX_SESSIONS, Pool, PoolOptions};
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct User {
+    name: String,
+    born: u16,
+}
+
+impl Named for User {
+    const NAME: &'static str = "User 1";
+}
+
+fn memory() -> Db {
+    Db::over(PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap())
+}
+
+#[test]
+fn a_map_does_what_maps_do() {
+    let db = memory();
+    let map: Map<String, u64> = db.map("m").unwrap();
+    assert!(map.insert("a", &1).unwrap() && !map.insert("a", &2).unwrap());
+    assert!(!map.insert_if_absent("a", &3).unwrap() && map.insert_if_absent("b", &3).unwrap());
+    assert!(map.update("b", &4).unwrap() && !map.update("c", &4).unwrap());
+    assert!(!map.compare_and_set("a", Some(&1), Some(&9)).unwrap());
+    assert!(map.compare_and_set("a", Some(&2), Some(&9)).unwrap());
+    assert!(map.compare_and_set("c", None, Some(&5)).unwrap() && map.compare_and_set("c", Some(&5), None).unwrap());
+    assert_eq!(map.get_many(&["b", "x", "a"]).unwrap(), [Some(4), None, Some(9)]);
+    assert!(map.contains("a").unwrap() && !map.contains("c").unwrap());
+    assert_eq!(map.len().unwrap(), 2);
+    let mut batch = MapBatch::new();
+    batch.insert("x", &1).unwrap().remove("a").unwrap().insert("x", &2).unwrap();
+    map.apply(&batch).unwrap();
+    let mut pairs: Vec<_> = map.iter().collect::<Result<_, _>>().unwrap();
+    pairs.sort();
+    assert_eq!(pairs, [("b".to_owned(), 4), ("x".to_owned(), 2)]);
+    assert!(map.remove("x").unwrap() && !map.remove("x").unwrap());
+    assert!(map.check().unwrap().is_empty());
+    assert_eq!(map.stats().unwrap().keys, 1);
+    map.sync().unwrap();
+    let ticket = map.ticket().unwrap();
+    assert_eq!(ticket, Ticket::DURABLE, "the set is strict");
+    map.wait(ticket).unwrap();
+    assert_eq!(map.name(), "m");
+}
+
+#[test]
+fn a_handle_does_the_same_with_a_session_of_its_own() {
+    let db = memory();
+    let map: Map<u32, User> = db.map("m").unwrap();
+    let mut handle = map.handle().unwrap();
+    let ada = User { name: "Ada".into(), born: 1815 };
+    assert!(handle.insert(&1, &ada).unwrap());
+    assert_eq!(handle.get(&1).unwrap().as_ref(), Some(&ada));
+    assert_eq!(map.get(&1).unwrap(), Some(ada));
+    assert!(handle.get_bytes(&2).unwrap().is_none() && handle.get_bytes(&1).unwrap().is_some());
+    assert!(handle.remove(&1).unwrap() && handle.is_empty().unwrap());
+    std::thread::spawn(move || handle.len().unwrap()).join().unwrap();
+}
+
+#[test]
+fn types_are_kept_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open_or_create(&path).unwrap();
+    let users = db.map::<String, User>("users").unwrap();
+    let taken = db.map::<u64, User>("users").unwrap_err();
+    assert!(matches!(taken, Error::WrongType { role: "keys", .. }), "empty, but open: {taken}");
+    users.insert("ada", &User { name: "Ada".into(), born: 1815 }).unwrap();
+    drop(users);
+    db.close().unwrap();
+    let db = Db::open(&path).unwrap();
+    let keys = db.map::<u64, User>("users").unwrap_err().to_string();
+    assert_eq!(
+        keys,
+        "the keys of index \"users\" are of type string, not u64; open it with the type it was filled with"
+    );
+    let values = db.map::<String, u16>("users").unwrap_err().to_string();
+    assert!(
+        values.contains("the values of index \"users\" are of type type#") && values.contains("not u16"),
+        "{values}"
+    );
+    let bytes = db.map::<Vec<u8>, Vec<u8>>("users").unwrap_err().to_string();
+    assert!(bytes.contains("are of type string, not bytes"), "{bytes}");
+    let users = db.map::<String, User>("users").unwrap();
+    assert_eq!(users.get("ada").unwrap().unwrap().born, 1815);
+    users.remove("ada").unwrap();
+    drop(users);
+    db.map::<(u32, String), u16>("users").unwrap().insert(&(1, "x".into()), &2).unwrap();
+    db.rename("users", "others").unwrap();
+    assert!(db.map::<String, User>("others").is_err(), "types follow the name");
+    db.drop_index("others").unwrap();
+    db.map::<u8, u8>("fresh").unwrap();
+}
+
+#[test]
+fn what_bytes_have_put_in_is_checked_against_the_types() {
+    let db = memory();
+    let map: Map<String, u32> = db.map("m").unwrap();
+    map.insert("good", &1).unwrap();
+    let mut session = db.pool().session().unwrap();
+    map.index().insert(&session.enter().unwrap(), b"bad", b"123").unwrap();
+    let error = map.get("bad").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "an entry of index \"m\" is not of its type: 3 bytes are too few for u32; look at it as bytes, and remove or rewrite it"
+    );
+    assert_eq!(map.iter().filter(Result::is_ok).count(), 1);
+    assert_eq!(map.check().unwrap().len(), 1);
+}
+
+#[test]
+fn kinds_are_told_apart() {
+    let db = memory();
+    let error = db.map_of_kind::<u8, u8>("m", "btree").unwrap_err().to_string();
+    assert!(error.starts_with("there is no kind of index named \"btree\"; there are: pset"), "{error}");
+    let error = db.ordered_map::<u8, u8>("m", "pset").unwrap_err().to_string();
+    assert!(error.contains("keeps no order of keys"), "{error}");
+    drop(db.pool().open_structure::<Model<_>>("foreign", &()).unwrap());
+    let error = db.map::<u8, u8>("foreign").unwrap_err().to_string();
+    assert!(error.contains("of kind TESTTREE v1, which this build cannot open"), "{error}");
+    let error = db.map_of_kind::<u8, u8>("foreign", "pset").unwrap_err().to_string();
+    assert!(error.contains("of kind TESTTREE v1"), "{error}");
+}
+
+// ---- order ----
+
+fn ordered<K: durix::Key, V: durix::Value>(db: &Db, name: &str) -> OrderedMap<K, V> {
+    let model = db.pool().open_structure::<Model<_>>(name, &()).unwrap();
+    OrderedMap::new(db.map_over(model).unwrap()).unwrap()
+}
+
+#[test]
+fn ordered_maps_walk_ranges_and_prefixes_in_both_directions() {
+    let db = memory();
+    let map = ordered::<(i32, String), u8>(&db, "tree");
+    for (i, key) in [(-1, "z"), (0, ""), (0, "a"), (0, "ab"), (7, "b")].into_iter().enumerate() {
+        map.insert(&(key.0, key.1.to_owned()), &(i as u8)).unwrap();
+    }
+    let values = |iter: durix::Iter<'_, _, u8>| iter.map(|pair| pair.unwrap().1).collect::<Vec<_>>();
+    assert_eq!(values(map.iter()), [0, 1, 2, 3, 4]);
+    let key = |n: i32, s: &str| (n, s.to_owned());
+    assert_eq!(values(map.range(key(0, "")..key(0, "ab"), Direction::Forward).unwrap()), [1, 2]);
+    assert_eq!(values(map.range(key(0, "a")..=key(9, ""), Direction::Backward).unwrap()), [4, 3, 2]);
+    assert_eq!(values(map.range(..key(0, ""), Direction::Forward).unwrap()), [0]);
+    assert_eq!(values(map.range(key(9, "")..key(0, ""), Direction::Forward).unwrap()), [0; 0]);
+    assert_eq!(values(map.prefix(&(0,), Direction::Backward)), [3, 2, 1]);
+    assert_eq!(map.first().unwrap().unwrap().0, key(-1, "z"));
+    assert_eq!(map.last().unwrap().unwrap().1, 4);
+    assert_eq!(map.guarantee().durability, Durability::Buffered);
+    let words = ordered::<String, ()>(&db, "words");
+    for word in ["tree", "trie", "tuple", "set"] {
+        words.insert(word, &()).unwrap();
+    }
+    let found: Vec<_> = words.prefix("tr", Direction::Forward).map(|pair| pair.unwrap().0).collect();
+    assert_eq!(found, ["tree", "trie"]);
+    assert!(words.last().unwrap().unwrap().0 == "tuple" && map.range::<(i32, String)>(.., Direction::Forward).is_ok());
+}
+
+// ---- sessions ----
+
+/// How many sessions can still be opened.
+fn free_sessions(db: &Db) -> usize {
+    std::iter::from_fn(|| db.pool().session().ok()).take(MAX_SESSIONS as usize).collect::<Vec<_>>().len()
+}
+
+#[test]
+fn threads_that_end_take_no_session_with_them() {
+    let db = memory();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    let before = free_sessions(&db);
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            for thread in 0..64 {
+                let map = &map;
+                scope.spawn(move || map.insert(&(round * 64 + thread), &thread).unwrap());
+            }
+        });
+    }
+    assert_eq!(map.len().unwrap(), 20 * 64);
+    let after = free_sessions(&db);
+    assert!(before - after <= 64, "at most the stripes: {before} before, {after} after 1280 threads");
+    drop(map.handle().unwrap());
+    drop(map);
+    db.close().unwrap();
+}
+
+#[test]
+fn calls_find_a_session_when_all_are_taken_for_a_while() {
+    let db = memory();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| db.pool().session().ok()).collect();
+    assert!(all.len() > 400);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let map = &map;
+            scope.spawn(move || (0..50).for_each(|i| drop(map.insert(&(thread * 50 + i), &i).unwrap())));
+        }
+    });
+    assert_eq!(map.len().unwrap(), 800);
+    drop(all);
+}
+
+#[test]
+fn rayon_threads_share_a_map() {
+    use rayon::prelude::*;
+    let db = memory();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
+    pool.install(|| (0..2000u64).into_par_iter().for_each(|i| drop(map.insert(&i, &(i * i)).unwrap())));
+    let sum: u64 = pool.install(|| (0..2000u64).into_par_iter().map(|i| map.get(&i).unwrap().unwrap()).sum());
+    assert_eq!(sum, (0..2000).map(|i| i * i).sum());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tokio_tasks_share_a_map() {
+    let db = memory();
+    let map: Map<String, u64> = db.map("m").unwrap();
+    let tasks: Vec<_> = (0..100u64)
+        .map(|i| {
+            let (map, mut handle) = (map.clone(), map.handle().unwrap());
+            tokio::spawn(async move {
+                map.insert(&format!("map {i}"), &i).unwrap();
+                tokio::task::yield_now().await;
+                // On another thread, perhaps.
+                handle.insert(&format!("handle {i}"), &i).unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(map.len().unwrap(), 200);
+}
+
+#[test]
+fn a_panic_in_user_code_costs_nothing_but_the_call() {
+    struct Explosive;
+    impl durix::Encode for Explosive {
+        fn encode(&self, _: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
+            panic!("in the middle of a call")
+        }
+    }
+    impl durix::Decode for Explosive {
+        fn decode(_: &[u8]) -> Result<Self, durix::encode::Unfit> {
+            Ok(Explosive)
+        }
+    }
+    impl durix::Value for Explosive {
+        fn tag() -> durix::TypeTag {
+            durix::TypeTag::BYTES
+        }
+    }
+    let db = memory();
+    let map: Map<u64, Explosive> = db.map("m").unwrap();
+    let other: Map<u64, u64> = db.map("other").unwrap();
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| map.insert(&1, &Explosive)));
+    assert!(panics.is_err());
+    other.insert(&1, &1).unwrap();
+    assert_eq!(map.len().unwrap(), 0);
+    drop((map, other));
+    db.close().unwrap();
+}
+
+/// Writes to its own map while it is encoded.
+#[derive(Debug)]
+struct Nested(Map<u64, u64>);
+
+impl durix::Encode for Nested {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
+        self.0.insert(&7, &7).unwrap();
+        self.0.sync().unwrap();
+        durix::Encode::encode(&1u64, out)
+    }
+}
+
+#[test]
+fn user_code_within_a_call_may_call_again() {
+    let db = memory();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    let mut batch = Vec::new();
+    durix::Encode::encode(&Nested(map.clone()), &mut batch).unwrap();
+    for pair in &map {
+        let (key, value) = pair.unwrap();
+        map.insert(&(key + 1000), &value).unwrap();
+    }
+    assert_eq!(map.get(&7).unwrap(), Some(7));
+}
+
+// ---- borrowed bytes, writing while iterating ----
+
+#[test]
+fn borrowed_bytes_hold_nothing_up() {
+    let db = memory();
+    let map: Map<u64, Vec<u8>> = db.map("m").unwrap();
+    let mut handle = map.handle().unwrap();
+    handle.insert(&1, &b"before"[..]).unwrap();
+    let borrowed = handle.get_bytes(&1).unwrap().unwrap();
+    let mut iter = map.iter();
+    let first = iter.next().unwrap().unwrap();
+    // Writers go on, and a moment without operations is found at once, as a checkpoint needs it.
+    map.insert(&1, &b"after"[..]).unwrap();
+    (2..500).for_each(|i| drop(map.insert(&i, &vec![0; 2000][..]).unwrap()));
+    let mut session = db.pool().session().unwrap();
+    db.pool().mapping().quiesce(&mut session, Duration::from_millis(100), |_| ()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| map.remove(&1).unwrap());
+    });
+    assert_eq!((borrowed, &first.1[..]), (&b"before"[..], &b"before"[..]));
+    drop(iter);
+    assert_eq!(handle.get_bytes(&1).unwrap(), None);
+}
+
+#[test]
+fn writing_while_iterating_meets_what_is_there_all_along_once() {
+    let db = memory();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    (0..3000).for_each(|i| drop(map.insert(&i, &i).unwrap()));
+    let mut met = HashSet::new();
+    for (step, pair) in map.iter().enumerate() {
+        let (key, value) = pair.unwrap();
+        assert!(met.insert(key), "{key} came twice");
+        assert!(value == key || value == key + 1_000_000, "{key} has {value}");
+        let step = step as u64;
+        // The even ones stay; the odd ones go, new ones come, and values change.
+        map.remove(&(step * 2 + 1)).unwrap();
+        map.insert(&(step * 2 % 3000), &(step * 2 % 3000 + 1_000_000)).unwrap();
+        map.insert(&(10_000 + step), &(10_000 + step)).unwrap();
+    }
+    assert!((0..3000).step_by(2).all(|i| met.contains(&i)), "something that stayed was not met");
+}
+
+// ---- copies ----
+
+#[test]
+fn a_copy_has_everything_that_nobody_changed_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(dir.path().join("db")).unwrap();
+    let map: Map<u64, String> = db.map("m").unwrap();
+    let raw: Map<Vec<u8>, Vec<u8>> = db.map("raw").unwrap();
+    raw.insert(&b"k"[..], &b"v"[..]).unwrap();
+    (0..5000).for_each(|i| drop(map.insert(&i, "old").unwrap()));
+    let (stop, target) = (AtomicBool::new(false), dir.path().join("copy"));
+    let report = std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let (map, stop) = (&map, &stop);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    map.insert(&(number * 2 % 2000 + writer), "new").unwrap();
+                    map.remove(&(2000 + number * 2 % 1000 + writer)).unwrap();
+                    map.insert(&(100_000 + number), "added").unwrap();
+                }
+            });
+        }
+        let report = db.copy_to(&target);
+        stop.store(true, Ordering::Relaxed);
+        report.unwrap()
+    });
+    assert_eq!(report.indices.len(), 2);
+    assert!(!durix::copy::partial(&target).exists());
+    let copy = Db::builder().read_only(true).open(&target).unwrap();
+    let copied: Map<u64, String> = copy.map("m").unwrap();
+    let found: BTreeMap<u64, String> = copied.iter().collect::<Result<_, _>>().unwrap();
+    assert_eq!(report.indices.iter().find(|(name, _)| name == "m").unwrap().1, found.len() as u64);
+    assert!((3000..5000).all(|i| found.get(&i).is_some_and(|v| v == "old")), "untouched entries are all there");
+    assert!((0..2000).all(|i| found.get(&i).is_some_and(|v| v == "old" || v == "new")), "updated ones, too");
+    assert!(found.keys().all(|i| (0..5000).contains(i) || *i >= 100_000));
+    assert!(copied.check().unwrap().is_empty());
+    assert_eq!(copy.map::<Vec<u8>, Vec<u8>>("raw").unwrap().get(&b"k"[..]).unwrap(), Some(b"v".to_vec()));
+}
+
+#[test]
+fn a_copy_replaces_nothing_and_goes_over_what_an_earlier_one_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(dir.path().join("db")).unwrap();
+    db.map::<u8, u8>("m").unwrap().insert(&1, &2).unwrap();
+    let error = db.copy_to(dir.path().join("db")).unwrap_err().to_string();
+    assert!(error.contains("holds a pool already"), "{error}");
+    let target = dir.path().join("copy");
+    std::fs::write(durix::copy::partial(&target), b"what a crash has left").unwrap();
+    db.copy_to(&target).unwrap();
+    assert_eq!(Db::open(&target).unwrap().map::<u8, u8>("m").unwrap().get(&1).unwrap(), Some(2));
+    let nowhere = dir.path().join("no/such/folder");
+    assert!(db.copy_to(&nowhere).is_err());
+}
+
+// ---- opening ----
+
+#[test]
+fn what_is_there_is_found_again_and_a_database_in_use_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open_or_create(&path).unwrap();
+    let map: Map<String, String> = db.map("m").unwrap();
+    map.insert("k", "v").unwrap();
+    let error = db.close().unwrap_err().to_string();
+    assert!(error.contains("\"m\" is in use"), "{error}");
+    map.insert("k", "w").unwrap();
+    drop((map, db));
+    let db = Db::builder().read_only(true).open(&path).unwrap();
+    let map: Map<String, String> = db.map("m").unwrap();
+    assert_eq!(map.get("k").unwrap().as_deref(), Some("w"));
+    assert!(db.guarantee().to_string().contains("nothing survives"));
+    drop((map, db));
+    let pool: Pool = PoolOptions::new().open(&path).unwrap();
+    let index = durix::kind::open_as_is(&pool, "m").unwrap();
+    let mut session = pool.session().unwrap();
+    assert_eq!(Types::of(&*index, &session.enter().unwrap()).to_string(), "string to string");
+    assert!(matches!(durix::kind::open_as_is(&pool, "n"), Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. }))));
+}
