@@ -6,3 +6,4 @@ pub mod logs;
 pub mod pool;
 pub mod set;
 pub mod space;
+pub mod stack;

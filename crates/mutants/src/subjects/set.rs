@@ -304,9 +304,9 @@ pub fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Ac
     // In one fence: a process that dies in an operation of several has gone through the earlier ones.
     let death = vec![Put(2, 150), Put(0, 1), killed(Put(0, 2)), Put(1, 3), killed(Put(1, 151)), Remove(1), Put(3, 4)];
     // Some of them go to the last slot of a chunk.
-    let before = (10..70).map(|k| Put(k, 1)).collect();
+    let before = (10..72).map(|k| Put(k, 1)).collect();
     let nearly_full = SetUnderTest { before, ..plain.clone() };
-    let last_slots = vec![Put(0, 1), Put(1, 1), Put(2, 1), Put(3, 1)];
+    let last_slots = vec![Put(0, 1)];
     let by_other = |act| Other(Box::new(act));
     let lines = vec![Put(100, 150), Put(100, 151), Put(101, 152), Remove(100), Put(200, 150), Put(201, 151)];
     vec![

@@ -1,11 +1,8 @@
-//! How many recoveries a second the explorer runs on one core, for a bare stack in an arena of 64 lines.
-//!
-//! `cargo run --release -p durix-crashsim --example recoveries`
+//! A stack of nodes of seven values, for measuring the simulator: pushes write a node, settle it, and link it.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::{Duration, Instant};
 
-use durix_crashsim::{Explorer, Report, Simulated, Subject};
+use durix_crashsim::{Simulated, Subject};
 use durix_pmem::{Mapping, Off, Session, Word, persistent};
 
 persistent! {
@@ -15,15 +12,16 @@ persistent! {
 
 const ROOT: Off<Root> = Off::new(64);
 
-/// A stack of nodes of seven values; pushes write a node, settle it, and link it.
-struct Stack {
+/// The stack under test, in an arena of 64 lines.
+pub struct Stack {
     /// Values that recovery reads of each node: with more, it can tell more crash states apart.
-    read: usize,
+    pub read: usize,
     /// Without the fence before the link, all values of a node are open when recovery reads them.
-    settled: bool,
+    pub settled: bool,
 }
 
-struct Live {
+/// The stack at work.
+pub struct Live {
     session: Session<Simulated>,
     next: u64,
 }
@@ -86,22 +84,4 @@ impl Subject for Stack {
     fn model(&self) {}
     fn step(&self, (): &mut (), _: &u64) {}
     fn expect(&self, (): &()) {}
-}
-
-fn measure(name: &str, stack: &Stack, ops: &[u64]) {
-    let explorer = Explorer::new();
-    let start = Instant::now();
-    let mut total = Report::default();
-    while start.elapsed() < Duration::from_secs(1) {
-        total.merge(explorer.run(stack, ops).assert_ok());
-    }
-    let rate = total.executions as f64 / start.elapsed().as_secs_f64();
-    println!("{name}: {:.2} million recoveries a second; {total}", rate / 1e6);
-}
-
-fn main() {
-    measure("settled nodes, 2 pushes ", &Stack { read: 7, settled: true }, &[1, 2]);
-    measure("settled nodes, 30 pushes", &Stack { read: 7, settled: true }, &(1..=30).collect::<Vec<_>>());
-    measure("open nodes, 2 pushes    ", &Stack { read: 7, settled: false }, &[1, 2]);
-    measure("open nodes, 3 pushes    ", &Stack { read: 7, settled: false }, &[1, 2, 3]);
 }
