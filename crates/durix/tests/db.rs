@@ -204,7 +204,7 @@ fn calls_find_a_session_when_all_are_taken_for_a_while() {
     std::thread::scope(|scope| {
         for thread in 0..16 {
             let map = &map;
-            scope.spawn(move || (0..50).for_each(|i| drop(map.insert(&(thread * 50 + i), &i).unwrap())));
+            scope.spawn(move || (0..50).for_each(|i| _ = map.insert(&(thread * 50 + i), &i).unwrap()));
         }
     });
     assert_eq!(map.len().unwrap(), 800);
@@ -217,7 +217,7 @@ fn rayon_threads_share_a_map() {
     let db = memory();
     let map: Map<u64, u64> = db.map("m").unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
-    pool.install(|| (0..2000u64).into_par_iter().for_each(|i| drop(map.insert(&i, &(i * i)).unwrap())));
+    pool.install(|| (0..2000u64).into_par_iter().for_each(|i| _ = map.insert(&i, &(i * i)).unwrap()));
     let sum: u64 = pool.install(|| (0..2000u64).into_par_iter().map(|i| map.get(&i).unwrap().unwrap()).sum());
     assert_eq!(sum, (0..2000).map(|i| i * i).sum());
 }
@@ -310,7 +310,7 @@ fn borrowed_bytes_hold_nothing_up() {
     let first = iter.next().unwrap().unwrap();
     // Writers go on, and a moment without operations is found at once, as a checkpoint needs it.
     map.insert(&1, &b"after"[..]).unwrap();
-    (2..500).for_each(|i| drop(map.insert(&i, &vec![0; 2000][..]).unwrap()));
+    (2..500).for_each(|i| _ = map.insert(&i, &vec![0; 2000][..]).unwrap());
     let mut session = db.pool().session().unwrap();
     db.pool().mapping().quiesce(&mut session, Duration::from_millis(100), |_| ()).unwrap();
     std::thread::scope(|scope| {
@@ -325,7 +325,7 @@ fn borrowed_bytes_hold_nothing_up() {
 fn writing_while_iterating_meets_what_is_there_all_along_once() {
     let db = memory();
     let map: Map<u64, u64> = db.map("m").unwrap();
-    (0..3000).for_each(|i| drop(map.insert(&i, &i).unwrap()));
+    (0..3000).for_each(|i| _ = map.insert(&i, &i).unwrap());
     let mut met = HashSet::new();
     for (step, pair) in map.iter().enumerate() {
         let (key, value) = pair.unwrap();
@@ -349,7 +349,7 @@ fn a_copy_has_everything_that_nobody_changed_meanwhile() {
     let map: Map<u64, String> = db.map("m").unwrap();
     let raw: Map<Vec<u8>, Vec<u8>> = db.map("raw").unwrap();
     raw.insert(&b"k"[..], &b"v"[..]).unwrap();
-    (0..5000).for_each(|i| drop(map.insert(&i, "old").unwrap()));
+    (0..5000).for_each(|i| _ = map.insert(&i, "old").unwrap());
     let (stop, target) = (AtomicBool::new(false), dir.path().join("copy"));
     let report = std::thread::scope(|scope| {
         for writer in 0..2u64 {

@@ -17,10 +17,10 @@ const KINDS: u8 = 8;
 pub fn mutate_and_use(input: &[u8]) {
     let Some((kind, steps)) = input.split_first() else { return };
     match kind % KINDS {
-        0 => work::<VbLog<HalfLine>>(steps, Default::default()),
-        1 => work::<VbLog<OneLine>>(steps, Default::default()),
-        2 => work::<VbLog<TwoLines>>(steps, Default::default()),
-        3 => work::<LinesLog>(steps, Default::default()),
+        0 => work::<VbLog<HalfLine>>(steps, ()),
+        1 => work::<VbLog<OneLine>>(steps, ()),
+        2 => work::<VbLog<TwoLines>>(steps, ()),
+        3 => work::<LinesLog>(steps, ()),
         4 => work::<FvbLog>(steps, Default::default()),
         5 => work::<FvbEntryLog>(steps, Default::default()),
         // A pattern of its own, so that what happens follows from the input.

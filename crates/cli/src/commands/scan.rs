@@ -57,6 +57,9 @@ fn print_all(
     Ok(())
 }
 
+/// Key and value.
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// The first `limit` pairs of a range in the order of keys, or the last ones backwards.
 fn sorted(
     cursor: &mut dyn Cursor,
@@ -64,7 +67,7 @@ fn sorted(
     range: &KeyRange,
     direction: Direction,
     limit: usize,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+) -> Result<Vec<Pair>, Failure> {
     let mut kept = BTreeMap::new();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     while limit > 0 && cursor.next_into(&session.enter()?, &mut key, &mut value)? {

@@ -1,0 +1,135 @@
+//! Giving types to an index, crashed anywhere: whoever has filled an index can open it again with the same types.
+
+use durix::{Db, Error, Map, PoolOptions};
+use durix_crashsim::{Explorer, Report, Simulated, Subject};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Mutating, Mutation, Plan, SiteKind};
+
+type M = Mutating<Simulated>;
+
+/// The types that an index is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Types {
+    Numbers,
+    Words,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Insert(Types),
+    Remove(Types),
+}
+
+struct Typed(&'static Plan);
+
+const LEN: u64 = 24 * 4096;
+
+fn options() -> PoolOptions {
+    let options = PoolOptions::new().chunk_size(4096).max_indices(2).lanes(1).pool_id([7; 16]).boot_id([7; 16]);
+    options.initial_size(LEN).max_size(LEN)
+}
+
+fn numbers(db: &Db<M>) -> Result<Map<u64, u64, M>, Error> {
+    db.map("typed")
+}
+
+fn words(db: &Db<M>) -> Result<Map<String, String, M>, Error> {
+    db.map("typed")
+}
+
+impl Subject for Typed {
+    type Op = Op;
+    /// Whether the index could be opened with these types.
+    type Ret = bool;
+    /// The types of the one entry, if it is there.
+    type State = Option<Types>;
+    type Model = Option<Types>;
+    type Store = (Simulated, M);
+    type Live = Db<M>;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Mutating::new(medium, self.0))
+    }
+
+    fn create(&self, (_, medium): &Self::Store) -> Db<M> {
+        let db = Db::over(options().create_on(HeapBacking::new(LEN), *medium).unwrap());
+        drop(numbers(&db).unwrap());
+        db
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Db<M>, String> {
+        let backing = HeapBacking::from_image(simulated.image(LEN as usize));
+        let pool = options().open_on(backing, *medium).and_then(|pool| pool.recover());
+        Ok(Db::over(pool.map_err(|e| e.to_string())?))
+    }
+
+    fn apply(&self, db: &mut Db<M>, op: &Op) -> bool {
+        let done = match op {
+            Op::Insert(Types::Numbers) => numbers(db).map(|map| _ = map.insert(&1, &1).unwrap()),
+            Op::Insert(Types::Words) => words(db).map(|map| _ = map.insert("one", "1").unwrap()),
+            Op::Remove(Types::Numbers) => numbers(db).map(|map| _ = map.remove(&1).unwrap()),
+            Op::Remove(Types::Words) => words(db).map(|map| _ = map.remove("one").unwrap()),
+        };
+        match done {
+            Ok(()) => true,
+            Err(Error::WrongType { .. }) => false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn observe(&self, db: &mut Db<M>) -> Option<Types> {
+        if numbers(db).is_ok_and(|map| map.get(&1).unwrap() == Some(1)) {
+            return Some(Types::Numbers);
+        }
+        let there = words(db).is_ok_and(|map| map.get("one").unwrap().as_deref() == Some("1"));
+        there.then_some(Types::Words)
+    }
+
+    fn model(&self) -> Option<Types> {
+        None
+    }
+
+    fn step(&self, model: &mut Option<Types>, op: &Op) -> bool {
+        let (Op::Insert(types) | Op::Remove(types)) = op;
+        let fits = model.is_none_or(|there| there == *types);
+        if fits {
+            *model = matches!(op, Op::Insert(_)).then_some(*types);
+        }
+        fits
+    }
+
+    fn expect(&self, model: &Option<Types>) -> Option<Types> {
+        *model
+    }
+}
+
+fn explore(plan: &'static Plan) -> Report {
+    use Types::{Numbers, Words};
+    // What follows each recovery finds an entry that is there under tags that are not its own.
+    let ops = [Op::Insert(Words), Op::Insert(Numbers), Op::Remove(Words), Op::Insert(Numbers)];
+    Explorer::new().executions_per_point(300).samples(20).run_then(&Typed(plan), &ops, &[Op::Insert(Words)])
+}
+
+#[test]
+fn types_are_durable_before_the_first_entry() {
+    println!("{}", explore(Plan::new()).assert_ok());
+}
+
+#[test]
+fn without_their_write_back_or_fence_they_are_not() {
+    let probe = Plan::new();
+    explore(probe).assert_ok();
+    let own = |file: &str| file.ends_with("types.rs");
+    let kinds = [SiteKind::WriteBack, SiteKind::Fence];
+    let sites: Vec<_> = probe.sites().into_iter().map(|(site, _)| site).collect();
+    let sites: Vec<_> = sites.into_iter().filter(|s| own(s.file) && kinds.contains(&s.kind)).collect();
+    assert!(!sites.is_empty());
+    let mut caught = 0;
+    for site in &sites {
+        let plan = Plan::new();
+        plan.mutate(*site, Mutation::Drop);
+        caught += u32::from(explore(plan).failure.is_some());
+    }
+    // `declare` has one of each; the ones of `claim` matter after the mere death of a process.
+    assert_eq!(caught, 2, "of {sites:?}");
+}
