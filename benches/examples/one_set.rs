@@ -8,9 +8,8 @@
 //! Sets: `stps`, `two-rounds` (for threads), `one-thread`. Operations: `reads`, `updates`, `mixed`. Then the number of keys and
 //! of operations.
 
-use std::time::Instant;
-
 use durix_bench::cso_append::medium;
+use durix_bench::interleave::Stopwatch;
 use durix_bench::place::Place;
 use durix_bench::pset::SetRounds;
 use durix_bench::sets::Map;
@@ -18,7 +17,7 @@ use durix_bench::sets::chained::Chained;
 use durix_pmem::Hardware;
 
 fn run<S: Map<Hardware>>(mut rounds: SetRounds<Hardware, S>, operations: usize, mix: (u64, u64)) {
-    let start = Instant::now();
+    let start = Stopwatch::start();
     rounds.run(operations, mix);
     println!("{}: {:.1} ns an operation", S::NAME, start.elapsed().as_nanos() as f64 / operations as f64);
 }

@@ -8,13 +8,13 @@
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Session};
 
 use crate::floor::{Floor, Stores};
-use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
+use crate::interleave::{Contestant, Outcome, Series, Stopwatch, interleave_telling};
 use crate::logs::{AppendLog, EntrySize, Error, HALF, ONE, Region, SIZES, Visitor, visit_logs};
 use crate::machine::{Bytes, Machine};
 use crate::place::{Place, Refused, free_bytes};
@@ -108,7 +108,7 @@ impl<M: Medium, L: AppendLog<M, W>, const W: usize> Contestant<2> for LogRounds<
     }
 
     fn round(&mut self) -> [f64; 2] {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         self.append_batch();
         let appended = start.elapsed();
         assert_eq!(self.consume(), BATCH, "{} lost entries", self.name);
@@ -250,7 +250,7 @@ pub fn measure(
     size: EntrySize,
     region: u64,
     rounds: usize,
-    after_round: &mut dyn FnMut(),
+    after_round: &mut dyn FnMut() -> bool,
 ) -> Result<SizeReport, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium())?;
     let (mut contestants, missing) = with_size!(size, on_hardware(&mapping, region, size));
@@ -275,7 +275,7 @@ pub fn measure_half<M: Medium>(
     medium: M,
     region: u64,
     rounds: usize,
-    after_round: &mut dyn FnMut(),
+    after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Outcome<2>>, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium)?;
     let (mut contestants, _) = contestants::<M, HALF>(&mapping, region, SIZES[0]);
@@ -314,7 +314,7 @@ impl<M: Medium, L: AppendLog<M, ONE>> Contestant<1> for Recovery<M, L> {
 
     fn round(&mut self) -> [f64; 1] {
         let op = self.session.enter().expect("the mapping is open");
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let (_log, found) = L::recover(&op, self.region).expect("it was formatted");
         let time = start.elapsed();
         assert_eq!(found.len(), self.entries, "{} lost entries", self.name);
@@ -346,7 +346,7 @@ pub fn measure_recovery(
     place: &Place,
     region: u64,
     rounds: usize,
-    after_round: &mut dyn FnMut(),
+    after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Outcome<1>>, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium())?;
     let mut enter =
@@ -387,7 +387,7 @@ pub fn report(quick: bool) -> Result<(), Refused> {
         println!("{}", setting(&place, region, rounds));
         let reports = SIZES
             .iter()
-            .map(|size| measure(&place, *size, region, rounds, &mut || ()))
+            .map(|size| measure(&place, *size, region, rounds, &mut || true))
             .collect::<Result<Vec<_>, _>>()?;
         reports.iter().flat_map(|r| &r.missing).for_each(|m| println!("{m}"));
         println!("{}\n{}\n{}", append_table(&reports), stress_table(&reports), goals(&reports));

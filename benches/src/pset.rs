@@ -2,7 +2,7 @@
 //! uniformly; the single-trip persistent set and its comparators in one interleaved run, beside the floor.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::backing::{FileBacking, HeapBacking};
@@ -10,7 +10,7 @@ use durix_pmem::{Counting, Hardware, Mapping, Medium, Pool, PoolOptions, Session
 
 use crate::cso_append::{BATCH, medium, warm_up};
 use crate::floor::{Floor, Stores};
-use crate::interleave::{Contestant, Outcome, interleave_telling};
+use crate::interleave::{Contestant, Outcome, Stopwatch, interleave_telling};
 use crate::logs::Region;
 use crate::machine::Machine;
 use crate::place::{Place, Refused};
@@ -148,7 +148,7 @@ impl<M: Medium, S: Map<M>> SetRounds<M, S> {
     }
 
     fn timed(&mut self, mix: (u64, u64)) -> f64 {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         self.run(OPERATIONS, mix);
         start.elapsed().as_nanos() as f64 / OPERATIONS as f64
     }
@@ -187,7 +187,7 @@ pub fn measure<M: Medium>(
     medium: M,
     (keys, lines): (u64, usize),
     rounds: usize,
-    after_round: &mut dyn FnMut(),
+    after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Outcome<3>>, Error> {
     let region = Region { off: 4096, len: 64 << 20 };
     let floor = place.map(region.off + region.len, medium)?;
@@ -243,7 +243,7 @@ pub fn report(quick: bool) -> Result<(), Error> {
         );
         let mut table = table();
         for keys in sizes {
-            let outcomes = measure(&place, medium(), (*keys, 1), rounds, &mut || ())?;
+            let outcomes = measure(&place, medium(), (*keys, 1), rounds, &mut || true)?;
             let counts = counts(1)?;
             add_rows(&mut table, *keys, &outcomes, counts);
         }
@@ -289,7 +289,7 @@ fn add_rows(table: &mut Table, keys: u64, outcomes: &[Outcome<3>], counts: [(f64
 /// The time of so many operations of the paper's mix, for criterion.
 pub fn time_mixed<M: Medium, S: Map<M>>(rounds: &mut SetRounds<M, S>, count: u64) -> Duration {
     let batches = count.div_ceil(BATCH as u64);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     (0..batches).for_each(|_| rounds.mixed());
     start.elapsed().mul_f64(count as f64 / (batches * BATCH as u64) as f64)
 }

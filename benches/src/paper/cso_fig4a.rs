@@ -1,6 +1,6 @@
 //! Figure 4(a): throughput of the logs by size of entry.
 
-use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_all_sizes, set_stress, stress_ratio};
+use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_a_point, set_stress, stress_ratio};
 use super::report::{Claim, Form, Panel, Point, ahead};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::SizeReport;
@@ -15,7 +15,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
-    context.expect(rounds_of_all_sizes(context));
+    context.expect(SIZES.len(), rounds_of_a_point(context));
     let x: Vec<String> = SIZES.iter().map(|s| s.name.to_owned()).collect();
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for place in &context.places {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use durix_pmem::medium::Delayed;
 
-use super::cso_logs::{SOURCE, medium_text, method, rounds, set_stress, stress_ratio};
+use super::cso_logs::{SOURCE, medium_text, method, rounds, rounds_of_a_point, set_stress, stress_ratio};
 use super::report::{Claim, Form, Panel, ahead};
 use super::{Context, Error, Figure, Measured};
-use crate::cso_append::{measure_half, medium, region_in, warm_up};
+use crate::cso_append::{measure_half, medium, region_in};
 
 pub(super) const FIGURE: Figure = Figure {
     name: "cso-fig4b",
@@ -22,7 +22,7 @@ pub(super) const DELAYS: [u64; 9] = [0, 100, 200, 300, 400, 500, 600, 700, 800];
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let rounds = rounds(context);
-    context.expect(DELAYS.len() * (rounds + warm_up(rounds)));
+    context.expect(DELAYS.len(), rounds_of_a_point(context));
     let x: Vec<String> = DELAYS.iter().map(u64::to_string).collect();
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for place in &context.places {

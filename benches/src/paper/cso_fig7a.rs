@@ -19,7 +19,7 @@ const KEYS: u64 = 16 << 10;
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let at = At { keys: context.keys_or(KEYS), lines: 1 };
-    context.expect(DELAYS.len() * rounds_of_a_point(context));
+    context.expect(DELAYS.len(), rounds_of_a_point(context));
     let x: Vec<String> = DELAYS.iter().map(u64::to_string).collect();
     let mut measured = Measured { panels: Vec::new(), claims: vec![count_claim(1)?], notes: vec![CONTRACT.into()] };
     for place in &context.places {

@@ -33,9 +33,9 @@ pub(super) fn all_sizes(context: &Context<'_>, place: &Place) -> Result<Vec<Size
     Ok(reports)
 }
 
-/// Rounds of [`all_sizes`].
-pub(super) fn rounds_of_all_sizes(context: &Context<'_>) -> usize {
-    SIZES.len() * (rounds(context) + warm_up(rounds(context)))
+/// Rounds of a point, those included that are not counted.
+pub(super) fn rounds_of_a_point(context: &Context<'_>) -> usize {
+    rounds(context) + warm_up(rounds(context))
 }
 
 /// The throughput of appending and reading, the paper's stress test, of each contestant but the floor.

@@ -1,9 +1,9 @@
 //! Table 1: what the logs cost, counted and timed.
 
-use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_all_sizes};
+use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_a_point};
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
-use crate::cso_append::{SizeReport, measure_recovery, warm_up};
+use crate::cso_append::{SizeReport, measure_recovery};
 use crate::logs::SIZES;
 use crate::machine::Bytes;
 use crate::place::Place;
@@ -33,7 +33,7 @@ const PAPER: [(&str, &str); 10] = [
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let recoveries = if context.quick { 7 } else { 25 };
-    context.expect(rounds_of_all_sizes(context) + recoveries + warm_up(recoveries));
+    context.expect(SIZES.len() + 1, rounds_of_a_point(context));
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for (number, place) in context.places.iter().enumerate() {
         let reports = all_sizes(context, place)?;

@@ -22,6 +22,9 @@ pub mod report;
 pub mod svg;
 pub mod terminal;
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use durix_pmem::Medium;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -167,22 +170,33 @@ pub struct Context<'a> {
     /// Where, one for each page size that can be had.
     pub places: Vec<Place>,
     bar: &'a ProgressBar,
+    /// Points that are to be measured, and when the current one began.
+    points: Cell<u32>,
+    began: Cell<Instant>,
 }
 
+/// What a quick figure may take in all, for rounds; filling sets comes on top.
+const QUICK: Duration = Duration::from_secs(36);
+
 impl Context<'_> {
-    /// So many rounds to come, in all.
-    fn expect(&self, rounds: usize) {
-        self.bar.set_length(rounds as u64 * self.places.len() as u64);
+    /// So many points to come in each place, each of so many rounds.
+    fn expect(&self, points: usize, rounds: usize) {
+        let points = points * self.places.len();
+        self.points.set(points as u32);
+        self.bar.set_length((points * rounds) as u64);
     }
 
-    /// What is being measured.
+    /// What is being measured from now on.
     fn now(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
+        self.began.set(Instant::now());
     }
 
-    /// A round is over.
-    fn tick(&self) {
+    /// A round is over. Returns whether there is time for more: a quick figure divides a minute among its points, so that it
+    /// takes no longer on a busy machine, only fewer rounds.
+    fn tick(&self) -> bool {
         self.bar.inc(1);
+        !self.quick || self.began.get().elapsed() < QUICK / self.points.get().max(1)
     }
 
     /// Keys: what the user has said, or by default so many.
@@ -211,7 +225,7 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg:32} {bar:40} {percent:>3}% {elapsed_precise} (left {eta})");
     bar.set_style(style.expect("the template is a constant"));
-    let context = Context { quick, keys, places: [Some(place), other].into_iter().flatten().collect(), bar: &bar };
+    let context = Context { quick, keys, places: [Some(place), other].into_iter().flatten().collect(), bar: &bar, points: Cell::new(1), began: Cell::new(Instant::now()) };
     let measured = (figure.run)(&context);
     bar.finish_and_clear();
     let mut measured = measured?;
