@@ -1,3 +1,4 @@
 //! The bodies of the fuzz targets, shared with proptests so that stable Rust runs the same checks.
 
+pub mod logfree_ops;
 pub mod pool_bytes;
