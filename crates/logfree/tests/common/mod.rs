@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use durix_crashsim::{Simulated, Subject};
+use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
@@ -130,6 +130,8 @@ pub struct UnderTest<S: Map<Sim>> {
     pub plan: &'static Plan,
     pub options: S::Options,
     pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk: u64,
     /// Operations done before the ones under test.
     pub before: Vec<Act>,
     /// Whether the pool's chunks hold what another map has left in them.
@@ -149,21 +151,20 @@ pub struct Live<S: Map<Sim>> {
     pool: Pool<Sim>,
 }
 
-const CHUNK: u64 = 4096;
 /// Header, lanes and roots take two chunks, the allocator's table one.
 const FIXED: u64 = 3;
 
 impl<S: Map<Sim>> UnderTest<S> {
     pub fn new(plan: &'static Plan) -> Self {
-        UnderTest { plan, options: S::small(), chunks: 4, before: Vec::new(), used_before: false }
+        UnderTest { plan, options: S::small(), chunks: 4, chunk: 4096, before: Vec::new(), used_before: false }
     }
 
     fn len(&self) -> u64 {
-        (FIXED + self.chunks) * CHUNK
+        (FIXED + self.chunks) * self.chunk
     }
 
     fn pool_options(&self) -> PoolOptions {
-        let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
+        let options = PoolOptions::new().chunk_size(self.chunk).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
         options.initial_size(self.len()).max_size(self.len())
     }
 
@@ -283,5 +284,17 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
 
     fn expect(&self, model: &Contents) -> Contents {
         model.clone()
+    }
+}
+
+impl<S: Map<Sim>> Concurrent for UnderTest<S> {
+    type Thread = (Session<Sim>, Arc<S>);
+
+    fn thread(&self, live: &Live<S>, _number: usize) -> Self::Thread {
+        (live.pool.session().unwrap(), Arc::clone(&live.map))
+    }
+
+    fn run(&self, (session, map): &mut Self::Thread, act: &Act) -> Option<u64> {
+        run(&**map, &session.enter().unwrap(), act)
     }
 }
