@@ -19,6 +19,10 @@ pub enum Act {
     Remove(u8),
     /// A boundary.
     Sync,
+    /// Looks a key up: after a restart this recovers nodes.
+    Get(u8),
+    /// The process dies and another opens the tree, with all stores still in the caches: back to the last boundary.
+    Restart,
     /// An operation by another session.
     Other(Box<Act>),
 }
@@ -76,15 +80,31 @@ fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
     match act {
         Act::Put(k, v) => tree.insert(op, &key(*k), &value(*v)).unwrap(),
         Act::Remove(k) => tree.remove(op, &key(*k)).unwrap(),
-        Act::Sync | Act::Other(_) => unreachable!("taken apart by the caller"),
+        Act::Get(k) => tree.contains(op, &key(*k)).unwrap(),
+        Act::Sync | Act::Restart | Act::Other(_) => unreachable!("taken apart by the caller"),
     }
 }
 
-fn step(model: &mut Map, act: &Act) -> bool {
+/// The tree as it is, and as it was at the last boundary.
+#[derive(Clone, Default)]
+pub struct Model {
+    now: Map,
+    durable: Map,
+}
+
+fn step(model: &mut Model, act: &Act) -> bool {
     match act {
-        Act::Put(k, v) => model.insert(key(*k), value(*v)).is_none(),
-        Act::Remove(k) => model.remove(&key(*k)).is_some(),
-        Act::Sync => true,
+        Act::Put(k, v) => model.now.insert(key(*k), value(*v)).is_none(),
+        Act::Remove(k) => model.now.remove(&key(*k)).is_some(),
+        Act::Get(k) => model.now.contains_key(&key(*k)),
+        Act::Sync => {
+            model.durable = model.now.clone();
+            true
+        }
+        Act::Restart => {
+            model.now = model.durable.clone();
+            true
+        }
         Act::Other(act) => step(model, act),
     }
 }
@@ -93,7 +113,7 @@ impl Subject for Tested {
     type Op = Act;
     type Ret = bool;
     type State = Map;
-    type Model = Map;
+    type Model = Model;
     type Store = Mapping<M>;
     type Live = Live;
 
@@ -117,6 +137,11 @@ impl Subject for Tested {
     fn apply(&self, live: &mut Live, act: &Act) -> bool {
         match act {
             Act::Sync => live.tree.sync(&mut live.session).is_ok(),
+            Act::Restart => {
+                let mapping = live.session.mapping().clone();
+                *live = self.open(&mapping).unwrap();
+                true
+            }
             Act::Other(act) if matches!(**act, Act::Sync) => live.tree.sync(&mut live.other).is_ok(),
             Act::Other(act) => run(&live.tree, &live.other.enter().unwrap(), act),
             act => run(&live.tree, &live.session.enter().unwrap(), act),
@@ -142,25 +167,25 @@ impl Subject for Tested {
         live.tree.check(&op).unwrap().iter().map(ToString::to_string).collect()
     }
 
-    fn model(&self) -> Map {
-        let mut model = Map::new();
-        for act in &self.before {
+    fn model(&self) -> Model {
+        let mut model = Model::default();
+        for act in self.before.iter().chain([&Act::Sync]) {
             step(&mut model, act);
         }
         model
     }
 
-    fn step(&self, model: &mut Map, act: &Act) -> bool {
+    fn step(&self, model: &mut Model, act: &Act) -> bool {
         step(model, act)
     }
 
-    fn expect(&self, model: &Map) -> Map {
-        model.clone()
+    fn expect(&self, model: &Model) -> Map {
+        model.now.clone()
     }
 
     fn is_sync(&self, act: &Act) -> bool {
         match act {
-            Act::Sync => true,
+            Act::Sync | Act::Restart => true,
             Act::Other(act) => self.is_sync(act),
             _ => false,
         }
