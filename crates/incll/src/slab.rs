@@ -426,7 +426,7 @@ impl Slabs {
         let class = self.classes[self.class_of(bytes).expect("a node is smaller than a chunk")];
         let lines = class.data / LINE_BYTES - 1;
         let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {
-            op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Release);
+            op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
             let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), bytes / 8)?;
             block.iter().for_each(|word| op.store(word, 0, Relaxed));
             op.write_back_slice(block);

@@ -98,6 +98,31 @@ fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             puts(0..3, 101),
             vec![Remove(0), Put(5, 102), Restart, Put(6, 103), Put(0, 104), Sync, Put(1, 105)],
         ),
+        (
+            "a log that is replayed counts no more, whoever fences",
+            puts(0..14, 1),
+            vec![Put(0, 2), Put(1, 3), Restart, other(Put(0, 4)), other(Put(20, 4)), other(Sync), other(Put(2, 5))],
+        ),
+        (
+            "the process dies in an update",
+            puts(0..3, 101),
+            vec![Put(5, 1), Killed(Box::new(Put(0, 102))), other(Put(6, 104)), other(Sync), Put(1, 3)],
+        ),
+        (
+            "the process dies with a new slab",
+            vec![],
+            vec![Killed(Box::new(Put(0, 101))), other(Put(1, 101)), other(Sync), Put(2, 102)],
+        ),
+        (
+            "the process dies in a split",
+            puts(0..14, 1),
+            vec![Killed(Box::new(Put(14, 2))), other(Put(15, 3)), other(Sync), Put(16, 3)],
+        ),
+        (
+            "the process dies with an image",
+            puts(0..14, 1),
+            vec![Put(0, 2), Killed(Box::new(Put(1, 3))), other(Put(0, 4)), other(Sync)],
+        ),
         ("a split is undone by a restart", puts(0..14, 1), vec![Put(14, 2), Restart, Put(15, 2), Sync, Put(16, 3)]),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]

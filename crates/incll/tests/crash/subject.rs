@@ -7,7 +7,11 @@ use durix_crashsim::{Simulated, Subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::{Mapping, Mutating, Op, Plan, Session};
 
-pub type M = Mutating<Simulated>;
+#[path = "killable.rs"]
+mod killable;
+use killable::Killable;
+
+pub type M = Killable<Mutating<Simulated>>;
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An operation. Keys and values are numbers that stand for bytes, see [`key`] and [`value`].
@@ -23,6 +27,9 @@ pub enum Act {
     Get(u8),
     /// The process dies and another opens the tree, with all stores still in the caches: back to the last boundary.
     Restart,
+    /// An operation in which the process dies, at its first fence or at its end, with all of it in the caches and nothing
+    /// written back; then as `Restart`.
+    Killed(Box<Act>),
     /// An operation by another session.
     Other(Box<Act>),
 }
@@ -81,7 +88,7 @@ fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
         Act::Put(k, v) => tree.insert(op, &key(*k), &value(*v)).unwrap(),
         Act::Remove(k) => tree.remove(op, &key(*k)).unwrap(),
         Act::Get(k) => tree.contains(op, &key(*k)).unwrap(),
-        Act::Sync | Act::Restart | Act::Other(_) => unreachable!("taken apart by the caller"),
+        Act::Sync | Act::Restart | Act::Killed(_) | Act::Other(_) => unreachable!("taken apart by the caller"),
     }
 }
 
@@ -105,6 +112,11 @@ fn step(model: &mut Model, act: &Act) -> bool {
             model.now = model.durable.clone();
             true
         }
+        Act::Killed(act) => {
+            step(model, act);
+            model.now = model.durable.clone();
+            true
+        }
         Act::Other(act) => step(model, act),
     }
 }
@@ -118,7 +130,7 @@ impl Subject for Tested {
     type Live = Live;
 
     fn store(&self, medium: Simulated) -> Mapping<M> {
-        Mapping::heap(self.len, Mutating::new(medium, self.plan))
+        Mapping::heap(self.len, Killable::new(Mutating::new(medium, self.plan)))
     }
 
     fn create(&self, mapping: &Mapping<M>) -> Live {
@@ -141,6 +153,11 @@ impl Subject for Tested {
                 let mapping = live.session.mapping().clone();
                 *live = self.open(&mapping).unwrap();
                 true
+            }
+            Act::Killed(act) => {
+                let dying = live.session.mapping().medium();
+                dying.dying(|| _ = self.apply(live, act));
+                self.apply(live, &Act::Restart)
             }
             Act::Other(act) if matches!(**act, Act::Sync) => live.tree.sync(&mut live.other).is_ok(),
             Act::Other(act) => run(&live.tree, &live.other.enter().unwrap(), act),
@@ -185,7 +202,7 @@ impl Subject for Tested {
 
     fn is_sync(&self, act: &Act) -> bool {
         match act {
-            Act::Sync | Act::Restart => true,
+            Act::Sync | Act::Restart | Act::Killed(_) => true,
             Act::Other(act) => self.is_sync(act),
             _ => false,
         }
