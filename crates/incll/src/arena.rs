@@ -3,12 +3,13 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S0 everything else in a fresh extent < its magic | flush+fence | no extent (bare mapping), or a free chunk (pool) | nothing to do |
-//! | S1 magic < the extent is active | flush+fence | a free chunk | the pool's |
-//! | S2 the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
+//! | S0 (bare mapping) head < its magic | same line, release | no extent | nothing to do |
+//! | S1 head and bitmaps < the extent is active (pool), is used (bare mapping) | flush+fence | a free chunk | the pool's |
+//! | S2 (pool) the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
+//! | S3 (bare mapping, recovery) a magic that was found < anything built on it | flush+fence | the same | finds it again |
 //!
-//! In a bare mapping the magic itself is what makes an extent. S2 needs its fence because another session than this one
-//! may be the first to use what is in it.
+//! In a bare mapping, which is zero where no extent is, the magic itself is what makes one. S2 needs its fence because
+//! another session than this one may be the first to use what is in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -153,7 +154,7 @@ fn bare_len<M: Medium>(op: &Op<'_, M>, off: u64, chunk: u64, end: u64) -> Option
         return None;
     }
     let head = Head::read(op, off).ok()?;
-    // After the mere death of a process the magic may be visible and not durable, and others build on it from now on.
+    // PERSIST S3: flush+fence. After the mere death of a process the magic may be visible and not durable.
     op.persist(op.at(Off::<SlabHead>::new(off)));
     let len = match head.kind {
         slab_kind::LARGE => head.block.checked_add(2 * LINE as u64)?.checked_next_multiple_of(chunk)?,
@@ -174,16 +175,14 @@ fn write_head<M: Medium>(
         op.store(word, 0, Ordering::Relaxed);
     }
     let at = op.at(Off::<SlabHead>::new(extent.off));
-    op.store(&at.kind, head.kind, Ordering::Release);
-    op.store(&at.block, head.block, Ordering::Release);
-    op.store(&at.blocks, head.blocks, Ordering::Release);
-    op.store(&at.check, head.check(), Ordering::Release);
+    op.store(&at.kind, head.kind, Ordering::Relaxed);
+    op.store(&at.block, head.block, Ordering::Relaxed);
+    op.store(&at.blocks, head.blocks, Ordering::Relaxed);
+    op.store(&at.check, head.check(), Ordering::Relaxed);
     fill(extent)?;
-    op.write_back_slice(words);
-    // PERSIST S0: flush+fence
-    op.fence();
+    // PERSIST S0: same line
     op.store(&at.magic, SLAB_MAGIC, Ordering::Release);
-    op.write_back(at);
+    op.write_back_slice(words);
     // PERSIST S1: flush+fence
     op.fence();
     Ok(())

@@ -11,13 +11,16 @@
 //! | A2 stamp < `now` | same line, release | the new stamp, `now` as `then` says | restores what is there |
 //! | A3 (recovery) `now` restored < stamp | same line, release | the failed stamp | restores again |
 //!
+//! A slab is read before anything in it changes: else a block that was freed in this run could be found a second time.
+//!
 //! A block that is freed in one epoch is given out again in the next at the earliest: sessions keep what they free aside
 //! until then. Its content is what undoing the epoch needs, and readers of the epoch may still look at it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Word};
+use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw, Word};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
@@ -46,7 +49,7 @@ struct Class {
 struct Shared {
     spare: Vec<u64>,
     /// Slabs whose bitmaps were not read yet.
-    unread: Vec<u64>,
+    unread: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +64,8 @@ pub(crate) struct Slabs {
     chunk: u64,
     classes: Box<[Class]>,
     shared: Box<[Lock<Shared>]>,
+    /// How many slabs were not read yet.
+    unread: AtomicU64,
     large: Lock<Large>,
     lines: Box<[Lock<()>]>,
 }
@@ -118,6 +123,7 @@ impl Slabs {
             chunk,
             shared: classes.iter().map(|_| Lock::new(Shared::default())).collect(),
             classes,
+            unread: AtomicU64::new(0),
             large: Lock::new(Large::default()),
             lines: (0..LINE_LOCKS).map(|_| Lock::new(())).collect(),
         }
@@ -134,7 +140,8 @@ impl Slabs {
             slab_kind::BLOCKS => {
                 let class = self.classes.iter().position(|c| c.block == head.block && c.blocks == head.blocks);
                 let class = class.filter(|_| extent.len == self.chunk).ok_or(corrupt("the block size", head.block))?;
-                self.shared[class].lock(m).unread.push(extent.off);
+                self.shared[class].lock(m).unread.insert(extent.off);
+                m.shared_rmw(&self.unread, Rmw::Add, 1);
             }
             slab_kind::LARGE if head.block.saturating_add(2 * LINE_BYTES) <= extent.len => {
                 self.large.lock(m).unread.push(extent);
@@ -204,8 +211,8 @@ impl Slabs {
     ) -> Result<()> {
         let mut shared = self.shared[class].lock(op.medium());
         while shared.spare.is_empty() {
-            match shared.unread.pop() {
-                Some(slab) => self.read_slab(op, with, class, slab, &mut shared.spare),
+            match shared.unread.first().copied() {
+                Some(slab) => self.read_slab(op, with, class, slab, &mut shared),
                 None => {
                     let slab = self.add_slab(op, arena, with, class)?;
                     let Class { block, blocks, data } = self.classes[class];
@@ -227,8 +234,9 @@ impl Slabs {
         Ok(arena.add(op, self.chunk, lines, class.head(), |_| Ok(()))?.off)
     }
 
-    /// Collects the free blocks of a slab.
-    fn read_slab<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, slab: u64, free: &mut Vec<u64>) {
+    /// Collects the free blocks of a slab, in which nothing was changed in this run.
+    fn read_slab<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, slab: u64, shared: &mut Shared) {
+        let free = &mut shared.spare;
         let Class { block, blocks, data } = self.classes[class];
         for index in (0..blocks).rev() {
             let bitmap = op.at(bitmap_of(slab, index));
@@ -239,6 +247,20 @@ impl Slabs {
             if word >> (index % 64) & 1 == 0 {
                 free.push(slab + data + index * block);
             }
+        }
+        shared.unread.remove(&slab);
+        op.medium().shared_rmw(&self.unread, Rmw::Add, u64::MAX);
+    }
+
+    /// Reads the slab of a block if that was not done yet.
+    fn read_slab_of<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, off: u64) {
+        if op.medium().shared_load(&self.unread, Acquire) == 0 {
+            return;
+        }
+        let mut shared = self.shared[class].lock(op.medium());
+        let slab = self.slab_of(off);
+        if shared.unread.contains(&slab) {
+            self.read_slab(op, with, class, slab, &mut shared);
         }
     }
 
@@ -324,6 +346,7 @@ impl Slabs {
         match self.class_of(bytes) {
             Some(class) => {
                 if with.durable {
+                    self.read_slab_of(op, with, class, off);
                     self.mark(op, with, class, off, false)?;
                 }
                 cache.freed.push((off, class));
@@ -335,6 +358,7 @@ impl Slabs {
                     return Err(Error::Corrupt { what: "an offset of a large block", offset: off, found: bytes });
                 }
                 if with.durable {
+                    self.read_large(op, with, &mut self.large.lock(op.medium()));
                     self.mark_bit(op, with, op.at(bitmap_of(slab, 0)), 0, false);
                 }
                 cache.freed_large.push(Extent { off: slab, len });
@@ -402,7 +426,7 @@ impl Slabs {
         let class = self.classes[self.class_of(bytes).expect("a node is smaller than a chunk")];
         let lines = class.data / LINE_BYTES - 1;
         let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {
-            op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Release);
+            op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
             let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), bytes / 8)?;
             block.iter().for_each(|word| op.store(word, 0, Relaxed));
             op.write_back_slice(block);

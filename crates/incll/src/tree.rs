@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::pool::{Poison, PoisonGuard};
@@ -101,12 +101,12 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
     }
 }
 
-/// Writes an empty tree: durable on return. Until the root's line is, nothing of it can be found.
+/// Writes an empty tree: durable with the next fence. Until the root's line is, nothing of it can be found.
 fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Result<()> {
     let node = Slabs::new(arena.chunk()).first_block(op, arena, size_of::<Node>() as u64)?;
     op.store(&line.replayed, 0, Relaxed);
-    op.store(&line.root, Off::new(node), Release);
-    op.persist(line);
+    op.store(&line.root, Off::new(node), Relaxed);
+    op.write_back(line);
     Ok(())
 }
 

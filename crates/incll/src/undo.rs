@@ -15,7 +15,7 @@
 //! `replayed` is the epoch of the run that has put images back. An image counts if it is of a failed epoch since then: the
 //! tree may stay closed for many runs of its pool, each with crashes, before it is next opened.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_cso::log::{Error as LogError, LinesLog, Log, Region};
 use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op};
@@ -160,7 +160,7 @@ impl Segments {
         }
         // PERSIST U1: flush+fence
         op.fence();
-        op.store(&root.replayed, epochs.current(op), Release);
+        op.store(&root.replayed, epochs.current(op), Relaxed);
         op.write_back(&root.replayed);
         // PERSIST U2: flush+fence
         op.fence();

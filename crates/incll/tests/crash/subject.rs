@@ -7,7 +7,11 @@ use durix_crashsim::{Simulated, Subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::{Mapping, Mutating, Op, Plan, Session};
 
-pub type M = Mutating<Simulated>;
+#[path = "killable.rs"]
+mod killable;
+use killable::Killable;
+
+pub type M = Killable<Mutating<Simulated>>;
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An operation. Keys and values are numbers that stand for bytes, see [`key`] and [`value`].
@@ -19,6 +23,13 @@ pub enum Act {
     Remove(u8),
     /// A boundary.
     Sync,
+    /// Looks a key up: after a restart this recovers nodes.
+    Get(u8),
+    /// The process dies and another opens the tree, with all stores still in the caches: back to the last boundary.
+    Restart,
+    /// An operation in which the process dies, at its first fence or at its end, with all of it in the caches and nothing
+    /// written back; then as `Restart`.
+    Killed(Box<Act>),
     /// An operation by another session.
     Other(Box<Act>),
 }
@@ -76,15 +87,36 @@ fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
     match act {
         Act::Put(k, v) => tree.insert(op, &key(*k), &value(*v)).unwrap(),
         Act::Remove(k) => tree.remove(op, &key(*k)).unwrap(),
-        Act::Sync | Act::Other(_) => unreachable!("taken apart by the caller"),
+        Act::Get(k) => tree.contains(op, &key(*k)).unwrap(),
+        Act::Sync | Act::Restart | Act::Killed(_) | Act::Other(_) => unreachable!("taken apart by the caller"),
     }
 }
 
-fn step(model: &mut Map, act: &Act) -> bool {
+/// The tree as it is, and as it was at the last boundary.
+#[derive(Clone, Default)]
+pub struct Model {
+    now: Map,
+    durable: Map,
+}
+
+fn step(model: &mut Model, act: &Act) -> bool {
     match act {
-        Act::Put(k, v) => model.insert(key(*k), value(*v)).is_none(),
-        Act::Remove(k) => model.remove(&key(*k)).is_some(),
-        Act::Sync => true,
+        Act::Put(k, v) => model.now.insert(key(*k), value(*v)).is_none(),
+        Act::Remove(k) => model.now.remove(&key(*k)).is_some(),
+        Act::Get(k) => model.now.contains_key(&key(*k)),
+        Act::Sync => {
+            model.durable = model.now.clone();
+            true
+        }
+        Act::Restart => {
+            model.now = model.durable.clone();
+            true
+        }
+        Act::Killed(act) => {
+            step(model, act);
+            model.now = model.durable.clone();
+            true
+        }
         Act::Other(act) => step(model, act),
     }
 }
@@ -93,12 +125,12 @@ impl Subject for Tested {
     type Op = Act;
     type Ret = bool;
     type State = Map;
-    type Model = Map;
+    type Model = Model;
     type Store = Mapping<M>;
     type Live = Live;
 
     fn store(&self, medium: Simulated) -> Mapping<M> {
-        Mapping::heap(self.len, Mutating::new(medium, self.plan))
+        Mapping::heap(self.len, Killable::new(Mutating::new(medium, self.plan)))
     }
 
     fn create(&self, mapping: &Mapping<M>) -> Live {
@@ -117,6 +149,16 @@ impl Subject for Tested {
     fn apply(&self, live: &mut Live, act: &Act) -> bool {
         match act {
             Act::Sync => live.tree.sync(&mut live.session).is_ok(),
+            Act::Restart => {
+                let mapping = live.session.mapping().clone();
+                *live = self.open(&mapping).unwrap();
+                true
+            }
+            Act::Killed(act) => {
+                let dying = live.session.mapping().medium();
+                dying.dying(|| _ = self.apply(live, act));
+                self.apply(live, &Act::Restart)
+            }
             Act::Other(act) if matches!(**act, Act::Sync) => live.tree.sync(&mut live.other).is_ok(),
             Act::Other(act) => run(&live.tree, &live.other.enter().unwrap(), act),
             act => run(&live.tree, &live.session.enter().unwrap(), act),
@@ -142,25 +184,25 @@ impl Subject for Tested {
         live.tree.check(&op).unwrap().iter().map(ToString::to_string).collect()
     }
 
-    fn model(&self) -> Map {
-        let mut model = Map::new();
-        for act in &self.before {
+    fn model(&self) -> Model {
+        let mut model = Model::default();
+        for act in self.before.iter().chain([&Act::Sync]) {
             step(&mut model, act);
         }
         model
     }
 
-    fn step(&self, model: &mut Map, act: &Act) -> bool {
+    fn step(&self, model: &mut Model, act: &Act) -> bool {
         step(model, act)
     }
 
-    fn expect(&self, model: &Map) -> Map {
-        model.clone()
+    fn expect(&self, model: &Model) -> Map {
+        model.now.clone()
     }
 
     fn is_sync(&self, act: &Act) -> bool {
         match act {
-            Act::Sync => true,
+            Act::Sync | Act::Restart | Act::Killed(_) => true,
             Act::Other(act) => self.is_sync(act),
             _ => false,
         }
