@@ -140,7 +140,7 @@ pub fn measure<M: Medium>(place: &Place, medium: M, keys: u64, rounds: usize) ->
 /// # Errors
 /// What the pool refuses.
 pub fn counts(keys: u64) -> Result<[(f64, f64, f64); 4], Error> {
-    let heap = |keys: u64| HeapBacking::new((keys as usize * 64 * 8 + (128 << 20)).next_power_of_two());
+    let heap = |keys: u64| HeapBacking::new((keys * 64 * 8 + (128 << 20)).next_power_of_two());
     let bytes = LazyHash::<true>::bytes(keys) as usize;
     let mut all = [(0.0, 0.0, 0.0); 4];
     for (i, counted) in all.iter_mut().enumerate() {

@@ -74,7 +74,7 @@ fn step(model: &mut BTreeMap<u64, u64>, what: u8, key: u64, value: u64) -> Optio
 fn pool() -> Pool {
     let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(4).pool_id([7; 16]).boot_id([7; 16]);
     let options = options.initial_size(LEN).max_size(LEN);
-    options.create_on(HeapBacking::new(LEN as usize), Hardware::PAGE_CACHE).expect("a pool in memory")
+    options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).expect("a pool in memory")
 }
 
 /// Runs the operations in `input` on all maps and on a model.
@@ -111,7 +111,9 @@ pub fn corrupt(input: &[u8]) {
     if let Ok(maps) = Maps::open(&pool) {
         let op = session.enter().expect("the pool is open");
         for key in 0..30 {
-            maps.run(&op, 0, key, key).map(|answer| answer.expect("room enough"));
+            for answer in maps.run(&op, 0, key, key) {
+                answer.expect("room enough");
+            }
         }
     }
     {
