@@ -132,6 +132,8 @@ pub(crate) struct Scheduler {
     prunes: bool,
     /// Whether creating the structure leaves nothing open, once that is known.
     settled: Option<bool>,
+    /// The seed of a schedule picked at random.
+    sampled: Option<u64>,
     /// Which schedules come first; with 0 those with few switches.
     order: u64,
     threads: Vec<Thread>,
@@ -206,6 +208,7 @@ impl Scheduler {
             bound,
             prunes,
             settled: None,
+            sampled: None,
             order: 0,
             threads: Vec::new(),
             current: None,
@@ -227,6 +230,11 @@ impl Scheduler {
             wrong: None,
             totals: Totals::default(),
         }
+    }
+
+    /// Picks the next schedule at random instead of exploring.
+    pub(crate) fn sample(&mut self, seed: u64) {
+        self.sampled = Some(seed);
     }
 
     /// Has schedules tried in another order.
@@ -579,6 +587,9 @@ impl Scheduler {
             self.totals.ruled_out += 1;
             return Some(me);
         }
+        if let Some(seed) = self.sampled {
+            return Some(self.throw(enabled, stay, seed));
+        }
         if let Some(node) = self.path.get(self.cursor).filter(|_| enabled.count_ones() > 1) {
             let (node, last) = (*node, self.cursor + 1 == self.path.len());
             if last {
@@ -604,14 +615,21 @@ impl Scheduler {
         }
         let taken = match self.order {
             0 => stay.unwrap_or(enabled.trailing_zeros() as usize),
-            order => {
-                let pick = Digest::default().with(order).with(self.steps).low() % u64::from(enabled.count_ones());
-                (0..).filter(|t| enabled >> t & 1 == 1).nth(pick as usize).expect("one of those enabled")
-            }
+            order => pick(enabled, Digest::default().with(order).with(self.steps)),
         };
         self.path.push(Node { enabled, left: enabled & !(1 << taken), taken: taken as u8 });
         self.cursor += 1;
         Some(taken)
+    }
+
+    /// A thread picked at random; mostly the one that runs, in some schedules more than in others.
+    fn throw(&self, enabled: u16, stay: Option<usize>, seed: u64) -> usize {
+        let dice = Digest::default().with(seed).with(self.steps);
+        let rarely = 1 << (1 + 2 * (seed % 4));
+        match stay {
+            Some(me) if dice.with(1).low() % rarely != 0 => me,
+            _ => pick(enabled, dice),
+        }
     }
 
     /// Whether this state was reached before, with at least as many preemptions left.
@@ -667,6 +685,12 @@ impl Scheduler {
     pub(crate) fn observe(&self) {
         self.recorder.mode.store(RECORD | SCHEDULE, Ordering::Relaxed);
     }
+}
+
+/// One of the threads, at random.
+fn pick(enabled: u16, dice: Digest) -> usize {
+    let nth = dice.low() % u64::from(enabled.count_ones());
+    (0..16).filter(|thread| enabled >> thread & 1 == 1).nth(nth as usize).expect("fewer than there are")
 }
 
 fn note(reads: &mut Vec<Read>, read: Read) {
