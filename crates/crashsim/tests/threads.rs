@@ -143,3 +143,29 @@ fn every_short_program_passes_with_crashes_in_recovery() {
         assert_eq!(report.cases, 10);
     }
 }
+
+#[test]
+fn programs_that_are_too_large_are_sampled() {
+    let program = [
+        vec![Insert(1, 10), Remove(2), Insert(3, 30), Get(4), Remove(3)],
+        vec![Insert(2, 20), Get(1), Insert(4, 40), Remove(1), Get(3)],
+        vec![Insert(1, 11), Get(2), Remove(4), Insert(2, 22), Get(1)],
+    ];
+    let sampled = threads().sampled(300);
+    let report = sampled.run(&List::lock_free(Bug::None), &program, &AFTER).assert_ok();
+    println!("{report}");
+    assert!(!report.complete && report.to_string().contains("picked at random"), "{report}");
+    for list in [
+        List::lock_free(Bug::ReadNotDurable),
+        List::lock_free(Bug::PathNotDurable),
+        List::lock_free(Bug::WinnerNotWrittenBack),
+        List::locked(Bug::UnlockBeforeWriteBack),
+    ] {
+        let start = std::time::Instant::now();
+        let failure = sampled.run(&list, &program, &AFTER).failure.unwrap_or_else(|| panic!("{:?} missed", list.bug));
+        println!("{:?} in {:?}\n{failure}", list.bug, start.elapsed());
+        assert!(failure.ops.len() <= 3 && failure.preemptions <= 2 && failure.replay.len() <= 200, "{failure}");
+        let again = Threads::new(Explorer::new().replay(&failure.replay)).run(&list, &program, &AFTER);
+        assert_eq!(again.failure.expect("fails again").cause, failure.cause);
+    }
+}

@@ -167,7 +167,7 @@ impl Concurrent for Little {
             Tick(by) => _ = self.volatile(shared, m, |value| value * 2 + by),
             Save => {
                 let value = self.volatile(shared, m, |value| value);
-                let cell = if value % 2 == 0 { &pair.left.one } else { &pair.left.two };
+                let cell = if value.is_multiple_of(2) { &pair.left.one } else { &pair.left.two };
                 op.store(cell, value, Release);
                 op.persist(&pair.left);
             }

@@ -32,6 +32,7 @@ impl<T> Lock<T> {
 
     /// Waits for the lock.
     #[inline]
+    #[track_caller]
     pub fn lock<M: Medium>(&self, m: M) -> LockGuard<'_, T, M> {
         let mut turn = 0;
         loop {
@@ -47,6 +48,7 @@ impl<T> Lock<T> {
 
     /// Takes the lock if it is free.
     #[inline]
+    #[track_caller]
     pub fn try_lock<M: Medium>(&self, m: M) -> Option<LockGuard<'_, T, M>> {
         // A guard may be made only where the lock was got: dropping it unlocks.
         m.shared_compare_exchange(&self.state, FREE, HELD).is_ok().then(|| LockGuard { lock: self, m })

@@ -20,6 +20,9 @@ const MAX_ORDERS: u64 = 1 << 20;
 /// Preemptions that shrinking looks for, unless the failure needs more.
 const SHRINK_PREEMPTIONS: u32 = 2;
 
+/// Schedules with fewer preemptions that shrinking tries, at least.
+const SHRINK_SCHEDULES: u64 = 20_000;
+
 /// Explores the interleavings of concurrent programs, with the crashes in each of them: what the [`Explorer`] does for
 /// one sequence of operations, this does for several at a time.
 ///
@@ -34,6 +37,7 @@ pub struct Threads {
     bound: Option<u32>,
     prunes: bool,
     order: u64,
+    sampled: bool,
     max_schedules: u64,
     shrinks: bool,
 }
@@ -41,7 +45,15 @@ pub struct Threads {
 impl Threads {
     /// No bound on preemptions; crashes as `explorer` says (model, contract, nested crashes, budgets, replay).
     pub fn new(explorer: Explorer) -> Self {
-        Threads { explorer, bound: None, prunes: true, order: 0, max_schedules: u64::MAX, shrinks: true }
+        Threads {
+            explorer,
+            bound: None,
+            prunes: true,
+            order: 0,
+            sampled: false,
+            max_schedules: u64::MAX,
+            shrinks: true,
+        }
     }
 
     /// At most this many preemptions: a thread that could go on within an operation has to wait for another. Between
@@ -55,6 +67,13 @@ impl Threads {
     #[must_use]
     pub fn max_schedules(self, schedules: u64) -> Self {
         Threads { max_schedules: schedules.max(1), ..self }
+    }
+
+    /// Runs this many schedules picked at random, by the [seed](Explorer::seed), instead of exploring: for programs that are
+    /// too large. Each is run to its end, and crashed everywhere; the report says "not complete".
+    #[must_use]
+    pub fn sampled(self, schedules: u64) -> Self {
+        Threads { sampled: true, ..self.max_schedules(schedules) }
     }
 
     /// Whether executions are cut short where they meet a state that was met before. On unless set; off, every schedule is
@@ -200,7 +219,8 @@ impl Threads {
         }
         let needed = smallest.as_ref().unwrap_or(failure).preemptions;
         for bound in 0..needed {
-            let fewer = Threads { bound: Some(bound), ..quick.clone() };
+            let max_schedules = self.max_schedules.max(SHRINK_SCHEDULES);
+            let fewer = Threads { bound: Some(bound), sampled: false, max_schedules, ..quick.clone() };
             if let Some(failure) = fewer.part(subject, program, after, ops).explore().failure {
                 return Some(failure);
             }
@@ -239,18 +259,18 @@ impl<S: Concurrent> Part<'_, S> {
         let mut scheduler = Some(scheduler.in_order(threads.order));
         let mut given_up = false;
         let failure = loop {
-            match self.execution(&mut scheduler) {
-                Err(stop) => break Some(self.told(*stop, scheduler.as_ref())),
-                Ok(()) => {
-                    let Some(scheduler) = &mut scheduler else { break None };
-                    if !scheduler.next_schedule() {
-                        break None;
-                    }
-                    if scheduler.totals.executions >= threads.max_schedules {
-                        given_up = true;
-                        break None;
-                    }
-                }
+            if threads.sampled
+                && let Some(scheduler) = &mut scheduler
+            {
+                scheduler.sample(threads.explorer.seed.wrapping_add(scheduler.totals.executions));
+            }
+            if let Err(stop) = self.execution(&mut scheduler) {
+                break Some(self.told(*stop, scheduler.as_ref()));
+            }
+            let Some(scheduler) = &mut scheduler else { break None };
+            given_up = threads.sampled || scheduler.next_schedule();
+            if !given_up || scheduler.totals.executions >= threads.max_schedules {
+                break None;
             }
         };
         self.report(scheduler.as_ref(), failure, given_up)
@@ -446,7 +466,8 @@ impl<S: Concurrent> Part<'_, S> {
         let totals = scheduler.map(|s| s.totals).unwrap_or_default();
         let mut incomplete = Vec::new();
         if given_up {
-            incomplete.push(format!("only {} schedules were run", totals.executions));
+            let how = if self.threads.sampled { "picked at random" } else { "run" };
+            incomplete.push(format!("only {} schedules were {how}", totals.executions));
         }
         if totals.hidden > 0 {
             incomplete.push("states that were equal went on differently: shared state passes the medium by".into());

@@ -19,7 +19,7 @@ pub(crate) const MAX_THREADS: usize = 9;
 #[derive(Debug)]
 struct Word {
     /// For each thread, the how manieth word it was that the thread met; 0: none yet.
-    names: [u16; MAX_THREADS],
+    names: [u32; MAX_THREADS],
     wrote: Digest,
     value: u64,
     /// What it contributes to the sum.
@@ -31,7 +31,7 @@ struct Word {
 pub(crate) struct Words {
     by_address: HashMap<usize, u32, Mix>,
     words: Vec<Word>,
-    met: [u16; MAX_THREADS],
+    met: [u32; MAX_THREADS],
     sum: Digest,
 }
 
@@ -44,7 +44,7 @@ impl Words {
     }
 
     /// The word at an address, which holds `value` now, and the thread's own name for it.
-    pub(crate) fn meet(&mut self, address: usize, value: u64, thread: usize) -> (u32, u16) {
+    pub(crate) fn meet(&mut self, address: usize, value: u64, thread: usize) -> (u32, u32) {
         let next = self.words.len() as u32;
         let index = *self.by_address.entry(address).or_insert(next);
         if index == next {

@@ -221,6 +221,7 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.shared_rmw(word, op, operand)
     }
 
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

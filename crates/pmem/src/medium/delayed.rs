@@ -131,6 +131,7 @@ impl<M: Medium> Medium for Delayed<M> {
         self.inner.shared_rmw(word, op, operand)
     }
 
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

@@ -204,6 +204,7 @@ pub trait Medium: Copy + Send + Sync + 'static {
     }
 
     /// One turn of a loop that waits for another thread; `turn` counts from 0.
+    #[track_caller]
     fn spin(self, turn: u32) {
         if turn < 64 {
             std::hint::spin_loop();

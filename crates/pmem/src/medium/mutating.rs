@@ -306,6 +306,7 @@ impl<M: Medium> Medium for Mutating<M> {
         self.inner.shared_rmw(word, op, operand)
     }
 
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

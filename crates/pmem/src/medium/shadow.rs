@@ -251,6 +251,7 @@ impl<M: Medium> Medium for Shadow<M> {
         self.inner.fence();
     }
 
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }
