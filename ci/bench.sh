@@ -3,3 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DURIX_BENCH_QUICK=1 cargo bench -p durix-bench -- --test
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+cargo run --release -p durix-bench --bin paper -- list
+cargo run --release -p durix-bench --bin paper -- cso-fig7b --quick --keys 2048 --json "$out/figure.json" --svg "$out/figure.svg"
+grep -q '"median"' "$out/figure.json"
+grep -q '</svg>' "$out/figure.svg"

@@ -8,6 +8,7 @@ use durix_bench::cso_append::medium;
 use durix_bench::place::Place;
 use durix_bench::pset::{self, SetRounds, time_mixed};
 use durix_bench::run::Run;
+use durix_bench::sets::chained::Chained;
 
 fn main() {
     let run = Run::this();
@@ -27,7 +28,7 @@ fn main() {
         bencher.iter_custom(|count| time_mixed(&mut rounds, count));
     });
     group.bench_function("TwoRounds/16K-mixed", |bencher| {
-        let made = SetRounds::chained(&place, medium(), keys, 1);
+        let made = SetRounds::<_, Chained<true>>::chained(&place, medium(), keys, 1);
         let mut rounds = made.unwrap_or_else(|refused| panic!("{refused}"));
         bencher.iter_custom(|count| time_mixed(&mut rounds, count));
     });

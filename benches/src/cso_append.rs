@@ -7,14 +7,15 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::marker::PhantomData;
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Session};
 
 use crate::floor::{Floor, Stores};
-use crate::interleave::{Contestant, Outcome, Series, interleave};
-use crate::logs::{AppendLog, EntrySize, Error, HALF, Region, SIZES, Visitor, visit_logs};
+use crate::interleave::{Contestant, Outcome, Series, Stopwatch, interleave_telling};
+use crate::logs::{AppendLog, EntrySize, Error, HALF, ONE, Region, SIZES, Visitor, visit_logs};
 use crate::machine::{Bytes, Machine};
 use crate::place::{Place, Refused, free_bytes};
 use crate::with_size;
@@ -107,7 +108,7 @@ impl<M: Medium, L: AppendLog<M, W>, const W: usize> Contestant<2> for LogRounds<
     }
 
     fn round(&mut self) -> [f64; 2] {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         self.append_batch();
         let appended = start.elapsed();
         assert_eq!(self.consume(), BATCH, "{} lost entries", self.name);
@@ -192,8 +193,8 @@ fn regions(region: u64) -> impl Iterator<Item = Region> {
 }
 
 /// All contestants of a size: floors first.
-fn contestants<const W: usize>(
-    mapping: &Mapping<Hardware>,
+fn contestants<M: Medium, const W: usize>(
+    mapping: &Mapping<M>,
     region: u64,
     size: EntrySize,
 ) -> (Vec<Box<dyn Contestant<2>>>, Vec<String>) {
@@ -211,7 +212,7 @@ fn contestants<const W: usize>(
     let second = if W == HALF { Stores::HalfLine } else { Stores::Line };
     let floors = vec![floor(size.lines, Stores::Word), floor(size.lines, second)];
     let mut enter = Enter { mapping, regions: Box::new(regions), contestants: floors, missing: Vec::new() };
-    visit_logs::<_, W>(&mut enter);
+    visit_logs::<M, W>(&mut enter);
     (enter.contestants, enter.missing)
 }
 
@@ -244,11 +245,119 @@ impl SizeReport {
 ///
 /// # Errors
 /// [`Refused`] where the memory cannot be had.
-pub fn measure(place: &Place, size: EntrySize, region: u64, rounds: usize) -> Result<SizeReport, Refused> {
+pub fn measure(
+    place: &Place,
+    size: EntrySize,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
+) -> Result<SizeReport, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium())?;
-    let (mut contestants, missing) = with_size!(size, contestants(&mapping, region, size));
-    let outcomes = interleave(&mut contestants, rounds / 20 + 1, rounds);
+    let (mut contestants, missing) = with_size!(size, on_hardware(&mapping, region, size));
+    let outcomes = interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round);
     Ok(SizeReport { size, outcomes, counts: counts(size), missing })
+}
+
+fn on_hardware<const W: usize>(
+    mapping: &Mapping<Hardware>,
+    region: u64,
+    size: EntrySize,
+) -> (Vec<Box<dyn Contestant<2>>>, Vec<String>) {
+    contestants::<_, W>(mapping, region, size)
+}
+
+/// Measures entries of half a line on any medium.
+///
+/// # Errors
+/// [`Refused`] where the memory cannot be had.
+pub fn measure_half<M: Medium>(
+    place: &Place,
+    medium: M,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
+) -> Result<Vec<Outcome<2>>, Refused> {
+    let mapping = place.map(4096 + REGIONS * region, medium)?;
+    let (mut contestants, _) = contestants::<M, HALF>(&mapping, region, SIZES[0]);
+    Ok(interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round))
+}
+
+/// A full log of entries of one line that is recovered again and again.
+struct Recovery<M: Medium, L> {
+    name: &'static str,
+    session: Session<M>,
+    region: Region,
+    entries: usize,
+    _log: PhantomData<L>,
+}
+
+impl<M: Medium, L: AppendLog<M, ONE>> Recovery<M, L> {
+    /// Fills a log in `region`, which is all zero.
+    fn new(mapping: &Mapping<M>, region: Region) -> Result<Self, Error> {
+        let mut session = mapping.session().expect("fewer contestants than sessions");
+        let mut entries = 0;
+        {
+            let op = session.enter().expect("the mapping is open");
+            let mut log = L::format(&op, region)?;
+            while log.append(&op, &[entries as u64; ONE]).is_ok() {
+                entries += 1;
+            }
+        }
+        Ok(Recovery { name: L::NAME, session, region, entries, _log: PhantomData })
+    }
+}
+
+impl<M: Medium, L: AppendLog<M, ONE>> Contestant<1> for Recovery<M, L> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn round(&mut self) -> [f64; 1] {
+        let op = self.session.enter().expect("the mapping is open");
+        let start = Stopwatch::start();
+        let (_log, found) = L::recover(&op, self.region).expect("it was formatted");
+        let time = start.elapsed();
+        assert_eq!(found.len(), self.entries, "{} lost entries", self.name);
+        [time.as_nanos() as f64 / self.entries as f64]
+    }
+}
+
+/// Makes contestants of the recoveries of all logs.
+struct EnterRecoveries<'m, M: Medium> {
+    mapping: &'m Mapping<M>,
+    regions: Box<dyn Iterator<Item = Region>>,
+    contestants: Vec<Box<dyn Contestant<1>>>,
+}
+
+impl<M: Medium> Visitor<M, ONE> for EnterRecoveries<'_, M> {
+    fn visit<L: AppendLog<M, ONE> + 'static>(&mut self) {
+        let region = self.regions.next().expect("as many regions as contestants");
+        if let Ok(recovery) = Recovery::<M, L>::new(self.mapping, region) {
+            self.contestants.push(Box::new(recovery));
+        }
+    }
+}
+
+/// Measures what recovering full logs takes, of entries of one line, in nanoseconds an entry.
+///
+/// # Errors
+/// [`Refused`] where the memory cannot be had.
+pub fn measure_recovery(
+    place: &Place,
+    region: u64,
+    rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
+) -> Result<Vec<Outcome<1>>, Refused> {
+    let mapping = place.map(4096 + REGIONS * region, medium())?;
+    let mut enter =
+        EnterRecoveries { mapping: &mapping, regions: Box::new(regions(region)), contestants: Vec::new() };
+    visit_logs::<Hardware, ONE>(&mut enter);
+    Ok(interleave_telling(&mut enter.contestants, warm_up(rounds), rounds, after_round))
+}
+
+/// Rounds that are not counted, before so many that are.
+pub fn warm_up(rounds: usize) -> usize {
+    rounds / 20 + 1
 }
 
 /// Bytes for each region in a place: 64 MiB, or less where there is less room.
@@ -276,7 +385,10 @@ pub fn report(quick: bool) -> Result<(), Refused> {
     for place in [Some(place), other].into_iter().flatten() {
         let region = region_in(&place, quick);
         println!("{}", setting(&place, region, rounds));
-        let reports = SIZES.iter().map(|size| measure(&place, *size, region, rounds)).collect::<Result<Vec<_>, _>>()?;
+        let reports = SIZES
+            .iter()
+            .map(|size| measure(&place, *size, region, rounds, &mut || true))
+            .collect::<Result<Vec<_>, _>>()?;
         reports.iter().flat_map(|r| &r.missing).for_each(|m| println!("{m}"));
         println!("{}\n{}\n{}", append_table(&reports), stress_table(&reports), goals(&reports));
     }

@@ -5,11 +5,10 @@
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use durix_pmem::{Medium, Off, Op, Session};
 
-use crate::interleave::Contestant;
+use crate::interleave::{Contestant, Stopwatch};
 use crate::logs::{Line, Region};
 
 /// What is stored before the write-back.
@@ -94,7 +93,7 @@ impl<M: Medium, const LINES: usize> Contestant<2> for Floor<M, LINES> {
 
     fn round(&mut self) -> [f64; 2] {
         let from = self.next;
-        let start = Instant::now();
+        let start = Stopwatch::start();
         match self.stores {
             Stores::Word => batch(self, Stores::Word),
             Stores::Line => batch(self, Stores::Line),

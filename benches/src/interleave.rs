@@ -4,6 +4,33 @@
 //! tenant, a change of clock, a page cache that filled up. So all contestants run in short rounds in turn, and a ratio
 //! is the median over the rounds of the ratio *within* each round, where both sides saw the same machine.
 
+use std::time::Duration;
+
+/// A clock that runs only while its thread does: what other processes do on a busy machine lengthens a round, but does not count
+/// as the contestant's time. On an idle machine it shows what any clock shows, since contestants never sleep.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Duration);
+
+impl Stopwatch {
+    /// Starts now, for this thread.
+    #[inline]
+    pub fn start() -> Stopwatch {
+        Stopwatch(Self::now())
+    }
+
+    /// How long the thread has run since.
+    #[inline]
+    pub fn elapsed(self) -> Duration {
+        Self::now().saturating_sub(self.0)
+    }
+
+    #[inline]
+    fn now() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
 /// What takes part: each round it does a batch of work and says how long the phases of it took.
 pub trait Contestant<const PHASES: usize> {
     /// The name in tables.
@@ -87,6 +114,20 @@ pub fn interleave<const PHASES: usize>(
     warm_up: usize,
     rounds: usize,
 ) -> Vec<Outcome<PHASES>> {
+    interleave_telling(contestants, warm_up, rounds, &mut || true)
+}
+
+/// Rounds that are measured even if time has run out.
+pub const LEAST_ROUNDS: usize = 5;
+
+/// The same, and calls `after_round` after each round, outside everything that is timed. It says whether there is time for more:
+/// without, no more than [`LEAST_ROUNDS`] are measured.
+pub fn interleave_telling<const PHASES: usize>(
+    contestants: &mut [Box<dyn Contestant<PHASES> + '_>],
+    warm_up: usize,
+    rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
+) -> Vec<Outcome<PHASES>> {
     let count = contestants.len();
     let mut samples = vec![[const { Vec::new() }; PHASES]; count];
     for round in 0..warm_up + rounds {
@@ -96,6 +137,9 @@ pub fn interleave<const PHASES: usize>(
             if round >= warm_up {
                 samples[who].iter_mut().zip(laps).for_each(|(series, lap)| series.push(lap));
             }
+        }
+        if !after_round() && round + 1 >= warm_up + LEAST_ROUNDS {
+            break;
         }
     }
     contestants
@@ -144,6 +188,25 @@ mod tests {
     #[should_panic(expected = "different runs")]
     fn series_of_different_runs_have_no_ratio() {
         let _ = Series::new(vec![1.0]).ratio_to(&Series::default());
+    }
+
+    #[test]
+    fn a_stopwatch_runs_while_its_thread_does() {
+        let watch = Stopwatch::start();
+        let start = std::time::Instant::now();
+        while watch.elapsed() < Duration::from_millis(2) {}
+        assert!(start.elapsed() >= Duration::from_millis(2));
+        let watch = Stopwatch::start();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(watch.elapsed() < Duration::from_millis(10), "sleeping does not count");
+    }
+
+    #[test]
+    fn without_time_few_rounds_are_measured() {
+        let log = RefCell::default();
+        let mut contestants: Vec<Box<dyn Contestant<2> + '_>> = vec![Box::new(Tell("a", &log))];
+        let outcomes = interleave_telling(&mut contestants, 2, 100, &mut || false);
+        assert_eq!((outcomes[0].phases[0].samples().len(), log.borrow().len()), (LEAST_ROUNDS, LEAST_ROUNDS + 2));
     }
 
     struct Tell<'a>(&'static str, &'a RefCell<Vec<&'static str>>);

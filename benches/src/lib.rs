@@ -4,9 +4,12 @@
 pub mod cso_append;
 pub mod floor;
 pub mod interleave;
+pub mod logfree;
 pub mod logs;
 pub mod machine;
+pub mod paper;
 pub mod place;
 pub mod pset;
 pub mod run;
 pub mod sets;
+pub mod sets_logged;

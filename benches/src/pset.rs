@@ -1,16 +1,16 @@
 //! The benchmark of OOPSLA'17, section 5.4 (Figure 7): half reads, half updates of keys that are there, drawn
-//! uniformly; the single-trip persistent set and its comparator in one interleaved run, beside the floor.
+//! uniformly; the single-trip persistent set and its comparators in one interleaved run, beside the floor.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Hardware, Mapping, Medium, Pool, PoolOptions, Session};
 
-use crate::cso_append::{BATCH, medium};
+use crate::cso_append::{BATCH, medium, warm_up};
 use crate::floor::{Floor, Stores};
-use crate::interleave::{Contestant, Outcome, interleave};
+use crate::interleave::{Contestant, Outcome, Stopwatch, interleave_telling};
 use crate::logs::Region;
 use crate::machine::Machine;
 use crate::place::{Place, Refused};
@@ -20,7 +20,7 @@ use crate::sets::{Map, value_bytes};
 
 /// Operations of a phase. Many, because every change of contestant costs the next one its content of the caches, which is
 /// not what the paper measured.
-const OPERATIONS: usize = 16 << 10;
+pub const OPERATIONS: usize = 16 << 10;
 
 /// The phases of a round.
 pub const PHASES: [&str; 3] = ["half reads, half updates", "updates", "reads"];
@@ -58,13 +58,13 @@ fn key(i: u64) -> u64 {
     (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-impl<M: Medium> SetRounds<M, Chained> {
+impl<M: Medium, const SHARED: bool> SetRounds<M, Chained<SHARED>> {
     /// The comparator over a file of its own in a directory.
     ///
     /// # Errors
     /// What the directory refuses.
     pub fn chained(place: &Place, medium: M, keys: u64, lines: usize) -> Result<Self, Error> {
-        let mapping = place.map(64 + Chained::bytes(keys, lines), medium)?;
+        let mapping = place.map(64 + Chained::<SHARED>::bytes(keys, lines), medium)?;
         Self::over(&mapping, keys, lines, |mapping| Chained::new(mapping, 64, keys, lines))
     }
 
@@ -72,7 +72,7 @@ impl<M: Medium> SetRounds<M, Chained> {
         mapping: &Mapping<M>,
         keys: u64,
         lines: usize,
-        make: impl FnOnce(&Mapping<M>) -> Chained,
+        make: impl FnOnce(&Mapping<M>) -> Chained<SHARED>,
     ) -> Result<Self, Error> {
         Ok(Self::filled(mapping.session()?, make(mapping), keys, lines, None))
     }
@@ -93,7 +93,9 @@ impl<M: Medium> SetRounds<M, Ours<M>> {
     }
 
     fn options(keys: u64, lines: usize) -> PoolOptions {
-        PoolOptions::new().initial_size((keys * lines as u64 * 64) * 3 / 2 + (64 << 20)).assume_pmem(true)
+        let size = (keys * lines as u64 * 64) * 3 / 2 + (64 << 20);
+        // No more addresses than needed: tools that watch a process map tables for all of them.
+        PoolOptions::new().initial_size(size).max_size(size * 2).assume_pmem(true)
     }
 
     fn within(pool: Pool<M>, keys: u64, lines: usize) -> Result<Self, Error> {
@@ -115,15 +117,18 @@ impl<M: Medium, S: Map<M>> SetRounds<M, S> {
 
     /// Runs so many operations; of each `of` the first `reads` are reads.
     #[inline(never)]
-    fn batch(&mut self, operations: usize, (reads, of): (u64, u64)) {
-        for i in 0..operations as u64 {
+    pub fn run(&mut self, operations: usize, (reads, of): (u64, u64)) {
+        let mut turn = 0;
+        for _ in 0..operations {
             // xorshift64: cheap, and the same sequence for everyone.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
             let key = key(((u128::from(self.random) * u128::from(self.keys)) >> 64) as u64);
             let op = self.session.enter().expect("the pool is open");
-            if i % of < reads {
+            let read = turn < reads;
+            turn = if turn + 1 == of { 0 } else { turn + 1 };
+            if read {
                 assert!(self.set.get(&op, key, &mut self.found), "{} lost a key", S::NAME);
                 black_box(&self.found);
             } else {
@@ -135,16 +140,16 @@ impl<M: Medium, S: Map<M>> SetRounds<M, S> {
 
     /// A batch of the mix of the paper.
     pub fn mixed(&mut self) {
-        self.batch(BATCH, (1, 2));
+        self.run(BATCH, (1, 2));
     }
 
     fn updates(&mut self) {
-        self.batch(BATCH, (0, 1));
+        self.run(BATCH, (0, 1));
     }
 
     fn timed(&mut self, mix: (u64, u64)) -> f64 {
-        let start = Instant::now();
-        self.batch(OPERATIONS, mix);
+        let start = Stopwatch::start();
+        self.run(OPERATIONS, mix);
         start.elapsed().as_nanos() as f64 / OPERATIONS as f64
     }
 }
@@ -172,28 +177,30 @@ impl<M: Medium> Contestant<3> for UpdateFloor<M> {
     }
 }
 
-/// Measures sets of `keys` keys with entries of `lines` lines. The outcomes: floor, our set, the comparator.
+/// Measures sets of `keys` keys with entries of `lines` lines, and calls `after_round` after each round. The outcomes: floor,
+/// our set, the comparator with the contract of ours, the comparator for one thread.
 ///
 /// # Errors
 /// What the directory refuses.
 pub fn measure<M: Medium>(
     place: &Place,
     medium: M,
-    keys: u64,
-    lines: usize,
+    (keys, lines): (u64, usize),
     rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Outcome<3>>, Error> {
     let region = Region { off: 4096, len: 64 << 20 };
     let floor = place.map(region.off + region.len, medium)?;
     let mut contestants: Vec<Box<dyn Contestant<3>>> = vec![
         Box::new(UpdateFloor(Floor::new(floor.session()?, region, Stores::Word, BATCH))),
         Box::new(SetRounds::ours(place, medium, keys, lines)?),
-        Box::new(SetRounds::chained(place, medium, keys, lines)?),
+        Box::new(SetRounds::<M, Chained<true>>::chained(place, medium, keys, lines)?),
+        Box::new(SetRounds::<M, Chained<false>>::chained(place, medium, keys, lines)?),
     ];
-    Ok(interleave(&mut contestants, rounds / 20 + 1, rounds))
+    Ok(interleave_telling(&mut contestants, warm_up(rounds), rounds, after_round))
 }
 
-/// Write-backs and fences of an update: ours, then the comparator's.
+/// Write-backs and fences of an update: ours, then the comparators', which do not differ.
 ///
 /// # Errors
 /// What the pool refuses.
@@ -212,8 +219,9 @@ pub fn counts(lines: usize) -> Result<[(f64, f64); 2], Error> {
     let mut ours = SetRounds::<_, Ours<_>>::within(pool, keys, lines)?;
     let first = per_update(counting, &mut || ours.updates());
     let counting = Counting::new(medium());
-    let mapping = Mapping::heap(64 + Chained::bytes(keys, lines) as usize, counting);
-    let mut chained = SetRounds::over(&mapping, keys, lines, |mapping| Chained::new(mapping, 64, keys, lines))?;
+    let mapping = Mapping::heap(64 + Chained::<true>::bytes(keys, lines) as usize, counting);
+    let make = |mapping: &_| Chained::new(mapping, 64, keys, lines);
+    let mut chained = SetRounds::<_, Chained<true>>::over(&mapping, keys, lines, make)?;
     let second = per_update(counting, &mut || chained.updates());
     Ok([first, second])
 }
@@ -235,7 +243,7 @@ pub fn report(quick: bool) -> Result<(), Error> {
         );
         let mut table = table();
         for keys in sizes {
-            let outcomes = measure(&place, medium(), *keys, 1, rounds)?;
+            let outcomes = measure(&place, medium(), (*keys, 1), rounds, &mut || true)?;
             let counts = counts(1)?;
             add_rows(&mut table, *keys, &outcomes, counts);
         }
@@ -258,11 +266,11 @@ fn table() -> Table {
 }
 
 fn add_rows(table: &mut Table, keys: u64, outcomes: &[Outcome<3>], counts: [(f64, f64); 2]) {
-    let comparator = &outcomes[outcomes.len() - 1];
+    let comparator = outcomes.iter().find(|o| o.name == "TwoRounds").expect("the comparator takes part");
     for (phase, what) in PHASES.iter().enumerate() {
         for (i, outcome) in outcomes.iter().enumerate() {
             let series = &outcome.phases[phase];
-            let counted = i.checked_sub(1).filter(|_| *what == "updates").map(|i| counts[i]);
+            let counted = i.checked_sub(1).filter(|_| *what == "updates").map(|i| counts[i.min(1)]);
             let count = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.2}"));
             table.add_row([
                 keys.to_string(),
@@ -281,7 +289,7 @@ fn add_rows(table: &mut Table, keys: u64, outcomes: &[Outcome<3>], counts: [(f64
 /// The time of so many operations of the paper's mix, for criterion.
 pub fn time_mixed<M: Medium, S: Map<M>>(rounds: &mut SetRounds<M, S>, count: u64) -> Duration {
     let batches = count.div_ceil(BATCH as u64);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     (0..batches).for_each(|_| rounds.mixed());
     start.elapsed().mul_f64(count as f64 / (batches * BATCH as u64) as f64)
 }

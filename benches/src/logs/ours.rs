@@ -57,7 +57,9 @@ fn error(error: log::Error) -> Error {
 }
 
 fn payload<M: Medium, const W: usize>(record: &log::Record<'_, M>) -> [u64; W] {
-    std::array::from_fn(|i| record.word(i))
+    let mut words = [0; W];
+    record.copy_words(&mut words);
+    words
 }
 
 impl<M: Medium, L: Known, const W: usize> AppendLog<M, W> for Ours<L> {
@@ -70,8 +72,10 @@ impl<M: Medium, L: Known, const W: usize> AppendLog<M, W> for Ours<L> {
 
     fn recover(op: &Op<'_, M>, at: Region) -> Result<(Self, Vec<[u64; W]>), Error> {
         let log = L::recover(op, region(at)).map_err(error)?;
-        let findings = log.check(op);
-        assert!(findings.is_empty(), "{}: {findings:?}", type_name::<L>());
+        if cfg!(test) {
+            let findings = log.check(op);
+            assert!(findings.is_empty(), "{}: {findings:?}", type_name::<L>());
+        }
         let entries = log.iter(op).map(|record| payload(&record)).collect();
         Ok((Ours(log), entries))
     }

@@ -5,42 +5,86 @@
 //! | node < the link to it | `flush+fence` | the node is not linked: the old value is there |
 //! | link < return | `flush+fence` | either value |
 //! | link < the replaced node is written again | the same fence | – |
+//! | link < a reader returns its value | the stripe's sequence number is odd from the store to behind the fence | – |
 //!
-//! An update replaces the node, as in the paper. To its advantage it knows one thread only, takes no lock, compares keys as
-//! words, and has as many buckets as keys; as in ours, a lookup touches two lines besides the value's, slots are reused
-//! first in, first out, and the next one is prefetched while the fence waits. The allocator is volatile.
+//! An update replaces the node, as in the paper. The paper compares two sets for one thread ("we do not consider
+//! multithreading"). Ours is for any number, so there are two of these:
+//!
+//! - [`Chained<true>`] has the contract of ours: any number of threads, reads without locks that return nothing but what is
+//!   durable. Its stripes do what the shards of ours do, as many of them: a lock and free nodes for writers, a sequence
+//!   number for readers. One look at that number before and one behind is all that a read pays, less than ours.
+//! - [`Chained<false>`] is for one thread, as in the paper: no lock, no sequence number.
+//!
+//! Both store and compare the lengths of key and value, since ours takes any; to their advantage keys are words, there are
+//! as many buckets as keys, and the allocator is volatile. As in ours, slots are reused first in, first out, and the next
+//! one is prefetched while the fence waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 
-use durix_pmem::{Mapping, Medium, Off, Op, Word};
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Lock, Mapping, Medium, Off, Op, Word};
 
 use super::{Map, value_bytes};
 use crate::logs::Line;
 
-/// The chained map.
+/// The chained map, `SHARED` by threads or for one.
 #[derive(Debug)]
-pub struct Chained {
+pub struct Chained<const SHARED: bool> {
+    shape: Shape,
+    stripes: Box<[CachePadded<Stripe>]>,
+}
+
+/// What lies where.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
     /// Offset of the buckets, a power of two of them.
     buckets: u64,
     mask: u64,
     /// Lines of a node.
     lines: u64,
-    /// Free nodes, the one that is free for longest first.
-    free: VecDeque<u64>,
 }
 
-/// Words of a node before its value: next and key.
-const HEAD: usize = 2;
+/// What guards a part of the buckets.
+#[derive(Debug)]
+struct Stripe {
+    /// Odd while a link is not known to be durable.
+    seq: AtomicU64,
+    /// Held by the one writer. Free nodes, the one that is free for longest first.
+    free: Lock<VecDeque<u64>>,
+}
 
-impl Chained {
+/// Words of a node before its value: next, lengths, key.
+const HEAD: usize = 3;
+/// As many stripes as ours has shards.
+const STRIPES: u64 = 256;
+/// Nodes of a stripe beyond the keys that it will hold on average: random keys do not spread evenly.
+const SPARE: u64 = 16;
+
+/// The word that says how long key and value are.
+fn lengths(value: usize) -> u64 {
+    8 | (value as u64) << 16
+}
+
+impl<const SHARED: bool> Chained<SHARED> {
     /// Bytes that a map takes, from a line-aligned offset on.
     pub fn bytes(keys: u64, lines: usize) -> u64 {
-        Self::bucket_bytes(keys) + (keys + SPARE) * lines as u64 * 64
+        Self::bucket_bytes(keys) + Self::stripe_nodes(keys) * Self::stripes(keys) * lines as u64 * 64
     }
 
     fn bucket_bytes(keys: u64) -> u64 {
         keys.next_power_of_two().max(8) * 8
+    }
+
+    fn stripes(keys: u64) -> u64 {
+        if SHARED { STRIPES.min(keys.next_power_of_two().max(8)) } else { 1 }
+    }
+
+    /// Nodes of each stripe: its share of the keys, and six deviations of it.
+    fn stripe_nodes(keys: u64) -> u64 {
+        let share = keys.div_ceil(Self::stripes(keys));
+        share + SPARE + if SHARED { share.isqrt() * 6 } else { 0 }
     }
 
     /// An empty map for `keys` keys with nodes of `lines` lines, in zeroed memory from `off` on.
@@ -50,32 +94,45 @@ impl Chained {
     pub fn new<M: Medium>(mapping: &Mapping<M>, off: u64, keys: u64, lines: usize) -> Self {
         assert!(off + Self::bytes(keys, lines) <= mapping.len());
         let nodes = off + Self::bucket_bytes(keys);
-        let free = (0..keys + SPARE).map(|i| nodes + i * lines as u64 * 64).collect();
-        Chained { buckets: off, mask: keys.next_power_of_two().max(8) - 1, lines: lines as u64, free }
+        let each = Self::stripe_nodes(keys);
+        let stripe = |stripe| {
+            let free = (0..each).map(|i| nodes + (stripe * each + i) * lines as u64 * 64).collect();
+            CachePadded::new(Stripe { seq: AtomicU64::new(0), free: Lock::new(free) })
+        };
+        let shape = Shape { buckets: off, mask: keys.next_power_of_two().max(8) - 1, lines: lines as u64 };
+        Chained { shape, stripes: (0..Self::stripes(keys)).map(stripe).collect() }
     }
 
-    /// The words of a node: next, key, value.
+    #[inline(always)]
+    fn stripe(&self, bucket: u64) -> &Stripe {
+        &self.stripes[bucket as usize & (self.stripes.len() - 1)]
+    }
+}
+
+impl Shape {
+    /// The words of a node: next, lengths, key, value.
     #[inline(always)]
     fn node<'s, M: Medium>(op: &Op<'s, M>, node: u64) -> &'s [Word; 128] {
         op.at(Off::new(node))
     }
 
+    /// The number of the bucket of a key.
     #[inline(always)]
-    fn bucket<'s, M: Medium>(&self, op: &Op<'s, M>, key: u64) -> &'s Word {
+    fn bucket(self, key: u64) -> u64 {
         // The finaliser of a well-known mixer: keys may be anything.
         let mixed = (key ^ key >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        op.at(Off::new(self.buckets + ((mixed ^ mixed >> 33) & self.mask) * 8))
+        (mixed ^ mixed >> 33) & self.mask
     }
 
     /// The word that leads to the node of `key`, and the node; without one, the bucket, and its first node.
     #[inline(always)]
-    fn find<'s, M: Medium>(&self, op: &Op<'s, M>, key: u64) -> (&'s Word, u64, bool) {
-        let bucket = self.bucket(op, key);
+    fn find<'s, M: Medium>(self, op: &Op<'s, M>, bucket: u64, key: u64) -> (&'s Word, u64, bool) {
+        let bucket: &Word = op.at(Off::new(self.buckets + bucket * 8));
         let first = op.load(bucket, Acquire);
         let (mut link, mut at) = (bucket, first);
         while at != 0 {
             let node = Self::node(op, at);
-            if op.load(&node[1], Relaxed) == key {
+            if op.load(&node[2], Relaxed) == key && op.load(&node[1], Relaxed) & 0xffff == 8 {
                 return (link, at, true);
             }
             (link, at) = (&node[0], op.load(&node[0], Acquire));
@@ -85,10 +142,11 @@ impl Chained {
 
     /// Writes a node and its lines back, each as soon as it is complete. No fence.
     #[inline(always)]
-    fn write<M: Medium>(&self, op: &Op<'_, M>, at: u64, next: u64, key: u64, value: &[u8]) {
+    fn write<M: Medium>(self, op: &Op<'_, M>, at: u64, next: u64, key: u64, value: &[u8]) {
         let node = Self::node(op, at);
         op.store(&node[0], next, Relaxed);
-        op.store(&node[1], key, Relaxed);
+        op.store(&node[1], lengths(value.len()), Relaxed);
+        op.store(&node[2], key, Relaxed);
         let (first, rest) = value.split_at(value.len().min((8 - HEAD) * 8));
         op.store_bytes(&node[HEAD..8], first);
         op.write_back(op.at(Off::<Line>::new(at)));
@@ -98,43 +156,103 @@ impl Chained {
             op.write_back(line);
         }
     }
-}
 
-/// Nodes beyond the number of keys: an update needs one more than there are.
-const SPARE: u64 = 64;
-
-impl<M: Medium> Map<M> for Chained {
-    const NAME: &'static str = "TwoRounds";
-
+    /// Replaces the node of `key`, or adds one.
     #[inline(always)]
-    fn put(&mut self, op: &Op<'_, M>, key: u64, value: &[u8]) {
-        assert_eq!(value.len(), value_bytes(self.lines as usize), "nodes of one size");
-        let (link, old, found) = self.find(op, key);
+    fn replace<M: Medium, const SHARED: bool>(
+        self,
+        op: &Op<'_, M>,
+        seq: &AtomicU64,
+        free: &mut VecDeque<u64>,
+        bucket: u64,
+        key: u64,
+        value: &[u8],
+    ) {
+        let m = op.medium();
+        let (link, old, found) = self.find(op, bucket, key);
         let next = if found { op.load(&Self::node(op, old)[0], Relaxed) } else { old };
-        let new = self.free.pop_front().expect("as many nodes as keys, and some");
+        let new = free.pop_front().expect("as many nodes as keys, and some");
         // PERSIST node<link: flush+fence
         self.write(op, new, next, key, value);
         op.fence();
+        let before = m.shared_load(seq, Relaxed);
+        if SHARED {
+            m.shared_store(seq, before + 1, Relaxed);
+            fence(Release);
+        }
         op.store(link, new, Release);
         // PERSIST link<return: flush+fence
         op.write_back(link);
-        if let Some(next) = self.free.front() {
+        if let Some(next) = free.front() {
             op.prefetch_write(Off::<Line>::new(*next));
         }
         op.fence();
+        if SHARED {
+            m.shared_store(seq, before + 2, Release);
+        }
         if found {
-            self.free.push_back(old);
+            free.push_back(old);
+        }
+    }
+
+    /// Replaces the content of `value` by that of `key`, if it is there.
+    #[inline(always)]
+    fn read<M: Medium>(self, op: &Op<'_, M>, bucket: u64, key: u64, value: &mut Vec<u8>) -> bool {
+        let (_, at, found) = self.find(op, bucket, key);
+        if !found {
+            value.clear();
+            return false;
+        }
+        let node = Self::node(op, at);
+        // Whatever a writer leaves there meanwhile, it is no longer than a node.
+        let len = (op.load(&node[1], Relaxed) >> 16) as usize;
+        let len = len.min((self.lines as usize * 8 - HEAD) * 8);
+        if value.len() != len {
+            value.resize(len, 0);
+        }
+        op.load_bytes(&node[HEAD..], value);
+        true
+    }
+}
+
+impl<M: Medium, const SHARED: bool> Map<M> for Chained<SHARED> {
+    const NAME: &'static str = if SHARED { "TwoRounds" } else { "TwoRounds, one thread" };
+
+    #[inline(always)]
+    fn put(&mut self, op: &Op<'_, M>, key: u64, value: &[u8]) {
+        assert_eq!(value.len(), value_bytes(self.shape.lines as usize), "nodes of one size");
+        let (shape, bucket) = (self.shape, self.shape.bucket(key));
+        if SHARED {
+            let stripe = self.stripe(bucket);
+            let free = &mut *stripe.free.lock(op.medium());
+            shape.replace::<M, true>(op, &stripe.seq, free, bucket, key, value);
+        } else {
+            let stripe = &mut *self.stripes[0];
+            shape.replace::<M, false>(op, &stripe.seq, stripe.free.get_mut(), bucket, key, value);
         }
     }
 
     #[inline(always)]
     fn get(&self, op: &Op<'_, M>, key: u64, value: &mut Vec<u8>) -> bool {
-        let (_, at, found) = self.find(op, key);
-        value.clear();
-        if found {
-            value.resize(value_bytes(self.lines as usize), 0);
-            op.load_bytes(&Self::node(op, at)[HEAD..], value);
+        let (shape, bucket) = (self.shape, self.shape.bucket(key));
+        if !SHARED {
+            return shape.read(op, bucket, key, value);
         }
-        found
+        let m = op.medium();
+        let seq = &self.stripe(bucket).seq;
+        let mut turn = 0;
+        loop {
+            let before = m.shared_load(seq, Acquire);
+            if before & 1 == 0 {
+                let found = shape.read(op, bucket, key, value);
+                // Either nothing was relinked meanwhile, or the number has changed.
+                fence(Acquire);
+                if m.shared_load(seq, Relaxed) == before {
+                    return found;
+                }
+            }
+            m.spin(turn);
+            turn = turn.saturating_add(1);
+        }
     }
 }

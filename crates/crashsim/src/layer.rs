@@ -27,6 +27,19 @@ struct Thread {
     around: Vec<(u32, u8, u32)>,
 }
 
+/// A session as a layer sees it: positions in the trace, and what is on its way to memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionMarks<'l> {
+    /// After the last order point.
+    pub(crate) ordered: u32,
+    /// Of the last acquiring read.
+    pub(crate) acquired: u32,
+    /// Write-backs requested: (index of the line, position of the request).
+    pub(crate) write_backs: &'l [(u32, u32)],
+    /// Stores around the cache: (index of the line, word, position).
+    pub(crate) around: &'l [(u32, u8, u32)],
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     /// By index of the line; lines beyond the end have none.
@@ -34,6 +47,8 @@ pub(crate) struct Layer {
     threads: Vec<Thread>,
     /// Indices of lines with a window that is not void, without order.
     pub(crate) lines: Vec<u32>,
+    /// Position after the last death of a process: what came before is ordered before all that its successor stores.
+    born: u32,
 }
 
 impl Layer {
@@ -41,6 +56,7 @@ impl Layer {
         for line in self.lines.drain(..) {
             self.windows[line as usize].clear();
         }
+        self.born = 0;
         for thread in &mut self.threads {
             thread.ordered = 0;
             thread.acquired = 0;
@@ -84,6 +100,16 @@ impl Layer {
         }
     }
 
+    /// What the layer keeps for each session, by slot, for those who compare layers.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionMarks<'_>> {
+        self.threads.iter().map(|thread| SessionMarks {
+            ordered: thread.ordered,
+            acquired: thread.acquired,
+            write_backs: &thread.write_backs,
+            around: &thread.around,
+        })
+    }
+
     fn would_drain(&self, slot: u16) -> bool {
         self.threads.get(slot as usize).is_some_and(|thread| {
             thread.write_backs.iter().any(|(line, mark)| self.window(*line).is_some_and(|w| w.would_settle(*mark)))
@@ -122,7 +148,7 @@ impl Layer {
                 } else {
                     let thread = self.thread(slot);
                     let (ordered, acquired) = (thread.ordered, thread.acquired);
-                    ordered.max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
+                    ordered.max(self.born).max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
                 };
                 self.window_mut(line).push(Pending { seq, req, word, slot, nt, value, at });
                 if nt {
@@ -147,7 +173,8 @@ impl Layer {
                 self.drain(slot, &mut changed);
                 self.thread(slot).ordered = seq;
             }
-            Event::Created | Event::Invoke | Event::Return(_) => {}
+            Event::Death => self.die(seq, &mut changed),
+            Event::Created | Event::Invoke | Event::Return(_) | Event::Recovered => {}
         }
     }
 
@@ -157,6 +184,16 @@ impl Layer {
             self.drain(slot, changed);
         }
         self.thread(slot).ordered = seq;
+    }
+
+    /// Nobody will fence what the dead process was writing back. What it stored around the cache is durable: the next
+    /// process can see it in memory only.
+    fn die(&mut self, seq: u32, changed: &mut impl FnMut(u32)) {
+        for slot in 0..self.threads.len() as u16 {
+            self.threads[slot as usize].write_backs.clear();
+            self.drain(slot, changed);
+        }
+        self.born = seq;
     }
 
     fn drain(&mut self, slot: u16, changed: &mut impl FnMut(u32)) {

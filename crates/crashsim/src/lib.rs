@@ -75,12 +75,15 @@ mod count;
 mod drive;
 mod explore;
 mod layer;
+pub mod linear;
 mod medium;
 mod mutation;
 mod recorder;
 mod replay;
 mod report;
+mod shrink;
 mod subject;
+mod threads;
 mod trace;
 mod window;
 
@@ -88,8 +91,9 @@ pub use count::Count;
 pub use explore::{Explorer, Strategy};
 pub use medium::Simulated;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
-pub use report::{Cause, Failure, Report};
+pub use report::{Cause, Failure, Report, Schedules};
 pub use subject::{Contract, Persistency, Subject};
+pub use threads::{Concurrent, Threads};
 
 /// The guide's code is a test.
 #[cfg(doctest)]

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Rmw, Survives};
 
-use crate::recorder::{RECORD, Recorder, TOUCHED};
+use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
+use crate::threads::{self, Step};
 use crate::trace::{At, Event, StoreKind};
 
 /// Turns after which a spin in a simulation is taken for a wait without end.
@@ -60,6 +61,15 @@ impl Simulated {
     #[inline(always)]
     fn mode(self) -> u32 {
         self.recorder.mode.load(Ordering::Relaxed)
+    }
+
+    /// A point at which another simulated thread may come first.
+    #[inline(always)]
+    #[track_caller]
+    fn meet(self, word: Option<&AtomicU64>, step: Step) {
+        if self.mode() & SCHEDULE != 0 {
+            threads::meet(word, step, Location::caller());
+        }
     }
 
     /// Before a read: decides the word if the crash state leaves it open.
@@ -156,6 +166,7 @@ impl Medium for Simulated {
     #[inline]
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.meet(Some(word), Step::Load);
         self.settle_word(word, Location::caller());
         self.acquire(order);
         word.load(order)
@@ -169,11 +180,13 @@ impl Medium for Simulated {
             Ordering::SeqCst => StoreKind::Locked,
             _ => StoreKind::Release,
         };
+        self.meet(Some(word), Step::Store(value));
         self.write(word, value, kind, Location::caller());
     }
 
     #[track_caller]
     fn store_nt(self, word: &AtomicU64, value: u64) {
+        self.meet(Some(word), Step::Store(value));
         self.write(word, value, StoreKind::NonTemporal, Location::caller());
     }
 
@@ -181,18 +194,21 @@ impl Medium for Simulated {
     fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
         let at = Location::caller();
         for (word, value) in line.iter().zip(values) {
+            self.meet(Some(word), Step::Store(*value));
             self.write(word, *value, StoreKind::NonTemporal, at);
         }
     }
 
     #[track_caller]
     fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.meet(Some(word), Step::Exchange(current, new));
         let old = self.locked(word, Location::caller(), |old| (old == current).then_some(new));
         if old == current { Ok(old) } else { Err(old) }
     }
 
     #[track_caller]
     fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.meet(Some(word), Step::Modify(op, operand));
         self.locked(word, Location::caller(), |old| Some(op.apply(old, operand)))
     }
 
@@ -214,13 +230,16 @@ impl Medium for Simulated {
 
     #[track_caller]
     fn fence(self) {
+        self.meet(None, Step::Fence);
         if self.mode() & RECORD != 0 {
             let at = Location::caller();
             self.recorder.lock().trace.push(Event::Fence { slot: self.slot, at });
         }
     }
 
+    #[track_caller]
     fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.meet(Some(word), Step::Exchange(current, new));
         let result = word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         match result {
             Ok(_) => self.order_point(|slot| Event::Locked { slot }),
@@ -230,19 +249,25 @@ impl Medium for Simulated {
     }
 
     #[inline]
+    #[track_caller]
     fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
+        self.meet(Some(word), Step::Load);
         self.acquire(order);
         word.load(order)
     }
 
+    #[track_caller]
     fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
+        self.meet(Some(word), Step::Store(value));
         word.store(value, order);
         if order == Ordering::SeqCst {
             self.order_point(|slot| Event::Locked { slot });
         }
     }
 
+    #[track_caller]
     fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+        self.meet(Some(word), Step::Modify(op, operand));
         self.order_point(|slot| Event::Locked { slot });
         let mut old = word.load(Ordering::Acquire);
         while let Err(now) = word.compare_exchange(old, op.apply(old, operand), Ordering::AcqRel, Ordering::Acquire) {
@@ -251,7 +276,11 @@ impl Medium for Simulated {
         old
     }
 
+    #[track_caller]
     fn spin(self, turn: u32) {
+        if self.mode() & SCHEDULE != 0 {
+            return threads::meet(None, Step::Spin, Location::caller());
+        }
         if turn > MAX_TURNS && self.mode() != 0 {
             panic!("waits for ever: {turn} turns of a spin while nobody else runs");
         }

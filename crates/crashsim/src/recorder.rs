@@ -23,6 +23,10 @@ pub(crate) const RECORD: u32 = 1;
 pub(crate) const DECIDE: u32 = 2;
 /// What was recovered is being dropped.
 pub(crate) const CLOSE: u32 = 4;
+/// Simulated threads are interleaved: every access is a point at which another may come first.
+pub(crate) const SCHEDULE: u32 = 8;
+/// With `SCHEDULE`: simulated threads run to their end unobserved; only a spin lets another run.
+pub(crate) const FINISH: u32 = 16;
 
 const MANY: u32 = u32::MAX;
 
@@ -121,6 +125,8 @@ pub(crate) struct State {
     pub(crate) total: Option<u128>,
     /// Words decided in the recovery under way, branch or not: (layer, line, word).
     decided: Vec<(u32, u32, u8)>,
+    /// Words (line, word) whose decision was taken back, while the arena still holds it.
+    undone: Vec<(u32, u8)>,
     spare: Vec<Vec<(Choice, u128)>>,
     /// States of windows that are decided only when they are read, so that the reads are known.
     pub(crate) forced: Vec<((u32, u32), Positions)>,
@@ -236,6 +242,7 @@ impl Recorder {
         state.trace.clear();
         state.path.clear();
         state.decided.clear();
+        state.undone.clear();
         state.machine = machine;
         state.nondeterministic = false;
         state.exact = true;
@@ -265,6 +272,11 @@ impl Recorder {
         let offset = word as usize * 8;
         // SAFETY: the arena spans `len` bytes and lives until `detach`; its words are atomics.
         (!base.is_null() && offset < self.len.load(Ordering::Relaxed)).then(|| unsafe { &*base.add(offset).cast() })
+    }
+
+    /// What a word of the arena holds now.
+    pub(crate) fn now(&self, word: u32) -> u64 {
+        self.arena_word(word).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// The index of a line, which it gets when it is about to be stored for the first time.
@@ -299,6 +311,23 @@ impl Recorder {
 
     /// Brings the arena to the crash state: undecided words are poisoned.
     pub(crate) fn restore(&self, state: &mut State) {
+        for at in 0..state.undone.len() {
+            let (index, word) = state.undone[at];
+            let line = &state.lines[index as usize];
+            if !line.queued {
+                let number = line.number;
+                let (value, bit) = match state.says(index, word as usize) {
+                    Ok(value) => (value, 0),
+                    Err(()) => (poison(number, word as usize), 1 << word),
+                };
+                if let Some(cell) = self.arena_word(number * WORDS as u32 + u32::from(word)) {
+                    cell.store(value, Ordering::Relaxed);
+                }
+                let flag = self.flag(number);
+                flag.store(flag.load(Ordering::Relaxed) & !(1 << word) | bit, Ordering::Relaxed);
+            }
+        }
+        state.undone.clear();
         for at in 0..state.queue.len() {
             let index = state.queue[at];
             state.lines[index as usize].queued = false;
@@ -333,7 +362,6 @@ impl Recorder {
         let index = state.index[number as usize] - 1;
         state.silent = self.mode.load(Ordering::Relaxed) & DECIDE == 0;
         let value = state.decide(index, bit as usize, at);
-        self.queue(state, index);
         let Some(value) = value else {
             drop(guard);
             panic!("nondeterministic recovery: run again on the same crash state, it read something else");
@@ -421,6 +449,11 @@ impl Recorder {
 }
 
 impl State {
+    /// The index of a line of the arena, if it was ever stored.
+    pub(crate) fn index_of(&self, line: u32) -> Option<u32> {
+        self.index.get(line as usize)?.checked_sub(1)
+    }
+
     /// The value of a word in the crash state.
     fn says(&self, index: u32, word: usize) -> Result<u64, ()> {
         for layer in self.layers[..self.depth].iter().rev() {
@@ -506,6 +539,7 @@ impl State {
     pub(crate) fn undo_decisions(&mut self) {
         for (layer, line, word) in self.decided.drain(..) {
             self.layers[layer as usize].windows[line as usize].undecide(word as usize);
+            self.undone.push((line, word));
         }
     }
 
@@ -532,7 +566,9 @@ impl State {
         while !self.path.is_empty() {
             self.drop_last();
         }
-        self.decided.clear();
+        while let Some((_, line, word)) = self.decided.pop() {
+            self.undone.push((line, word));
+        }
         self.cursor = 0;
         self.nondeterministic = false;
     }

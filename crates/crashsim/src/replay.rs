@@ -1,7 +1,9 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given), `g<seed>.<n>,<moves>` (generated, and
-//! the moves of the shrinker) or `n<number>.<len>` (of all sequences); and a crash is the position of an event, then
+//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given),
+//! `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and the moves of the shrinker),
+//! `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]` (threads); a death of the process and a crash
+//! are the position of an event; a crash goes on with,
 //! for each line that does not hold everything `/<line>=<stores of each word that reached memory>`, or `*` for "explore
 //! this crash point".
 
@@ -24,9 +26,21 @@ pub(crate) enum Case {
         /// Moves of the shrinker: true to simplify, false to take a simplification back.
         moves: Vec<bool>,
     },
+    /// Of the operations given, and of those after the recovery, those that are kept.
+    Kept {
+        ops: Vec<bool>,
+        after: Vec<bool>,
+    },
     Sequence {
         number: u64,
         len: usize,
+    },
+    /// Of a concurrent program, operations by their numbers, in a schedule.
+    Threads {
+        /// Bits of the operations that ran.
+        ops: u64,
+        /// Threads in turn, and for how many turns.
+        schedule: Vec<(usize, u32)>,
     },
 }
 
@@ -41,6 +55,8 @@ pub(crate) struct Crash {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
     pub(crate) case: Case,
+    /// The process dies just before this event, and the crashes come in its successor.
+    pub(crate) death: Option<usize>,
     /// Without any, everything is explored.
     pub(crate) crashes: Vec<Crash>,
 }
@@ -66,7 +82,17 @@ impl fmt::Display for Replay {
         match &self.case {
             Case::Given => f.write_str("dx1-")?,
             Case::Generated { seed, moves } => write!(f, "dx1g{seed:x}.{},{}", moves.len(), bits(moves))?,
+            Case::Kept { ops, after } => {
+                write!(f, "dx1k{}.{},{}.{}", ops.len(), bits(ops), after.len(), bits(after))?;
+            }
             Case::Sequence { number, len } => write!(f, "dx1n{number}.{len}")?,
+            Case::Threads { ops, schedule } => {
+                write!(f, "dx1t{ops:x}")?;
+                schedule.iter().try_for_each(|(thread, turns)| write!(f, ".{thread}{turns:x}"))?;
+            }
+        }
+        if let Some(event) = self.death {
+            write!(f, "!{event}")?;
         }
         for crash in &self.crashes {
             write!(f, ":{}", crash.event)?;
@@ -99,9 +125,12 @@ impl FromStr for Replay {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("not a replay string: {text:?} (copy it whole from the failure, starting with dx1)");
         let mut parts = text.trim().strip_prefix("dx1").ok_or_else(wrong)?.split(':');
-        let case = parse_case(parts.next().unwrap_or_default()).ok_or_else(wrong)?;
+        let first = parts.next().unwrap_or_default();
+        let (case, death) = first.split_once('!').map_or((first, None), |(case, death)| (case, Some(death)));
+        let case = parse_case(case).ok_or_else(wrong)?;
+        let death = death.map(str::parse).transpose().map_err(|_| wrong())?;
         let crashes = parts.map(parse_crash).collect::<Option<_>>().ok_or_else(wrong)?;
-        Ok(Replay { case, crashes })
+        Ok(Replay { case, death, crashes })
     }
 }
 
@@ -113,17 +142,38 @@ fn parse_case(text: &str) -> Option<Case> {
         let (number, len) = text.split_once('.')?;
         return Some(Case::Sequence { number: number.parse().ok()?, len: len.parse().ok()? });
     }
+    if let Some(text) = text.strip_prefix('t') {
+        let mut parts = text.split('.');
+        let ops = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let turn = |part: &str| {
+            let (thread, turns) = part.split_at_checked(1)?;
+            Some((thread.parse().ok()?, u32::from_str_radix(turns, 16).ok()?))
+        };
+        return Some(Case::Threads { ops, schedule: parts.map(turn).collect::<Option<_>>()? });
+    }
+    if let Some(text) = text.strip_prefix('k') {
+        let (ops, after) = text.split_once(',')?;
+        let bits = |text: &str| {
+            let (len, digits) = text.split_once('.')?;
+            parse_bits(len, digits)
+        };
+        return Some(Case::Kept { ops: bits(ops)?, after: bits(after)? });
+    }
     let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
     let (len, digits) = moves.split_once(',')?;
+    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves: parse_bits(len, digits)? })
+}
+
+fn parse_bits(len: &str, digits: &str) -> Option<Vec<bool>> {
     let len: usize = len.parse().ok()?;
-    let mut moves = Vec::new();
+    let mut bits = Vec::new();
     for c in digits.chars() {
         let digit = c.to_digit(36)?;
-        moves.extend((0..5).map(|i| digit >> i & 1 == 1));
+        bits.extend((0..5).map(|i| digit >> i & 1 == 1));
     }
-    moves.get(..len)?;
-    moves.truncate(len);
-    Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves })
+    bits.get(..len)?;
+    bits.truncate(len);
+    Some(bits)
 }
 
 fn parse_crash(text: &str) -> Option<Crash> {
@@ -157,8 +207,11 @@ mod tests {
         let lines = vec![(2, [1, 0, 35, 0, 0, 0, 0, 0]), (0xabc, [0, 0, 0, 400, 0, 0, 0, 7])];
         let crashes = vec![Crash { event: 17, lines: Some(lines) }, Crash { event: 3, lines: None }];
         let moves = (0..17).map(|i| i % 3 == 0).collect();
-        for case in [Case::Given, Case::Generated { seed: u64::MAX, moves }, Case::Sequence { number: 624, len: 4 }] {
-            let replay = Replay { case, crashes: crashes.clone() };
+        let threads = Case::Threads { ops: 0x2f, schedule: vec![(0, 3), (1, 17), (0, 300)] };
+        let generated = Case::Generated { seed: u64::MAX, moves };
+        let kept = Case::Kept { ops: vec![true, false, true], after: vec![] };
+        for case in [kept, Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
+            let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
     }
@@ -167,8 +220,11 @@ mod tests {
     fn what_is_too_long_is_explored_again() {
         let lines = (0..40).map(|line| (line, [1; 8])).collect();
         let moves = vec![true; 400];
-        let replay =
-            Replay { case: Case::Generated { seed: 1, moves }, crashes: vec![Crash { event: 9, lines: Some(lines) }] };
+        let replay = Replay {
+            case: Case::Generated { seed: 1, moves },
+            death: None,
+            crashes: vec![Crash { event: 9, lines: Some(lines) }],
+        };
         let text = replay.encode();
         assert!(text.len() <= LONGEST, "{text}");
         let short: Replay = text.parse().unwrap();
@@ -178,7 +234,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "dx1", "dx2-:1", "dx1-:x", "dx1-:1/2", "dx1-:1/2=000", "dx1g12", "dx1g1.9,z", "dx1n3"] {
+        for text in [
+            "",
+            "dx1",
+            "dx2-:1",
+            "dx1-:x",
+            "dx1-:1/2",
+            "dx1-:1/2=000",
+            "dx1g12",
+            "dx1g1.9,z",
+            "dx1n3",
+            "dx1t1.",
+            "dx1t1.x3",
+        ] {
             let error = text.parse::<Replay>().unwrap_err();
             assert!(error.starts_with("not a replay string"), "{text}: {error}");
         }

@@ -18,7 +18,9 @@ pub struct Report {
     pub nested_points: u64,
     /// Recoveries run.
     pub executions: u64,
-    /// Those of them that were samples.
+    /// Deaths of the process, with the power on.
+    pub deaths: u64,
+    /// Executions that were samples.
     pub samples: u64,
     /// Crash states that the executions stand for, without the samples.
     pub crash_states: Count,
@@ -26,6 +28,51 @@ pub struct Report {
     pub complete: bool,
     /// The first state that was wrong.
     pub failure: Option<Failure>,
+    /// What was explored of the interleavings of threads, if there were any.
+    pub schedules: Option<Schedules>,
+}
+
+/// What was explored of the interleavings of threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Schedules {
+    /// Executions, whole or until they met a state that was known.
+    pub executions: u64,
+    /// States at which several threads could go on.
+    pub states: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Most preemptions in an execution.
+    pub preemptions: u32,
+    /// The bound on preemptions, if it has ruled anything out.
+    pub bound: Option<u32>,
+    /// Why it is not complete, each reason once.
+    pub incomplete: Vec<String>,
+}
+
+impl Schedules {
+    fn merge(&mut self, other: Schedules) {
+        self.executions += other.executions;
+        self.states += other.states;
+        self.steps += other.steps;
+        self.preemptions = self.preemptions.max(other.preemptions);
+        self.bound = self.bound.into_iter().chain(other.bound).min();
+        for reason in other.incomplete {
+            if !self.incomplete.contains(&reason) {
+                self.incomplete.push(reason);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Schedules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} schedules with {} states of the threads and", self.executions, self.states)?;
+        match self.bound {
+            Some(bound) => write!(f, " at most {bound} preemptions"),
+            None => write!(f, " no bound on preemptions (there were up to {})", self.preemptions),
+        }
+    }
 }
 
 impl Default for Report {
@@ -36,10 +83,12 @@ impl Default for Report {
             crash_points: 0,
             nested_points: 0,
             executions: 0,
+            deaths: 0,
             samples: 0,
             crash_states: Count::default(),
             complete: true,
             failure: None,
+            schedules: None,
         }
     }
 }
@@ -57,10 +106,14 @@ impl Report {
         self.crash_points += other.crash_points;
         self.nested_points += other.nested_points;
         self.executions += other.executions;
+        self.deaths += other.deaths;
         self.samples += other.samples;
         self.crash_states.add(&other.crash_states);
         self.complete &= other.complete;
         self.failure = self.failure.take().or(other.failure);
+        if let Some(schedules) = other.schedules {
+            self.schedules.get_or_insert_default().merge(schedules);
+        }
     }
 
     /// Hands the report back if nothing was wrong.
@@ -79,16 +132,27 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} case(s), {} events: ", self.cases, self.events)?;
+        if let Some(schedules) = &self.schedules {
+            write!(f, "{schedules}; ")?;
+        }
         write!(f, "explored {} executions standing for {} crash states", self.executions, self.crash_states)?;
         write!(f, " at {} crash points", self.crash_points)?;
         if self.nested_points > 0 {
             write!(f, " and {} in recoveries", self.nested_points)?;
         }
+        if self.deaths > 0 {
+            write!(f, ", after {} deaths of the process", self.deaths)?;
+        }
         match (&self.failure, self.complete) {
             (Some(_), _) => write!(f, ": FAILED"),
             (None, true) => write!(f, ": complete"),
-            (None, false) => write!(f, ": not complete ({} of the executions were samples)", self.samples),
-        }
+            (None, false) if self.samples > 0 => {
+                write!(f, ": not complete ({} of the executions were samples)", self.samples)
+            }
+            (None, false) => write!(f, ": not complete"),
+        }?;
+        let reasons = self.schedules.iter().flat_map(|schedules| &schedules.incomplete);
+        reasons.into_iter().try_for_each(|reason| write!(f, "; {reason}"))
     }
 }
 
@@ -130,6 +194,13 @@ pub enum Cause {
         /// What is allowed, with the number of operations done.
         allowed: Vec<(usize, String)>,
     },
+    /// The contents recovered after a crash of several threads are none that the contract allows.
+    Recovered {
+        /// What was observed.
+        observed: String,
+        /// What is allowed.
+        allowed: Vec<String>,
+    },
     /// The structure's own check found something.
     Findings {
         /// When.
@@ -155,6 +226,11 @@ pub enum Cause {
         /// What is allowed.
         allowed: Vec<String>,
     },
+    /// The answers of concurrent operations have no explanation, without any crash.
+    NotLinearizable {
+        /// The calls, one a line.
+        history: String,
+    },
     /// Recovery, run again on the same crash state, read something else.
     Nondeterministic,
 }
@@ -177,6 +253,10 @@ impl fmt::Display for Cause {
                 write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
                 allowed(f, states)
             }
+            Cause::Recovered { observed, allowed: states } => {
+                write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
+                states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+            }
             Cause::Findings { when, findings } => write!(f, "the check {when} found: {}", findings.join("; ")),
             Cause::Later { number, op, answer, expected } => {
                 write!(
@@ -187,6 +267,9 @@ impl fmt::Display for Cause {
             Cause::LaterState { observed, allowed: states } => {
                 write!(f, "after operations on the recovered structure its contents are wrong\n  found:   {observed}")?;
                 states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+            }
+            Cause::NotLinearizable { history } => {
+                write!(f, "no order of the operations explains their answers (no crash involved)\n{history}")
             }
             Cause::Nondeterministic => {
                 write!(f, "nondeterministic recovery: run again on the same crash state, it read something else")
@@ -203,10 +286,19 @@ pub struct Failure {
     pub cause: Cause,
     /// The operations, in order.
     pub ops: Vec<String>,
+    /// With threads, how they were interleaved, up to the crash.
+    pub timeline: Vec<String>,
+    /// With threads, how often one was kept from going on within an operation.
+    pub preemptions: u32,
     /// The operations that ran after the recovery, in order.
     pub after: Vec<String>,
     /// After how many of them the crash came, and whether the next one was under way.
     pub crash: Option<(usize, bool)>,
+    /// Where the process died with the power on, if it did; `crash` says how far its operations had come.
+    pub death: Option<String>,
+    /// After how many of the operations that the next process ran the power failed, and whether one was under way; `None`
+    /// in its recovery.
+    pub crash_after: Option<(usize, bool)>,
     /// Where each crash was: in the operations, then in the recoveries.
     pub crashes: Vec<String>,
     /// The lines whose state matters, the stores missing in them, and why they could be missing.
@@ -218,6 +310,7 @@ pub struct Failure {
     /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
     pub(crate) code: Replay,
+    pub(crate) fix: Option<crate::explore::suggest::Fix>,
 }
 
 impl Failure {
@@ -225,14 +318,19 @@ impl Failure {
         Failure {
             cause,
             ops,
+            timeline: Vec::new(),
+            preemptions: 0,
             after: Vec::new(),
             crash: None,
+            death: None,
+            crash_after: None,
             crashes: Vec::new(),
             details: Vec::new(),
             deviating: 0,
             suggestion: None,
             replay: Replay::default().to_string(),
             code: Replay::default(),
+            fix: None,
         }
     }
 
@@ -243,26 +341,47 @@ impl Failure {
     }
 }
 
+impl Failure {
+    fn tell_next_process(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(death) = &self.death else { return Ok(()) };
+        writeln!(f, "      THE PROCESS DIED {death}; the next one found every store, and recovered")?;
+        for (number, op) in self.after.iter().enumerate() {
+            let mark = match self.crash_after {
+                Some((done, _)) if number < done => "done       ",
+                Some((done, true)) if number == done => "CRASH IN IT",
+                _ => "not reached",
+            };
+            writeln!(f, "  {number:3} {mark} {op}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "crash test failed: {}", self.cause)?;
         writeln!(f, "operations:")?;
-        for (number, op) in self.ops.iter().enumerate() {
+        if !self.timeline.is_empty() {
+            self.timeline.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        for (number, op) in self.ops.iter().enumerate().filter(|_| self.timeline.is_empty()) {
             let mark = match self.crash {
                 Some((done, _)) if number < done => "done       ",
+                Some((done, true)) if number == done && self.death.is_some() => "DIED IN IT ",
                 Some((done, true)) if number == done => "CRASH IN IT",
                 Some(_) => "not reached",
                 None => "           ",
             };
             writeln!(f, "  {number:3} {mark} {op}")?;
-            if self.crash == Some((number + 1, false)) {
+            if self.crash == Some((number + 1, false)) && self.death.is_none() {
                 writeln!(f, "      CRASH")?;
             }
         }
+        self.tell_next_process(f)?;
         for (depth, crash) in self.crashes.iter().enumerate() {
             writeln!(f, "crash {}: {crash}", depth + 1)?;
         }
-        if matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
+        if self.death.is_none() && matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
             self.after.iter().try_for_each(|op| writeln!(f, "      AFTER IT    {op}"))?;
         }
         for line in &self.details {

@@ -56,11 +56,15 @@ pub(crate) enum Event {
     Invoke,
     /// The operation of this index returns.
     Return(u32),
+    /// The process dies; the next one sees what was visible, and none of its fences covers what was being written back.
+    Death,
+    /// The next process has recovered.
+    Recovered,
 }
 
 impl Event {
     /// Whether it is a mark of the harness, not an event of the memory.
     pub(crate) fn is_mark(&self) -> bool {
-        matches!(self, Event::Created | Event::Invoke | Event::Return(_))
+        matches!(self, Event::Created | Event::Invoke | Event::Return(_) | Event::Death | Event::Recovered)
     }
 }

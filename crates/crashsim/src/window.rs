@@ -57,6 +57,8 @@ pub(crate) struct Window {
     /// Words whose choice is made.
     decided: u8,
     choice: [Choice; WORDS],
+    /// For each decided word the positions at which it has its choice, if all its positions are below 64.
+    chosen: [u64; WORDS],
     /// The rest is derived from `stores`, and rebuilt when asked for after a change.
     stale: bool,
     starts: [u16; WORDS + 1],
@@ -147,6 +149,7 @@ impl Window {
         }
         self.values.clear();
         self.spans.clear();
+        self.chosen = [0; WORDS];
         for word in 0..WORDS {
             self.starts[word] = self.values.len() as u16;
             self.values.extend(self.stores.iter().filter(|s| s.word as usize == word).map(|s| s.value));
@@ -203,6 +206,7 @@ impl Window {
     pub(crate) fn decide(&mut self, word: usize, choice: Choice) {
         self.decided |= 1 << word;
         self.choice[word] = choice;
+        self.chosen[word] = 0;
     }
 
     pub(crate) fn undecide(&mut self, word: usize) {
@@ -213,18 +217,44 @@ impl Window {
         self.decided = 0;
     }
 
-    fn fits(&self, word: usize, (low, high): (u16, u16)) -> u128 {
+    #[inline]
+    fn fits(&self, word: usize, (low, high): (u16, u16)) -> u64 {
         if (self.decided & self.open) >> word & 1 == 0 {
-            return u128::from(high - low + 1);
+            return u64::from(high - low + 1);
         }
-        (low..=high).filter(|p| self.value_at(word, *p) == self.choice[word]).count() as u128
+        if high < 64 {
+            let range = (u64::MAX >> (63 - high)) & (u64::MAX << low);
+            return u64::from((self.chosen_at(word) & range).count_ones());
+        }
+        (low..=high).filter(|p| self.value_at(word, *p) == self.choice[word]).count() as u64
+    }
+
+    /// The positions below 64 at which a decided word has its choice. There is at least one, or none beyond is asked for.
+    #[inline]
+    fn chosen_at(&self, word: usize) -> u64 {
+        if self.chosen[word] != 0 {
+            return self.chosen[word];
+        }
+        let len = (self.starts[word + 1] - self.starts[word]).min(63);
+        (0..=len).filter(|p| self.value_at(word, *p) == self.choice[word]).fold(0, |mask, p| mask | 1 << p)
+    }
+
+    /// Notes where the decided words have their choices, before they are asked for again and again.
+    fn note_chosen(&mut self) {
+        let mut left = self.decided & self.open;
+        while left != 0 {
+            let word = left.trailing_zeros() as usize;
+            left &= left - 1;
+            self.chosen[word] = self.chosen_at(word);
+        }
     }
 
     /// States of a span, without regard to one word. Decided words come first: mostly they rule a span out.
     #[inline]
     fn fits_span(&self, span: &Span, except: usize) -> u128 {
         let except = 1u8.checked_shl(except as u32).unwrap_or(0);
-        let mut product = 1u128;
+        // Mostly small: then one multiplication of machine words each.
+        let (mut product, mut large) = (1u64, 1u128);
         for words in [self.open & self.decided & !except, self.open & !self.decided & !except] {
             let mut left = words;
             while left != 0 {
@@ -233,11 +263,16 @@ impl Window {
                 match self.fits(word, span.0[word]) {
                     0 => return 0,
                     1 => {}
-                    n => product = product.saturating_mul(n),
+                    n => {
+                        if product >= 1 << 47 {
+                            large = large.saturating_mul(u128::from(std::mem::replace(&mut product, 1)));
+                        }
+                        product *= n;
+                    }
                 }
             }
         }
-        product
+        if large == 1 { u128::from(product) } else { large.saturating_mul(u128::from(product)) }
     }
 
     /// Number of states that agree with what is decided. Needs [`refresh`](Window::refresh).
@@ -246,8 +281,9 @@ impl Window {
     }
 
     /// The choices for an undecided word that some state agrees with, and with how many each: oldest first.
-    pub(crate) fn candidates(&self, word: usize, out: &mut Vec<(Choice, u128)>) {
+    pub(crate) fn candidates(&mut self, word: usize, out: &mut Vec<(Choice, u128)>) {
         out.clear();
+        self.note_chosen();
         for span in &self.spans {
             let others = self.fits_span(span, word);
             let (low, high) = span.0[word];
@@ -286,6 +322,12 @@ impl Window {
                 }
             }
         }
+    }
+
+    /// Whether the model allows this state, whatever is decided.
+    pub(crate) fn is_state(&self, positions: &Positions) -> bool {
+        let within = |span: &Span| span.0.iter().zip(positions).all(|((low, high), at)| (low..=high).contains(&at));
+        self.spans.iter().any(within)
     }
 
     /// Whether a state agrees with what is decided.

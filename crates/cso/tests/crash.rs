@@ -1,47 +1,15 @@
 //! Crash tests of the logs: every crash state of every short sequence of operations.
 
-mod common;
-
 use std::marker::PhantomData;
 
-use common::{Do, PATTERN, Plain, Tested, Tiny};
 use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_cso::log::{
-    ChainLog, ChainOptions, FvbEntryLog, FvbEntryOptions, FvbLog, FvbOptions, HalfLine, LinesLog, OneLine, RandomLog,
-    RandomOptions, TwoLines, VbLog, WordsLog,
+    ChainLog, FvbEntryLog, FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog, WordsLog,
 };
+use durix_mutants::subjects::logs::{AFTER, Do, Plain, RUNS, Tested, Tiny};
 use durix_pmem::{Plan, SiteKind};
 
-macro_rules! tiny {
-    ($($log:ty: $len:expr, $room:literal, $lens:expr, $options:expr;)*) => { $(
-        impl Tiny for $log {
-            const LEN: u64 = 128 + $len;
-            const ROOM: usize = $room;
-            const LENS: [usize; 2] = $lens;
-            fn tiny() -> Self::Options {
-                $options
-            }
-        }
-    )* };
-}
-
-tiny! {
-    VbLog<HalfLine>: 2 * 64, 4, [8, 24], ();
-    VbLog<OneLine>: 3 * 64, 3, [8, 56], ();
-    VbLog<TwoLines>: 4 * 64, 2, [16, 119], ();
-    LinesLog: 5 * 64, 2, [56, 100], ();
-    WordsLog<1, 0, 63>: 64, 3, [8, 8], ();
-    WordsLog<4, 3, 56>: 2 * 64, 4, [32, 32], ();
-    WordsLog<16, 5, 0>: 4 * 64, 2, [128, 128], ();
-    FvbLog: 6 * 64, 2, [40, 150], FvbOptions { lines: 3 };
-    FvbEntryLog: 9 * 64, 2, [60, 100], FvbEntryOptions { entry_lines: 3 };
-    ChainLog: 2 * 128 + 9 * 64, 2, [56, 100], ChainOptions { segments: 3 };
-    RandomLog: 9 * 64, 2, [56, 100], RandomOptions { pattern: Some(PATTERN) };
-}
-
 const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];
-
-const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1), Do::Commit];
 
 fn tested<L>(age: usize, holed: bool) -> Tested<L, Plain> {
     Tested { age, holed, wrap: Plain, _log: PhantomData }
@@ -161,32 +129,11 @@ fn everything_else_needs_lines_written_back_in_order() {
     fails!(WordsLog<16, 5, 0>, FvbLog, FvbEntryLog, RandomLog);
 }
 
-/// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
-/// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
+/// The shortest runs that reach every site of a log.
 fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
-    use Do::{Commit, Format, Reopen, Stage, Switch, Trim, WillFormat};
     let explorer = Explorer::new().executions_per_point(2_000).samples(50);
-    let runs: [(usize, bool, &[Do]); 9] = [
-        (2, false, &[Stage(0), Stage(1), Commit, Stage(1), Stage(0), Commit, Trim(1), Stage(0), Commit]),
-        (
-            0,
-            false,
-            &[Stage(0), Stage(1), Trim(1), Commit, Stage(0), Stage(1), Commit, Trim(1), Stage(0), Commit, Reopen],
-        ),
-        (1, false, &[Stage(0), Stage(1), Commit, Trim(9), Stage(1), Reopen, Stage(1), Commit]),
-        (3, false, &[Stage(1), Trim(9), Stage(1), Stage(0), Commit, Trim(1), Reopen, Stage(1), Commit]),
-        (1, false, &[Stage(0), Stage(1), Switch, Commit, Trim(9), Switch, Stage(1), Stage(0), Commit, Trim(1), Commit]),
-        (
-            0,
-            false,
-            &[Stage(1), Stage(1), Commit, Trim(1), Switch, Stage(1), Switch, Stage(1), Commit, Trim(1), Switch, Commit],
-        ),
-        (1, true, &[Reopen, Stage(1), Commit, Stage(0), Commit]),
-        (0, true, &[Reopen, Stage(0), Commit, Stage(0), Commit]),
-        (3, false, &[Stage(1), Stage(0), Commit, WillFormat, Format, Stage(1), Commit]),
-    ];
     let mut total = Report::default();
-    for (age, holed, ops) in runs {
+    for (age, holed, ops) in RUNS {
         let tested = Tested::<L, _> { age, holed, wrap: plan, _log: PhantomData };
         let report = explorer.run_then(&tested, ops, &AFTER);
         let failed = report.failure.is_some();

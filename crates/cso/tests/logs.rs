@@ -141,6 +141,13 @@ type Model = VecDeque<(Position, u8, Vec<u8>)>;
 
 fn assert_same<L: Kind, M: Medium>(op: &Op<'_, M>, log: &L, model: &Model) {
     let found: Model = log.iter(op).map(|r| (r.position(), r.tag(), r.to_vec())).collect();
+    for (record, (.., bytes)) in log.iter(op).zip(&found) {
+        let mut words = vec![u64::MAX; bytes.len().div_ceil(8) + 1];
+        let count = record.copy_words(&mut words);
+        assert_eq!((count, words.pop()), (words.len(), Some(u64::MAX)), "as many as there are, and no more");
+        assert!(words.iter().copied().eq(record.words()));
+        assert!(words.iter().flat_map(|w| w.to_le_bytes()).take(bytes.len()).eq(bytes.iter().copied()));
+    }
     assert_eq!(&found, model);
     assert_eq!(log.is_empty(), model.is_empty());
     assert_eq!(log.check(op), []);

@@ -2,26 +2,17 @@
 //! class, transactions, a full pool, crashes in recovery, operations after it; and the mutation of every write-back, fence
 //! and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
 
-#[path = "set_crash/subject.rs"]
-mod subject;
-
 use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_cso::set::SetOptions;
+use durix_mutants::subjects::set::Act::{self, *};
+use durix_mutants::subjects::set::{SetUnderTest, after, pair, scenarios};
 use durix_pmem::{Mutation, Plan, SiteKind};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::{Strategy, prop_oneof};
-use subject::Act::{self, *};
-use subject::SetUnderTest;
 
 fn deep() -> bool {
     std::env::var_os("DURIX_DEEP").is_some()
-}
-
-/// Follows every recovery: reuses slots, brings keys back, removes some.
-fn after() -> Vec<Act> {
-    let both = Commit(vec![(2, Some(6)), (0, None)]);
-    vec![Put(1, 9), Remove(0), Put(2, 9), Put(0, 8), Remove(1), Put(3, 7), both, Put(4, 1)]
 }
 
 #[track_caller]
@@ -29,45 +20,6 @@ fn complete(name: &str, report: Report) {
     let report = report.assert_ok();
     println!("{name}: {report}");
     assert!(report.complete, "{name} is not complete");
-}
-
-fn pair(a: u8, b: u8) -> Act {
-    Commit(vec![(0, Some(a)), (1, Some(b))])
-}
-
-/// Short runs that reach every site: one for each thing that can go wrong.
-fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Act>)> {
-    let plain = SetUnderTest { plan, ..SetUnderTest::new() };
-    let used = SetUnderTest { used_before: true, ..plain.clone() };
-    let hidden = vec![Commit(vec![(250, Some(1)), (251, Some(1))]), Commit(vec![(250, Some(2)), (251, Some(2))])];
-    let committing = SetUnderTest { in_recovery: hidden, ..plain.clone() };
-    // The class of one line is full; an older value of key 0 lies in another class, as an entry of a transaction.
-    let before = [pair(150, 151), Put(0, 1)].into_iter().chain((10..72).map(|k| Put(k, 1))).collect();
-    let full = SetUnderTest { chunks: 2, before, ..plain.clone() };
-    // One chunk is left: a transaction takes it for one class, and finds none for the other.
-    let last = SetUnderTest { chunks: 1, ..plain.clone() };
-    let refused = Refused(Box::new(Commit(vec![(0, Some(1)), (1, Some(150))])));
-    let killed = |act| Killed(Box::new(act));
-    // In one fence: a process that dies in an operation of several has gone through the earlier ones.
-    let death = vec![Put(2, 150), Put(0, 1), killed(Put(0, 2)), Put(1, 3), killed(Put(1, 151)), Remove(1), Put(3, 4)];
-    let by_other = |act| Other(Box::new(act));
-    let lines = vec![Put(100, 150), Put(100, 151), Put(101, 152), Remove(100), Put(200, 150), Put(201, 151)];
-    vec![
-        ("reuse", plain.clone(), vec![Put(0, 1), Put(0, 2), Put(1, 3), Put(1, 4), Remove(0), Put(2, 5), Put(0, 6)]),
-        ("lines", plain.clone(), lines),
-        ("classes", plain.clone(), vec![Put(0, 150), Remove(0), Put(1, 1), Put(2, 2), Put(3, 3)]),
-        ("transactions", plain.clone(), vec![pair(1, 2), Put(0, 3), Put(0, 4), Put(0, 5), pair(6, 7), pair(8, 150)]),
-        ("process death", plain.clone(), death),
-        (
-            "process death, watermark",
-            plain.clone(),
-            vec![pair(1, 2), Put(0, 3), killed(Put(0, 4)), Put(0, 5), Put(0, 6)],
-        ),
-        ("used space", used, vec![Put(0, 1), Put(0, 150), pair(1, 2)]),
-        ("full pool", full, vec![Remove(0), Remove(10), Put(11, 2), Remove(1)]),
-        ("last chunk", last, vec![refused, by_other(Put(2, 1)), Put(3, 1)]),
-        ("recovered transactions", committing, vec![pair(150, 151), Put(0, 3)]),
-    ]
 }
 
 fn run(explorer: &Explorer, plan: &'static Plan) -> Report {

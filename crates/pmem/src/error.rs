@@ -118,6 +118,29 @@ pub enum Error {
         off: u64,
     },
 
+    /// A session of another mapping.
+    #[error("the session belongs to another pool; use one of the pool that this structure lives in")]
+    ForeignSession,
+
+    // ---- checkpoint epochs ----
+    /// The record of the epochs is not as it was written.
+    #[error("the record of the checkpoint epochs is damaged: the word at {offset:#x} holds {found:#x}; restore a copy")]
+    DamagedEpochs {
+        /// Where it lies, in bytes.
+        offset: u64,
+        /// What it holds.
+        found: u64,
+    },
+
+    /// More crashes than can be remembered.
+    #[error(
+        "{limit} ranges of failed epochs are remembered, and there is no room for another; restore a copy, and sweep its indices after a crash"
+    )]
+    TooManyFailedEpochs {
+        /// How many there can be.
+        limit: usize,
+    },
+
     // ---- opening ----
     /// The file is something else.
     #[error("{name} is not a Durix pool ({found}); it is left as it is")]

@@ -5,6 +5,9 @@
 //! the two sees the other. They are a compiler fence on the frequent side and a `membarrier` on the rare one, or full
 //! fences on both where the kernel does not offer it.
 //!
+//! An `active` word counts: it is odd while an operation is inside, and rises with each entering and leaving, so that a
+//! grace period (see `grace`) can tell a long operation from a new one.
+//!
 //! The functions are written over [`Atomic`], so that loom explores the very code that runs.
 
 use std::sync::atomic::Ordering;
@@ -25,20 +28,22 @@ pub(crate) trait Atomic {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
 }
 
-/// Announces an operation and reads the gate. Unless the answer is [`OPEN`], the operation must [`leave`] again.
+/// Announces an operation, the `ticket`-th in its slot (an odd number), and reads the gate. Unless the answer is
+/// [`OPEN`], the operation must [`leave`] again.
 #[inline(always)]
-pub(crate) fn try_enter(active: &impl Atomic, gate: &impl Atomic, light: impl Fn()) -> u64 {
-    active.store(1, Ordering::Relaxed);
+pub(crate) fn try_enter(active: &impl Atomic, ticket: u64, gate: &impl Atomic, light: impl Fn()) -> u64 {
+    // Release: who sees this number also sees what the slot's earlier operations have done.
+    active.store(ticket, Ordering::Release);
     // Either our store comes before the other side's barrier, and it waits for us; or our load comes after it, and we
     // see the gate closed. Mirror: `close`.
     light();
     gate.load(Ordering::Acquire)
 }
 
-/// Ends an operation, or the attempt at one.
+/// Ends an operation, or the attempt at one; `next` is even.
 #[inline(always)]
-pub(crate) fn leave(active: &impl Atomic) {
-    active.store(0, Ordering::Release);
+pub(crate) fn leave(active: &impl Atomic, next: u64) {
+    active.store(next, Ordering::Release);
 }
 
 /// Closes an open gate; afterwards an operation is inside only if [`is_inside`] says so.
@@ -52,7 +57,7 @@ pub(crate) fn close(gate: &impl Atomic, heavy: impl Fn()) -> Result<(), u64> {
 
 /// Whether an operation is inside, after the gate was closed. `false` also means that all it did is visible.
 pub(crate) fn is_inside(active: &impl Atomic) -> bool {
-    active.load(Ordering::Acquire) != 0
+    active.load(Ordering::Acquire) & 1 == 1
 }
 
 /// Opens the gate again, unless it was shut meanwhile.
@@ -97,12 +102,12 @@ mod loom_tests {
                 .map(|me| {
                     let world = Arc::clone(&world);
                     loom::thread::spawn(move || {
-                        if try_enter(&world.active[me], &world.gate, light) == OPEN {
+                        if try_enter(&world.active[me], 1, &world.gate, light) == OPEN {
                             // Sessions may be inside together: each reads here, only the quiescence writes.
                             // SAFETY: loom checks the access.
                             world.data.with(|data| unsafe { std::hint::black_box((*data)[me]) });
                         }
-                        leave(&world.active[me]);
+                        leave(&world.active[me], 2);
                     })
                 })
                 .collect();

@@ -6,14 +6,18 @@
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
 //! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
+//! | [`Grace`] | when persistent memory that was unlinked may be reused: once the operations of that moment have ended |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
 //! | [`space`] | failure-atomic allocation of extents and small blocks |
+//! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
 mod arch;
 pub mod backing;
+pub mod epoch;
 mod error;
 mod gate;
+mod grace;
 mod line;
 mod lock;
 mod mapping;
@@ -27,7 +31,9 @@ mod session;
 pub mod space;
 mod word;
 
+pub use epoch::{Epochs, Ticket};
 pub use error::{Error, Result};
+pub use grace::Grace;
 pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
 pub use mapping::{MAX_SESSIONS, Mapping};

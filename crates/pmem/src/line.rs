@@ -75,6 +75,12 @@ impl<'a> Lines<'a> {
         Lines { count: self.count.saturating_sub(1), ..self }
     }
 
+    /// A line elsewhere in the same page: what a faulty address computation might write back.
+    #[must_use]
+    pub fn astray(self) -> Self {
+        Lines { first: self.first.map_addr(|a| a ^ (16 * LINE)), count: self.count.min(1), ..self }
+    }
+
     /// The addresses of the lines, ascending.
     #[inline(always)]
     pub fn iter(self) -> impl Iterator<Item = *const u8> {

@@ -48,7 +48,8 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock<M: Medium>(&self, m: M) -> Option<LockGuard<'_, T, M>> {
-        m.shared_compare_exchange(&self.state, FREE, HELD).is_ok().then_some(LockGuard { lock: self, m })
+        // A guard may be made only where the lock was got: dropping it unlocks.
+        m.shared_compare_exchange(&self.state, FREE, HELD).is_ok().then(|| LockGuard { lock: self, m })
     }
 
     /// The value, where no other thread can hold the lock.
@@ -125,6 +126,7 @@ mod tests {
         let lock = Lock::new(());
         let held = lock.lock(Hardware::PAGE_CACHE);
         assert!(lock.try_lock(Hardware::PAGE_CACHE).is_none());
+        assert!(lock.try_lock(Hardware::PAGE_CACHE).is_none(), "an attempt that fails leaves the lock held");
         drop(held);
         assert!(lock.try_lock(Hardware::PAGE_CACHE).is_some());
     }

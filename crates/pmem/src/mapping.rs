@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -52,7 +52,7 @@ struct Shared<M: Medium> {
 /// The volatile state of a session that others look at.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// 1 while an operation is open.
+    /// How often operations have entered and left: odd while one is open.
     pub(crate) active: AtomicU64,
 }
 
@@ -179,12 +179,26 @@ impl<M: Medium> Mapping<M> {
             while bits != u64::MAX {
                 let bit = bits.trailing_ones();
                 match m.shared_compare_exchange(group, bits, bits | 1 << bit) {
-                    Ok(_) => return Ok(Session::new(self.clone(), index as u32 * 64 + bit)),
+                    Ok(_) => {
+                        // Either a grace period sees the bit; or it began before, and this session sees all that it
+                        // waits for. Mirror: `Grace::begin`.
+                        fence(Ordering::SeqCst);
+                        return Ok(Session::new(self.clone(), index as u32 * 64 + bit));
+                    }
                     Err(now) => bits = now,
                 }
             }
         }
         Err(Error::TooManySessions { limit: MAX_SESSIONS })
+    }
+
+    /// The slots of the open sessions.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u32> {
+        let m = self.shared.medium;
+        self.shared.taken.iter().enumerate().flat_map(move |(index, group)| {
+            let bits = m.shared_load(group, Ordering::Acquire);
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| index as u32 * 64 + bit)
+        })
     }
 
     pub(crate) fn give_back(&self, slot: u32) {
@@ -245,7 +259,8 @@ impl<M: Medium> Mapping<M> {
         for slot in &self.shared.slots {
             while gate::is_inside(&Seen(m, &slot.active)) {
                 if turn > 1000 && start.elapsed() > patience {
-                    let operations = self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) != 0).count();
+                    let operations =
+                        self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) & 1 == 1).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });
                 }
                 m.spin(turn);

@@ -1,6 +1,6 @@
 //! Sessions, and the two tickets that come from them: [`Op`], which can write, and [`Pin`], which only protects.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::arch;
 use crate::error::{Error, Result};
 use crate::gate;
+use crate::grace::Grace;
 use crate::line::{LINE, Lines};
 use crate::mapping::{Mapping, Seen, membarrier};
 use crate::medium::Medium;
@@ -23,6 +24,8 @@ pub struct Session<M: Medium = Hardware> {
     slot: u32,
     m: M,
     asymmetric: bool,
+    /// The slot's count of operations begun and ended; odd while one is open.
+    count: Cell<u64>,
     /// Lines to be written back before the next drain: base-relative line numbers, without duplicates.
     deferred: RefCell<Vec<u64>>,
 }
@@ -31,7 +34,9 @@ impl<M: Medium> Session<M> {
     pub(crate) fn new(mapping: Mapping<M>, slot: u32) -> Self {
         let m = mapping.medium().for_session(slot);
         let asymmetric = mapping.asymmetric();
-        Session { mapping, slot, m, asymmetric, deferred: RefCell::default() }
+        // It goes on where the slot's last session ended: a grace period must never see a number twice.
+        let count = Cell::new(m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed));
+        Session { mapping, slot, m, asymmetric, count, deferred: RefCell::default() }
     }
 
     /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
@@ -67,7 +72,8 @@ impl<M: Medium> Session<M> {
     #[inline(always)]
     fn try_enter(&self) -> u64 {
         let (active, gate) = (self.active(), Seen(self.m, self.mapping.gate()));
-        gate::try_enter(&active, &gate, || membarrier::light(self.asymmetric))
+        self.count.set(self.count.get() | 1);
+        gate::try_enter(&active, self.count.get(), &gate, || membarrier::light(self.asymmetric))
     }
 
     #[inline(always)]
@@ -75,11 +81,19 @@ impl<M: Medium> Session<M> {
         Seen(self.m, &self.mapping.slot(self.slot).active)
     }
 
+    /// Ends an operation.
+    #[inline(always)]
+    fn leave(&self) {
+        // From odd to the next even number; an even one stays.
+        self.count.set((self.count.get() + 1) & !1);
+        gate::leave(&self.active(), self.count.get());
+    }
+
     #[cold]
     fn wait_at_gate(&self) -> Result<()> {
         let mut turn = 0;
         loop {
-            gate::leave(&self.active());
+            self.leave();
             match self.m.shared_load(self.mapping.gate(), Ordering::Acquire) {
                 gate::FORKED => return Err(Error::Forked),
                 gate::SHUT => return Err(Error::Shut { reason: "it was closed" }),
@@ -102,7 +116,8 @@ impl<M: Medium> Session<M> {
 
     /// Opens an operation inside [`Mapping::quiesce`], or while nothing else can be at work (creation, recovery).
     pub fn enter_exclusive(&mut self) -> Op<'_, M> {
-        self.m.shared_store(&self.mapping.slot(self.slot).active, 1, Ordering::Relaxed);
+        self.count.set(self.count.get() | 1);
+        self.m.shared_store(&self.mapping.slot(self.slot).active, self.count.get(), Ordering::Release);
         self.op()
     }
 }
@@ -111,7 +126,7 @@ impl<M: Medium> Drop for Session<M> {
     fn drop(&mut self) {
         if !self.mapping.is_forked() {
             // An operation that was forgotten, not dropped, ends here.
-            gate::leave(&self.active());
+            self.leave();
             self.mapping.give_back(self.slot);
         }
     }
@@ -148,6 +163,11 @@ impl<'s, M: Medium> Op<'s, M> {
     /// The mapping.
     pub fn mapping(&self) -> &'s Mapping<M> {
         self.session.mapping()
+    }
+
+    /// Begins a grace period: what nothing leads to any more may be reused once it is over. See [`Grace`].
+    pub fn grace(&self) -> Grace {
+        Grace::begin(self.mapping(), self.session.slot, self.session.asymmetric)
     }
 
     // ---- offsets ----
@@ -191,6 +211,22 @@ impl<'s, M: Medium> Op<'s, M> {
     #[inline(always)]
     pub fn prefetch_write<T: Persistent>(&self, off: Off<T>) {
         arch::prefetch_write(std::ptr::from_ref(self.at(off)).cast());
+    }
+
+    /// Asks the processor for all lines of the object at `off`, to read them soon. A hint, and no access, as
+    /// [`prefetch_write`](Op::prefetch_write).
+    #[inline(always)]
+    pub fn prefetch<T: Persistent>(&self, off: Off<T>) {
+        let first = std::ptr::from_ref(self.at(off)).cast::<u8>();
+        for line in 0..size_of::<T>().div_ceil(LINE) {
+            arch::prefetch_read(first.wrapping_add(line * LINE));
+        }
+    }
+
+    /// The first address of the mapping.
+    #[inline(always)]
+    pub(crate) fn base_addr(&self) -> usize {
+        self.base.addr().get()
     }
 
     /// The offset of an object that lies in this mapping.
@@ -387,7 +423,7 @@ impl<M: Medium> Drop for Op<'_, M> {
             // What was deferred must not be left behind by an early return.
             self.drain();
         }
-        gate::leave(&self.session.active());
+        self.session.leave();
     }
 }
 

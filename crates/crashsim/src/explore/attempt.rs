@@ -28,10 +28,13 @@ pub(super) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     let outer = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(f));
     QUIET.set(outer);
-    result.map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
-    })
+    result.map_err(|payload| message_of(&*payload))
+}
+
+/// What a panic says.
+pub(crate) fn message_of(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }
 
 impl<S: Subject> Run<'_, S> {
@@ -40,30 +43,26 @@ impl<S: Subject> Run<'_, S> {
         let recorder = self.sim.recorder;
         recorder.restart(DECIDE | record);
         self.report.executions += 1;
-        let store = self.store.as_ref().expect("not dropped yet");
         let subject = self.subject;
-        let recovered = quietly(|| subject.recover(store));
-        recorder.mode.store(DECIDE, Ordering::Relaxed);
-        let mut live = match recovered {
-            Ok(Ok(live)) => live,
-            Ok(Err(message)) => return Err(self.stopped(Cause::Recovery { message })),
-            Err(message) => return Err(self.stopped(Cause::Panic { during: "the recovery", message })),
-        };
-        let judged = quietly(|| self.judge(point, &mut live));
+        let mut live = None;
+        let during = Cell::new("the recovery");
+        let outcome = quietly(|| {
+            let store = self.store.as_ref().expect("not dropped yet");
+            let recovered = subject.recover(store).map_err(|message| Cause::Recovery { message })?;
+            let live = live.insert(recovered);
+            recorder.mode.store(DECIDE, Ordering::Relaxed);
+            during.set("the operations after the recovery");
+            self.judge(point, live)?;
+            Ok(())
+        });
         // What dropping reads must not branch.
         recorder.mode.store(CLOSE, Ordering::Relaxed);
-        let dropped = quietly(|| drop(live));
+        let closed = quietly(|| drop(live));
         recorder.mode.store(0, Ordering::Relaxed);
-        match judged {
-            Err(message) => Err(Cause::Panic { during: "the operations after the recovery", message }),
-            Ok(Err(cause)) => Err(cause),
-            Ok(Ok(())) => dropped.map_err(|message| Cause::Panic { during: "closing", message }),
+        if outcome == Ok(Ok(())) {
+            return closed.map_err(|message| Cause::Panic { during: "closing", message });
         }
-    }
-
-    fn stopped(&self, cause: Cause) -> Cause {
-        self.sim.recorder.mode.store(0, Ordering::Relaxed);
-        cause
+        outcome.unwrap_or_else(|message| Err(Cause::Panic { during: during.get(), message }))
     }
 
     fn judge(&mut self, point: &Point, live: &mut S::Live) -> Result<(), Cause> {

@@ -109,7 +109,7 @@ impl<S: Subject> Run<'_, S> {
         let own = deviating.iter().filter(|((layer, _), _)| *layer == 0);
         let stores = own.flat_map(|(window, positions)| {
             let line = state.lines[window.1 as usize].number;
-            state.window(*window).missing(positions).map(move |store| Missing { line, at: store.at })
+            state.window(*window).missing(positions).map(move |store| Missing { line, seq: store.seq, at: store.at })
         });
         stores.collect()
     }

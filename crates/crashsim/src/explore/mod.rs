@@ -1,10 +1,16 @@
 //! The explorer: one execution, every crash.
 
 mod attempt;
+mod death;
 mod lazy;
 mod minimise;
 mod sample;
-mod suggest;
+pub(crate) mod suggest;
+mod threaded;
+
+pub(crate) use attempt::message_of;
+pub(crate) use minimise::place;
+pub(crate) use threaded::{Allowed, Answers, Program};
 
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -44,6 +50,8 @@ pub struct Explorer {
     pub(crate) suggest: bool,
     pub(crate) crash_in_create: bool,
     pub(crate) settled_returns: bool,
+    pub(crate) process_deaths: bool,
+    pub(crate) shrink_ops: bool,
     pub(crate) replay: Option<Replay>,
 }
 
@@ -62,6 +70,8 @@ impl Default for Explorer {
             suggest: true,
             crash_in_create: false,
             settled_returns: false,
+            process_deaths: false,
+            shrink_ops: false,
             replay: None,
         }
     }
@@ -117,6 +127,27 @@ impl Explorer {
         Explorer { settled_returns, ..self }
     }
 
+    /// Lets the process die, too, with the power on: after each store, the next process finds everything that was visible,
+    /// recovers, and runs the operations after the recovery; then the power fails. What the first process had not made
+    /// durable is found, may be built upon, and can still be lost: recovery has to write back what it reads.
+    #[must_use]
+    pub fn process_deaths(self, process_deaths: bool) -> Self {
+        Explorer { process_deaths, ..self }
+    }
+
+    /// Whether a failure comes with a suggestion, which costs a few runs of the case. On by default.
+    #[must_use]
+    pub fn suggest(self, suggest: bool) -> Self {
+        Explorer { suggest, ..self }
+    }
+
+    /// Leaves operations out of a failing [`run`](Explorer::run) while it still fails in the same way.
+    /// ([`sequences`](Explorer::sequences) and [`check`](Explorer::check) look for small cases anyway.)
+    #[must_use]
+    pub fn shrink_ops(self, shrink_ops: bool) -> Self {
+        Explorer { shrink_ops, ..self }
+    }
+
     /// Crashes before every event of the memory, not only where it can make a difference. For testing the reduction.
     #[must_use]
     pub fn every_event(self, every_event: bool) -> Self {
@@ -160,7 +191,29 @@ impl Explorer {
     /// As [`run`](Explorer::run), and runs `after` on each recovered structure: several published bugs show only then.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
-        Run::new(self, subject, ops, after, None).run()
+        if let Some((ops, after)) = self.kept(ops, after) {
+            let mut report = Run::new(self, subject, &ops, &after, None).run();
+            let case = self.replay.as_ref().map(|replay| replay.case.clone()).unwrap_or_default();
+            report.failure.iter_mut().for_each(|failure| failure.set_case(case.clone()));
+            return report;
+        }
+        let report = Run::new(self, subject, ops, after, None).run();
+        if self.shrink_ops { self.shrunk(subject, ops, after, report, |_, _| true) } else { report }
+    }
+
+    /// Whether the suggestion of a failure puts back what was left out at the place for which `is_site` holds; `intact` is
+    /// the subject with nothing left out. For measuring the suggestions.
+    #[doc(hidden)]
+    pub fn suggestion_names<S: Subject>(
+        &self,
+        intact: &S,
+        ops: &[S::Op],
+        failure: &Failure,
+        is_site: impl Fn(&std::panic::Location<'_>) -> bool,
+    ) -> bool {
+        let Some(fix) = failure.fix else { return false };
+        let mut run = Run::new(self, intact, ops, &[], None);
+        run.record().is_ok() && fix.names(&run.trace, |at| is_site(at))
     }
 
     /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
@@ -216,6 +269,9 @@ pub(crate) struct Run<'a, S: Subject> {
     /// Crash points of recoveries in force, outermost first.
     pub(crate) inner: Vec<(usize, Vec<Event>)>,
     frozen: Vec<Frozen>,
+    death: Option<death::Death<S>>,
+    /// A suggestion is being tried: everything is explored, whatever a replay string names.
+    trying: bool,
     report: Report,
     random: u64,
 }
@@ -252,6 +308,8 @@ impl<'a, S: Subject> Run<'a, S> {
             trace: Rc::default(),
             inner: Vec::new(),
             frozen: Vec::new(),
+            death: None,
+            trying: false,
             report: Report::default(),
             random,
         }
@@ -260,14 +318,26 @@ impl<'a, S: Subject> Run<'a, S> {
     pub(crate) fn run(mut self) -> Report {
         let failure = match self.record() {
             Err(failure) => Some(*failure),
-            Ok(()) => match self.crash_everywhere() {
-                Ok(()) => None,
-                Err(found) => Some(self.story(*found)),
-            },
+            Ok(()) => self.power_failures().and_then(|()| self.process_deaths()).err().map(|failure| *failure),
         };
         self.report.complete &= failure.is_none() && self.explorer.replay.is_none();
         self.report.failure = failure;
         std::mem::take(&mut self.report)
+    }
+
+    fn power_failures(&mut self) -> Result<(), Box<Failure>> {
+        if self.explorer.replay.as_ref().is_some_and(|replay| replay.death.is_some()) {
+            return Ok(());
+        }
+        self.crash_everywhere().map_err(|found| Box::new(self.story(*found)))
+    }
+
+    fn process_deaths(&mut self) -> Result<(), Box<Failure>> {
+        let wanted = match &self.explorer.replay {
+            Some(replay) if replay.death.is_some() || !replay.crashes.is_empty() => replay.death.is_some(),
+            _ => self.explorer.process_deaths,
+        };
+        if wanted { self.die_everywhere() } else { Ok(()) }
     }
 
     /// Runs the operations to their end, and keeps the trace.
@@ -323,11 +393,12 @@ impl<'a, S: Subject> Run<'a, S> {
     fn crash_everywhere(&mut self) -> Result<(), Box<Found>> {
         let trace = Rc::clone(&self.trace);
         self.push_layer();
-        let created = self.explorer.crash_in_create;
-        let mut walk = Walk { created, dirty: true, last: None, completed: 0, in_flight: false, synced: 0 };
+        let created = self.explorer.crash_in_create && self.death.is_none();
+        let mut walk = Walk { created, dirty: true, last: None, completed: 0, ahead: 0, synced: 0 };
+        let mut born = self.death.is_none();
         for (seq, event) in trace.iter().enumerate() {
             let raises = self.sim.recorder.lock().layers[0].raises(self.explorer.machine, event);
-            let mark = matches!(event, Event::Invoke | Event::Return(_));
+            let mark = matches!(event, Event::Invoke | Event::Return(_) | Event::Recovered);
             let everywhere = self.explorer.every_event && !event.is_mark();
             if walk.created && (raises || mark || everywhere || self.replays(seq)) {
                 self.crash_at(&mut walk, seq)?;
@@ -335,10 +406,16 @@ impl<'a, S: Subject> Run<'a, S> {
             self.sim.recorder.step(0, seq as u32, event);
             if let Event::Return(number) = event
                 && self.explorer.settled_returns
+                && walk.created
             {
                 self.demand_settled(&walk, *number as usize, seq)?;
             }
-            walk.advance(event, |number| self.subject.is_sync(&self.ops[number]));
+            // What the first process did is over.
+            born |= matches!(event, Event::Death);
+            if born {
+                let found = self.death.as_ref().map_or(0, |death| death.found);
+                walk.advance(event, found, |number| self.syncs(number));
+            }
         }
         self.crash_at(&mut walk, trace.len())
     }
@@ -354,13 +431,17 @@ impl<'a, S: Subject> Run<'a, S> {
             self.fix(*window, &lowest);
         }
         let (oldest, newest, completed) = (walk.completed, walk.completed + 1, walk.completed);
-        let point = Point { oldest, newest, completed, in_flight: walk.in_flight, event };
+        let point = Point { oldest, newest, completed, in_flight: walk.ahead > 0, event };
         Err(self.told(&point, &windows, Cause::Unsettled { number }))
+    }
+
+    fn replay(&self) -> Option<&'a Replay> {
+        self.explorer.replay.as_ref().filter(|_| !self.trying)
     }
 
     /// Whether the crash to be replayed is at this position.
     fn replays(&self, event: usize) -> bool {
-        self.explorer.replay.as_ref().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+        self.replay().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
     }
 
     fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
@@ -368,9 +449,9 @@ impl<'a, S: Subject> Run<'a, S> {
             Contract::Strict => walk.completed,
             Contract::Buffered => walk.synced,
         };
-        let newest = walk.completed + usize::from(walk.in_flight);
-        let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.in_flight, event };
-        if let Some(replay) = self.explorer.replay.as_ref().filter(|replay| !replay.crashes.is_empty()) {
+        let newest = walk.completed + walk.ahead;
+        let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.ahead > 0, event };
+        if let Some(replay) = self.replay().filter(|replay| !replay.crashes.is_empty()) {
             return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
         }
         let implied =
@@ -396,7 +477,8 @@ impl<'a, S: Subject> Run<'a, S> {
                 let number = state.lines[window.1 as usize].number;
                 let highest = state.window(window).highest();
                 let named = lines.iter().find(|(line, _)| *line == number).map(|(_, at)| *at);
-                named.map_or(highest, |at| std::array::from_fn(|w| at[w].min(highest[w])))
+                // What is no state of this line is a string from other code.
+                named.filter(|at| state.window(window).is_state(at)).unwrap_or(highest)
             };
             self.fix(window, &positions);
         }
@@ -455,19 +537,23 @@ impl<'a, S: Subject> Run<'a, S> {
         let point = found.point;
         let mut crashes = vec![minimise::position(&self.trace, point.event)];
         crashes.extend(found.crashes);
-        let replay = Replay { crashes: found.replay, ..Replay::default() };
+        let death = self.death.as_ref().map(|death| death.event);
+        let replay = Replay { crashes: found.replay, death, ..Replay::default() };
         let suggestion = self.explorer.suggest.then(|| self.suggest(&found.missing)).flatten();
-        Failure {
+        let mut failure = Failure {
             crash: Some((point.completed, point.in_flight)),
             crashes,
             details: found.details,
             deviating: found.deviating,
-            suggestion,
+            suggestion: suggestion.map(suggest::Fix::told),
+            fix: suggestion,
             replay: replay.encode(),
             code: replay,
             after: self.after.iter().map(|op| format!("{op:?}")).collect(),
             ..self.plain_failure(found.cause)
-        }
+        };
+        self.tell_death(&mut failure);
+        failure
     }
 
     /// Forgets the crash under exploration, wherever it was left.
@@ -496,6 +582,8 @@ impl<S: Subject> Drop for Run<'_, S> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing {
     pub(crate) line: u32,
+    /// Position in the trace.
+    pub(crate) seq: u32,
     pub(crate) at: At,
 }
 
@@ -518,17 +606,23 @@ struct Walk {
     dirty: bool,
     last: Option<(usize, usize)>,
     completed: usize,
-    in_flight: bool,
+    /// Operations that may have happened beyond those: the one under way.
+    ahead: usize,
     synced: usize,
 }
 
 impl Walk {
-    fn advance(&mut self, event: &Event, is_sync: impl Fn(usize) -> bool) {
+    /// `found` is the number of states that a successor of a dead process may find.
+    fn advance(&mut self, event: &Event, found: usize, is_sync: impl Fn(usize) -> bool) {
         match *event {
             Event::Created => self.created = true,
-            Event::Invoke => self.in_flight = true,
+            Event::Death => (self.created, self.ahead, self.dirty) = (true, found - 1, true),
+            Event::Recovered => {
+                (self.completed, self.ahead) = (found, 0);
+            }
+            Event::Invoke => self.ahead = 1,
             Event::Return(number) => {
-                self.in_flight = false;
+                self.ahead = 0;
                 self.completed = number as usize + 1;
                 if is_sync(number as usize) {
                     self.synced = self.completed;

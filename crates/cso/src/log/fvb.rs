@@ -240,6 +240,7 @@ impl Log for FvbLog {
         Ok(())
     }
 
+    #[inline]
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;

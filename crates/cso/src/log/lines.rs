@@ -74,6 +74,7 @@ impl Interleaved {
     }
 
     /// Lines of the record at `at`, if it is whole and takes at most `limit`; `step` moves to the next line.
+    #[inline]
     pub(super) fn lines_of<M: Medium>(
         op: &Op<'_, M>,
         mut at: Cursor,
@@ -164,12 +165,14 @@ impl Log for LinesLog {
         Ok(())
     }
 
+    #[inline]
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;
         }
         let at = self.ring.cursor(position.0);
-        let lines = Interleaved.whole(op, &self.ring, position.0, self.tail().0 - position.0)?;
+        let limit = self.tail().0 - position.0;
+        let lines = Interleaved::lines_of(op, at, |at| self.ring.step(at), limit)?;
         let meta = Interleaved::meta(op, at);
         Some(Record {
             op,

@@ -365,6 +365,7 @@ impl Log for RandomLog {
         Ok(())
     }
 
+    #[inline]
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;

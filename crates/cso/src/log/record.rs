@@ -110,8 +110,38 @@ impl<'a, M: Medium> Record<'a, M> {
         (0..self.len.div_ceil(8)).map(|index| self.word(index))
     }
 
+    /// Copies the payload in whole words, line by line where the log's kind allows; bytes of the last word that lie behind the
+    /// payload's end are zero. Returns how many words there are.
+    ///
+    /// # Panics
+    /// If `to` has fewer.
+    #[inline]
+    pub fn copy_words(&self, to: &mut [u64]) -> usize {
+        let count = self.len.div_ceil(8);
+        let to = &mut to[..count];
+        let load = |to: &mut [u64], from: &[Word]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = self.op.load(from, Ordering::Relaxed));
+        };
+        match (self.place, self.contiguous()) {
+            (_, Some(words)) => load(to, words),
+            (Place::Interleaved { off, bounds: (start, end) }, _) if self.skip == 0 => {
+                let mut line = off;
+                for chunk in to.chunks_mut(7) {
+                    load(chunk, &self.op.at(Off::<[Word; 8]>::new(line))[..7]);
+                    line = if line + 64 < end { line + 64 } else { line + 64 - (end - start) };
+                }
+            }
+            _ => to.iter_mut().enumerate().for_each(|(index, to)| *to = self.word(index)),
+        }
+        if let Some(last) = to.last_mut().filter(|_| !self.len.is_multiple_of(8)) {
+            *last &= (1 << (self.len % 8 * 8)) - 1;
+        }
+        count
+    }
+
     /// The payload in place, where the log keeps it contiguous and unchanged: bytes of the last word that lie behind the
     /// payload's end are anything.
+    #[inline]
     pub fn contiguous(&self) -> Option<&'a [Word]> {
         let Place::Contiguous { off } = self.place else { return None };
         let off = off + self.skip as u64 * 8;
@@ -181,6 +211,7 @@ pub struct Iter<'a, L: Log, M: Medium> {
 impl<'a, L: Log, M: Medium> Iterator for Iter<'a, L, M> {
     type Item = Record<'a, M>;
 
+    #[inline]
     fn next(&mut self) -> Option<Record<'a, M>> {
         let record = self.log.record_at(self.op, self.at)?;
         self.at = record.next;

@@ -156,6 +156,9 @@ pub(super) struct Ring {
     tail: u64,
     /// Where the next unit lies.
     next: Cursor,
+    /// Position of the first unit of the lap that the head lies in, and the validity bit that means VALID in it.
+    lap: u64,
+    lap_valid: u64,
     /// Everything from here to the tail may not be fenced yet.
     unfenced: u64,
     /// The session that has issued all write-backs that are not fenced.
@@ -216,6 +219,8 @@ impl Ring {
             limit: head + shape.units,
             tail,
             next: Cursor { off: data, valid: 1 },
+            lap: head - head % shape.units,
+            lap_valid: head / shape.units & 1 ^ 1,
             unfenced: tail,
             slot: op.slot(),
         };
@@ -291,19 +296,35 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The place of `position`. One division: not for the path of an append.
+    /// The place of `position`. No division for what lies between the head and the tail: that is the lap of the head, or the
+    /// one behind it.
+    #[inline]
     pub(super) fn cursor(&self, position: u64) -> Cursor {
-        let (lap, index) = (position / self.units, position % self.units);
+        let index = position.wrapping_sub(self.lap);
+        let beyond = index.wrapping_sub(self.units);
+        if index < self.units {
+            self.cursor_at(index, self.lap_valid)
+        } else if beyond < self.units {
+            self.cursor_at(beyond, self.lap_valid ^ 1)
+        } else {
+            self.cursor_at(position % self.units, position / self.units & 1 ^ 1)
+        }
+    }
+
+    #[inline(always)]
+    fn cursor_at(&self, index: u64, valid: u64) -> Cursor {
         let off = if self.unit == HALF { self.half(index) } else { index * self.unit };
-        Cursor { off: self.data + off, valid: lap & 1 ^ 1 }
+        Cursor { off: self.data + off, valid }
     }
 
     /// Where the unit `index` of a ring of half lines lies, from the first.
+    #[inline]
     fn half(&self, index: u64) -> u64 {
         let stripe = index * HALF / STRIPE * STRIPE;
         let lines = (self.end - self.data - stripe).min(STRIPE) / LINE as u64;
         let within = index - stripe / HALF;
-        stripe + within % lines * LINE as u64 + within / lines * HALF
+        let (line, back) = if within < lines { (within, 0) } else { (within - lines, HALF) };
+        stripe + line * LINE as u64 + back
     }
 
     /// Moves a cursor to the next unit.
@@ -464,6 +485,11 @@ impl Ring {
         }
         Self::store_head(op, op.at(self.header), to, floor);
         self.head = to;
+        // Once or twice at most: a trim goes no further than the tail, a lap behind the head.
+        while to.wrapping_sub(self.lap) >= self.units {
+            self.lap += self.units;
+            self.lap_valid ^= 1;
+        }
     }
 
     /// Walks the records from the head on: each must be whole, and they must end at the tail; and no unit beyond it

@@ -231,6 +231,7 @@ impl<G: Geometry> Log for VbLog<G> {
         Ok(())
     }
 
+    #[inline]
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;

@@ -185,6 +185,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
         Ok(())
     }
 
+    #[inline]
     fn record_at<'a, M: Medium>(&'a self, op: &'a Op<'a, M>, position: Position) -> Option<Record<'a, M>> {
         if position < self.head() || position >= self.tail() {
             return None;

@@ -32,10 +32,32 @@ use super::layout::{HEAD_WORDS, Head, Info, Meta, TAIL_WORDS, Tail, head_at, tai
 /// fence.
 ///
 /// The slot must be large enough, and the version must never have been used in it.
-#[inline]
+#[inline(always)]
 pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
-    let head = op.at(head_at(off));
-    let tails = tails(op, off, info.lines());
+    if info.is_short() {
+        write_lines(op, op.at(head_at(off)), &[], version, info, key, value);
+    } else {
+        write_long(op, off, version, info, key, value);
+    }
+}
+
+/// The same for an entry that need not be [short](Info::is_short).
+#[inline(never)]
+fn write_long<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
+    write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info, key, value);
+}
+
+/// Writes the lines of an entry. Compiled for entries of one line, and for all others.
+#[inline(always)]
+fn write_lines<M: Medium>(
+    op: &Op<'_, M>,
+    head: &Head,
+    tails: &[Tail],
+    version: u64,
+    info: Info,
+    key: &[u8],
+    value: &[u8],
+) {
     // PERSIST E1: same line. The two bits differ from here on.
     let invalid = op.load(&head.meta, Relaxed).invalidated();
     op.store(&head.meta, invalid, Relaxed);
@@ -89,8 +111,20 @@ fn pieces<'s>(head: &'s Head, tails: &'s [Tail], from: usize) -> impl Iterator<I
     std::iter::once(in_head).chain(in_tails).filter(|p| !p.is_empty())
 }
 
+/// The words of `len` bytes of payload from word `from` on, where all of them lie in line 0.
+#[inline(always)]
+fn words_in_head(head: &Head, from: usize, len: usize) -> Option<&[Word]> {
+    head.payload.get(from..from + len.div_ceil(8))
+}
+
 #[inline(always)]
 fn store_payload<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], from: usize, bytes: &[u8]) {
+    if let Some(words) = words_in_head(head, from, bytes.len()) {
+        return match (words, <[u8; 8]>::try_from(bytes)) {
+            ([word], Ok(bytes)) => op.store(word, u64::from_le_bytes(bytes), Relaxed),
+            _ => op.store_bytes(words, bytes),
+        };
+    }
     let mut rest = bytes;
     for piece in pieces(head, tails, from) {
         let (now, later) = rest.split_at(rest.len().min(size_of_val(piece)));
@@ -120,7 +154,19 @@ impl<'s> Entry<'s> {
         let head = op.at(head_at(off));
         let meta = op.load(&head.meta, Acquire);
         let info = op.load(&head.info, Relaxed);
-        if !meta.is_valid() || !info.is_sound() {
+        if !meta.is_valid() {
+            return None;
+        }
+        if info.is_short() {
+            return Some(Entry { head, tails: &[], meta, info });
+        }
+        Self::at_longer(op, off, head, meta, info)
+    }
+
+    /// The same for an entry that need not be [short](Info::is_short).
+    #[inline]
+    fn at_longer<M: Medium>(op: &Op<'s, M>, off: u64, head: &'s Head, meta: Meta, info: Info) -> Option<Entry<'s>> {
+        if !info.is_sound() {
             return None;
         }
         let lines = info.lines();
@@ -149,6 +195,9 @@ impl<'s> Entry<'s> {
         if self.info.key_len() != key.len() {
             return false;
         }
+        if let Some(words) = words_in_head(self.head, 0, key.len()) {
+            return words.iter().zip(key.chunks(8)).all(|(w, c)| op.load(w, Relaxed) == word_of(c));
+        }
         let mut chunks = key.chunks(8);
         for piece in pieces(self.head, self.tails, 0) {
             for word in piece {
@@ -174,8 +223,13 @@ impl<'s> Entry<'s> {
 
     #[inline(always)]
     fn read<M: Medium>(&self, op: &Op<'_, M>, from: usize, len: usize, bytes: &mut Vec<u8>) {
-        bytes.clear();
-        bytes.resize(len, 0);
+        // Every byte is overwritten: a buffer that has the length already is taken as it is.
+        if bytes.len() != len {
+            bytes.resize(len, 0);
+        }
+        if let Some(words) = words_in_head(self.head, from, len) {
+            return op.load_bytes(words, bytes);
+        }
         let mut rest = &mut bytes[..];
         for piece in pieces(self.head, self.tails, from) {
             let (now, later) = rest.split_at_mut(rest.len().min(size_of_val(piece)));

@@ -195,9 +195,20 @@ impl Info {
             && !(self.is_tombstone() && self.value_len() > 0)
     }
 
+    /// Whether it is sound and fits into line 0 by its first look: no tombstone, and key and value of less than 64 bytes
+    /// each that take at most the words of line 0. Most entries are; longer ones take a second look.
+    #[inline(always)]
+    pub(super) fn is_short(self) -> bool {
+        let short = 0x3f | 0x3f << 16 | 0xffff << 40;
+        self.0 & !short == 0 && self.key_words() + self.value_len().div_ceil(8) <= HEAD_WORDS
+    }
+
     /// Lines that the entry takes.
     #[inline(always)]
     pub(super) fn lines(self) -> usize {
+        if self.is_short() {
+            return 1;
+        }
         let words = self.key_words() + self.value_len().div_ceil(8);
         1 + words.saturating_sub(HEAD_WORDS).div_ceil(TAIL_WORDS)
     }

@@ -170,6 +170,18 @@ impl<M: Medium> Structure<M> for PersistentSet<M> {
     }
 }
 
+/// The hash of a key of 8 bytes, in a fifth of the instructions: both halves of the product of two words that depend on the
+/// seed, mixed once more so that all of its bits depend on all of the key's.
+#[inline(always)]
+fn hash_word(word: u64, seed: u64) -> u64 {
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mixed = fold(word ^ seed ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93 ^ seed.rotate_left(32));
+    fold(mixed, 0xa076_1d64_78bd_642f)
+}
+
 impl<M: Medium> PersistentSet<M> {
     /// Opens the set named `name`, creating it if it is not there. Recovers it: linear in the space that it has used.
     ///
@@ -213,7 +225,10 @@ impl<M: Medium> PersistentSet<M> {
     /// The hash of a key: volatile, never stored.
     #[inline(always)]
     fn hash(&self, key: &[u8]) -> u64 {
-        xxh3_64_with_seed(key, self.options.seed)
+        match <[u8; 8]>::try_from(key) {
+            Ok(word) => hash_word(u64::from_le_bytes(word), self.options.seed),
+            Err(_) => xxh3_64_with_seed(key, self.options.seed),
+        }
     }
 
     #[inline(always)]

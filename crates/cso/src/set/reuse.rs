@@ -110,14 +110,21 @@ impl Reuse {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn class(&mut self, class: Class) -> &mut Queues {
         if self.classes.len() <= class.index() {
-            self.classes.resize_with(class.index() + 1, Queues::default);
+            self.add_classes(class);
         }
         &mut self.classes[class.index()]
     }
 
+    #[cold]
+    #[inline(never)]
+    fn add_classes(&mut self, up_to: Class) {
+        self.classes.resize_with(up_to.index() + 1, Queues::default);
+    }
+
+    #[inline(always)]
     fn number(&mut self, off: u64, transaction: u64) -> Stale {
         let freed = self.next_freed;
         self.next_freed += 1;
@@ -125,7 +132,7 @@ impl Reuse {
     }
 
     /// Queues an entry that has been superseded by a durable one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push_stale(&mut self, class: Class, off: u64, transaction: u64) {
         let stale = self.number(off, transaction);
         self.class(class).stale.push_back(stale);
@@ -151,14 +158,23 @@ impl Reuse {
     }
 
     /// Takes a slot of `class`; `may` says whether the watermark allows an entry of a transaction to be overwritten.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, class: Class, may: impl Fn(Stale) -> bool) -> Option<Taken> {
         let queues = self.class(class);
-        if let Some(stale) = queues.stale.front().copied().filter(|s| may(*s)) {
-            queues.stale.pop_front();
-            self.taken = self.taken.min(stale.freed);
-            return Some(Taken { off: stale.off, class, from: From::Stale(stale) });
+        if let Some(stale) = queues.stale.pop_front() {
+            if may(stale) {
+                self.taken = self.taken.min(stale.freed);
+                return Some(Taken { off: stale.off, class, from: From::Stale(stale) });
+            }
+            queues.stale.push_front(stale);
         }
+        self.take_otherwise(class, may)
+    }
+
+    /// The same where no stale entry of the class can be had.
+    #[inline(never)]
+    fn take_otherwise(&mut self, class: Class, may: impl Fn(Stale) -> bool) -> Option<Taken> {
+        let queues = self.class(class);
         if let Some(tombstone) = queues.tombstones.front().copied().filter(|t| may(*t))
             && tombstone.freed < self.oldest_stale()
         {
@@ -180,7 +196,7 @@ impl Reuse {
     }
 
     /// Whether entries of `class` wait for being reused.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_waiting(&self, class: Class) -> bool {
         self.classes.get(class.index()).is_some_and(|q| !q.stale.is_empty() || !q.tombstones.is_empty())
     }
@@ -220,14 +236,14 @@ impl Reuse {
     }
 
     /// After the operation's fence: what it overwrote and erased is durably gone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(&mut self) {
         self.taken = u64::MAX;
         self.settle_scrubbed();
     }
 
     /// After a fence in the middle of an operation: what it erased is durably gone; what it took is not overwritten yet.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle_scrubbed(&mut self) {
         self.scrubbing = u64::MAX;
         while let Some((class, off)) = self.scrubbed.pop() {
@@ -236,7 +252,7 @@ impl Reuse {
     }
 
     /// The slot that the next [`Reuse::take`] of `class` will most likely give.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&self, class: Class) -> Option<u64> {
         let queues = self.classes.get(class.index())?;
         queues.stale.front().or(queues.tombstones.front()).map(|s| s.off).or(queues.free.last().copied())

@@ -8,7 +8,7 @@ use durix_pmem::{Lock, LockGuard, Medium, Op};
 use super::entry::Entry;
 use super::layout::{Class, Info, head_at};
 use super::reuse::Reuse;
-use super::table::{Cell, Index, Tables, Tag};
+use super::table::{Cell, Cells, Index, Probe, Tables, Tag};
 
 /// A part of the keys, by hash.
 #[derive(Debug)]
@@ -47,6 +47,14 @@ impl Inner {
         self.version
     }
 
+    /// Queues the entry that `new` has superseded.
+    #[inline(always)]
+    fn push_stale(&mut self, old: &Found<'_>, new: New) {
+        let info = old.entry.info;
+        let class = if info == new.info { new.class } else { class_of(info) };
+        self.reuse.push_stale(class, old.off, transaction_of(info, old.entry.meta.version()));
+    }
+
     /// The last version given out.
     pub(super) fn version(&self) -> u64 {
         self.version
@@ -80,52 +88,81 @@ impl Shard {
     }
 
     /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find<'s, M: Medium>(&self, op: &Op<'s, M>, tag: Tag, key: &[u8]) -> Option<Found<'s>> {
-        let cells = self.index.cells(op.medium());
+        self.search(op.medium(), tag).finish(op, key)
+    }
+
+    /// The first half of [`find`](Self::find), which reads the index alone.
+    #[inline(always)]
+    pub(super) fn search<M: Medium>(&self, m: M, tag: Tag) -> Search<'_> {
+        let cells = self.index.cells(m);
         let mut probe = cells.probe(tag);
-        while let Some((at, cell)) = cells.next(op.medium(), &mut probe) {
+        Search { next: cells.next(m, &mut probe), cells, probe }
+    }
+
+    /// Makes the durable entry at `off` the one of its key, which had `old` so far.
+    #[inline(always)]
+    pub(super) fn publish<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found<'_>>) {
+        let Some(old) = old.filter(|_| !new.info.is_tombstone()) else {
+            return self.publish_otherwise(m, inner, new, old);
+        };
+        self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off));
+        inner.push_stale(&old, new);
+    }
+
+    /// The same, where the set of keys changes.
+    #[inline]
+    fn publish_otherwise<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found<'_>>) {
+        let live = self.len(m);
+        match &old {
+            None if new.info.is_tombstone() => {}
+            None => {
+                self.index.add(m, &mut inner.tables, Cell::new(new.tag, new.off));
+                self.set_len(m, live + 1);
+            }
+            Some(old) => {
+                self.index.remove(m, &mut inner.tables, old.at);
+                self.set_len(m, live - 1);
+                inner.push_stale(old, new);
+            }
+        }
+        if new.info.is_tombstone() {
+            inner.reuse.push_tombstone(new.class, new.off, transaction_of(new.info, new.version));
+        }
+    }
+}
+
+/// A search that has looked at the index and not yet at any entry. Nothing that it has seen changes before the lock of the
+/// shard is given back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'a> {
+    cells: Cells<'a>,
+    probe: Probe,
+    next: Option<(usize, Cell)>,
+}
+
+impl Search<'_> {
+    /// Has the entry that the key is likely to have fetched.
+    #[inline(always)]
+    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>) {
+        if let Some((_, cell)) = self.next {
+            op.prefetch_write(head_at(cell.off()));
+        }
+    }
+
+    /// The entry of `key`.
+    #[inline(always)]
+    pub(super) fn finish<'s, M: Medium>(mut self, op: &Op<'s, M>, key: &[u8]) -> Option<Found<'s>> {
+        while let Some((at, cell)) = self.next {
             if let Some(entry) = Entry::at(op, cell.off())
                 && entry.key_is(op, key)
             {
                 return Some(Found { at, off: cell.off(), entry });
             }
+            self.next = self.cells.next(op.medium(), &mut self.probe);
         }
         None
-    }
-
-    /// Has the entry that a key is likely to have fetched.
-    #[inline]
-    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>, tag: Tag) {
-        let cells = self.index.cells(op.medium());
-        if let Some((_, cell)) = cells.next(op.medium(), &mut cells.probe(tag)) {
-            op.prefetch_write(head_at(cell.off()));
-        }
-    }
-
-    /// Makes the durable entry at `off` the one of its key, which had `old` so far.
-    #[inline]
-    pub(super) fn publish<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found<'_>>) {
-        let live = self.len(m);
-        match (&old, new.info.is_tombstone()) {
-            (Some(old), false) => self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off)),
-            (None, false) => {
-                self.index.add(m, &mut inner.tables, Cell::new(new.tag, new.off));
-                self.set_len(m, live + 1);
-            }
-            (Some(old), true) => {
-                self.index.remove(m, &mut inner.tables, old.at);
-                self.set_len(m, live - 1);
-            }
-            (None, true) => {}
-        }
-        if let Some(old) = old {
-            let transaction = transaction_of(old.entry.info, old.entry.meta.version());
-            inner.reuse.push_stale(class_of(old.entry.info), old.off, transaction);
-        }
-        if new.info.is_tombstone() {
-            inner.reuse.push_tombstone(class_of(new.info), new.off, transaction_of(new.info, new.version));
-        }
     }
 }
 
@@ -136,6 +173,8 @@ pub(super) struct New {
     pub(super) off: u64,
     pub(super) version: u64,
     pub(super) info: Info,
+    /// The class of its slot.
+    pub(super) class: Class,
 }
 
 /// The class of slots that an entry lies in.

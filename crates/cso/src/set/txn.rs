@@ -348,7 +348,13 @@ impl<M: Medium> PersistentSet<M> {
             let (shard, inner) = &mut guards[write.guard];
             let shard = &self.shards[*shard];
             let info = info_of(write.key.bytes, write.change).in_transaction(count);
-            let new = New { tag: write.key.tag(), off: write.taken.expect("taken above").off, version, info };
+            let new = New {
+                tag: write.key.tag(),
+                off: write.taken.expect("taken above").off,
+                version,
+                info,
+                class: class_of(info),
+            };
             // An earlier removal of this transaction may have moved the cell.
             let tag = write.key.tag();
             let old = write.old.and_then(|old| Some(Found { at: shard.index.find_off(m, tag, old.off)?, ..old }));

@@ -92,24 +92,25 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let shard = self.shard(key.hash);
         let inner = &mut *shard.lock(m);
-        // The old entry comes while the new one is written; the write-back would otherwise wait in front of it.
-        shard.prefetch(op, key.tag());
-        self.poison.check(op)?;
-        shard.index.reserve(m, &mut inner.tables, 1);
-        let info = Info::of(key.bytes.len(), value.len());
-        let taken = self.take(op, inner, class_of(info))?;
-        let extra = self.extra(op, inner, class_of(info), taken);
         let _guard = self.poison.guard(op)?;
+        shard.index.reserve(m, &mut inner.tables, 1);
+        // The old entry comes while the new one is written; the write-back would otherwise wait in front of it.
+        let search = shard.search(m, key.tag());
+        search.prefetch(op);
+        let info = Info::of(key.bytes.len(), value.len());
+        let class = class_of(info);
+        let taken = self.take(op, inner, class)?;
+        let extra = self.extra(op, inner, class, taken);
         let version = inner.next_version();
         entry::write(op, taken.off, version, info, key.bytes, value);
-        self.write_back_extra(op, &extra);
-        // The search overlaps with the write-back: it reads, and takes no locked instruction.
-        let old = shard.find(op, key.tag(), key.bytes);
+        self.write_back_extra(op, extra.as_ref());
+        // The rest of the search overlaps with the write-back: it reads, and takes no locked instruction.
+        let old = search.finish(op, key.bytes);
         // PERSIST U1: flush+fence.
         op.fence();
-        self.settled(m, inner, &extra);
-        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info }, old);
-        self.prefetch(op, inner, class_of(info));
+        self.settled(m, inner, extra.as_ref());
+        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info, class }, old);
+        self.prefetch(op, inner, class);
         Ok(old.is_none())
     }
 
@@ -149,21 +150,22 @@ impl<M: Medium> PersistentSet<M> {
     ) -> Result<()> {
         let m = op.medium();
         let info = info_of(key.bytes, change);
-        let taken = match (self.take(op, inner, class_of(info)), change, old) {
+        let class = class_of(info);
+        let taken = match (self.take(op, inner, class), change, old) {
             (Ok(taken), ..) => taken,
             (Err(error), None, Some(old)) if is_full(&error) => return self.remove_in_place(op, shard, inner, old),
             (Err(error), ..) => return Err(error),
         };
-        let extra = self.extra(op, inner, class_of(info), taken);
+        let extra = self.extra(op, inner, class, taken);
         let _guard = self.poison.guard(op)?;
         let version = inner.next_version();
         entry::write(op, taken.off, version, info, key.bytes, change.unwrap_or_default());
-        self.write_back_extra(op, &extra);
+        self.write_back_extra(op, extra.as_ref());
         // PERSIST U1: flush+fence.
         op.fence();
-        self.settled(m, inner, &extra);
-        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info }, old);
-        self.prefetch(op, inner, class_of(info));
+        self.settled(m, inner, extra.as_ref());
+        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info, class }, old);
+        self.prefetch(op, inner, class);
         Ok(())
     }
 
@@ -173,7 +175,7 @@ impl<M: Medium> PersistentSet<M> {
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full and the shard has nothing left to reclaim.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class) -> Result<Taken> {
         match inner.reuse.take(class, |s| self.may_overwrite(op, s)) {
             Some(taken) => Ok(taken),
@@ -205,11 +207,13 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// What this operation should write back besides its entry, so that slots which could not be reused now can be later.
-    #[inline]
-    fn extra(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Extra {
-        if !inner.reuse.has_waiting(class) {
-            return Extra::default();
-        }
+    #[inline(always)]
+    fn extra(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Option<Extra> {
+        inner.reuse.has_waiting(class).then(|| self.extra_for_waiting(op, inner, class, taken))
+    }
+
+    #[inline(never)]
+    fn extra_for_waiting(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Extra {
         let watermark = if taken.is_new() { self.raise_watermark(op) } else { None };
         Extra { watermark, scrub: self.scrub(op, inner, class, taken) }
     }
@@ -231,8 +235,9 @@ impl<M: Medium> PersistentSet<M> {
         scrub.iter().flatten().for_each(|off| entry::erase(op, *off));
     }
 
-    #[inline]
-    fn write_back_extra(&self, op: &Op<'_, M>, extra: &Extra) {
+    #[inline(always)]
+    fn write_back_extra(&self, op: &Op<'_, M>, extra: Option<&Extra>) {
+        let Some(extra) = extra else { return };
         Self::erase_all(op, &extra.scrub);
         if extra.watermark.is_some() {
             self.write_back_watermark(op);
@@ -240,10 +245,10 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// After the fence.
-    #[inline]
-    fn settled(&self, m: M, inner: &mut Inner, extra: &Extra) {
+    #[inline(always)]
+    fn settled(&self, m: M, inner: &mut Inner, extra: Option<&Extra>) {
         inner.reuse.settle();
-        self.watermark_is_durable(m, extra.watermark);
+        self.watermark_is_durable(m, extra.and_then(|e| e.watermark));
     }
 
     /// After the fence that covers the write-back of the watermark.

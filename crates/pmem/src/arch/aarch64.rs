@@ -78,6 +78,13 @@ pub(crate) fn prefetch_write(line: *const u8) {
     unsafe { asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
 }
 
+/// Asks for a line for reading. A hint: it never faults, whatever the address.
+#[inline(always)]
+pub(crate) fn prefetch_read(line: *const u8) {
+    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot.
+    unsafe { asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+}
+
 /// As [`store_nt`] for a line.
 #[inline(always)]
 pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {

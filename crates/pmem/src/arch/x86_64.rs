@@ -66,6 +66,13 @@ pub(crate) fn prefetch_write(line: *const u8) {
     unsafe { asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
 }
 
+/// Asks for a line for reading. A hint: it never faults, whatever the address.
+#[inline(always)]
+pub(crate) fn prefetch_read(line: *const u8) {
+    // SAFETY: SSE is part of the x86-64 baseline, and a prefetch touches no register, flag or architectural memory.
+    unsafe { asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+}
+
 /// Stores words in pieces of 16 bytes. On the way to a persist fence every store in the buffer costs: a line in four
 /// pieces instead of eight is durable 3% sooner.
 #[inline(always)]

@@ -55,8 +55,11 @@ impl fmt::Display for Site {
 pub enum Mutation {
     /// The call does nothing; a `Release` store becomes `Relaxed`.
     Drop,
-    /// A write-back is issued after the session's next fence instead of before it. For other kinds as `Drop`.
+    /// Comes too late: a write-back after the session's next fence, a fence before the session's next write-back, an
+    /// ordering point after the session's next store. For a `Release` store as `Drop`.
     Delay,
+    /// One wrong line is written back instead. For other kinds as `Drop`.
+    Redirect,
     /// Only the first line of the range is written back. Differs from `Drop` only where ranges have several lines.
     FirstLineOnly,
     /// All lines but the last are written back.
@@ -72,10 +75,13 @@ pub struct Plan {
 
 #[derive(Debug, Default)]
 struct PlanState {
-    hits: BTreeMap<Site, u64>,
+    /// How often, and for how many lines at most.
+    hits: BTreeMap<Site, (u64, usize)>,
     target: Option<(Site, Mutation)>,
     /// Per session, as (slot, address of the first line, number of lines).
     delayed: Vec<(u32, usize, usize)>,
+    /// Sessions whose fence is to come before their next write-back, or whose ordering point after their next store.
+    late: Vec<(u32, SiteKind)>,
 }
 
 impl Plan {
@@ -100,12 +106,24 @@ impl Plan {
 
     /// All sites reached so far, with the number of times.
     pub fn sites(&self) -> Vec<(Site, u64)> {
-        self.state().hits.iter().map(|(site, hits)| (*site, *hits)).collect()
+        self.state().hits.iter().map(|(site, (hits, _))| (*site, *hits)).collect()
     }
 
-    fn hit(&self, site: Site) -> Option<Mutation> {
+    /// For how many lines at most a site has been reached at a time; 0 for sites that write nothing back.
+    pub fn lines(&self, site: Site) -> usize {
+        self.state().hits.get(&site).map_or(0, |(_, lines)| *lines)
+    }
+
+    /// Forgets which sites were reached.
+    pub fn forget(&self) {
+        self.state().hits.clear();
+    }
+
+    fn hit(&self, site: Site, count: usize) -> Option<Mutation> {
         let mut state = self.state();
-        *state.hits.entry(site).or_default() += 1;
+        let (hits, lines) = state.hits.entry(site).or_default();
+        *hits += 1;
+        *lines = count.max(*lines);
         state.target.filter(|(target, _)| *target == site).map(|(_, mutation)| mutation)
     }
 }
@@ -133,8 +151,35 @@ impl<M: Medium> Mutating<M> {
     }
 
     #[track_caller]
-    fn hit(self, kind: SiteKind) -> Option<Mutation> {
-        self.plan.hit(Site::new(Location::caller(), kind))
+    fn hit(self, kind: SiteKind, lines: usize) -> Option<Mutation> {
+        self.plan.hit(Site::new(Location::caller(), kind), lines)
+    }
+
+    /// Issues what was delayed until now.
+    #[track_caller]
+    fn catch_up(self, kind: SiteKind) {
+        let late = {
+            let mut state = self.plan.state();
+            if state.late.is_empty() {
+                return;
+            }
+            state.late.extract_if(.., |late| *late == (self.slot, kind)).count()
+        };
+        match kind {
+            _ if late == 0 => {}
+            SiteKind::Fence => self.inner.fence(),
+            _ => self.inner.order(),
+        }
+    }
+
+    /// Whether the call at this site is to be left out, now or altogether.
+    #[track_caller]
+    fn is_left_out(self, kind: SiteKind) -> bool {
+        let mutation = self.hit(kind, 0);
+        if mutation == Some(Mutation::Delay) {
+            self.plan.state().late.push((self.slot, kind));
+        }
+        mutation.is_some()
     }
 }
 
@@ -148,6 +193,11 @@ impl<M: Medium> Medium for Mutating<M> {
     }
 
     fn for_session(self, slot: u32) -> Self {
+        // What a session left undone when it ended, or when a crash was simulated, is not its successor's.
+        let mut state = self.plan.state();
+        state.delayed.retain(|(of, ..)| *of != slot);
+        state.late.retain(|(of, _)| *of != slot);
+        drop(state);
         Mutating { inner: self.inner.for_session(slot), slot, ..self }
     }
 
@@ -156,7 +206,10 @@ impl<M: Medium> Medium for Mutating<M> {
     }
 
     fn detach(self, base: *const u8) {
-        self.plan.state().delayed.clear();
+        let mut state = self.plan.state();
+        state.delayed.clear();
+        state.late.clear();
+        drop(state);
         self.inner.detach(base);
     }
 
@@ -167,43 +220,52 @@ impl<M: Medium> Medium for Mutating<M> {
 
     #[track_caller]
     fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
-        let faulty = order == Ordering::Release && self.hit(SiteKind::Release).is_some();
+        let faulty = order == Ordering::Release && self.hit(SiteKind::Release, 0).is_some();
         self.inner.store(word, value, if faulty { Ordering::Relaxed } else { order });
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn store_nt(self, word: &AtomicU64, value: u64) {
         self.inner.store_nt(word, value);
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
         self.inner.store_nt_line(line, values);
+        self.catch_up(SiteKind::Order);
     }
 
     #[track_caller]
     fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        self.inner.compare_exchange(word, current, new)
+        let result = self.inner.compare_exchange(word, current, new);
+        self.catch_up(SiteKind::Order);
+        result
     }
 
     #[track_caller]
     fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
-        self.inner.rmw(word, op, operand)
+        let old = self.inner.rmw(word, op, operand);
+        self.catch_up(SiteKind::Order);
+        old
     }
 
     #[track_caller]
     fn order(self) {
-        if self.hit(SiteKind::Order).is_none() {
+        if !self.is_left_out(SiteKind::Order) {
             self.inner.order();
         }
     }
 
     #[track_caller]
     fn write_back(self, lines: Lines<'_>) {
-        match self.hit(SiteKind::WriteBack) {
+        self.catch_up(SiteKind::Fence);
+        match self.hit(SiteKind::WriteBack, lines.count()) {
             None => self.inner.write_back(lines),
             Some(Mutation::Drop) => {}
             Some(Mutation::FirstLineOnly) => self.inner.write_back(lines.first_only()),
+            Some(Mutation::Redirect) => self.inner.write_back(lines.astray()),
             Some(Mutation::WithoutLastLine) => self.inner.write_back(lines.without_last()),
             Some(Mutation::Delay) => {
                 self.plan.state().delayed.push((self.slot, lines.first().expose_provenance(), lines.count()));
@@ -213,7 +275,7 @@ impl<M: Medium> Medium for Mutating<M> {
 
     #[track_caller]
     fn fence(self) {
-        if self.hit(SiteKind::Fence).is_none() {
+        if !self.is_left_out(SiteKind::Fence) {
             self.inner.fence();
         }
         let mut state = self.plan.state();

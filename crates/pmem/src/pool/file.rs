@@ -102,15 +102,24 @@ impl<M: Medium> PoolFile<M> {
         self.backing.map(self.mapping.reserve(), len..new_len, self.access)
     }
 
-    /// Closes the mapping for good: waits for operations, says `clean` in the header if asked to, and gives the lock of
-    /// the file back.
-    pub(super) fn shut(&self, patience: std::time::Duration, clean: bool) -> Result<()> {
+    /// Closes the mapping for good: waits for operations, runs `last` and says `clean` in the header if asked to, and gives
+    /// the lock of the file back.
+    pub(super) fn shut(
+        &self,
+        patience: std::time::Duration,
+        clean: bool,
+        last: impl FnOnce(&mut Session<M>) -> Result<()>,
+    ) -> Result<()> {
         if self.mapping.is_forked() {
             return Err(Error::Forked);
         }
         let mut session = self.closer.lock(self.mapping.medium());
         self.mapping.quiesce(&mut session, patience, |session| {
-            let marked = if clean && self.access == Access::Shared { self.mark_clean(session) } else { Ok(()) };
+            let marked = if clean && self.access == Access::Shared {
+                last(session).and_then(|()| self.mark_clean(session))
+            } else {
+                Ok(())
+            };
             self.mapping.shut();
             marked
         })??;

@@ -12,6 +12,8 @@ use crate::space::{Heap, Owner};
 
 /// Bytes of the header, at offset zero.
 pub const HEADER_SIZE: u64 = 4096;
+/// Where the record of the [checkpoint epochs](crate::epoch) lies, in the header's page.
+pub const EPOCHS_OFF: u64 = 1024;
 /// Bytes of a lane: the redo intents of one allocating operation.
 pub const LANE_SIZE: u64 = 128;
 /// Bytes of a root entry.

@@ -4,7 +4,7 @@
 //! number. So each word can be judged alone, whatever a crash did to its neighbours: nothing here rests on more than
 //! 8-byte atomicity.
 
-use crate::pool::geometry::{HEADER_SIZE, LANE_SIZE, ROOT_SIZE};
+use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, ROOT_SIZE};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
 
@@ -24,7 +24,8 @@ pub const COMPATIBLE: u32 = 0;
 pub const MAX_NAME: usize = 63;
 
 persistent! {
-    /// The header, at offset zero of a pool; the rest of its 4096 bytes is zero and not read.
+    /// The header, at offset zero of a pool; of the rest of its 4096 bytes, 1024 are the record of the
+    /// [checkpoint epochs](crate::epoch), and the others are zero and not read.
     ///
     /// | line | words | what | written |
     /// |---|---|---|---|
@@ -171,6 +172,8 @@ const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
     assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
+    assert!(EPOCHS_OFF as usize >= size_of::<Header>());
+    assert!(EPOCHS_OFF + size_of::<crate::epoch::layout::EpochRecord>() as u64 <= HEADER_SIZE);
     assert!(offset_of!(Header, magic) == 0, "the magic is the first word of the file");
     assert!(offset_of!(Header, state) / LINE != offset_of!(Header, boot) / LINE, "fenced apart");
     assert!(offset_of!(Header, boot).is_multiple_of(LINE), "both boot ids on one line");

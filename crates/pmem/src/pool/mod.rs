@@ -39,10 +39,12 @@ pub use stats::Stats;
 pub use structure::{IndexInfo, Root, Structure};
 
 use crate::backing::Access;
+use crate::epoch::Epochs;
 use crate::error::{Error, Result};
 use crate::lock::{Lock, LockGuard};
 use crate::mapping::Mapping;
 use crate::medium::{Hardware, Medium};
+use crate::offset::Off;
 use crate::session::Session;
 use crate::space::Space;
 use file::PoolFile;
@@ -63,6 +65,8 @@ struct Inner<M: Medium> {
     id: PoolId,
     space: Space<M>,
     registry: Lock<Registry<M>>,
+    /// The checkpoint epochs, once a structure that takes part was opened.
+    epochs: Lock<Option<Arc<Epochs<M>>>>,
     /// 1 once it was closed.
     closed: AtomicU64,
     /// The first structure that met a panic.
@@ -88,6 +92,7 @@ impl<M: Medium> Pool<M> {
             id,
             space,
             registry: Lock::new(Registry::default()),
+            epochs: Lock::new(None),
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
         };
@@ -110,6 +115,23 @@ impl<M: Medium> Pool<M> {
     /// The allocator.
     pub fn space(&self) -> &Space<M> {
         &self.inner.space
+    }
+
+    /// The checkpoint epochs, opened with the first call: see [`Epochs`]. From then on closing the pool crosses a last
+    /// boundary.
+    ///
+    /// # Errors
+    /// As [`Epochs::open`]; [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
+    pub fn epochs(&self) -> Result<Arc<Epochs<M>>> {
+        let mut session = self.session()?;
+        let op = session.enter()?;
+        let mut epochs = self.inner.epochs.lock(self.mapping().medium());
+        if let Some(epochs) = &*epochs {
+            return Ok(Arc::clone(epochs));
+        }
+        let opened = Arc::new(Epochs::open(&op, self.mapping(), Off::new(geometry::EPOCHS_OFF))?);
+        *epochs = Some(Arc::clone(&opened));
+        Ok(opened)
     }
 
     /// Where its parts lie.
@@ -174,7 +196,12 @@ impl<M: Medium> Inner<M> {
     fn shut(&self, patience: Duration) -> Result<()> {
         let m = self.file.mapping.medium();
         let poisoned = self.poisoned.lock(m).clone();
-        self.file.shut(patience, poisoned.is_none())?;
+        let epochs = self.epochs.lock(m).clone();
+        self.file.shut(patience, poisoned.is_none(), |session| match &epochs {
+            // PERSIST Z1: nothing can happen any more in the epoch that this begins.
+            Some(epochs) => epochs.cross(session, true),
+            None => Ok(()),
+        })?;
         m.shared_store(&self.closed, 1, Ordering::Release);
         poisoned.map_or(Ok(()), |name| Err(Error::Poisoned { name }))
     }

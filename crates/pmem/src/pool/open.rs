@@ -223,10 +223,12 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     Ok(Pool::new(file, id, space))
 }
 
-/// Starts writing back the header and the root entries as they are visible. After the mere death of a process its last
+/// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its last
 /// stores may not be durable, and from now on others build on them.
 fn settle_visible<M: Medium>(op: &Op<'_, M>, geometry: &Geometry) -> Result<()> {
-    op.write_back_slice(op.slice("header", Off::<Word>::NULL, HEADER_SIZE / size_of::<Word>() as u64)?);
+    // Of the header only the mark may not be: the rest was durable before it, or shares a line with the state, which
+    // opening has just made durable.
+    op.write_back(op.at(Off::<Word>::NULL));
     for root in RootRef::all(op, geometry) {
         root.write_back();
     }

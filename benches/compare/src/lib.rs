@@ -1,0 +1,11 @@
+//! Durix beside other embedded stores and volatile maps.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`harness`] | keys, phases, rounds, the table |
+//! | [`peers`] | everything that is compared, each set up as its documentation recommends |
+//!
+//! `cargo bench` in this folder prints one table. `docs/measuring.md` says how to read it.
+
+pub mod harness;
+pub mod peers;

@@ -1,0 +1,85 @@
+//! Redraws the figures and tables of the papers.
+//!
+//! ```text
+//! paper list
+//! paper <name> [--quick] [--keys N] [--json FILE] [--svg FILE]
+//! ```
+//!
+//! `DURIX_DIR` names the directory to measure in, `/dev/shm` without it. See `docs/measuring.md`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use durix_bench::paper::output::Output;
+use durix_bench::paper::{Error, FIGURES, find, run, svg, terminal};
+
+/// Redraws the figures and tables of the papers: the paper's comparators and ours, interleaved in one run, with the paper's
+/// claims beside what was found.
+#[derive(Parser)]
+#[command(name = "paper", after_help = "DURIX_DIR names the directory to measure in (default /dev/shm).")]
+struct Args {
+    /// The figure, or `list`: all figures
+    name: String,
+    /// In less than a minute: fewer rounds, smaller regions and sets
+    #[arg(long)]
+    quick: bool,
+    /// Keys of the sets, where the figure has keys
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Writes everything that was measured to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws the figure
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = if args.name == "list" { list(&args) } else { figure(&args) };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("paper: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to standard output; a reader who has seen enough is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn list(args: &Args) -> Result<(), Error> {
+    if args.quick || args.keys.is_some() || args.json.is_some() || args.svg.is_some() {
+        eprintln!("paper: `list` takes no options; they are ignored");
+    }
+    for figure in FIGURES {
+        print(&format!("{:12} {}\n", figure.name, figure.title));
+        if let Some(keys) = figure.keys {
+            print(&format!("{:12}   --keys: {keys}\n", ""));
+        }
+    }
+    Ok(())
+}
+
+fn figure(args: &Args) -> Result<(), Error> {
+    let figure = find(&args.name)?;
+    let output = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+    let (json, drawing) = (output(&args.json)?, output(&args.svg)?);
+    let report = run(figure, args.quick, args.keys)?;
+    print(&terminal::render(&report));
+    if let Some(json) = json {
+        let text = serde_json::to_string_pretty(&report).expect("a report is made of strings and numbers");
+        let path = json.finish(&(text + "\n"))?;
+        print(&format!("data: {}\n", path.display()));
+    }
+    if let (Some(drawing), Some(path)) = (drawing, &args.svg) {
+        let path = drawing.finish(&svg::render(&report, &path.display().to_string())?)?;
+        print(&format!("drawing: {}\n", path.display()));
+    }
+    Ok(())
+}

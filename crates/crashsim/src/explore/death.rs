@@ -1,0 +1,195 @@
+//! The death of the process as a crash of its own kind: the next process sees every store, and none of them is durable for
+//! that. It recovers, goes on, and then the power fails.
+//!
+//! The second process is a continuation of the same trace: its stores go to the same windows, and its write-backs cover what
+//! the first has left in the caches.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use super::{Found, Run, attempt, minimise};
+use crate::Persistency;
+use crate::recorder::{CLOSE, RECORD};
+use crate::report::{Cause, Failure};
+use crate::subject::{Contract, Subject};
+use crate::trace::Event;
+
+/// A death under exploration.
+pub(super) struct Death<S: Subject> {
+    /// Position in the first process's trace: it dies just before this event.
+    pub(super) event: usize,
+    /// Operations of the first process that have returned, and whether one was under way.
+    pub(super) crash: (usize, bool),
+    /// Where that was.
+    pub(super) told: String,
+    /// Number of states that the second process may find.
+    pub(super) found: usize,
+    before: Before<S>,
+}
+
+/// What the exploration of power failures in the first process works with.
+struct Before<S: Subject> {
+    trace: Rc<Vec<Event>>,
+    models: Vec<S::Model>,
+    states: Vec<S::State>,
+}
+
+/// What the second process did.
+struct Second<S: Subject> {
+    trace: Vec<Event>,
+    models: Vec<S::Model>,
+    wrong: Option<Cause>,
+}
+
+/// Range of models that the second process may find: what had returned, and what was under way.
+#[derive(Clone, Copy)]
+struct At {
+    event: usize,
+    oldest: usize,
+    completed: usize,
+    in_flight: bool,
+}
+
+impl<S: Subject> Run<'_, S> {
+    /// Lets the process die after every store, and where each operation has returned.
+    pub(super) fn die_everywhere(&mut self) -> Result<(), Box<Failure>> {
+        let trace = Rc::clone(&self.trace);
+        let only = self.explorer.replay.as_ref().and_then(|replay| replay.death);
+        let mut at = At { event: 0, oldest: 0, completed: 0, in_flight: false };
+        let mut created = false;
+        for (seq, event) in trace.iter().enumerate() {
+            match event {
+                Event::Created => created = true,
+                Event::Invoke => at.in_flight = true,
+                Event::Return(number) => {
+                    (at.completed, at.in_flight) = (*number as usize + 1, false);
+                    let synced =
+                        self.explorer.contract == Contract::Strict || self.subject.is_sync(&self.ops[*number as usize]);
+                    at.oldest = if synced { at.completed } else { at.oldest };
+                }
+                Event::Store { .. } => {}
+                _ => continue,
+            }
+            at.event = seq + 1;
+            let visible = matches!(event, Event::Store { .. } | Event::Return(_));
+            if created && visible && only.is_none_or(|only| only == at.event) {
+                self.die_at(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn die_at(&mut self, at: At) -> Result<(), Box<Failure>> {
+        let newest = at.completed + usize::from(at.in_flight);
+        let mut second = self.second_process(at.event, at.oldest..=newest);
+        let mut trace = self.trace[..at.event].to_vec();
+        let told = minimise::position(&trace, at.event);
+        trace.push(Event::Death);
+        trace.append(&mut second.trace);
+        let mut models = self.models[at.oldest..=newest].to_vec();
+        let found = models.len();
+        models.append(&mut second.models);
+        let states = models.iter().map(|m| self.subject.expect(m)).collect();
+        let before = Before {
+            trace: std::mem::replace(&mut self.trace, Rc::new(trace)),
+            models: std::mem::replace(&mut self.models, models),
+            states: std::mem::replace(&mut self.states, states),
+        };
+        self.death = Some(Death { event: at.event, crash: (at.completed, at.in_flight), told, found, before });
+        self.report.deaths += 1;
+        let outcome = match second.wrong {
+            Some(cause) => Err(Box::new(self.died(cause))),
+            None => self.crash_everywhere().map_err(|found: Box<Found>| Box::new(self.story(*found))),
+        };
+        self.unwind();
+        let Some(Death { before, .. }) = self.death.take() else { unreachable!("set above") };
+        (self.trace, self.models, self.states) = (before.trace, before.models, before.states);
+        outcome
+    }
+
+    /// Runs the second process on everything that the first had made visible.
+    fn second_process(&mut self, event: usize, allowed: std::ops::RangeInclusive<usize>) -> Second<S> {
+        let recorder = self.sim.recorder;
+        self.unwind();
+        recorder.lock().machine.model = Persistency::Eadr;
+        self.push_layer();
+        for (seq, event) in self.trace[..event].iter().enumerate() {
+            recorder.step(0, seq as u32, event);
+        }
+        recorder.restart(RECORD);
+        let mut models = Vec::new();
+        let outcome = attempt::quietly(|| self.second_run(allowed, &mut models));
+        recorder.mode.store(CLOSE, Ordering::Relaxed);
+        let outcome = outcome.map_err(|message| Cause::Panic { during: "the next process", message });
+        let dropped = match outcome {
+            Ok(Ok(live)) => attempt::quietly(|| drop(live))
+                .map_err(|message| Cause::Panic { during: "closing in the next process", message }),
+            Ok(Err(cause)) | Err(cause) => Err(cause),
+        };
+        recorder.mode.store(0, Ordering::Relaxed);
+        let trace = std::mem::take(&mut recorder.lock().trace);
+        self.pop_layer();
+        recorder.lock().machine = self.explorer.machine;
+        Second { trace, models, wrong: dropped.err() }
+    }
+
+    /// Recovers, compares, and runs the operations that follow. Collects the models from the recovery on.
+    fn second_run(
+        &self,
+        allowed: std::ops::RangeInclusive<usize>,
+        models: &mut Vec<S::Model>,
+    ) -> Result<S::Live, Cause> {
+        let recorder = self.sim.recorder;
+        let store = self.store.as_ref().expect("not dropped yet");
+        let (subject, base) = (self.subject, allowed.clone().count());
+        let mark = |event| recorder.lock().trace.push(event);
+        let mut live = subject.recover(store).map_err(|message| Cause::Recovery { message })?;
+        let observed = subject.observe(&mut live);
+        mark(Event::Recovered);
+        let Some(found) = allowed.clone().rev().find(|n| self.states[*n] == observed) else {
+            let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
+            return Err(Cause::State { observed: format!("{observed:?}"), allowed });
+        };
+        let mut model = self.models[found].clone();
+        models.push(model.clone());
+        for (number, op) in self.after.iter().enumerate() {
+            mark(Event::Invoke);
+            let answer = subject.apply(&mut live, op);
+            mark(Event::Return((base + number) as u32));
+            let expected = subject.step(&mut model, op);
+            if answer != expected {
+                let (op, answer, expected) = (format!("{op:?}"), format!("{answer:?}"), format!("{expected:?}"));
+                return Err(Cause::Later { number, op, answer, expected });
+            }
+            models.push(model.clone());
+        }
+        Ok(live)
+    }
+
+    /// The failure of the second process itself, without a power failure.
+    fn died(&self, cause: Cause) -> Failure {
+        let mut failure = self.plain_failure(cause);
+        self.tell_death(&mut failure);
+        failure.replay = failure.code.encode();
+        failure
+    }
+
+    /// Notes the death in a failure; a crash after it was in the recovery, or in one of the operations that followed.
+    pub(super) fn tell_death(&self, failure: &mut Failure) {
+        let Some(death) = &self.death else { return };
+        failure.crash_after =
+            failure.crash.take().and_then(|(done, in_it)| Some((done.checked_sub(death.found)?, in_it)));
+        failure.crash = Some(death.crash);
+        failure.death = Some(death.told.clone());
+        failure.after = self.after.iter().map(|op| format!("{op:?}")).collect();
+        failure.code.death = Some(death.event);
+    }
+
+    /// Whether an operation of the trace in force makes everything before it durable.
+    pub(super) fn syncs(&self, number: usize) -> bool {
+        match &self.death {
+            None => self.subject.is_sync(&self.ops[number]),
+            Some(death) => self.subject.is_sync(&self.after[number - death.found]),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Persistent memory while an execution is under way: the windows of its lines as they are now, and digests of them that
+//! cost time only where something has changed.
+
+use super::digest::Digest;
+use crate::layer::{Layer, Machine};
+use crate::recorder::State;
+use crate::trace::Event;
+use crate::window::WORDS;
+
+/// What happens to an execution's events, in order, as they are taken over.
+pub(crate) trait Watch {
+    /// Just before an event, which makes something durable (`raises`), or is a mark of the harness.
+    fn before(&mut self, seq: usize, event: &Event, raises: bool, memory: &mut Online, state: &State);
+}
+
+/// The windows of an execution, as far as its trace has been taken over.
+#[derive(Debug, Default)]
+pub(crate) struct Online {
+    layer: Layer,
+    taken: usize,
+    /// Indices of lines whose digest is out of date.
+    changed: Vec<u32>,
+    /// By index of the line.
+    digests: Vec<Digest>,
+    sum: Digest,
+    /// Indices of lines with stores that are not guaranteed, without order.
+    open: Vec<u32>,
+}
+
+impl Online {
+    pub(crate) fn clear(&mut self) {
+        self.layer.clear();
+        self.taken = 0;
+        self.changed.clear();
+        self.digests.clear();
+        self.sum = Digest::default();
+        self.open.clear();
+    }
+
+    /// Forgets what was done so far, and goes on at `position` of the trace. That changes nothing of what follows if all of
+    /// it is [settled](Online::is_settled): it is then the same in every execution.
+    pub(crate) fn start_at(&mut self, position: usize) {
+        self.clear();
+        self.taken = position;
+    }
+
+    /// Whether nothing is on its way to memory any more.
+    pub(crate) fn is_settled(&mut self, state: &State) -> bool {
+        self.digest(state);
+        self.open.is_empty()
+    }
+
+    /// Takes over what the trace has more than before.
+    pub(crate) fn catch_up(&mut self, machine: Machine, state: &State, watch: &mut impl Watch) {
+        while let Some(event) = state.trace.get(self.taken) {
+            let raises = self.layer.raises(machine, event);
+            if raises || event.is_mark() {
+                watch.before(self.taken, event, raises, self, state);
+            }
+            let changed = &mut self.changed;
+            self.layer.step(
+                machine,
+                self.taken as u32,
+                event,
+                |line| state.index_of(line),
+                |line| {
+                    if changed.last() != Some(&line) {
+                        changed.push(line);
+                    }
+                },
+            );
+            self.taken += 1;
+        }
+    }
+
+    /// What a crash now would find: of every line what is guaranteed, and the stores on top of it.
+    pub(crate) fn digest(&mut self, state: &State) -> Digest {
+        for line in std::mem::take(&mut self.changed) {
+            if self.digests.len() <= line as usize {
+                self.digests.resize(line as usize + 1, Digest::default());
+            }
+            let new = self.line(line, state);
+            let old = std::mem::replace(&mut self.digests[line as usize], new);
+            self.sum.take(old);
+            self.sum.put(new);
+            let open = self.layer.window(line).is_some_and(|window| !window.stores.is_empty());
+            match self.open.iter().position(|at| *at == line) {
+                Some(at) if !open => drop(self.open.swap_remove(at)),
+                None if open => self.open.push(line),
+                _ => {}
+            }
+        }
+        self.sum
+    }
+
+    /// A line; positions in the trace are replaced by counts of the line's stores, which do not depend on what happened
+    /// elsewhere.
+    fn line(&self, line: u32, state: &State) -> Digest {
+        let Some(window) = self.layer.window(line) else { return Digest::default() };
+        let mut digest = Digest::default().with(u64::from(state.lines[line as usize].number));
+        for word in 0..WORDS {
+            if let Some(value) = window.value_at(word, 0) {
+                digest = digest.with(word as u64).with(value);
+            }
+        }
+        for store in &window.stores {
+            let after = window.stores.iter().filter(|other| other.seq < store.req).count() as u64;
+            let what = u64::from(store.word) | u64::from(store.nt) << 8 | u64::from(store.slot) << 16 | after << 32;
+            digest = digest.with(what).with(store.value);
+        }
+        digest
+    }
+
+    /// What else decides how the open lines will go on: how each session's next stores are ordered after what is there,
+    /// and what it has already asked to be written back.
+    pub(crate) fn sessions(&self, state: &State) -> Digest {
+        let mut digest = Digest::default();
+        for (slot, marks) in self.layer.sessions().enumerate() {
+            for line in &self.open {
+                let Some(window) = self.layer.window(*line) else { continue };
+                let before = |position: u32| window.stores.iter().filter(|s| s.seq < position).count() as u64;
+                let published = before(window.published(slot as u16, marks.acquired));
+                let requested = marks.write_backs.iter().filter(|(of, _)| of == line).map(|(_, mark)| before(*mark));
+                let orders = before(marks.ordered) | published << 20 | requested.max().unwrap_or(0) << 40;
+                let around = marks.around.iter().filter(|(of, ..)| of == line);
+                let mut under_way = Digest::default();
+                for (_, word, seq) in around.filter(|(.., seq)| window.would_settle_nt(*seq)) {
+                    under_way = under_way.with(u64::from(*word) | before(*seq) << 8);
+                }
+                // A session that holds nothing says nothing, also one that has not been met yet.
+                if orders != 0 || under_way != Digest::default() {
+                    let member = Digest::default().with(slot as u64).with(orders).and(under_way);
+                    digest.put(member.with(u64::from(state.lines[*line as usize].number)));
+                }
+            }
+        }
+        digest
+    }
+}

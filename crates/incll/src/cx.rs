@@ -1,0 +1,378 @@
+//! A node as an operation sees it: versions, locks, stamps, blocks.
+//!
+//! # Orders between threads
+//! A writer locks a node by its version word (compare and exchange), marks it dirty, changes it, and unlocks it with
+//! another version. A reader takes a version that is not dirty, reads, and asks whether the version is still the same.
+//! Either the reader has seen no store of the change; or it has seen one, and then, by the release fence behind the mark
+//! and the acquire fence before the question, it sees at least the mark, and the answer is no.
+//!
+//! A change of one word alone (a value in place) needs neither mark nor new version: readers see the one or the other.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+use std::time::{Duration, Instant};
+
+use durix_pmem::{LockGuard, Medium, Off, Op};
+
+use crate::Policy;
+use crate::error::{Error, Result};
+use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
+use crate::slab::{Cache, Durably};
+use crate::tree::Masstree;
+use crate::undo::Undo;
+use crate::value::Record;
+
+/// How long a node may stay locked.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a session keeps for a tree.
+#[derive(Debug)]
+pub(crate) struct Local {
+    epoch: u64,
+    pub(crate) cache: Cache,
+    pub(crate) undo: Undo,
+}
+
+/// An operation on a tree.
+pub(crate) struct Cx<'a, M: Medium, P: Policy> {
+    pub(crate) tree: &'a Masstree<M, P>,
+    pub(crate) op: &'a Op<'a, M>,
+    pub(crate) epoch: u64,
+}
+
+impl<M: Medium, P: Policy> Clone for Cx<'_, M, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M: Medium, P: Policy> Copy for Cx<'_, M, P> {}
+
+/// A node without its kind.
+pub(crate) type At<'a> = (Off<Node>, &'a Node);
+
+/// Counts the turns of a wait, and ends it some time.
+pub(crate) struct Wait {
+    turn: u32,
+    since: Option<Instant>,
+}
+
+impl Wait {
+    pub(crate) fn new() -> Self {
+        Wait { turn: 0, since: None }
+    }
+
+    /// Another turn, for the node at `off`.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] after [`PATIENCE`].
+    #[cold]
+    pub(crate) fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
+        m.spin(self.turn);
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn % 4096 == 0 && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(Error::Stuck { offset: off.get(), seconds: PATIENCE.as_secs() });
+        }
+        Ok(())
+    }
+}
+
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    pub(crate) fn corrupt(&self, what: &'static str, off: Off<Node>, found: u64) -> Error {
+        Error::Corrupt { what, offset: off.get(), found }
+    }
+
+    // ---- reading ----
+
+    pub(crate) fn border(&self, off: Off<Node>) -> &'a Border {
+        self.op.at(off.cast())
+    }
+
+    pub(crate) fn interior(&self, off: Off<Node>) -> &'a Interior {
+        self.op.at(off.cast())
+    }
+
+    /// The node at `off`, recovered, with a version at which nobody is changing it.
+    #[inline(always)]
+    pub(crate) fn enter(&self, off: Off<Node>) -> Result<(&'a Node, u64)> {
+        let node = self.op.at(off);
+        if P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted {
+            self.recover(off, node);
+        }
+        let version = self.op.load(&node.version, Acquire);
+        if version & version::DIRTY == 0 {
+            return Ok((node, version & !version::LOCKED));
+        }
+        self.wait_until_clean((off, node))
+    }
+
+    #[cold]
+    fn wait_until_clean(&self, (off, node): At<'a>) -> Result<(&'a Node, u64)> {
+        let mut wait = Wait::new();
+        loop {
+            let version = self.op.load(&node.version, Acquire);
+            if version & version::DIRTY == 0 {
+                return Ok((node, version & !version::LOCKED));
+            }
+            wait.turn(self.op.medium(), off)?;
+        }
+    }
+
+    /// Whether all that was read of a node since it was [entered](Self::enter) is of one moment.
+    #[inline(always)]
+    pub(crate) fn is_still(&self, node: &Node, version: u64) -> bool {
+        fence(Acquire);
+        self.op.load(&node.version, Relaxed) & !version::LOCKED == version
+    }
+
+    // ---- writing ----
+
+    /// Locks a node if it still has that version.
+    pub(crate) fn lock(&self, off: Off<Node>, version: u64) -> Option<Locked<'a, M, P>> {
+        let node = self.op.at(off);
+        let locked = self.op.compare_exchange(&node.version, version, version | version::LOCKED);
+        // Made only where the lock was got: dropping it unlocks.
+        locked.is_ok().then(|| Locked { cx: *self, off, node, version, dirty: false, deleted: false })
+    }
+
+    /// Waits for the lock of a node, whatever its version; `None` if it is no longer part of the tree.
+    pub(crate) fn lock_any(&self, off: Off<Node>) -> Result<Option<Locked<'a, M, P>>> {
+        let mut wait = Wait::new();
+        loop {
+            let (_, version) = self.enter(off)?;
+            if version & version::DELETED != 0 {
+                return Ok(None);
+            }
+            if let Some(locked) = self.lock(off, version) {
+                return Ok(Some(locked));
+            }
+            wait.turn(self.op.medium(), off)?;
+        }
+    }
+
+    /// The session's part of the tree, turned to the current epoch.
+    pub(crate) fn local(&self) -> Result<LockGuard<'a, Option<Box<Local>>, M>> {
+        let slot = self.op.slot() as usize;
+        let mut guard = self.tree.locals[slot].lock(self.op.medium());
+        let local = guard.get_or_insert_with(|| {
+            Box::new(Local { epoch: self.epoch, cache: self.tree.slabs.cache(), undo: Undo::default() })
+        });
+        if local.epoch != self.epoch {
+            local.epoch = self.epoch;
+            self.tree.slabs.turn(self.op, &self.tree.arena, &mut local.cache);
+            local.undo.turn(self.op, &self.tree.segments)?;
+        }
+        Ok(guard)
+    }
+
+    pub(crate) fn durably(&self) -> Durably<'a, M> {
+        Durably { epochs: &self.tree.epochs, epoch: self.epoch, durable: P::DURABLE }
+    }
+
+    pub(crate) fn free(&self, off: u64, bytes: u64) -> Result<()> {
+        let mut local = self.local()?;
+        let cache = &mut local.as_mut().expect("made by `local`").cache;
+        self.tree.slabs.free(self.op, self.durably(), cache, off, bytes)
+    }
+
+    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will.
+    pub(crate) fn log(&self, nodes: &[&Locked<'a, M, P>]) -> Result<()> {
+        if !P::DURABLE {
+            return Ok(());
+        }
+        let is_logged = |node: &Node| {
+            let stamp = self.op.load(&node.stamp, Relaxed);
+            stamp.epoch() == self.epoch && stamp.is_logged()
+        };
+        let missing = || nodes.iter().filter(|locked| !is_logged(locked.node));
+        if missing().next().is_none() {
+            return Ok(());
+        }
+        {
+            let mut local = self.local()?;
+            let undo = &mut local.as_mut().expect("made by `local`").undo;
+            for locked in missing() {
+                undo.stage(self.op, &self.tree.arena, &self.tree.segments, self.epoch, locked.node)?;
+            }
+            undo.commit(self.op);
+        }
+        for locked in nodes.iter().filter(|locked| !is_logged(locked.node)) {
+            let interior = self.op.load(&locked.node.stamp, Relaxed).is_interior();
+            self.op.store(&locked.node.stamp, Stamp::new(self.epoch, interior, true, Stamp::ALL_LINES), Relaxed);
+            self.tree.epochs.dirty(self.op, locked.node);
+        }
+        Ok(())
+    }
+}
+
+/// The right to change a node, until dropped.
+pub(crate) struct Locked<'a, M: Medium, P: Policy> {
+    pub(crate) cx: Cx<'a, M, P>,
+    pub(crate) off: Off<Node>,
+    pub(crate) node: &'a Node,
+    version: u64,
+    dirty: bool,
+    deleted: bool,
+}
+
+impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
+    pub(crate) fn border(&self) -> &'a Border {
+        self.cx.border(self.off)
+    }
+
+    pub(crate) fn interior(&self) -> &'a Interior {
+        self.cx.interior(self.off)
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.cx.op.load(&self.node.stamp, Relaxed)
+    }
+
+    /// Keeps readers out until the node is unlocked.
+    pub(crate) fn mark_dirty(&mut self) {
+        if !self.dirty {
+            self.dirty = true;
+            self.cx.op.store(&self.node.version, self.version | version::LOCKED | version::DIRTY, Relaxed);
+            fence(Release);
+        }
+    }
+
+    /// Says that the node is no longer part of the tree.
+    pub(crate) fn mark_deleted(&mut self) {
+        self.mark_dirty();
+        self.deleted = true;
+    }
+
+    /// Prepares a change of the permutation and of slots on `lines` that InCLLp covers.
+    pub(crate) fn touch(&self, lines: u64) {
+        if !P::DURABLE {
+            return;
+        }
+        let (op, border, stamp) = (self.cx.op, self.border(), self.stamp());
+        if stamp.epoch() != self.cx.epoch {
+            op.store(&border.saved, op.load(&border.permutation, Relaxed), Relaxed);
+            // PERSIST P1: same line
+            op.store(&border.stamp, Stamp::new(self.cx.epoch, false, false, lines | 1), Release);
+            self.note_lines(lines | 1);
+        } else if stamp.lines() & lines != lines {
+            op.store(&border.stamp, stamp.with_lines(lines), Release);
+            self.note_lines(lines & !stamp.lines());
+        }
+    }
+
+    fn note_lines(&self, lines: u64) {
+        let (op, border, epochs) = (self.cx.op, self.border(), &self.cx.tree.epochs);
+        if lines & 1 != 0 {
+            epochs.dirty(op, &border.version);
+        }
+        for line in (1..5).filter(|line| lines >> line & 1 != 0) {
+            epochs.dirty(op, &border.slots[line * 4 - 4]);
+        }
+    }
+
+    /// Slots that may be overwritten although they are not live, as bits.
+    pub(crate) fn free_slots(&self) -> u16 {
+        let (op, border) = (self.cx.op, self.border());
+        let mut taken = op.load(&border.permutation, Relaxed).mask();
+        if P::DURABLE {
+            let stamp = self.stamp();
+            if stamp.epoch() == self.cx.epoch && !stamp.is_logged() {
+                // P4: what undoing needs is not touched.
+                taken |= op.load(&border.saved, Relaxed).mask();
+            }
+        }
+        !taken & ((1 << SLOTS) - 1)
+    }
+
+    /// Whether a live slot may be overwritten in place.
+    pub(crate) fn is_free_to_change(&self, slot: usize) -> bool {
+        if !P::DURABLE {
+            return true;
+        }
+        let stamp = self.stamp();
+        stamp.epoch() == self.cx.epoch
+            && (stamp.is_logged() || self.cx.op.load(&self.border().saved, Relaxed).mask() >> slot & 1 == 0)
+    }
+
+    /// Stores the permutation, which is what makes a change of it visible and durable.
+    pub(crate) fn set_permutation(&self, permutation: Permutation) {
+        // PERSIST P2: same line
+        self.cx.op.store(&self.border().permutation, permutation, Release);
+    }
+}
+
+impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
+    fn drop(&mut self) {
+        let deleted = if self.deleted { version::DELETED } else { 0 };
+        let step = if self.dirty { version::STEP } else { 0 };
+        self.cx.op.store(&self.node.version, (self.version | deleted).wrapping_add(step), Release);
+    }
+}
+
+/// Blocks that an operation has taken; unless they are [kept](Fresh::keep), they are given back.
+pub(crate) struct Fresh<'a, M: Medium, P: Policy> {
+    pub(crate) cx: Cx<'a, M, P>,
+    taken: Vec<(u64, u64)>,
+}
+
+impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
+    pub(crate) fn new(cx: Cx<'a, M, P>) -> Self {
+        Fresh { cx, taken: Vec::new() }
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<u64> {
+        let cx = self.cx;
+        let mut local = cx.local()?;
+        let cache = &mut local.as_mut().expect("made by `local`").cache;
+        let off = cx.tree.slabs.take(cx.op, &cx.tree.arena, cx.durably(), cache, bytes)?;
+        self.taken.push((off, bytes));
+        Ok(off)
+    }
+
+    /// A node, with nothing in it.
+    pub(crate) fn node(&mut self, interior: bool) -> Result<Off<Node>> {
+        let cx = self.cx;
+        let off = Off::<Node>::new(self.take(size_of::<Node>() as u64)?);
+        let node = &cx.op.slice("a fresh node", off, 1)?[0];
+        for word in [&node.version, &node.middle[0], &node.middle[1]].into_iter().chain(&node.rest) {
+            cx.op.store(word, 0, Relaxed);
+        }
+        let (epoch, lines) = if P::DURABLE { (cx.epoch, Stamp::ALL_LINES) } else { (0, 0) };
+        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Release);
+        if P::DURABLE {
+            cx.tree.epochs.dirty(cx.op, node);
+        }
+        Ok(off)
+    }
+
+    /// A record.
+    pub(crate) fn record(&mut self, suffix: &[u8], value: &[u8]) -> Result<u64> {
+        let cx = self.cx;
+        let bytes = crate::layout::RecordHead::new(suffix.len(), value.len()).bytes();
+        let off = self.take(bytes)?;
+        Record::write(cx.op, off, suffix, value)?;
+        if P::DURABLE {
+            cx.tree.epochs.dirty(cx.op, Record::all_words(cx.op, off, bytes)?);
+        }
+        Ok(off)
+    }
+
+    /// They are part of the tree now.
+    pub(crate) fn keep(mut self) {
+        self.taken.clear();
+    }
+}
+
+impl<M: Medium, P: Policy> Drop for Fresh<'_, M, P> {
+    fn drop(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let cx = self.cx;
+        let Ok(mut local) = cx.local() else { return };
+        let cache = &mut local.as_mut().expect("made by `local`").cache;
+        for (off, bytes) in self.taken.drain(..) {
+            // A block that cannot be given back was damaged meanwhile: a check reports it.
+            let _ = cx.tree.slabs.untake(cx.op, cx.durably(), cache, off, bytes);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! From the root of a layer to the border node of a slice, optimistically.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_pmem::{Medium, Off};
+
+use crate::Policy;
+use crate::cx::{Cx, Locked, Wait};
+use crate::error::Result;
+use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
+
+/// More levels than a tree of 2^48 nodes has.
+const MAX_DEPTH: usize = 48;
+
+/// Where a descent has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) off: Off<Node>,
+    pub(crate) node: &'a Node,
+    pub(crate) version: u64,
+    /// The largest separator passed on the right of, if any: where the node's slices start.
+    pub(crate) low: Option<u64>,
+}
+
+/// A part of a key: eight bytes, and how many of them there are, or 9 if more follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Part {
+    pub(crate) slice: u64,
+    pub(crate) rank: u64,
+}
+
+impl Part {
+    /// The first part of a key.
+    #[inline(always)]
+    pub(crate) fn of(key: &[u8]) -> Part {
+        match key.first_chunk::<8>() {
+            Some(chunk) => Part { slice: u64::from_be_bytes(*chunk), rank: key.len().min(9) as u64 },
+            None => {
+                let mut chunk = [0; 8];
+                chunk[..key.len()].copy_from_slice(key);
+                Part { slice: u64::from_be_bytes(chunk), rank: key.len() as u64 }
+            }
+        }
+    }
+}
+
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    /// The border node of `slice` in the layer of `root`; `None` if the layer is no longer part of the tree.
+    #[inline(always)]
+    pub(crate) fn descend(&self, root: Off<Node>, slice: u64) -> Result<Option<Place<'a>>> {
+        let mut wait = Wait::new();
+        loop {
+            let (node, version) = self.enter(root)?;
+            if version & version::DELETED != 0 {
+                return Ok(None);
+            }
+            if let Some(place) = self.descend_from(Place { off: root, node, version, low: None }, slice)? {
+                return Ok(Some(place));
+            }
+            wait.turn(self.op.medium(), root)?;
+        }
+    }
+
+    /// `None` if something has changed on the way.
+    #[inline(always)]
+    fn descend_from(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+        for _ in 0..MAX_DEPTH {
+            if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
+                // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
+                return Ok(Some(at));
+            }
+            let Some(child) = self.step_down(at, slice)? else { return Ok(None) };
+            at = child;
+        }
+        Err(self.corrupt("a chain of nodes, deeper than any tree,", at.off, MAX_DEPTH as u64))
+    }
+
+    /// The child of an interior node for a slice.
+    #[inline(always)]
+    fn step_down(&self, at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+        let interior = self.interior(at.off);
+        let index = self.child_index(interior, slice);
+        let low = if index == 0 { at.low } else { Some(self.op.load(&interior.keys[index - 1], Relaxed)) };
+        let off = self.op.load(&interior.children[index], Relaxed);
+        self.op.prefetch(off);
+        if off.is_null() {
+            // Either it was read in the middle of a change, or the file is damaged.
+            return if self.is_still(at.node, at.version) { Err(self.corrupt("a child", at.off, 0)) } else { Ok(None) };
+        }
+        // The child's version is taken before the parent is asked whether it has changed: so the child held the slice
+        // when its version was taken.
+        if !self.is_still(at.node, at.version) {
+            return Ok(None);
+        }
+        let (node, version) = self.enter(off)?;
+        let same = self.is_still(at.node, at.version) && version & version::DELETED == 0;
+        Ok(same.then_some(Place { off, node, version, low }))
+    }
+
+    /// Number of keys of an interior node.
+    #[inline(always)]
+    pub(crate) fn count(&self, interior: &Interior) -> usize {
+        (self.op.load(&interior.count, Relaxed) as usize).min(KEYS)
+    }
+
+    /// Which child of an interior node holds a slice.
+    #[inline(always)]
+    pub(crate) fn child_index(&self, interior: &Interior, slice: u64) -> usize {
+        let count = self.count(interior);
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.op.load(&interior.keys[middle], Relaxed) <= slice { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Where a part of a key is in a border node, or where it belongs.
+    #[inline(always)]
+    pub(crate) fn search(
+        &self,
+        border: &Border,
+        permutation: Permutation,
+        kinds: Kinds,
+        part: Part,
+    ) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, permutation.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            let slot = permutation.slot(middle);
+            let found =
+                Part { slice: self.op.load(&border.slots[slot][0], Relaxed), rank: kinds.get(slot).min(kind::SUFFIX) };
+            match found.cmp(&part) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Ok(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// Locks the parent of a locked node, in the layer of `root`, which is not the node itself. `slice` is one that the
+    /// node holds.
+    pub(crate) fn lock_parent(&self, root: Off<Node>, slice: u64, child: Off<Node>) -> Result<Locked<'a, M, P>> {
+        let mut wait = Wait::new();
+        loop {
+            if let Some(locked) = self.try_lock_parent(root, slice, child)? {
+                return Ok(locked);
+            }
+            wait.turn(self.op.medium(), child)?;
+        }
+    }
+
+    fn try_lock_parent(&self, root: Off<Node>, slice: u64, child: Off<Node>) -> Result<Option<Locked<'a, M, P>>> {
+        let mut off = root;
+        for _ in 0..MAX_DEPTH {
+            let (node, version) = self.enter(off)?;
+            if version & version::DELETED != 0 || !self.op.load(&node.stamp, Relaxed).is_interior() {
+                break;
+            }
+            let interior = self.interior(off);
+            let next = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
+            if next == child {
+                // Locked at this version, it is its parent still.
+                return Ok(self.lock(off, version));
+            }
+            if next.is_null() || !self.is_still(node, version) {
+                break;
+            }
+            off = next;
+        }
+        Ok(None)
+    }
+}

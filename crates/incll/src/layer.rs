@@ -1,0 +1,74 @@
+//! Adding a layer: two keys share a slice and go on differently.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_pmem::{Medium, Off};
+
+use crate::Policy;
+use crate::cx::{Cx, Fresh, Locked};
+use crate::descend::Part;
+use crate::error::Result;
+use crate::layout::{Node, Permutation, kind};
+use crate::update::Entry;
+use crate::value::Record;
+
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    /// Puts the key of a record and a new one into a layer of their own, which takes the place of the slot. `rest` begins
+    /// with the slice that they share.
+    pub(crate) fn add_layer(
+        &self,
+        locked: Locked<'a, M, P>,
+        rank: usize,
+        slot: usize,
+        record: Record<'a, M>,
+        rest: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let mut old = Vec::new();
+        record.suffix_into(&mut old);
+        let old_value = record.value().to_vec();
+        let mut fresh = Fresh::new(*self);
+        let layer = self.build_layer(&mut fresh, (&old, &old_value), (&rest[8..], value))?;
+        let entry = Entry { slice: Part::of(rest).slice, kind: kind::LAYER, inline: false, word: layer.get() };
+        self.replace(locked, rank, slot, entry)?;
+        fresh.keep();
+        Ok(())
+    }
+
+    /// The layers for two different keys: one for each slice that they share, one for what differs.
+    fn build_layer(
+        &self,
+        fresh: &mut Fresh<'a, M, P>,
+        mut a: (&[u8], &[u8]),
+        mut b: (&[u8], &[u8]),
+    ) -> Result<Off<Node>> {
+        let mut shared = Vec::new();
+        while a.0.len() > 8 && b.0.len() > 8 && a.0[..8] == b.0[..8] {
+            shared.push(Part::of(a.0).slice);
+            (a.0, b.0) = (&a.0[8..], &b.0[8..]);
+        }
+        let (first, second) = if Part::of(a.0) < Part::of(b.0) { (a, b) } else { (b, a) };
+        let entries = [self.entry(fresh, first.0, first.1)?, self.entry(fresh, second.0, second.1)?];
+        let mut layer = self.layer_of(fresh, &entries)?;
+        for slice in shared.into_iter().rev() {
+            let entry = Entry { slice, kind: kind::LAYER, inline: false, word: layer.get() };
+            layer = self.layer_of(fresh, &[entry])?;
+        }
+        Ok(layer)
+    }
+
+    fn layer_of(&self, fresh: &mut Fresh<'a, M, P>, entries: &[Entry]) -> Result<Off<Node>> {
+        let off = fresh.node(false)?;
+        self.fill_fresh(off, entries);
+        Ok(off)
+    }
+
+    /// Writes entries, in their order, into a node that nobody sees.
+    pub(crate) fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
+        let border = self.border(off);
+        for (slot, entry) in entries.iter().enumerate() {
+            self.fill(border, slot, *entry);
+        }
+        self.op.store(&border.permutation, Permutation::first(entries.len()), Relaxed);
+    }
+}

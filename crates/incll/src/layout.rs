@@ -1,0 +1,448 @@
+//! The persistent structs of the tree and its allocator, their words and their line maps.
+
+use durix_pmem::{Bits, Off, Word, persistent};
+
+/// Version of the layout; 999 while it is under development.
+pub const LAYOUT_VERSION: u32 = 999;
+/// First word of a slab, `DURIXSLB` read as little-endian bytes.
+pub const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"DURIXSLB");
+/// Slots of a border node.
+pub const SLOTS: usize = 15;
+/// Keys of an interior node; it has one child more.
+pub const KEYS: usize = 15;
+/// Lines of a node.
+pub const NODE_LINES: u32 = 5;
+/// Blocks that one bitmap line describes.
+pub const GROUP: u64 = 192;
+
+persistent! {
+    /// A node of either kind: what both have in the same place, and the rest as words.
+    pub struct Node: align(64) {
+        /// Word 0: locks and counts; volatile in meaning.
+        pub version: Word,
+        /// Words 1 and 2.
+        pub middle: [Word; 2],
+        /// Word 3.
+        pub stamp: Word<Stamp>,
+        /// Words 4 to 39.
+        pub rest: [Word; 36],
+    }
+
+    /// A border node.
+    ///
+    /// | line | words | what | why there |
+    /// |---|---|---|---|
+    /// | 0 | version | locked, being changed, deleted; changes | |
+    /// | 0 | permutation, saved, stamp | InCLLp: the permutation, as it was at the start of the stamp's epoch | one line: P1, P2 |
+    /// | 0 | next, high | right sibling, and the slice where it starts | change only after the node was logged |
+    /// | 0 | kinds, inline | four bits and one bit a slot | bits of a slot change only with the slot |
+    /// | 1–4 | slots | key slice and value of four slots | an update dirties one of these lines |
+    pub struct Border: align(64) {
+        /// See [`Node`].
+        pub version: Word,
+        /// Which slots are live, in key order.
+        pub permutation: Word<Permutation>,
+        /// The permutation at the start of the stamp's epoch (permutationInCLL).
+        pub saved: Word<Permutation>,
+        /// See [`Node`].
+        pub stamp: Word<Stamp>,
+        /// Right sibling.
+        pub next: Word<Off<Node>>,
+        /// Smallest slice of the right sibling, where there is one.
+        pub high: Word,
+        /// Four bits a slot.
+        pub kinds: Word<Kinds>,
+        /// One bit a slot: the value word is the value.
+        pub inline: Word,
+        /// Key slice and value; the last one is not used.
+        pub slots: [[Word; 2]; SLOTS + 1],
+    }
+
+    /// An interior node. Changes only after it was logged.
+    ///
+    /// | line | words |
+    /// |---|---|
+    /// | 0 | version, count, –, stamp, keys 0–3 |
+    /// | 1 | keys 4–11 |
+    /// | 2 | keys 12–14, children 0–4 |
+    /// | 3 | children 5–12 |
+    /// | 4 | children 13–15, –, –, –, –, – |
+    pub struct Interior: align(64) {
+        /// See [`Node`].
+        pub version: Word,
+        /// Number of keys.
+        pub count: Word,
+        /// Unused.
+        pub unused: Word,
+        /// See [`Node`].
+        pub stamp: Word<Stamp>,
+        /// Child `i + 1` holds the slices from key `i` on.
+        pub keys: [Word; KEYS],
+        /// One more than keys.
+        pub children: [Word<Off<Node>>; KEYS + 1],
+        /// Unused.
+        pub rest: [Word; 5],
+    }
+
+    /// The first line of a slab or of an extent of another kind; written once.
+    pub struct SlabHead: align(64) {
+        /// [`SLAB_MAGIC`]; stored last.
+        pub magic: Word,
+        /// [`kind`](slab_kind).
+        pub kind: Word,
+        /// Bytes of a block.
+        pub block: Word,
+        /// Number of blocks.
+        pub blocks: Word,
+        /// Exclusive or of the words before.
+        pub check: Word,
+        /// Unused, zero.
+        pub rest: [Word; 3],
+    }
+
+    /// Which of 192 blocks are taken, under InCLL: one line (A1, A2).
+    pub struct Bitmap: align(64) {
+        /// Epoch of the last change.
+        pub stamp: Word,
+        /// One bit a block.
+        pub now: [Word; 3],
+        /// The same at the start of that epoch.
+        pub then: [Word; 3],
+        /// Unused, zero.
+        pub rest: Word,
+    }
+
+    /// The tree's own line: in a pool the words of its root entry.
+    pub struct TreeRoot: align(64) {
+        /// The root of the first layer; written once.
+        pub root: Word<Off<Node>>,
+        /// Images in the external log of epochs before this one are of no use.
+        pub replayed: Word,
+        /// Unused, zero.
+        pub rest: [Word; 6],
+    }
+}
+
+/// What an extent holds.
+pub mod slab_kind {
+    /// Blocks of one size.
+    pub const BLOCKS: u64 = 1;
+    /// One block larger than any class.
+    pub const LARGE: u64 = 2;
+    /// A segment of the external log.
+    pub const LOG: u64 = 3;
+}
+
+/// Which slots are live, in key order: bits 0–3 how many, then four bits a rank. Ranks beyond that are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Permutation(u64);
+
+impl Permutation {
+    /// No slot.
+    pub const EMPTY: Permutation = Permutation(0);
+
+    /// Slots `0..len`, in this order. Precondition: `len <= SLOTS`.
+    pub fn first(len: usize) -> Self {
+        (0..len).fold(Self::EMPTY, |p, slot| p.insert(slot, slot))
+    }
+
+    /// How many; at most [`SLOTS`], whatever the bits.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        (self.0 & 15) as usize
+    }
+
+    /// Whether no slot is live.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The slot of a rank, at most 15. Precondition: `rank < SLOTS`.
+    #[inline(always)]
+    pub fn slot(self, rank: usize) -> usize {
+        (self.0 >> (4 + 4 * rank) & 15) as usize
+    }
+
+    /// The live slots as bits.
+    #[inline]
+    pub fn mask(self) -> u16 {
+        (0..self.len()).fold(0, |mask, rank| mask | 1 << self.slot(rank))
+    }
+
+    /// With `slot` at `rank`, those from there on moved up. Preconditions: `rank <= len < SLOTS`.
+    #[must_use]
+    pub fn insert(self, rank: usize, slot: usize) -> Self {
+        let shift = 4 + 4 * rank;
+        let below = self.0 & ((1 << shift) - 1);
+        let above = if shift >= 60 { 0 } else { self.0 >> shift << (shift + 4) };
+        Permutation((below | (slot as u64 & 15) << shift | above) + 1)
+    }
+
+    /// Without `rank`. Precondition: `rank < len`.
+    #[must_use]
+    pub fn remove(self, rank: usize) -> Self {
+        let shift = 4 + 4 * rank;
+        let below = self.0 & ((1 << shift) - 1);
+        let above = if shift >= 60 { 0 } else { self.0 >> (shift + 4) << shift };
+        Permutation((below | above) - 1)
+    }
+
+    /// With `slot` in place of the one at `rank`. Precondition: `rank < len`.
+    #[must_use]
+    pub fn replace(self, rank: usize, slot: usize) -> Self {
+        let shift = 4 + 4 * rank;
+        Permutation(self.0 & !(15 << shift) | (slot as u64 & 15) << shift)
+    }
+}
+
+impl Bits for Permutation {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        Permutation(bits)
+    }
+}
+
+/// What a slot holds.
+pub mod kind {
+    /// A key that ends in this slice has its number of bytes, up to this, as kind.
+    pub const LAST_SHORT: u64 = 8;
+    /// A key with a suffix; the value is a record.
+    pub const SUFFIX: u64 = 9;
+    /// The root of the next layer.
+    pub const LAYER: u64 = 10;
+}
+
+/// Four bits a slot: see [`kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Kinds(u64);
+
+impl Kinds {
+    /// The kind of a slot, below 16.
+    #[inline(always)]
+    pub fn get(self, slot: usize) -> u64 {
+        self.0 >> (4 * slot) & 15
+    }
+
+    /// With another kind for a slot.
+    #[must_use]
+    #[inline(always)]
+    pub fn with(self, slot: usize, kind: u64) -> Self {
+        Kinds(self.0 & !(15 << (4 * slot)) | kind << (4 * slot))
+    }
+}
+
+impl Bits for Kinds {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        Kinds(bits)
+    }
+}
+
+/// When and how a node was first changed: bits 0–39 the epoch, bit 40 whether nothing more needs to be logged in it, bit
+/// 41 whether the node is interior, bits 48–52 which lines are on the epoch's dirty list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// All lines.
+    pub const ALL_LINES: u64 = (1 << NODE_LINES) - 1;
+    const LOGGED: u64 = 1 << 40;
+    const INTERIOR: u64 = 1 << 41;
+    const LINES: u32 = 48;
+
+    /// A stamp. Preconditions: `epoch < 2^40`, `lines <= ALL_LINES`.
+    #[inline(always)]
+    pub fn new(epoch: u64, interior: bool, logged: bool, lines: u64) -> Self {
+        let flags = u64::from(logged) << 40 | u64::from(interior) << 41;
+        Stamp(epoch | flags | lines << Self::LINES)
+    }
+
+    /// The epoch.
+    #[inline(always)]
+    pub fn epoch(self) -> u64 {
+        self.0 & (Self::LOGGED - 1)
+    }
+
+    /// Whether the node may be changed at will in this epoch.
+    #[inline(always)]
+    pub fn is_logged(self) -> bool {
+        self.0 & Self::LOGGED != 0
+    }
+
+    /// Whether the node is interior.
+    #[inline(always)]
+    pub fn is_interior(self) -> bool {
+        self.0 & Self::INTERIOR != 0
+    }
+
+    /// The lines that are on the dirty list, a bit each.
+    #[inline(always)]
+    pub fn lines(self) -> u64 {
+        self.0 >> Self::LINES & Self::ALL_LINES
+    }
+
+    /// With more lines.
+    #[must_use]
+    #[inline(always)]
+    pub fn with_lines(self, lines: u64) -> Self {
+        Stamp(self.0 | lines << Self::LINES)
+    }
+}
+
+impl Bits for Stamp {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        Stamp(bits)
+    }
+}
+
+/// The bits of a version word.
+pub mod version {
+    /// A writer has the node.
+    pub const LOCKED: u64 = 1;
+    /// It is being changed: readers wait.
+    pub const DIRTY: u64 = 2;
+    /// It is no longer part of the tree.
+    pub const DELETED: u64 = 4;
+    /// One change.
+    pub const STEP: u64 = 8;
+}
+
+/// First word of a record: bits 0–31 bytes of the value, bits 32–63 bytes of the key suffix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead(u64);
+
+impl RecordHead {
+    /// A head. Preconditions: both below 2^32.
+    pub fn new(suffix: usize, value: usize) -> Self {
+        RecordHead((suffix as u64) << 32 | value as u64)
+    }
+
+    /// Bytes of the suffix.
+    pub fn suffix(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    /// Bytes of the value.
+    pub fn value(self) -> usize {
+        (self.0 & 0xffff_ffff) as usize
+    }
+
+    /// Words of suffix and value.
+    pub fn words(self) -> usize {
+        self.suffix().div_ceil(8) + self.value().div_ceil(8)
+    }
+
+    /// Bytes of the record.
+    pub fn bytes(self) -> u64 {
+        8 + 8 * self.words() as u64
+    }
+}
+
+impl Bits for RecordHead {
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    fn from_bits(bits: u64) -> Self {
+        RecordHead(bits)
+    }
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Node>() == 320 && size_of::<Border>() == 320 && size_of::<Interior>() == 320);
+    assert!(align_of::<Border>() == 64, "a node starts a line, so that these are shared:");
+    assert!(
+        offset_of!(Border, permutation) / 64 == offset_of!(Border, saved) / 64
+            && offset_of!(Border, saved) / 64 == offset_of!(Border, stamp) / 64,
+        "InCLLp shares the permutation's line"
+    );
+    assert!(offset_of!(Border, slots) == 64 && size_of::<[Word; 2]>() * 4 == 64, "a slot lies on one line");
+    assert!(
+        offset_of!(Node, stamp) == offset_of!(Border, stamp) && offset_of!(Node, stamp) == offset_of!(Interior, stamp)
+    );
+    assert!(size_of::<Bitmap>() == 64 && align_of::<Bitmap>() == 64, "a bitmap shares its line with its undo copy");
+    assert!(size_of::<SlabHead>() == 64 && size_of::<TreeRoot>() == 64);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Here to prevent any accidental change: a change of these numbers is a change of the format.
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!(
+            [offset_of!(Border, version), offset_of!(Border, permutation), offset_of!(Border, saved)],
+            [0, 8, 16]
+        );
+        assert_eq!([offset_of!(Border, stamp), offset_of!(Border, next), offset_of!(Border, high)], [24, 32, 40]);
+        assert_eq!([offset_of!(Border, kinds), offset_of!(Border, inline), offset_of!(Border, slots)], [48, 56, 64]);
+        assert_eq!(
+            [offset_of!(Interior, count), offset_of!(Interior, keys), offset_of!(Interior, children)],
+            [8, 32, 152]
+        );
+        assert_eq!(
+            [offset_of!(SlabHead, kind), offset_of!(SlabHead, block), offset_of!(SlabHead, blocks)],
+            [8, 16, 24]
+        );
+        assert_eq!(offset_of!(SlabHead, check), 32);
+        assert_eq!([offset_of!(Bitmap, stamp), offset_of!(Bitmap, now), offset_of!(Bitmap, then)], [0, 8, 32]);
+        assert_eq!([offset_of!(TreeRoot, root), offset_of!(TreeRoot, replayed)], [0, 8]);
+        assert_eq!(Stamp::new(5, true, true, 3).to_bits(), 0x0003_0300_0000_0005);
+        assert_eq!(Permutation::first(3).to_bits(), 0x2103);
+        assert_eq!(RecordHead::new(2, 3).to_bits(), 0x2_0000_0003);
+        assert_eq!((SLAB_MAGIC, LAYOUT_VERSION), (0x424c_5358_4952_5544, 999));
+    }
+
+    #[test]
+    fn permutations_agree_with_vectors() {
+        let list = |p: Permutation| (0..p.len()).map(|rank| p.slot(rank)).collect::<Vec<_>>();
+        let mut state = 1u64;
+        let (mut p, mut v) = (Permutation::EMPTY, Vec::new());
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = (state >> 33) as usize;
+            let free = (0..SLOTS).find(|s| !v.contains(s));
+            match (random % 3, free) {
+                (0, Some(slot)) => {
+                    let rank = random / 3 % (v.len() + 1);
+                    (p, _) = (p.insert(rank, slot), v.insert(rank, slot));
+                }
+                (1, Some(slot)) if !v.is_empty() => {
+                    let rank = random / 3 % v.len();
+                    (p, v[rank]) = (p.replace(rank, slot), slot);
+                }
+                _ if !v.is_empty() => {
+                    let rank = random / 3 % v.len();
+                    (p, _) = (p.remove(rank), v.remove(rank));
+                }
+                _ => {}
+            }
+            assert_eq!(list(p), v);
+            assert_eq!(p.mask(), v.iter().fold(0, |m, s| m | 1 << s));
+        }
+        assert_eq!(list(Permutation::first(SLOTS)), (0..SLOTS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn kinds_and_stamps_keep_their_neighbours() {
+        for slot in 0..SLOTS {
+            let kinds = Kinds::from_bits(0x0123_4567_89ab_cdef).with(slot, 10);
+            assert_eq!(kinds.get(slot), 10);
+            assert!((0..16).all(|s| s == slot || kinds.get(s) == Kinds::from_bits(0x0123_4567_89ab_cdef).get(s)));
+        }
+        let stamp = Stamp::new((1 << 40) - 1, false, true, 1).with_lines(16);
+        assert_eq!(
+            (stamp.epoch(), stamp.is_logged(), stamp.is_interior(), stamp.lines()),
+            ((1 << 40) - 1, true, false, 17)
+        );
+    }
+}

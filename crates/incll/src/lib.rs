@@ -1,0 +1,100 @@
+//! A durable Masstree: an ordered concurrent map from byte strings to byte strings, whose changes are undone after a crash
+//! by logs inside the cache line (Cohen, Aksun, Avni and Larus, ASPLOS'19), and which therefore writes nothing back but
+//! at the boundaries of its pool's [checkpoint epochs](durix_pmem::epoch).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`layout`] | nodes, bitmaps, and the words in them |
+//! | `arena`, `slab` | extents; the durable allocator |
+//! | `undo` | the external log |
+//! | `cx`, `descend`, `recover` | a node as an operation sees it; ways into nodes; lazy recovery |
+//! | `get`, `update`, `layer`, `split`, `shrink`, `scan`, `reverse` | one operation each |
+//! | `check` | invariants |
+//!
+//! The design, with line maps and persist order, is in `docs/masstree.md`.
+//!
+//! ```
+//! use durix_incll::Masstree;
+//! use durix_pmem::PoolOptions;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("users.pool");
+//! let pool = PoolOptions::new().open_or_create(&path)?;
+//! let users = Masstree::open(&pool, "users")?;
+//! let mut session = pool.session()?;
+//! {
+//!     let op = session.enter()?;
+//!     users.insert(&op, b"ada", b"1815")?;
+//!     users.insert(&op, b"alan", b"1912")?;
+//!     assert_eq!(users.get_vec(&op, b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! }
+//! // Durable at the next boundary: at the latest here.
+//! users.sync(&mut session)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arena;
+mod check;
+mod cx;
+mod descend;
+mod error;
+mod get;
+mod layer;
+pub mod layout;
+mod many;
+mod recover;
+mod reverse;
+mod scan;
+mod shrink;
+mod slab;
+mod split;
+mod tree;
+mod undo;
+mod update;
+mod value;
+
+pub use check::{Finding, Shape};
+pub use error::{Error, Result};
+pub use tree::{BareOptions, Masstree, TransientMasstree};
+pub use update::Change;
+pub use value::Value;
+
+/// Longest key in bytes.
+pub const MAX_KEY: usize = 1 << 16;
+/// Longest value in bytes.
+pub const MAX_VALUE: usize = 1 << 28;
+
+/// Whether a tree is durable: a parameter of [`Masstree`], so that both are the same code.
+pub trait Policy: std::fmt::Debug + Send + Sync + 'static {
+    /// Whether changes are undone after a crash.
+    const DURABLE: bool;
+    /// Keys of a border node before it splits, at most [`layout::SLOTS`].
+    const CAPACITY: usize;
+}
+
+/// Durable by InCLL and the external log. 14 keys a node, so that an update always finds one of its 15 slots.
+#[derive(Debug)]
+pub struct Durable;
+
+impl Policy for Durable {
+    const DURABLE: bool = true;
+    const CAPACITY: usize = 14;
+}
+
+/// Nothing survives, nothing is logged or written back: the paper's MT+. 14 keys a node, as [`Durable`].
+#[derive(Debug)]
+pub struct Transient;
+
+impl Policy for Transient {
+    const DURABLE: bool = false;
+    const CAPACITY: usize = 14;
+}
+
+/// As [`Transient`], with 15 keys a node.
+#[derive(Debug)]
+pub struct Transient15;
+
+impl Policy for Transient15 {
+    const DURABLE: bool = false;
+    const CAPACITY: usize = 15;
+}

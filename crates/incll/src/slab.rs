@@ -1,0 +1,453 @@
+//! The durable allocator: blocks in slabs, with bitmaps under InCLL (section 5 of the paper, differently).
+//!
+//! A slab is one chunk of blocks of one size: a head line, bitmap lines, blocks. Larger blocks get an extent of their own,
+//! a slab of one block. Free blocks are kept in volatile lists, which sessions take in batches; a bitmap is read when
+//! its slab is first needed in this run.
+//!
+//! # Persist order of a bitmap line
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | A1 `then` < stamp | same line, release | the old stamp | nothing to do |
+//! | A2 stamp < `now` | same line, release | the new stamp, `now` as `then` says | restores what is there |
+//! | A3 (recovery) `now` restored < stamp | same line, release | the failed stamp | restores again |
+//!
+//! A slab is read before anything in it changes: else a block that was freed in this run could be found a second time.
+//!
+//! A block that is freed in one epoch is given out again in the next at the earliest: sessions keep what they free aside
+//! until then. Its content is what undoing the epoch needs, and readers of the epoch may still look at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw, Word};
+
+use crate::arena::{Arena, Head};
+use crate::error::{Error, Result};
+use crate::layout::{Bitmap, GROUP, slab_kind};
+
+/// Blocks that a session takes at a time.
+const BATCH: usize = 64;
+/// Blocks that a session keeps of a class.
+const KEEP: usize = 1024;
+/// Locks of bitmap lines.
+const LINE_LOCKS: usize = 64;
+
+const LINE_BYTES: u64 = LINE as u64;
+
+/// Where the blocks of a class lie in its slabs.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    block: u64,
+    blocks: u64,
+    /// First block, from the start of the slab.
+    data: u64,
+}
+
+/// What all sessions share of a class.
+#[derive(Debug, Default)]
+struct Shared {
+    spare: Vec<u64>,
+    /// Slabs whose bitmaps were not read yet.
+    unread: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Large {
+    /// Free extents by their length.
+    free: BTreeMap<u64, Vec<u64>>,
+    unread: Vec<Extent>,
+}
+
+/// The allocator's volatile state.
+pub(crate) struct Slabs {
+    chunk: u64,
+    classes: Box<[Class]>,
+    shared: Box<[Lock<Shared>]>,
+    /// How many slabs were not read yet.
+    unread: AtomicU64,
+    large: Lock<Large>,
+    lines: Box<[Lock<()>]>,
+}
+
+/// A session's part: blocks that are ready, and blocks that it has freed in the epoch.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    ready: Box<[Vec<u64>]>,
+    freed: Vec<(u64, usize)>,
+    freed_large: Vec<Extent>,
+}
+
+/// What an allocation needs of the tree.
+#[derive(Clone, Copy)]
+pub(crate) struct Durably<'a, M: Medium> {
+    pub(crate) epochs: &'a Epochs<M>,
+    pub(crate) epoch: u64,
+    /// Whether anything is to be found after a crash.
+    pub(crate) durable: bool,
+}
+
+/// Block sizes in bytes: multiples of 16, so that less than a third is wasted, up to a quarter of the chunk.
+fn sizes(chunk: u64) -> Vec<u64> {
+    let mut sizes = vec![16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512];
+    while let Some(last) = sizes.last().filter(|l| **l * 5 / 4 <= chunk / 4) {
+        let step = 1 << (63 - last.leading_zeros() - 2);
+        sizes.push(last + step);
+    }
+    sizes
+}
+
+impl Class {
+    fn new(block: u64, chunk: u64) -> Self {
+        let mut blocks = (chunk - LINE_BYTES) / block;
+        let data = |blocks: u64| LINE_BYTES * (1 + blocks.div_ceil(GROUP));
+        while data(blocks) + blocks * block > chunk {
+            blocks -= 1;
+        }
+        Class { block, blocks, data: data(blocks) }
+    }
+
+    fn head(self) -> Head {
+        Head { kind: slab_kind::BLOCKS, block: self.block, blocks: self.blocks }
+    }
+}
+
+fn bitmap_of(slab: u64, index: u64) -> Off<Bitmap> {
+    Off::new(slab + LINE_BYTES * (1 + index / GROUP))
+}
+
+impl Slabs {
+    pub(crate) fn new(chunk: u64) -> Self {
+        let classes: Box<[Class]> = sizes(chunk).into_iter().map(|block| Class::new(block, chunk)).collect();
+        Slabs {
+            chunk,
+            shared: classes.iter().map(|_| Lock::new(Shared::default())).collect(),
+            classes,
+            unread: AtomicU64::new(0),
+            large: Lock::new(Large::default()),
+            lines: (0..LINE_LOCKS).map(|_| Lock::new(())).collect(),
+        }
+    }
+
+    pub(crate) fn cache(&self) -> Cache {
+        Cache { ready: self.classes.iter().map(|_| Vec::new()).collect(), freed: Vec::new(), freed_large: Vec::new() }
+    }
+
+    /// Adds an extent that was found on opening.
+    pub(crate) fn adopt<M: Medium>(&self, m: M, extent: Extent, head: Head) -> Result<()> {
+        let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
+        match head.kind {
+            slab_kind::BLOCKS => {
+                let class = self.classes.iter().position(|c| c.block == head.block && c.blocks == head.blocks);
+                let class = class.filter(|_| extent.len == self.chunk).ok_or(corrupt("the block size", head.block))?;
+                self.shared[class].lock(m).unread.insert(extent.off);
+                m.shared_rmw(&self.unread, Rmw::Add, 1);
+            }
+            slab_kind::LARGE if head.block.saturating_add(2 * LINE_BYTES) <= extent.len => {
+                self.large.lock(m).unread.push(extent);
+            }
+            _ => return Err(corrupt("the kind", head.kind)),
+        }
+        Ok(())
+    }
+
+    fn class_of(&self, bytes: u64) -> Option<usize> {
+        let class = self.classes.partition_point(|class| class.block < bytes);
+        (class < self.classes.len()).then_some(class)
+    }
+
+    /// The slab that a block lies in: also a large block starts in the first chunk of its extent.
+    fn slab_of(&self, off: u64) -> u64 {
+        off & !(self.chunk - 1)
+    }
+
+    /// The new epoch has begun: what was freed before may be given out.
+    pub(crate) fn turn<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, cache: &mut Cache) {
+        for (off, class) in cache.freed.drain(..) {
+            cache.ready[class].push(off);
+        }
+        for extent in cache.freed_large.drain(..) {
+            if let Some(extent) = arena.give_back(op, extent) {
+                self.large.lock(op.medium()).free.entry(extent.len).or_default().push(extent.off);
+            }
+        }
+        for (class, ready) in cache.ready.iter_mut().enumerate().filter(|(_, ready)| ready.len() > KEEP) {
+            self.shared[class].lock(op.medium()).spare.extend(ready.drain(KEEP / 2..));
+        }
+    }
+
+    // ---- allocating ----
+
+    /// Takes a block of at least `bytes`, aligned to 16, and to a line where its size is a multiple of one.
+    pub(crate) fn take<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        arena: &Arena<M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        bytes: u64,
+    ) -> Result<u64> {
+        let Some(class) = self.class_of(bytes) else {
+            return self.take_large(op, arena, with, bytes);
+        };
+        if cache.ready[class].is_empty() {
+            self.refill(op, arena, with, class, &mut cache.ready[class])?;
+        }
+        let off = cache.ready[class].pop().expect("a refill brings a block");
+        if with.durable {
+            self.mark(op, with, class, off, true)?;
+        }
+        Ok(off)
+    }
+
+    #[cold]
+    fn refill<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        arena: &Arena<M>,
+        with: Durably<'_, M>,
+        class: usize,
+        ready: &mut Vec<u64>,
+    ) -> Result<()> {
+        let mut shared = self.shared[class].lock(op.medium());
+        while shared.spare.is_empty() {
+            match shared.unread.first().copied() {
+                Some(slab) => self.read_slab(op, with, class, slab, &mut shared),
+                None => {
+                    let slab = self.add_slab(op, arena, with, class)?;
+                    let Class { block, blocks, data } = self.classes[class];
+                    shared.spare.extend((0..blocks).rev().map(|i| slab + data + i * block));
+                }
+            }
+        }
+        let keep = shared.spare.len().saturating_sub(BATCH);
+        ready.extend(shared.spare.drain(keep..));
+        Ok(())
+    }
+
+    fn add_slab<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, with: Durably<'_, M>, class: usize) -> Result<u64> {
+        if !with.durable {
+            return Ok(arena.add_volatile(op, self.chunk)?.off);
+        }
+        let class = self.classes[class];
+        let lines = class.data / LINE_BYTES - 1;
+        Ok(arena.add(op, self.chunk, lines, class.head(), |_| Ok(()))?.off)
+    }
+
+    /// Collects the free blocks of a slab, in which nothing was changed in this run.
+    fn read_slab<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, slab: u64, shared: &mut Shared) {
+        let free = &mut shared.spare;
+        let Class { block, blocks, data } = self.classes[class];
+        for index in (0..blocks).rev() {
+            let bitmap = op.at(bitmap_of(slab, index));
+            if index % GROUP == GROUP - 1 || index == blocks - 1 {
+                self.recover_line(op, with, bitmap);
+            }
+            let word = op.load(&bitmap.now[(index % GROUP / 64) as usize], Relaxed);
+            if word >> (index % 64) & 1 == 0 {
+                free.push(slab + data + index * block);
+            }
+        }
+        shared.unread.remove(&slab);
+        op.medium().shared_rmw(&self.unread, Rmw::Add, u64::MAX);
+    }
+
+    /// Reads the slab of a block if that was not done yet.
+    fn read_slab_of<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, off: u64) {
+        if op.medium().shared_load(&self.unread, Acquire) == 0 {
+            return;
+        }
+        let mut shared = self.shared[class].lock(op.medium());
+        let slab = self.slab_of(off);
+        if shared.unread.contains(&slab) {
+            self.read_slab(op, with, class, slab, &mut shared);
+        }
+    }
+
+    fn line_lock(&self, off: u64) -> &Lock<()> {
+        &self.lines[(off / LINE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 48 & (LINE_LOCKS - 1)]
+    }
+
+    fn recover_line<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
+        let stamp = op.load(&bitmap.stamp, Relaxed);
+        if stamp < with.epochs.trusted() && with.epochs.is_failed(stamp) {
+            let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
+            touch(op, with, bitmap);
+        }
+    }
+
+    /// Sets or clears the bit of a block.
+    fn mark<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, off: u64, taken: bool) -> Result<()> {
+        let slab = self.slab_of(off);
+        let Class { block, blocks, data } = self.classes[class];
+        let within = (off - slab).wrapping_sub(data);
+        let index = within / block;
+        if !within.is_multiple_of(block) || index >= blocks {
+            return Err(Error::Corrupt { what: "an offset of a block", offset: off, found: block });
+        }
+        self.mark_bit(op, with, op.at(bitmap_of(slab, index)), index % GROUP, taken);
+        Ok(())
+    }
+
+    fn mark_bit<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap, bit: u64, taken: bool) {
+        let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
+        touch(op, with, bitmap);
+        let word = &bitmap.now[(bit / 64) as usize];
+        let (old, mask) = (op.load(word, Relaxed), 1 << (bit % 64));
+        // PERSIST A2: same line
+        op.store(word, if taken { old | mask } else { old & !mask }, Release);
+    }
+
+    // ---- large blocks ----
+
+    #[cold]
+    fn take_large<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, with: Durably<'_, M>, bytes: u64) -> Result<u64> {
+        let len = (bytes + 2 * LINE_BYTES).next_multiple_of(self.chunk);
+        let free = {
+            let mut large = self.large.lock(op.medium());
+            self.read_large(op, with, &mut large);
+            large.free.get_mut(&len).and_then(Vec::pop)
+        };
+        let off = match free {
+            Some(off) => off,
+            None if !with.durable => arena.add_volatile(op, len)?.off,
+            None => {
+                let head = Head { kind: slab_kind::LARGE, block: len - 2 * LINE_BYTES, blocks: 1 };
+                arena.add(op, len, 1, head, |_| Ok(()))?.off
+            }
+        };
+        if with.durable {
+            self.mark_bit(op, with, op.at(bitmap_of(off, 0)), 0, true);
+        }
+        Ok(off + 2 * LINE_BYTES)
+    }
+
+    fn read_large<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, large: &mut Large) {
+        while let Some(extent) = large.unread.pop() {
+            let bitmap = op.at(bitmap_of(extent.off, 0));
+            self.recover_line(op, with, bitmap);
+            if op.load(&bitmap.now[0], Relaxed) & 1 == 0 {
+                large.free.entry(extent.len).or_default().push(extent.off);
+            }
+        }
+    }
+
+    // ---- freeing ----
+
+    /// Frees a block of `bytes`; it can be taken again in the next epoch.
+    pub(crate) fn free<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        off: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        match self.class_of(bytes) {
+            Some(class) => {
+                if with.durable {
+                    self.read_slab_of(op, with, class, off);
+                    self.mark(op, with, class, off, false)?;
+                }
+                cache.freed.push((off, class));
+            }
+            None => {
+                let slab = self.slab_of(off);
+                let len = (bytes + 2 * LINE_BYTES).next_multiple_of(self.chunk);
+                if off != slab + 2 * LINE_BYTES {
+                    return Err(Error::Corrupt { what: "an offset of a large block", offset: off, found: bytes });
+                }
+                if with.durable {
+                    self.read_large(op, with, &mut self.large.lock(op.medium()));
+                    self.mark_bit(op, with, op.at(bitmap_of(slab, 0)), 0, false);
+                }
+                cache.freed_large.push(Extent { off: slab, len });
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a block that was taken by this very operation and that nobody has seen.
+    pub(crate) fn untake<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        off: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        let before = cache.freed.len();
+        self.free(op, with, cache, off, bytes)?;
+        if let Some((off, class)) = cache.freed.drain(before..).next() {
+            cache.ready[class].push(off);
+        }
+        Ok(())
+    }
+
+    // ---- looking ----
+
+    /// Every block that is taken, as offset and size, ascending within a slab. For checks, while nobody writes.
+    pub(crate) fn taken<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        extent: Extent,
+        head: Head,
+    ) -> Vec<(u64, u64)> {
+        let class = match head.kind {
+            slab_kind::BLOCKS => self.classes.iter().copied().find(|c| c.block == head.block),
+            slab_kind::LARGE => Some(Class { block: head.block, blocks: 1, data: 2 * LINE_BYTES }),
+            _ => None,
+        };
+        let Some(Class { block, blocks, data }) = class else { return Vec::new() };
+        let mut found = Vec::new();
+        for index in 0..blocks {
+            let bitmap = op.at(bitmap_of(extent.off, index));
+            if index % GROUP == 0 {
+                self.recover_line(op, with, bitmap);
+            }
+            if op.load(&bitmap.now[(index % GROUP / 64) as usize], Relaxed) >> (index % 64) & 1 == 1 {
+                found.push((extent.off + data + index * block, block));
+            }
+        }
+        found
+    }
+
+    /// The size of the block that `bytes` take.
+    pub(crate) fn block_size(&self, bytes: u64) -> u64 {
+        match self.class_of(bytes) {
+            Some(class) => self.classes[class].block,
+            None => (bytes + 2 * LINE_BYTES).next_multiple_of(self.chunk) - 2 * LINE_BYTES,
+        }
+    }
+
+    /// Formats a slab for blocks of `bytes` whose first block is taken and zero, and returns that block. Durable on return.
+    pub(crate) fn first_block<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, bytes: u64) -> Result<u64> {
+        let class = self.classes[self.class_of(bytes).expect("a node is smaller than a chunk")];
+        let lines = class.data / LINE_BYTES - 1;
+        let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {
+            op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
+            let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), bytes / 8)?;
+            block.iter().for_each(|word| op.store(word, 0, Relaxed));
+            op.write_back_slice(block);
+            Ok(())
+        })?;
+        Ok(extent.off + class.data)
+    }
+}
+
+/// Makes a bitmap line ready to be changed in the current epoch, undoing a failed one first. Its lock is held.
+fn touch<M: Medium>(op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
+    let stamp = op.load(&bitmap.stamp, Relaxed);
+    if stamp == with.epoch {
+        return;
+    }
+    let failed = stamp < with.epochs.trusted() && with.epochs.is_failed(stamp);
+    let (from, to) = if failed { (&bitmap.then, &bitmap.now) } else { (&bitmap.now, &bitmap.then) };
+    for (from, to) in from.iter().zip(to) {
+        op.store(to, op.load(from, Relaxed), Relaxed);
+    }
+    // PERSIST A1, A3: same line
+    op.store(&bitmap.stamp, with.epoch, Release);
+    with.epochs.dirty(op, bitmap);
+}

@@ -1,0 +1,248 @@
+//! The tree: its parts, creation and opening.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::pool::{Poison, PoisonGuard};
+use durix_pmem::{
+    Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure,
+    Ticket,
+};
+
+use crate::arena::{Arena, Head};
+use crate::cx::{Cx, Local};
+use crate::error::{Error, Result};
+use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
+use crate::slab::Slabs;
+use crate::undo::Segments;
+use crate::{Durable, MAX_KEY, Policy, Transient};
+
+/// Locks for nodes that are being recovered.
+const RECOVERING: usize = 64;
+/// Where the root line of a tree in a bare mapping lies.
+const BARE_ROOT: u64 = 2048;
+
+/// An ordered concurrent map from byte strings to byte strings; see the [crate](crate).
+///
+/// Keys are up to [`MAX_KEY`] bytes long, values up to [`MAX_VALUE`](crate::MAX_VALUE); both may be empty. All operations
+/// take the calling thread's [`Op`]; an update is durable when the pool's epochs next cross a boundary: see
+/// [`sync`](Self::sync), [`tick`](Self::tick) and [`ticket`](Self::ticket).
+pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
+    pub(crate) root: Off<Node>,
+    /// Nodes with an older stamp have to be recovered first.
+    pub(crate) trusted: u64,
+    pub(crate) epochs: Arc<Epochs<M>>,
+    pub(crate) arena: Arena<M>,
+    pub(crate) slabs: Slabs,
+    pub(crate) segments: Segments,
+    pub(crate) locals: Box<[CachePadded<Lock<Option<Box<Local>>>>]>,
+    pub(crate) recovering: Box<[Lock<()>]>,
+    poison: Option<Poison<M>>,
+    _policy: std::marker::PhantomData<fn() -> P>,
+}
+
+/// A tree that does not survive: the same code without any logging, the paper's MT+.
+pub type TransientMasstree<M = Hardware> = Masstree<M, Transient>;
+
+impl<M: Medium, P: Policy> fmt::Debug for Masstree<M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Masstree").field("root", &self.root).field("trusted", &self.trusted).finish_non_exhaustive()
+    }
+}
+
+/// How a tree lies in a bare mapping: the record of the epochs in bytes 1024 to 2047, the root's line at 2048, extents from
+/// the first chunk behind it to the end.
+#[derive(Clone, Copy, Debug)]
+pub struct BareOptions {
+    chunk: u64,
+    first_epoch: u64,
+}
+
+impl Default for BareOptions {
+    fn default() -> Self {
+        BareOptions { chunk: 64 << 10, first_epoch: 1 }
+    }
+}
+
+impl BareOptions {
+    /// Unit of extents in bytes, a power of two from 4 KiB on; 64 KiB unless set.
+    #[must_use]
+    pub fn chunk(self, chunk: u64) -> Self {
+        BareOptions { chunk: chunk.next_power_of_two().max(4096), ..self }
+    }
+
+    /// The number of the first epoch; 1 unless set.
+    #[must_use]
+    pub fn first_epoch(self, first_epoch: u64) -> Self {
+        BareOptions { first_epoch, ..self }
+    }
+}
+
+impl<M: Medium> Structure<M> for Masstree<M, Durable> {
+    const KIND: Kind = Kind { tag: *b"MASSTREE", version: LAYOUT_VERSION };
+    type Options = ();
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, (): &()) -> Result<()> {
+        let arena = Arena::Pool(root.clone());
+        let op = session.enter()?;
+        let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
+        format(&op, &arena, line)
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
+        let epochs = root.pool().epochs()?;
+        let op = session.enter()?;
+        let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
+        let poison = Some(Poison::new(root.clone()));
+        Masstree::open_in(&op, epochs, Arena::Pool(root), line, poison)
+    }
+}
+
+/// Writes an empty tree: durable with the next fence. Until the root's line is, nothing of it can be found.
+fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Result<()> {
+    let node = Slabs::new(arena.chunk()).first_block(op, arena, size_of::<Node>() as u64)?;
+    op.store(&line.replayed, 0, Relaxed);
+    op.store(&line.root, Off::new(node), Relaxed);
+    op.write_back(line);
+    Ok(())
+}
+
+impl<M: Medium> Masstree<M, Durable> {
+    /// Opens the tree named `name`, creating it if it is not there. Recovers it: takes time in the external log and the
+    /// chunks of the pool, not in the number of keys.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`], [`Error::Log`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        pool.open_structure(name, &())
+    }
+
+    fn open_in(
+        op: &Op<'_, M>,
+        epochs: Arc<Epochs<M>>,
+        arena: Arena<M>,
+        line: &TreeRoot,
+        poison: Option<Poison<M>>,
+    ) -> Result<Self> {
+        let root = op.load(&line.root, Relaxed);
+        op.slice("the root node", root, 1)?;
+        let tree = Masstree::new(root, epochs, arena, poison);
+        let mut logs = Vec::new();
+        for extent in tree.arena.extents(op) {
+            let head = Head::read(op, extent.off)?;
+            match head.kind {
+                slab_kind::LOG => logs.push(extent),
+                _ => tree.slabs.adopt(op.medium(), extent, head)?,
+            }
+        }
+        tree.segments.replay(op, &tree.epochs, line, &logs)?;
+        Ok(tree)
+    }
+
+    /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
+    /// mapping.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        let op = session.enter()?;
+        let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
+        let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
+        let line = op.at(Off::<TreeRoot>::new(BARE_ROOT));
+        if op.load(&line.root, Relaxed).is_null() {
+            format(&op, &arena, line)?;
+        }
+        Masstree::open_in(&op, epochs, arena, line, None)
+    }
+}
+
+impl<M: Medium, P: Policy> Masstree<M, P> {
+    /// An empty tree that does not survive, in a mapping of zeroed memory.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the mapping is too small.
+    ///
+    /// # Panics
+    /// If the policy is a durable one: such a tree is [opened](Masstree::open).
+    pub fn volatile(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        assert!(!P::DURABLE, "a durable tree is opened");
+        let op = session.enter()?;
+        let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
+        let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
+        let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
+        tree.root = {
+            let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
+            let root = fresh.node(false)?;
+            fresh.keep();
+            root
+        };
+        Ok(tree)
+    }
+
+    fn new(root: Off<Node>, epochs: Arc<Epochs<M>>, arena: Arena<M>, poison: Option<Poison<M>>) -> Self {
+        Masstree {
+            root,
+            trusted: epochs.trusted(),
+            epochs,
+            slabs: Slabs::new(arena.chunk()),
+            arena,
+            segments: Segments::new(),
+            locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
+            recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
+            poison,
+            _policy: std::marker::PhantomData,
+        }
+    }
+
+    /// The operation on this tree that `op` is used for.
+    #[inline(always)]
+    pub(crate) fn cx<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Cx<'a, M, P>> {
+        if let Some(poison) = &self.poison {
+            poison.check(op)?;
+        }
+        if key.len() > MAX_KEY {
+            return Err(Error::KeyTooLong { len: key.len() });
+        }
+        Ok(Cx { tree: self, op, epoch: self.epochs.current(op) })
+    }
+
+    /// Makes the tree unusable if a panic comes before it is dropped.
+    pub(crate) fn guard(&self, op: &Op<'_, M>) -> Result<Option<PoisonGuard<'_, M>>> {
+        Ok(self.poison.as_ref().map(|poison| poison.guard(op)).transpose()?)
+    }
+
+    /// The checkpoint epochs that the tree takes part in.
+    pub fn epochs(&self) -> &Arc<Epochs<M>> {
+        &self.epochs
+    }
+
+    /// Makes everything durable that was done before, to all structures that take part in the epochs: see
+    /// [`Epochs::sync`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
+        Ok(self.epochs.sync(session)?)
+    }
+
+    /// Crosses a boundary if the interval has passed: see [`Epochs::tick`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
+        Ok(self.epochs.tick(session)?)
+    }
+
+    /// A ticket for everything that this thread has done: see [`Epochs::ticket`].
+    pub fn ticket(&self, op: &Op<'_, M>) -> Ticket {
+        self.epochs.ticket(op)
+    }
+
+    /// All extents of the tree, with what their heads say.
+    pub(crate) fn extents(&self, op: &Op<'_, M>) -> Result<Vec<(Extent, Head)>> {
+        self.arena.extents(op).into_iter().map(|extent| Ok((extent, Head::read(op, extent.off)?))).collect()
+    }
+}

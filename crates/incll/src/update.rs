@@ -1,0 +1,386 @@
+//! Inserting, updating and removing one key (section 4.1).
+//!
+//! The cases of a durable node, after it was locked; P1 to P4 are the edges of `docs/masstree.md`:
+//!
+//! | change | free slot? | what is done |
+//! |---|---|---|
+//! | remove | – | P1, P2 |
+//! | insert, fewer than 14 keys | yes | slot, P1, P2 |
+//! | insert, fewer than 14 keys | no | P3, then any slot that is not live |
+//! | insert, 14 keys | – | split: P3 for all nodes concerned |
+//! | update of a key whose slot is not in the saved permutation, or of a logged node | – | in place |
+//! | update, otherwise | yes | slot, P1, P2 |
+//! | update, otherwise | no | P3, then in place |
+//!
+//! "Free" is free in the permutation and in the saved one (P4): a slot whose key was removed in this epoch is not. The
+//! boolean `insAllowed` of the paper would send a node to the external log for any insert after any remove.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use durix_pmem::{Medium, Op};
+
+use crate::cx::{Cx, Fresh, Locked, Wait};
+use crate::descend::Part;
+use crate::error::{Error, Result};
+use crate::layout::{Kinds, SLOTS, kind};
+use crate::tree::Masstree;
+use crate::value::{Record, Value};
+use crate::{MAX_VALUE, Policy};
+
+/// What is to become of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'v> {
+    /// It stays as it is.
+    Keep,
+    /// It gets this value.
+    Set(&'v [u8]),
+    /// It goes.
+    Remove,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) slice: u64,
+    pub(crate) kind: u64,
+    pub(crate) inline: bool,
+    pub(crate) word: u64,
+}
+
+impl Entry {
+    pub(crate) fn part(self) -> Part {
+        Part { slice: self.slice, rank: self.kind.min(kind::SUFFIX) }
+    }
+}
+
+type Decide<'d, 'v, M> = &'d mut dyn FnMut(Option<Value<'_, M>>) -> Change<'v>;
+
+/// How an attempt has ended.
+enum Done {
+    Yes,
+    /// Something has changed on the way.
+    Again,
+    /// A key was removed, and its node is empty.
+    Emptied,
+}
+
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
+        loop {
+            match self.try_change(key, decide)? {
+                Done::Yes => return Ok(()),
+                Done::Again => {}
+                Done::Emptied => return self.shrink(key),
+            }
+        }
+    }
+
+    fn try_change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<Done> {
+        let (mut root, mut rest) = (self.tree.root, key);
+        let mut wait = Wait::new();
+        loop {
+            let part = Part::of(rest);
+            let Some(place) = self.descend(root, part.slice)? else { return Ok(Done::Again) };
+            let (op, border) = (self.op, self.border(place.off));
+            let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
+            let found = self.search(border, permutation, kinds, part);
+            if let Ok(rank) = found {
+                let slot = permutation.slot(rank);
+                if kinds.get(slot) == kind::LAYER {
+                    let next = op.load(&border.slots[slot][1], Relaxed);
+                    if self.is_still(place.node, place.version) {
+                        (root, rest) = (durix_pmem::Off::new(next), &rest[8..]);
+                    }
+                    continue;
+                }
+            }
+            // Locked at this version, the node is as it was searched.
+            let Some(locked) = self.lock(place.off, place.version) else {
+                wait.turn(op.medium(), place.off)?;
+                continue;
+            };
+            return match found {
+                Ok(rank) => self.change_found(locked, rank, rest, decide),
+                Err(rank) => match decide(None) {
+                    Change::Set(value) => self.insert(locked, root, rank, rest, value).map(|()| Done::Yes),
+                    Change::Keep | Change::Remove => Ok(Done::Yes),
+                },
+            };
+        }
+    }
+
+    /// The part of the key is there, at `rank`.
+    fn change_found<'v>(
+        &self,
+        locked: Locked<'a, M, P>,
+        rank: usize,
+        rest: &[u8],
+        decide: Decide<'_, 'v, M>,
+    ) -> Result<Done> {
+        let (op, border) = (self.op, locked.border());
+        let slot = op.load(&border.permutation, Relaxed).slot(rank);
+        let kind = op.load(&border.kinds, Relaxed).get(slot);
+        match kind {
+            kind::SUFFIX => {
+                let record = Record::read(op, op.load(&border.slots[slot][1], Relaxed))?;
+                if !record.suffix_is(&rest[8..]) {
+                    if let Change::Set(value) = decide(None) {
+                        self.add_layer(locked, rank, slot, record, rest, value)?;
+                    }
+                    return Ok(Done::Yes);
+                }
+            }
+            0..=kind::LAST_SHORT => {}
+            other => return Err(self.corrupt("the kind of a slot", locked.off, other)),
+        }
+        match decide(Some(self.value_in(border, slot, kind)?)) {
+            Change::Keep => Ok(Done::Yes),
+            Change::Set(value) => {
+                let mut fresh = Fresh::new(*self);
+                let entry = self.entry(&mut fresh, rest, value)?;
+                self.replace(locked, rank, slot, entry)?;
+                fresh.keep();
+                Ok(Done::Yes)
+            }
+            Change::Remove => self.remove(locked, rank, slot),
+        }
+    }
+
+    /// What a slot holds for the rest of a key and a value.
+    pub(crate) fn entry(&self, fresh: &mut Fresh<'a, M, P>, rest: &[u8], value: &[u8]) -> Result<Entry> {
+        let Part { slice, rank } = Part::of(rest);
+        let (inline, word) = match <[u8; 8]>::try_from(value) {
+            Ok(bytes) if rank <= kind::LAST_SHORT => (true, u64::from_le_bytes(bytes)),
+            _ => (false, fresh.record(rest.get(8..).unwrap_or_default(), value)?),
+        };
+        Ok(Entry { slice, kind: rank, inline, word })
+    }
+
+    /// A new key, at `rank`.
+    fn insert(
+        &self,
+        locked: Locked<'a, M, P>,
+        root: durix_pmem::Off<crate::layout::Node>,
+        rank: usize,
+        rest: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let mut fresh = Fresh::new(*self);
+        let entry = self.entry(&mut fresh, rest, value)?;
+        let permutation = self.op.load(&locked.border().permutation, Relaxed);
+        if permutation.len() >= P::CAPACITY {
+            self.split(locked, root, rank, entry, &mut fresh)?;
+        } else {
+            let slot = self.slot_for(&locked, None)?;
+            let mut locked = locked;
+            self.put(&mut locked, slot, entry);
+            locked.set_permutation(permutation.insert(rank, slot));
+        }
+        fresh.keep();
+        Ok(())
+    }
+
+    /// Puts something else into the place of a key, and frees what was there.
+    pub(crate) fn replace(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize, entry: Entry) -> Result<()> {
+        let (op, border) = (self.op, locked.border());
+        let permutation = op.load(&border.permutation, Relaxed);
+        let old = self.entry_in(border, op.load(&border.kinds, Relaxed), slot);
+        let place = self.slot_for(&locked, Some(slot))?;
+        self.free_record(old)?;
+        if place == slot && (old.kind, old.inline) == (entry.kind, entry.inline) {
+            // One word: readers see the old value or the new one.
+            op.store(&border.slots[slot][1], entry.word, Release);
+            return Ok(());
+        }
+        self.put(&mut locked, place, entry);
+        if place != slot {
+            locked.set_permutation(permutation.replace(rank, place));
+        }
+        Ok(())
+    }
+
+    fn remove(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize) -> Result<Done> {
+        let (op, border) = (self.op, locked.border());
+        let permutation = op.load(&border.permutation, Relaxed);
+        self.free_record(self.entry_in(border, op.load(&border.kinds, Relaxed), slot))?;
+        locked.touch(1);
+        locked.mark_dirty();
+        locked.set_permutation(permutation.remove(rank));
+        Ok(if permutation.len() == 1 && locked.off != self.tree.root { Done::Emptied } else { Done::Yes })
+    }
+
+    /// A slot that may be written: for an update the `current` one, if that is allowed. Logs the node if there is no other
+    /// way. Changes nothing that a reader sees.
+    pub(crate) fn slot_for(&self, locked: &Locked<'a, M, P>, current: Option<usize>) -> Result<usize> {
+        if let Some(slot) = current.filter(|slot| locked.is_free_to_change(*slot)) {
+            return Ok(slot);
+        }
+        let free = locked.free_slots();
+        if free == 0 {
+            self.log(&[locked])?;
+            return match current {
+                Some(slot) => Ok(slot),
+                None if locked.free_slots() == 0 => Err(self.corrupt("the permutation", locked.off, SLOTS as u64)),
+                None => Ok(locked.free_slots().trailing_zeros() as usize),
+            };
+        }
+        // A slot on a line that will be written back anyway is cheaper.
+        let stamp = locked.stamp();
+        let lines = if stamp.epoch() == self.epoch { stamp.lines() } else { 0 };
+        let on_dirty = (1..5).filter(|line| lines >> line & 1 != 0).fold(0, |m, line| m | 0xf << (line * 4 - 4));
+        let choice = if free & on_dirty != 0 { free & on_dirty } else { free };
+        Ok(choice.trailing_zeros() as usize)
+    }
+
+    /// Writes a slot that [`slot_for`](Self::slot_for) has given.
+    pub(crate) fn put(&self, locked: &mut Locked<'a, M, P>, slot: usize, entry: Entry) {
+        locked.touch(1 << (slot / 4 + 1));
+        locked.mark_dirty();
+        self.fill(locked.border(), slot, entry);
+    }
+
+    /// Writes a slot.
+    pub(crate) fn fill(&self, border: &crate::layout::Border, slot: usize, entry: Entry) {
+        let op = self.op;
+        op.store(&border.slots[slot][0], entry.slice, Relaxed);
+        op.store(&border.slots[slot][1], entry.word, Relaxed);
+        let kinds: Kinds = op.load(&border.kinds, Relaxed);
+        if kinds.get(slot) != entry.kind {
+            op.store(&border.kinds, kinds.with(slot, entry.kind), Relaxed);
+        }
+        let inline = op.load(&border.inline, Relaxed);
+        let with = if entry.inline { inline | 1 << slot } else { inline & !(1 << slot) };
+        if with != inline {
+            op.store(&border.inline, with, Relaxed);
+        }
+    }
+
+    /// What a slot holds.
+    pub(crate) fn entry_in(&self, border: &crate::layout::Border, kinds: Kinds, slot: usize) -> Entry {
+        let [slice, word] = &border.slots[slot];
+        Entry {
+            slice: self.op.load(slice, Relaxed),
+            kind: kinds.get(slot),
+            inline: self.op.load(&border.inline, Relaxed) >> slot & 1 == 1,
+            word: self.op.load(word, Relaxed),
+        }
+    }
+
+    /// Frees the record of a slot, if it has one.
+    fn free_record(&self, entry: Entry) -> Result<()> {
+        let has_none = entry.kind == kind::LAYER || entry.inline && entry.kind <= kind::LAST_SHORT;
+        if has_none {
+            return Ok(());
+        }
+        let record = Record::read(self.op, entry.word)?;
+        self.free(entry.word, record.head.bytes())
+    }
+}
+
+impl<M: Medium, P: Policy> Masstree<M, P> {
+    /// Changes `key` as `decide` says, which sees the value it has, if any. The node is locked meanwhile: `decide` must not
+    /// use the tree, and it may be called again if the node has changed.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn change<'v>(
+        &self,
+        op: &Op<'_, M>,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Value<'_, M>>) -> Change<'v>,
+    ) -> Result<()> {
+        let _guard = self.guard(op)?;
+        let mut too_long = None;
+        self.cx(op, key)?.change(key, &mut |old| match decide(old) {
+            Change::Set(value) if value.len() > MAX_VALUE => {
+                too_long = Some(value.len());
+                Change::Keep
+            }
+            change => change,
+        })?;
+        too_long.map_or(Ok(()), |len| Err(Error::ValueTooLong { len }))
+    }
+
+    /// Maps `key` to `value`, whatever it was mapped to. Returns whether the key is new. Logarithmic in the number of keys;
+    /// durable at the next boundary.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`]; [`Error::Pool`] where the pool is full, or after a panic in an
+    /// update; [`Error::Corrupt`], [`Error::Stuck`]. The tree then is as it was.
+    #[inline]
+    pub fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut new = false;
+        self.change(op, key, |old| {
+            new = old.is_none();
+            Change::Set(value)
+        })?;
+        Ok(new)
+    }
+
+    /// Maps `key` to `value` if it is not there. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut new = false;
+        self.change(op, key, |old| {
+            new = old.is_none();
+            if new { Change::Set(value) } else { Change::Keep }
+        })?;
+        Ok(new)
+    }
+
+    /// Maps `key` to `value` if it is there. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut there = false;
+        self.change(op, key, |old| {
+            there = old.is_some();
+            if there { Change::Set(value) } else { Change::Keep }
+        })?;
+        Ok(there)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), but for a full pool where no node has to be logged.
+    pub fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        let mut there = false;
+        self.change(op, key, |old| {
+            there = old.is_some();
+            Change::Remove
+        })?;
+        Ok(there)
+    }
+
+    /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether the key was as expected; if
+    /// not, nothing is written.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(
+        &self,
+        op: &Op<'_, M>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let mut as_expected = false;
+        self.change(op, key, |old| {
+            as_expected = match (old, expected) {
+                (Some(value), Some(expected)) => value.is(expected),
+                (None, None) => true,
+                _ => false,
+            };
+            match new {
+                _ if !as_expected => Change::Keep,
+                Some(value) => Change::Set(value),
+                None => Change::Remove,
+            }
+        })?;
+        Ok(as_expected)
+    }
+}

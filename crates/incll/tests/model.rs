@@ -1,0 +1,430 @@
+//! The tree beside a `BTreeMap`: the same body for the durable one and both volatile ones.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use durix_incll::{BareOptions, Change, Durable, Error, MAX_KEY, Masstree, Policy, Transient, Transient15};
+use durix_pmem::{Hardware, Mapping, Session};
+use proptest::prelude::*;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type Tree<P> = Masstree<Hardware, P>;
+
+/// How a tree of each policy is made.
+trait Made: Policy + Sized {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self>;
+}
+impl Made for Durable {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::open_bare(session, mapping, BareOptions::default().chunk(8192)).unwrap()
+    }
+}
+impl Made for Transient {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::volatile(session, mapping, BareOptions::default()).unwrap()
+    }
+}
+impl Made for Transient15 {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::volatile(session, mapping, BareOptions::default()).unwrap()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Put(Vec<u8>, Vec<u8>),
+    PutNew(Vec<u8>, Vec<u8>),
+    Update(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Swap(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
+    /// Removes all keys with that prefix.
+    Clear(Vec<u8>),
+    Sync,
+}
+
+/// Keys that share slices, end in the middle of them, and hold zeroes.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => Just(b"aaaaaaaa".to_vec()),
+        2 => Just(b"\0".to_vec()),
+        2 => Just(b"b".to_vec()),
+        1 => Just(b"\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()),
+        3 => prop::collection::vec(any::<u8>(), 0..5),
+    ];
+    prop_oneof![
+        3 => prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat()),
+        3 => (0..200u64).prop_map(|n| n.to_be_bytes().to_vec()),
+        1 => (0..40u64).prop_map(|n| format!("prefix-prefix-{n}").into_bytes()),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => any::<u64>().prop_map(|n| n.to_le_bytes().to_vec()),
+        2 => prop::collection::vec(any::<u8>(), 0..40),
+        1 => (0..9000usize).prop_map(|n| vec![n as u8; n]),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (key(), value()).prop_map(|(k, v)| Act::Put(k, v)),
+        1 => (key(), value()).prop_map(|(k, v)| Act::PutNew(k, v)),
+        2 => (key(), value()).prop_map(|(k, v)| Act::Update(k, v)),
+        5 => key().prop_map(Act::Remove),
+        1 => (key(), prop::option::of(value()), prop::option::of(value())).prop_map(|(k, a, b)| Act::Swap(k, a, b)),
+        1 => prop::collection::vec(any::<u8>(), 0..2).prop_map(Act::Clear),
+        1 => Just(Act::Sync),
+    ]
+}
+
+fn run<P: Made>(acts: &[Act], bounds: &[(Vec<u8>, Vec<u8>)]) {
+    let mapping = Mapping::heap(16 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = P::make(&mut session, &mapping);
+    let mut map = Map::new();
+    for act in acts {
+        apply(&tree, &mut session, &mut map, act);
+    }
+    let op = session.enter().unwrap();
+    assert_eq!(tree.check(&op).unwrap(), []);
+    let (mut up, mut down) = (Map::new(), Vec::new());
+    tree.range(&op, Bound::Unbounded, Bound::Unbounded, |k, v| {
+        assert!(up.insert(k.to_vec(), v.to_vec()).is_none());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(up, map);
+    tree.range_rev(&op, Bound::Unbounded, Bound::Unbounded, |k, v| {
+        down.push((k.to_vec(), v.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(down, map.clone().into_iter().rev().collect::<Vec<_>>());
+    assert_eq!(tree.len(&op).unwrap(), map.len() as u64);
+    assert_eq!(tree.is_empty(&op).unwrap(), map.is_empty());
+    let pair = |pair: Option<(Vec<u8>, durix_incll::Value<'_, Hardware>)>| pair.map(|(k, v)| (k, v.to_vec()));
+    assert_eq!(pair(tree.first(&op).unwrap()), map.clone().pop_first());
+    assert_eq!(pair(tree.last(&op).unwrap()), map.clone().pop_last());
+    let keys: Vec<_> = map.keys().cloned().chain(bounds.iter().map(|(a, _)| a.clone())).collect();
+    let many: Vec<_> = tree.get_many(&op, &keys).unwrap().into_iter().map(|v| v.map(|v| v.to_vec())).collect();
+    assert_eq!(many, keys.iter().map(|k| map.get(k).cloned()).collect::<Vec<_>>());
+    for (from, to) in bounds {
+        ranges(&tree, &op, &map, from, to);
+    }
+}
+
+fn apply<P: Policy>(tree: &Tree<P>, session: &mut Session<Hardware>, map: &mut Map, act: &Act) {
+    if matches!(act, Act::Sync) {
+        return tree.sync(session).unwrap();
+    }
+    let op = session.enter().unwrap();
+    match act {
+        Act::Put(k, v) => {
+            assert_eq!(tree.insert(&op, k, v).unwrap(), map.insert(k.clone(), v.clone()).is_none());
+            assert_eq!(tree.get_vec(&op, k).unwrap().as_ref(), Some(v));
+        }
+        Act::PutNew(k, v) => {
+            assert_eq!(tree.insert_if_absent(&op, k, v).unwrap(), !map.contains_key(k));
+            map.entry(k.clone()).or_insert_with(|| v.clone());
+        }
+        Act::Update(k, v) => {
+            let there = map.get_mut(k).map(|old| *old = v.clone()).is_some();
+            assert_eq!(tree.update(&op, k, v).unwrap(), there);
+        }
+        Act::Remove(k) => {
+            assert_eq!(tree.remove(&op, k).unwrap(), map.remove(k).is_some());
+            assert!(!tree.contains(&op, k).unwrap());
+        }
+        Act::Swap(k, a, b) => {
+            let matches = map.get(k) == a.as_ref();
+            assert_eq!(tree.compare_and_set(&op, k, a.as_deref(), b.as_deref()).unwrap(), matches);
+            match b {
+                _ if !matches => {}
+                Some(b) => drop(map.insert(k.clone(), b.clone())),
+                None => drop(map.remove(k)),
+            }
+        }
+        Act::Clear(prefix) => {
+            let mut keys = Vec::new();
+            let collect = |k: &[u8], _: durix_incll::Value<'_, Hardware>| {
+                keys.push(k.to_vec());
+                ControlFlow::Continue(())
+            };
+            tree.prefix(&op, prefix, collect).unwrap();
+            assert_eq!(keys, map.keys().filter(|k| k.starts_with(prefix)).cloned().collect::<Vec<_>>());
+            for key in keys {
+                assert!(tree.remove(&op, &key).unwrap());
+                map.remove(&key);
+            }
+        }
+        Act::Sync => {}
+    }
+}
+
+fn ranges<P: Policy>(tree: &Tree<P>, op: &durix_pmem::Op<'_, Hardware>, map: &Map, from: &[u8], to: &[u8]) {
+    type Make = for<'a> fn(&'a [u8]) -> Bound<&'a [u8]>;
+    let kinds: [Make; 3] = [|k| Bound::Included(k), |k| Bound::Excluded(k), |_| Bound::Unbounded];
+    for (lower, upper) in kinds.iter().flat_map(|a| kinds.iter().map(move |b| (a(from), b(to)))) {
+        let expected: Vec<_> = map
+            .keys()
+            .map(Vec::as_slice)
+            .filter(|k| match lower {
+                Bound::Included(l) => *k >= l,
+                Bound::Excluded(l) => *k > l,
+                Bound::Unbounded => true,
+            })
+            .filter(|k| match upper {
+                Bound::Included(u) => *k <= u,
+                Bound::Excluded(u) => *k < u,
+                Bound::Unbounded => true,
+            })
+            .map(<[u8]>::to_vec)
+            .collect();
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        tree.range(op, lower, upper, |k, _| {
+            up.push(k.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        tree.range_rev(op, lower, upper, |k, _| {
+            down.push(k.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(up, expected, "{lower:?} {upper:?}");
+        down.reverse();
+        assert_eq!(down, expected, "downwards, {lower:?} {upper:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_a_btree_map(
+        acts in prop::collection::vec(act(), 0..300),
+        bounds in prop::collection::vec((key(), key()), 0..6),
+    ) {
+        run::<Durable>(&acts, &bounds);
+        run::<Transient>(&acts, &bounds);
+        run::<Transient15>(&acts, &bounds);
+    }
+}
+
+#[test]
+fn grows_and_shrinks_by_ten_thousands_in_every_order() {
+    fn body<P: Made>() {
+        let mapping = Mapping::heap(64 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = P::make(&mut session, &mapping);
+        const N: u64 = 20_000;
+        let orders: [fn(u64) -> u64; 3] = [|i| i, |i| N - 1 - i, |i| i * 7919 % N];
+        for (order, back) in orders.iter().flat_map(|a| orders.iter().map(move |b| (a, b))) {
+            let op = session.enter().unwrap();
+            for i in 0..N {
+                assert!(tree.insert(&op, &order(i).to_be_bytes(), &i.to_le_bytes()).unwrap());
+            }
+            assert_eq!(tree.check(&op).unwrap(), []);
+            assert_eq!(tree.shape(&op).unwrap().keys, N);
+            for i in 0..N {
+                assert_eq!(tree.get(&op, &order(i).to_be_bytes()).unwrap().unwrap().as_u64(), i);
+            }
+            for i in 0..N {
+                assert!(tree.remove(&op, &back(i).to_be_bytes()).unwrap());
+            }
+            assert_eq!(tree.check(&op).unwrap(), []);
+            let shape = tree.shape(&op).unwrap();
+            assert_eq!(shape.keys, 0);
+            assert!(shape.borders * 6 <= N / 7, "{shape:?}");
+            drop(op);
+            tree.sync(&mut session).unwrap();
+        }
+    }
+    body::<Durable>();
+    body::<Transient>();
+}
+
+#[test]
+fn prefixes_of_kilobytes_make_layers_and_layers_go_again() {
+    fn body<P: Made>() {
+        let mapping = Mapping::heap(64 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = P::make(&mut session, &mapping);
+        let op = session.enter().unwrap();
+        let key = |n: u64| [vec![b'x'; 4000], n.to_be_bytes().to_vec(), vec![b'y'; n as usize % 20]].concat();
+        for n in 0..200 {
+            assert!(tree.insert(&op, &key(n), &n.to_le_bytes()).unwrap());
+        }
+        let shape = tree.shape(&op).unwrap();
+        assert!(shape.layers >= 500 && shape.keys == 200, "{shape:?}");
+        assert_eq!(tree.check(&op).unwrap(), []);
+        for n in 0..200 {
+            assert_eq!(tree.get(&op, &key(n)).unwrap().unwrap().as_u64(), n);
+            assert!(tree.remove(&op, &key(n)).unwrap());
+        }
+        let shape = tree.shape(&op).unwrap();
+        assert_eq!((shape.keys, shape.layers, shape.borders), (0, 1, 1), "{shape:?}");
+        assert_eq!(tree.check(&op).unwrap(), []);
+    }
+    body::<Durable>();
+    body::<Transient>();
+}
+
+#[test]
+fn values_of_every_size_and_limits() {
+    let mapping = Mapping::heap(64 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Durable::make(&mut session, &mapping);
+    for round in 0..3 {
+        let op = session.enter().unwrap();
+        for len in (0..600).chain([1000, 2000, 2033, 2048, 2049, 4000, 8192, 100_000, 1 << 20]) {
+            let value = vec![(len + round) as u8; len];
+            tree.insert(&op, b"a key that is longer than eight", &value).unwrap();
+            assert_eq!(tree.get_vec(&op, b"a key that is longer than eight").unwrap().as_ref(), Some(&value));
+            tree.insert(&op, format!("{len}").as_bytes(), &value).unwrap();
+        }
+        assert_eq!(tree.check(&op).unwrap(), []);
+        drop(op);
+        tree.sync(&mut session).unwrap();
+    }
+    let op = session.enter().unwrap();
+    assert!(matches!(tree.get(&op, &vec![0; MAX_KEY + 1]), Err(Error::KeyTooLong { len: 65537 })));
+    let longest = vec![1; MAX_KEY];
+    tree.insert(&op, &longest, b"v").unwrap();
+    tree.insert(&op, &[&longest[..MAX_KEY - 1], b"2"].concat(), b"w").unwrap();
+    assert_eq!(tree.get_vec(&op, &longest).unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(tree.check(&op).unwrap(), []);
+    let mut dump = String::new();
+    tree.dump(&op, &mut dump).unwrap().unwrap();
+    assert!(dump.lines().count() > MAX_KEY / 8);
+}
+
+#[test]
+fn a_full_mapping_is_an_error_and_leaves_the_tree_as_it_was() {
+    let mapping = Mapping::heap(128 << 10, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Durable::make(&mut session, &mapping);
+    let op = session.enter().unwrap();
+    let mut map = Map::new();
+    let mut refused = 0;
+    for n in 0..3000u64 {
+        let key = (n * 7919 % 3000).to_be_bytes().to_vec();
+        let value = vec![n as u8; (n % 40) as usize];
+        match tree.insert(&op, &key, &value) {
+            Ok(_) => drop(map.insert(key, value)),
+            Err(Error::Pool(durix_pmem::Error::Full { .. })) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0 && map.len() > 500, "{refused} {}", map.len());
+    assert_eq!(tree.check(&op).unwrap(), []);
+    for (key, value) in &map {
+        assert_eq!(tree.get_vec(&op, key).unwrap().as_ref(), Some(value));
+        assert!(tree.remove(&op, key).unwrap());
+    }
+    assert!(tree.is_empty(&op).unwrap());
+}
+
+#[test]
+fn change_decides_by_what_is_there() {
+    let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Transient::make(&mut session, &mapping);
+    let op = session.enter().unwrap();
+    for round in 0..5u64 {
+        let old = tree.get(&op, b"n").unwrap().map_or(0, |v| v.as_u64());
+        let new = (old + 1).to_le_bytes();
+        tree.change(&op, b"n", |value| {
+            assert_eq!(value.map_or(0, |v| v.as_u64()), old);
+            Change::Set(&new)
+        })
+        .unwrap();
+        assert_eq!(tree.get(&op, b"n").unwrap().unwrap().as_u64(), round + 1);
+    }
+    tree.change(&op, b"n", |_| Change::Keep).unwrap();
+    tree.change(&op, b"n", |_| Change::Remove).unwrap();
+    assert!(tree.is_empty(&op).unwrap());
+}
+
+/// Threads write keys of their own and read all; every value says whose it is and which key it belongs to.
+fn hammer<P: Made>(rounds: u64) {
+    let mapping = Mapping::heap(128 << 20, Hardware::PAGE_CACHE);
+    let tree = P::make(&mut mapping.session().unwrap(), &mapping);
+    const THREADS: u64 = 4;
+    const KEYS: u64 = 600;
+    let key = |n: u64| match n % 3 {
+        0 => n.to_be_bytes().to_vec(),
+        1 => [b"shared--".repeat(2), n.to_be_bytes().to_vec(), b"tail".to_vec()].concat(),
+        _ => format!("{n}").into_bytes(),
+    };
+    let value =
+        |n: u64, version: u64| [n.to_le_bytes().to_vec(), vec![version as u8; (version % 30) as usize]].concat();
+    let good = |n: u64, v: &[u8]| v[..8] == n.to_le_bytes() && v[8..].iter().all(|b| *b == v[8]);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (tree, mapping) = (&tree, &mapping);
+            s.spawn(move || {
+                let mut session = mapping.session().unwrap();
+                let mut mine = BTreeMap::new();
+                let mut random = thread + 1;
+                for round in 0..rounds {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let n = (random >> 33) % KEYS * THREADS + thread;
+                    let op = session.enter().unwrap();
+                    match (random >> 20) % 8 {
+                        0..4 => {
+                            assert_eq!(
+                                tree.insert(&op, &key(n), &value(n, round)).unwrap(),
+                                mine.insert(n, round).is_none()
+                            );
+                        }
+                        4 | 5 => assert_eq!(tree.remove(&op, &key(n)).unwrap(), mine.remove(&n).is_some()),
+                        6 => {
+                            let other = (random >> 40) % (KEYS * THREADS);
+                            if let Some(found) = tree.get_vec(&op, &key(other)).unwrap() {
+                                assert!(good(other, &found), "{other} {found:?}");
+                            }
+                        }
+                        _ => {
+                            let (mut last, mut left) = (None, 50);
+                            tree.range(&op, Bound::Included(&key(n)), Bound::Unbounded, |k, v| {
+                                assert!(last.as_deref().is_none_or(|l: &[u8]| l < k));
+                                last = Some(k.to_vec());
+                                let v = v.to_vec();
+                                assert!(good(u64::from_le_bytes(v[..8].try_into().unwrap()), &v));
+                                left -= 1;
+                                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                            })
+                            .unwrap();
+                        }
+                    }
+                    assert_eq!(tree.get_vec(&op, &key(n)).unwrap(), mine.get(&n).map(|r| value(n, *r)));
+                    drop(op);
+                    if round % 500 == 0 {
+                        tree.sync(&mut session).unwrap();
+                    }
+                }
+                let op = session.enter().unwrap();
+                for (n, round) in mine {
+                    assert_eq!(tree.get_vec(&op, &key(n)).unwrap(), Some(value(n, round)));
+                    assert!(tree.remove(&op, &key(n)).unwrap());
+                }
+            });
+        }
+    });
+    let mut session = mapping.session().unwrap();
+    let op = session.enter().unwrap();
+    assert_eq!(tree.check(&op).unwrap(), []);
+    assert!(tree.is_empty(&op).unwrap());
+}
+
+#[test]
+fn threads_on_a_durable_tree() {
+    hammer::<Durable>(20_000);
+}
+
+#[test]
+fn threads_on_a_volatile_tree() {
+    hammer::<Transient>(20_000);
+}

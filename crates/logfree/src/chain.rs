@@ -1,0 +1,335 @@
+//! Harris's lock-free list (with Michael's unlinking of one node at a time) over durable links: the code of the list and of
+//! the buckets of the hash table.
+//!
+//! Keys ascend. A node is deleted by marking its own link; whoever meets it afterwards bypasses it. An update of a value
+//! links a new node with the same key behind the old one *in the very step that deletes the old one*: readers who come by
+//! the old one go on to the new, so keys and values never change once they are published, and every update is one 8-byte
+//! store.
+//!
+//! | operation | linearizes at | durable by | fences |
+//! |---|---|---|---|
+//! | insert | the swing of the predecessor's link | `settle` of it | node (K1), link (K2) |
+//! | remove | the deletion mark | `settle` of the node's link | mark (K2, with N5) |
+//! | update, compare-and-set | the swing of the old node's link to the new node, with the deletion mark | `settle` of it | node (K1), mark (K2, with N5) |
+//! | all others | the load that decides | settles what it depends on, if it is dirty | none if it is clean |
+//!
+//! What an answer depends on: if the key is there, the link that leads to its node; if it is not, the mark of every deleted
+//! node with that key that was met on the way. An insert also settles the link that leads to the predecessor, so that the
+//! new node is reachable after a crash. One step back is enough: a link is swung only where the links around it are durable.
+//!
+//! A bypass costs no fence here: it is made durable with its generation (K4). Where the node's page was not active yet, N5
+//! costs one, unless it is the operation's own node, whose mark is fenced anyway.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use durix_pmem::{Medium, Off, Op, Word};
+
+use crate::error::{Error, Result};
+use crate::layout::{Link, Node};
+use crate::link::{DurableLink, bypass, settle, swing};
+use crate::pages::Pages;
+
+/// Nodes with one key in a row that anybody follows at most; more are a loop. (Each is left behind by an update, whose
+/// fence takes longer than to follow it.)
+const MAX_SAME_KEY: u32 = 1 << 16;
+
+/// A list, by its first link.
+pub(crate) struct Chain<'a, 's, M: Medium> {
+    pub(crate) op: &'a Op<'s, M>,
+    pub(crate) pages: &'a Pages<M>,
+    pub(crate) head: &'s Word<Link>,
+}
+
+/// Where a key is, or belongs.
+struct Place<'s> {
+    /// The link that leads to the node that holds `link`, as it was read; at the head, `link` itself, clean.
+    incoming: (&'s Word<Link>, Link),
+    /// The link that leads to `node`, as it was read. Not deleted.
+    link: (&'s Word<Link>, Link),
+    /// The first node with this key or a higher one, not deleted when it was read, and its link.
+    node: Option<(&'s Node, Link, u64)>,
+}
+
+impl<'s> Place<'s> {
+    /// The node, if it has the key.
+    fn with(&self, key: u64) -> Option<(&'s Node, Link)> {
+        self.node.filter(|(_, _, found)| *found == key).map(|(node, next, _)| (node, next))
+    }
+}
+
+/// Keeps watch that keys ascend, so that a corrupt file cannot lead in circles.
+#[derive(Default)]
+struct Ascent {
+    last: Option<u64>,
+    same: u32,
+}
+
+impl Ascent {
+    #[inline(always)]
+    fn pass(&mut self, node: Link, key: u64, deleted: bool) -> Result<()> {
+        let falls = self.last.is_some_and(|last| key < last || (key == last && self.same == 0));
+        // A deleted node may be followed by another with its key, a live one may not.
+        self.same = if !deleted {
+            0
+        } else if self.last == Some(key) {
+            self.same + 1
+        } else {
+            1
+        };
+        self.last = Some(key);
+        if falls || self.same > MAX_SAME_KEY {
+            return Err(Error::Corrupt { what: "a key out of order", offset: node.off(), found: key });
+        }
+        Ok(())
+    }
+}
+
+impl<'a, 's, M: Medium> Chain<'a, 's, M> {
+    fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
+        DurableLink::new(self.op, word)
+    }
+
+    /// Makes a link durable that was read, if it may not be.
+    #[inline(always)]
+    fn settle(&self, word: &'s Word<Link>, seen: Link) -> Link {
+        if seen.is_dirty() { settle(&self.link(word), seen) } else { seen }
+    }
+
+    // ---- reading ----
+
+    /// The value of a key, durable.
+    pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+        let op = self.op;
+        let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
+        let mut ascent = Ascent::default();
+        while let Some(node) = op.get(seen.node()) {
+            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if found > key {
+                break;
+            }
+            if found == key && !next.is_deleted() {
+                self.settle(word, seen);
+                return Ok(Some(op.load(&node.value, Relaxed)));
+            }
+            if found == key {
+                // The answer may be that it is gone.
+                self.settle(&node.next, next);
+            }
+            ascent.pass(seen, found, next.is_deleted())?;
+            (word, seen) = (&node.next, next);
+        }
+        Ok(None)
+    }
+
+    /// Appends up to `limit` entries from key `from` on, ascending, each durable. Returns whether that was all.
+    pub(crate) fn collect(&self, from: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
+        let op = self.op;
+        let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
+        let (mut ascent, mut taken) = (Ascent::default(), 0);
+        while let Some(node) = op.get(seen.node()) {
+            let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if key >= from && next.is_deleted() {
+                self.settle(&node.next, next);
+            } else if key >= from {
+                if taken == limit {
+                    return Ok(false);
+                }
+                self.settle(word, seen);
+                into.push((key, op.load(&node.value, Relaxed)));
+                taken += 1;
+            }
+            ascent.pass(seen, key, next.is_deleted())?;
+            (word, seen) = (&node.next, next);
+        }
+        Ok(true)
+    }
+
+    // ---- finding a place ----
+
+    /// Finds the place of a key, and bypasses the deleted nodes on the way.
+    fn find(&self, key: u64) -> Result<Place<'s>> {
+        loop {
+            if let Some(place) = self.try_find(key)? {
+                return Ok(place);
+            }
+        }
+    }
+
+    /// As `find`; `None` if a link has changed under it.
+    fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
+        let op = self.op;
+        let mut incoming = (self.head, Link::NULL);
+        let mut link = (self.head, op.load(self.head, Acquire));
+        let mut ascent = Ascent::default();
+        loop {
+            let (word, seen) = link;
+            let Some(node) = op.get(seen.node()) else {
+                return Ok(Some(Place { incoming, link, node: None }));
+            };
+            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if next.is_deleted() {
+                ascent.pass(seen, found, true)?;
+                match self.unlink(link, node, next)? {
+                    Some(now) => link = (word, now),
+                    None => return Ok(None),
+                }
+            } else if found >= key {
+                return Ok(Some(Place { incoming, link, node: Some((node, next, found)) }));
+            } else {
+                ascent.pass(seen, found, false)?;
+                (incoming, link) = (link, (&node.next, next));
+            }
+        }
+    }
+
+    /// Bypasses a deleted node; returns what the link is then, or `None` if it has changed. A second node with the same key
+    /// follows only where the first was replaced, so this ends.
+    fn unlink(&self, (word, seen): (&'s Word<Link>, Link), node: &'s Node, next: Link) -> Result<Option<Link>> {
+        // PERSIST K3: settled before anybody can fail to meet the mark.
+        let next = self.settle(&node.next, next);
+        let seen = self.settle(word, seen);
+        self.pages.prepare_unlink(self.op, seen.node())?;
+        if self.pages.record_unlink(self.op, seen.node()) {
+            // PERSIST N5: flush+fence.
+            self.op.fence();
+        }
+        let past = Link::to(next.off());
+        if bypass(&self.link(word), seen, past).is_err() {
+            return Ok(None);
+        }
+        self.pages.retire(self.op, seen.node(), word);
+        Ok(Some(past))
+    }
+
+    // ---- changing ----
+
+    /// A node that is durable, and that nothing leads to.
+    fn write(&self, off: Off<Node>, key: u64, value: u64, next: Link) -> Link {
+        let node = self.op.fresh(off);
+        self.op.store(&node.next, next, Relaxed);
+        self.op.store(&node.key, key, Relaxed);
+        self.op.store(&node.value, value, Relaxed);
+        let node = node.write_back(self.op);
+        // PERSIST K1, N4: flush+fence.
+        let node = self.op.settle(node);
+        Link::to(node.off().get())
+    }
+
+    /// Inserts a key that is not there; returns whether it was not.
+    pub(crate) fn insert(&self, key: u64, value: u64) -> Result<bool> {
+        let mut node = None;
+        loop {
+            let place = self.find(key)?;
+            let link = self.settle(place.link.0, place.link.1);
+            if place.with(key).is_some() {
+                if let Some(node) = node {
+                    self.pages.give_back(self.op, node);
+                }
+                return Ok(false);
+            }
+            // The new node is as reachable as its predecessor.
+            self.settle(place.incoming.0, place.incoming.1);
+            let off = match node {
+                Some(off) => off,
+                None => *node.insert(self.pages.allocate(self.op)?),
+            };
+            let new = self.write(off, key, value, link);
+            if let Ok(swung) = swing(&self.link(place.link.0), link, new) {
+                settle(&self.link(place.link.0), swung);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Removes a key; returns its value.
+    pub(crate) fn remove(&self, key: u64) -> Result<Option<u64>> {
+        loop {
+            let place = self.find(key)?;
+            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let next = self.settle(&node.next, next);
+            if let Some(value) = self.delete(&place, node, next, next)? {
+                return Ok(Some(value));
+            }
+        }
+    }
+
+    /// Replaces the value of a key by what `new` makes of it. Returns the value found, and whether it was replaced.
+    pub(crate) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+        let mut spare = None;
+        let outcome = loop {
+            let place = self.find(key)?;
+            let Some((node, next)) = place.with(key) else { break None };
+            // Whatever becomes of it: the new node is as reachable as the old one.
+            self.settle(place.link.0, place.link.1);
+            let old = self.op.load(&node.value, Relaxed);
+            let Some(value) = new(old) else { break Some((old, false)) };
+            let next = self.settle(&node.next, next);
+            let off = match spare {
+                Some(off) => off,
+                None => *spare.insert(self.pages.allocate(self.op)?),
+            };
+            let link = self.write(off, key, value, next);
+            if self.delete(&place, node, next, link)?.is_some() {
+                return Ok(Some((old, true)));
+            }
+        };
+        if let Some(node) = spare {
+            self.pages.give_back(self.op, node);
+        }
+        Ok(outcome)
+    }
+
+    /// Deletes the node at a place, whose link is `next`, and has it followed by `then` instead. Returns its value, or
+    /// `None` if its link has changed.
+    fn delete(&self, place: &Place<'s>, node: &'s Node, next: Link, then: Link) -> Result<Option<u64>> {
+        let off = place.link.1.node();
+        self.pages.prepare_unlink(self.op, off)?;
+        let Ok(swung) = swing(&self.link(&node.next), next, then.deleted()) else { return Ok(None) };
+        // PERSIST N5: flush, with the fence of the mark.
+        self.pages.record_unlink(self.op, off);
+        let deleted = settle(&self.link(&node.next), swung);
+        let value = self.op.load(&node.value, Relaxed);
+        // If somebody else has changed the link, whoever comes by next bypasses the node.
+        self.unlink(place.link, node, deleted)?;
+        Ok(Some(value))
+    }
+
+    // ---- recovery ----
+
+    /// Whether the node at `off` is reachable by its key. Writes back every link that it follows; the fence is the
+    /// caller's (N8). What is dirty stays so.
+    pub(crate) fn reaches(&self, off: Off<Node>) -> Result<bool> {
+        let op = self.op;
+        let key = op.load(&op.at(off).key, Relaxed);
+        let (mut word, mut ascent) = (self.head, Ascent::default());
+        loop {
+            let seen = op.load(word, Acquire);
+            // PERSIST N8: flush, with the caller's fence.
+            op.write_back(word);
+            if seen.node() == off {
+                return Ok(true);
+            }
+            let Some(node) = op.get(seen.node()) else { return Ok(false) };
+            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if found > key {
+                return Ok(false);
+            }
+            ascent.pass(seen, found, next.is_deleted())?;
+            word = &node.next;
+        }
+    }
+
+    /// Calls `f` for each reachable node, deleted ones included: with the link that leads to it, its offset and its key.
+    pub(crate) fn walk(&self, mut f: impl FnMut(&'s Word<Link>, Off<Node>, u64)) -> Result<()> {
+        let op = self.op;
+        let (mut word, mut ascent) = (self.head, Ascent::default());
+        loop {
+            let seen = op.load(word, Acquire);
+            let Some(node) = op.get(seen.node()) else { return Ok(()) };
+            let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            ascent.pass(seen, key, next.is_deleted())?;
+            f(word, seen.node(), key);
+            word = &node.next;
+        }
+    }
+}

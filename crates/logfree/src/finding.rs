@@ -1,0 +1,38 @@
+//! What a check finds.
+
+use std::fmt;
+
+/// Something that should not be, found by a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finding {
+    /// A node is allocated, but nothing leads to it.
+    Leaked {
+        /// Its offset in bytes.
+        off: u64,
+    },
+    /// A node is reachable, but not allocated.
+    NotAllocated {
+        /// Its offset in bytes.
+        off: u64,
+    },
+    /// A node is reachable twice, or lies where a key of another bucket belongs.
+    Misplaced {
+        /// Its offset in bytes.
+        off: u64,
+        /// Its key.
+        key: u64,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Leaked { off } => write!(f, "the node at {off:#x} is allocated, but nothing leads to it"),
+            Finding::NotAllocated { off } => write!(f, "the node at {off:#x} is reachable, but not allocated"),
+            Finding::Misplaced { off, key } => {
+                write!(f, "the node at {off:#x} with key {key:#x} is reachable where it does not belong, or twice")
+            }
+        }
+    }
+}

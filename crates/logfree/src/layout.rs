@@ -1,0 +1,254 @@
+//! Everything that lies in persistent memory.
+//!
+//! # Root (one line, the index's own words in its pool's root entry)
+//! | word | list | hash table |
+//! |---|---|---|
+//! | 0 | bytes of a page | same |
+//! | 1 | offset of the first [`Segment`] of active pages | same |
+//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each |
+//! | 3 | – | number of buckets |
+//! | 4 to 7 | zero | zero |
+//!
+//! # Page of nodes (a power of two of bytes, aligned to its size)
+//! | line | what |
+//! |---|---|
+//! | 0 (to 1 for 64 KiB) | bitmap: bit `i` is set if line `i` is allocated; the bits of these lines stay 0 |
+//! | rest | one [`Node`] each |
+//!
+//! # Node (one line)
+//! | word | what | changes after publication |
+//! |---|---|---|
+//! | 0 | `next`: link to the next node, with the node's own deletion mark | yes |
+//! | 1 | key | no |
+//! | 2 | value | no: an update links a new node |
+//! | 3 to 7 | unused, arbitrary | no |
+//!
+//! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
+//! stores within a line.
+
+use durix_pmem::{Bits, Off, Word, persistent};
+
+/// Version of the layout of lists and hash tables with durable links.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Smallest page: a head and three nodes.
+pub(crate) const MIN_PAGE: u64 = 256;
+/// Largest page.
+pub(crate) const MAX_PAGE: u64 = 64 << 10;
+/// Bytes of a node.
+pub(crate) const NODE: u64 = 64;
+
+/// Root word: bytes of a page.
+pub(crate) const ROOT_PAGE: usize = 0;
+/// Root word: first segment.
+pub(crate) const ROOT_SEGMENTS: usize = 1;
+/// Root word: first node (list), or array of buckets (hash table).
+pub(crate) const ROOT_HEAD: usize = 2;
+/// Root word: number of buckets.
+pub(crate) const ROOT_BUCKETS: usize = 3;
+
+/// Cells of a segment.
+pub(crate) const CELLS: usize = 63;
+
+persistent! {
+    /// A node of a list or a bucket.
+    pub(crate) struct Node: align(64) {
+        /// The next node; its marks are this node's.
+        pub(crate) next: Word<Link>,
+        /// The key.
+        pub(crate) key: Word,
+        /// The value.
+        pub(crate) value: Word,
+        /// Not used.
+        pub(crate) unused: [Word; 5],
+    }
+
+    /// A part of the table of active pages. Segments are never freed.
+    pub(crate) struct Segment: align(64) {
+        /// The next segment.
+        pub(crate) next: Word<Off<Segment>>,
+        /// Offsets of active pages; 0 for none. Which session a cell belongs to is volatile.
+        pub(crate) cells: [Word; CELLS],
+    }
+}
+
+const DIRTY: u64 = 1;
+const DELETED: u64 = 2;
+const MARKS: u64 = NODE - 1;
+
+/// A link to a node: its offset, and two marks in the low bits, which a node's alignment leaves free.
+///
+/// - *dirty* (bit 0): the link may not be durable yet. Who depends on it makes it durable first.
+/// - *deleted* (bit 1): the node that holds the link is deleted; the link does not change any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link(u64);
+
+impl Link {
+    /// To nothing, durable, not deleted.
+    pub const NULL: Link = Link(0);
+
+    /// A durable link, not deleted. The low six bits of `off` are dropped.
+    #[inline(always)]
+    pub const fn to(off: u64) -> Link {
+        Link(off & !MARKS)
+    }
+
+    /// Offset of the node, 0 for none.
+    #[inline(always)]
+    pub const fn off(self) -> u64 {
+        self.0 & !MARKS
+    }
+
+    /// Whether it may not be durable yet.
+    #[inline(always)]
+    pub const fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// Whether the node that holds it is deleted.
+    #[inline(always)]
+    pub const fn is_deleted(self) -> bool {
+        self.0 & DELETED != 0
+    }
+
+    /// The same, not durable yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn dirty(self) -> Link {
+        Link(self.0 | DIRTY)
+    }
+
+    /// The same, durable.
+    #[inline(always)]
+    #[must_use]
+    pub const fn clean(self) -> Link {
+        Link(self.0 & !DIRTY)
+    }
+
+    /// The same, in a deleted node.
+    #[inline(always)]
+    #[must_use]
+    pub const fn deleted(self) -> Link {
+        Link(self.0 | DELETED)
+    }
+
+    #[inline(always)]
+    pub(crate) fn node(self) -> Off<Node> {
+        Off::new(self.off())
+    }
+}
+
+impl Bits for Link {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Link(bits)
+    }
+}
+
+/// Where the lines of a page are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageShape {
+    /// Bytes, a power of two.
+    pub(crate) bytes: u64,
+}
+
+impl PageShape {
+    /// Lines, the head's included.
+    pub(crate) const fn lines(self) -> u64 {
+        self.bytes / NODE
+    }
+
+    /// Words of the bitmap.
+    pub(crate) const fn words(self) -> u64 {
+        self.lines().div_ceil(64)
+    }
+
+    /// Lines of the head.
+    pub(crate) const fn head_lines(self) -> u64 {
+        self.words().div_ceil(8)
+    }
+
+    /// Nodes.
+    pub(crate) const fn nodes(self) -> u64 {
+        self.lines() - self.head_lines()
+    }
+
+    /// The bits of word `word` that stand for nodes.
+    pub(crate) const fn mask(self, word: u64) -> u64 {
+        let in_word = self.lines() - word * 64;
+        let all = if in_word >= 64 { u64::MAX } else { (1 << in_word) - 1 };
+        if word == 0 { all & !((1 << self.head_lines()) - 1) } else { all }
+    }
+
+    /// The page of a node.
+    #[inline(always)]
+    pub(crate) const fn page_of(self, node: u64) -> u64 {
+        node & !(self.bytes - 1)
+    }
+
+    /// Word and bit of a node in its page's bitmap.
+    #[inline(always)]
+    pub(crate) const fn bit_of(self, node: u64) -> (u64, u32) {
+        let line = (node & (self.bytes - 1)) / NODE;
+        (line / 64, (line % 64) as u32)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Node>() == NODE as usize, "a node is one line");
+    assert!(size_of::<Segment>() == 512);
+    assert!(MAX_PAGE / NODE / 64 <= 16, "the bitmap of a page fits its head");
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_format_is_frozen() {
+        assert_eq!(LAYOUT_VERSION, 1);
+        assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
+        assert_eq!([offset_of!(Segment, next), offset_of!(Segment, cells)], [0, 8]);
+        assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS], [0, 1, 2, 3]);
+        assert_eq!([Link::to(0x1240).dirty().to_bits(), Link::to(0x1240).deleted().to_bits()], [0x1241, 0x1242]);
+    }
+
+    #[test]
+    fn links_keep_their_marks_apart() {
+        for off in [0, 64, 0x7fff_ffff_ffc0, !MARKS] {
+            for (dirty, deleted) in [(false, false), (false, true), (true, false), (true, true)] {
+                let mut link = Link::to(off);
+                if dirty {
+                    link = link.dirty();
+                }
+                if deleted {
+                    link = link.deleted();
+                }
+                assert_eq!((link.off(), link.is_dirty(), link.is_deleted()), (off, dirty, deleted));
+                assert_eq!(Link::from_bits(link.to_bits()), link);
+                assert_eq!((link.clean().off(), link.clean().is_deleted()), (off, deleted));
+                assert!(!link.clean().is_dirty());
+            }
+        }
+    }
+
+    #[test]
+    fn bits_of_a_page_cover_its_nodes_and_nothing_else() {
+        for bytes in (8..=16).map(|shift| 1 << shift) {
+            let page = PageShape { bytes };
+            let bits: u32 = (0..page.words()).map(|w| page.mask(w).count_ones()).sum();
+            assert_eq!(u64::from(bits), page.nodes());
+            for line in 0..page.lines() {
+                let node = 7 * MAX_PAGE + line * NODE;
+                let (word, bit) = page.bit_of(node);
+                assert_eq!(page.page_of(node), 7 * MAX_PAGE);
+                assert_eq!(page.mask(word) >> bit & 1 == 1, line >= page.head_lines());
+            }
+        }
+    }
+}

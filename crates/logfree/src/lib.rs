@@ -1,0 +1,35 @@
+//! Durable maps without logs, from 8-byte keys to 8-byte values: David et al., *Log-Free Concurrent Data Structures*
+//! (ATC 2018), and what was found since.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`link`] | link-and-persist: a link that tells whether it is durable |
+//! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
+//! | `chain` | Harris's list over durable links: one code for list and buckets |
+//! | [`List`], [`HashTable`] | lock-free maps on it |
+//! | [`SoftHash`] | members in persistent memory, links in volatile memory: one fence an update |
+//!
+//! # Guarantees
+//! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
+//! can take back. [`List`] and [`HashTable`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
+//! that stores to one cache line reach memory in order.
+
+mod chain;
+mod error;
+mod finding;
+mod hash;
+mod layout;
+pub mod link;
+mod list;
+mod options;
+mod pages;
+mod soft;
+
+pub use error::{Error, Result};
+pub use finding::Finding;
+pub use hash::HashTable;
+pub use layout::LAYOUT_VERSION;
+pub use list::List;
+pub use options::Options;
+pub use pages::PageStats;
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftOptions};

@@ -1,0 +1,222 @@
+//! A sorted list.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+
+use crate::chain::Chain;
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
+use crate::options::Options;
+use crate::pages::{PageStats, Pages, Reachable};
+
+/// Entries that an iteration takes in one go.
+const BATCH: usize = 64;
+
+/// A durable lock-free sorted list of 8-byte keys and values. Operations are linear in its length: it is for small
+/// numbers of keys.
+///
+/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
+pub struct List<M: Medium = Hardware> {
+    pages: Pages<M>,
+    head: Off<Word<Link>>,
+}
+
+impl<M: Medium> fmt::Debug for List<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("List").field("root", self.pages.root()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Structure<M> for List<M> {
+    const KIND: Kind = Kind { tag: *b"LF-LIST ", version: LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
+        let op = session.enter()?;
+        Pages::create(&op, root, options)?;
+        // Durable before the index goes live.
+        op.write_back(root.words(&op));
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let op = session.enter()?;
+        let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
+        let (pages, found) = Pages::open(&op, root, &[], options)?;
+        let list = List { pages, head };
+        let mut reachable = HashSet::new();
+        let mut last = op.at(list.head);
+        list.chain(&op).walk(|link, node, _| {
+            // PERSIST N8: flush.
+            op.write_back(link);
+            last = &op.at(node).next;
+            if list.pages.is_in(&found, node) {
+                reachable.insert(node.get());
+            }
+        })?;
+        // PERSIST N8: flush+fence, of all links.
+        op.write_back(last);
+        op.fence();
+        drop(op);
+        list.pages.recover(session, &found, &Reachable::Set(&reachable))?;
+        Ok(list)
+    }
+}
+
+impl<M: Medium> List<M> {
+    /// Opens the list named `name`, creating it if it is not there. Recovery walks it once.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
+    /// [`Error::BadOption`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options. A list that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Chain<'a, 's, M> {
+        Chain { op, pages: &self.pages, head: op.at(self.head) }
+    }
+
+    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
+    /// newly active; none if the key is there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
+    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.chain(op).insert(key, value)
+    }
+
+    /// Removes a key; returns its value. One fence; none if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.chain(op).remove(key)
+    }
+
+    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.chain(op).get(key)
+    }
+
+    /// Whether a key is there; as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        Ok(self.get(op, key)?.is_some())
+    }
+
+    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        Ok(self.chain(op).update(key, |_| Some(value))?.map(|(old, _)| old))
+    }
+
+    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
+        let outcome = self.chain(op).update(key, |old| (old == expected).then_some(value))?;
+        Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
+    /// `f` may change the list.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, mut f: impl FnMut(u64, u64)) -> Result<()> {
+        let mut from = match range.start_bound() {
+            Bound::Included(key) => Some(*key),
+            Bound::Excluded(key) => key.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let mut batch = Vec::new();
+        while let Some(first) = from {
+            batch.clear();
+            let all = self.chain(op).collect(first, BATCH, &mut batch)?;
+            for (key, value) in &batch {
+                if !range.contains(key) {
+                    return Ok(());
+                }
+                f(*key, *value);
+            }
+            from = batch.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all);
+        }
+        Ok(())
+    }
+
+    /// Calls `f` for each entry, ascending; as [`range`](Self::range).
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn for_each(&self, op: &Op<'_, M>, f: impl FnMut(u64, u64)) -> Result<()> {
+        self.range(op, .., f)
+    }
+
+    /// Number of keys. Linear.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
+        let mut len = 0;
+        self.for_each(op, |_, _| len += 1)?;
+        Ok(len)
+    }
+
+    /// Whether there is no key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        let mut first = Vec::new();
+        self.chain(op).collect(0, 1, &mut first)?;
+        Ok(first.is_empty())
+    }
+
+    /// How the list's memory is used.
+    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
+    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+
+    /// Compares what is allocated with what is reachable. No other operation may be open meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
+        self.chain(op).walk(|_, node, key| {
+            if !reachable.insert(node.get()) {
+                findings.push(Finding::Misplaced { off: node.get(), key });
+            }
+        })?;
+        findings.extend(self.pages.check(op, &reachable, &[]));
+        Ok(findings)
+    }
+}

@@ -1,0 +1,54 @@
+//! Options.
+
+use crate::layout::{MAX_PAGE, MIN_PAGE};
+
+/// How a [`List`](crate::List) or [`HashTable`](crate::HashTable) is created and opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) page: u64,
+    pub(crate) buckets: u64,
+    pub(crate) active_pages: usize,
+    pub(crate) generation: usize,
+    pub(crate) recovery_threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { page: 4096, buckets: 1024, active_pages: 64, generation: 64, recovery_threads: 0 }
+    }
+}
+
+impl Options {
+    /// Bytes of a page of nodes, the unit in which active memory is recorded; 4096 unless set. A power of two, at least
+    /// 256 and at most 64 KiB, and never more than the pool's chunk size. It counts when the structure is created and is
+    /// kept in the pool.
+    #[must_use]
+    pub fn page_size(self, bytes: u64) -> Self {
+        Options { page: bytes.clamp(MIN_PAGE, MAX_PAGE).next_power_of_two(), ..self }
+    }
+
+    /// Number of buckets of a hash table when it is created, rounded up to a power of two; 1024 unless set.
+    #[must_use]
+    pub fn buckets(self, buckets: u64) -> Self {
+        Options { buckets: buckets.clamp(1, 1 << 32).next_power_of_two(), ..self }
+    }
+
+    /// How many pages a session keeps active before it trims its table; 64 unless set, at least 4. More mean fewer
+    /// fences where large structures are changed at random, and a longer recovery.
+    #[must_use]
+    pub fn active_pages(self, pages: usize) -> Self {
+        Options { active_pages: pages.max(4), ..self }
+    }
+
+    /// How many unlinked nodes a session collects before it tries to free them together; 64 unless set, at least 1.
+    #[must_use]
+    pub fn generation(self, nodes: usize) -> Self {
+        Options { generation: nodes.max(1), ..self }
+    }
+
+    /// Most threads that recovery uses; 0, unless set, for one a processor.
+    #[must_use]
+    pub fn recovery_threads(self, threads: usize) -> Self {
+        Options { recovery_threads: threads, ..self }
+    }
+}

@@ -1,0 +1,146 @@
+//! Pages and segments that no session has, and how more of them come from the pool.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use durix_pmem::{Medium, Off, Op};
+
+use super::Pages;
+use crate::error::Result;
+use crate::layout::Segment;
+
+/// Pages that are looked at for free nodes before the pool is asked for more.
+const LOOKED_AT: usize = 128;
+/// An extent is this part of what there is already, so that the number of extents stays small.
+const GROWTH: u64 = 8;
+/// Largest extent that is asked for.
+const MAX_EXTENT: u64 = 1 << 20;
+
+/// Pages in a row whose bitmaps were not looked at since the structure was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) page: u64,
+    pub(super) pages: u64,
+}
+
+/// What no session has.
+#[derive(Debug, Default)]
+pub(super) struct Unassigned {
+    /// Pages with a good part of their nodes free. One may be here twice, or active: its nodes are taken one by one.
+    pub(super) pages: Vec<u64>,
+    pub(super) runs: Vec<Run>,
+    pub(super) segments: Vec<Off<Segment>>,
+    /// Bytes of all extents.
+    pub(super) bytes: u64,
+}
+
+impl<M: Medium> Pages<M> {
+    /// Number of free nodes of a page.
+    fn free_nodes(&self, op: &Op<'_, M>, page: u64) -> u64 {
+        let words = self.bitmap(op, page).iter().enumerate();
+        words
+            .map(|(index, word)| u64::from((self.shape.mask(index as u64) & !op.load(word, Relaxed)).count_ones()))
+            .sum()
+    }
+
+    /// Whether a page has enough free nodes to be worth the fence that makes it active: an eighth.
+    fn is_worth_it(&self, op: &Op<'_, M>, page: u64) -> bool {
+        self.free_nodes(op, page) * 8 >= self.shape.nodes()
+    }
+
+    /// A page that probably has free nodes; asks the pool for more where none is known.
+    pub(super) fn take_page(&self, op: &Op<'_, M>) -> Result<u64> {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        if let Some(page) = unassigned.pages.pop() {
+            return Ok(page);
+        }
+        for _ in 0..LOOKED_AT {
+            let Some(page) = unassigned.next_of_runs(self.shape.bytes) else { break };
+            if self.is_worth_it(op, page) {
+                return Ok(page);
+            }
+        }
+        let (run, bytes) = self.add_extent(op, unassigned.bytes)?;
+        unassigned.bytes += bytes;
+        unassigned.runs.push(run);
+        Ok(unassigned.next_of_runs(self.shape.bytes).expect("an extent has pages"))
+    }
+
+    /// Adds an extent of pages without nodes.
+    #[cold]
+    fn add_extent(&self, op: &Op<'_, M>, had: u64) -> Result<(Run, u64)> {
+        let space = self.root.pool().space();
+        let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
+        let (first, len) = (reserved.off(), reserved.len());
+        let run = Run { page: first, pages: len / self.shape.bytes };
+        for page in 0..run.pages {
+            let bitmap = self.bitmap(op, first + page * self.shape.bytes);
+            for word in bitmap {
+                op.store(word, 0, Relaxed);
+            }
+            op.write_back_slice(bitmap);
+        }
+        // PERSIST N1: flush+fence.
+        op.fence();
+        space.activate(op, reserved)?;
+        // PERSIST N2: flush+fence.
+        op.fence();
+        Ok((run, len))
+    }
+
+    /// Makes pages known that have left a table, where they are worth it.
+    pub(super) fn offer(&self, op: &Op<'_, M>, pages: &[u64]) {
+        let worth: Vec<u64> = pages.iter().copied().filter(|page| self.is_worth_it(op, *page)).collect();
+        self.unassigned.lock(op.medium()).pages.extend(worth);
+    }
+
+    /// A segment with all cells zero.
+    ///
+    /// | edge | kept by | a crash before it leaves | recovery |
+    /// |---|---|---|---|
+    /// | G1 segment and intent < the root leads to it | flush+fence | the segments before | the pool's |
+    /// | G2 the root leads to it < a page is recorded in it | flush+fence, in `complete` | a segment without pages | nothing |
+    #[cold]
+    pub(super) fn take_segment(&self, op: &Op<'_, M>) -> Result<Off<Segment>> {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        if let Some(segment) = unassigned.segments.pop() {
+            return Ok(segment);
+        }
+        let (space, head) = (self.root.pool().space(), self.segments(op));
+        let reserved = space.reserve_block(op, self.root.owner(), size_of::<Segment>() as u64)?;
+        let off = Off::<Segment>::new(reserved.off());
+        let segment = op.at(off);
+        op.store(&segment.next, op.load(head, Relaxed), Relaxed);
+        for cell in &segment.cells {
+            op.store(cell, 0, Relaxed);
+        }
+        let prepared = space.prepare(op, reserved, head)?;
+        op.write_back(segment);
+        // PERSIST G1: flush+fence.
+        op.fence();
+        // PERSIST G2: flush+fence, in `complete`.
+        prepared.complete(op);
+        Ok(off)
+    }
+
+    /// Sets the cells of segments to zero. It need not be durable: a page that is found in one again is looked through
+    /// again.
+    pub(super) fn empty_segments(&self, op: &Op<'_, M>, segments: &[Off<Segment>]) {
+        let cells = segments.iter().flat_map(|off| &op.at(*off).cells);
+        for cell in cells.filter(|cell| op.load(*cell, Relaxed) != 0) {
+            op.store(cell, 0, Release);
+        }
+    }
+}
+
+impl Unassigned {
+    fn next_of_runs(&mut self, page_bytes: u64) -> Option<u64> {
+        let run = self.runs.last_mut()?;
+        let page = run.page;
+        run.page += page_bytes;
+        run.pages -= 1;
+        if run.pages == 0 {
+            self.runs.pop();
+        }
+        Some(page)
+    }
+}

@@ -1,0 +1,357 @@
+//! NV-epochs (section 5 of David et al.): memory of nodes, allocated and reclaimed without logging single nodes.
+//!
+//! Nodes lie in pages that hold nothing else. A session that allocates from a page, or takes nodes of it out of the
+//! structure, first records the page as *active*, durably. After a crash only active pages can hold nodes that are allocated
+//! and not reachable, so only they are looked through.
+//!
+//! What this adds to the paper: while a page is active its bitmap need not be exact. A session takes all free nodes of a
+//! page at once, and hands nodes that were unlinked out again, without touching the bitmap, until the page leaves the table
+//! (*trimming*): an insert usually writes no metadata at all.
+//!
+//! | state of a page | its bitmap |
+//! |---|---|
+//! | in no session's table | exact: a bit is set if and only if the node is reachable |
+//! | active | every reachable node's bit is set |
+//!
+//! # Persist order
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | N1 heads of new pages are zero < their extent is active | flush+fence | free chunks | the pool's |
+//! | N2 the extent < a page of it is active | flush+fence | pages without nodes | nothing |
+//! | N3 page active < bits of it are set | flush+fence | an exact bitmap | nothing to free |
+//! | N4 bits set < a node of them is linked | flush+fence, the node's own (K1) | nodes not reachable, in an active page | frees them |
+//! | N5 page active < a node of it is bypassed | flush+fence, of its deletion mark (K3) or of its own | the node reachable | nothing to free |
+//! | N6 bypass durable (K4), grace period over < the node is handed out again | flush+fence, once for a generation | a node not reachable in an active page | frees it |
+//! | N7 bits of free nodes cleared < the page leaves the table | flush+fence, once for a trimming | an active page | as N6 |
+//! | N8 what recovery has read < anything is built on it | flush+fence | the same, or the state before | the same again |
+//! | N9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
+//!
+//! Why a page that leaves the table by N7 may be found in it after a crash: it is then looked through once more.
+//!
+//! Each slot's state is guarded by a lock that is never contended: a slot belongs to one session, a session has one
+//! operation. It keeps an operation of another pool, whose slots have the same numbers, from being a data race.
+
+mod active;
+mod extents;
+mod recover;
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
+
+use crate::error::{Error, Result};
+use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
+use crate::options::Options;
+use active::Active;
+use extents::Unassigned;
+pub(crate) use recover::Reachable;
+
+/// How often pages had to be recorded as active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageStats {
+    /// Nodes handed out.
+    pub allocations: u64,
+    /// Pages that had to be recorded for an allocation.
+    pub allocation_misses: u64,
+    /// Nodes taken out of the structure.
+    pub unlinks: u64,
+    /// Pages that had to be recorded for that.
+    pub unlink_misses: u64,
+    /// Times a table was trimmed.
+    pub trimmings: u64,
+    /// Pages that are active now.
+    pub active: u64,
+}
+
+/// The nodes' memory of one structure.
+pub(crate) struct Pages<M: Medium> {
+    root: Root<M>,
+    shape: PageShape,
+    options: Options,
+    slots: Box<[OnceLock<Box<CachePadded<Lock<Slot>>>>]>,
+    unassigned: Lock<Unassigned>,
+}
+
+/// What a session knows of the pages it works with. Volatile.
+#[derive(Debug, Default)]
+struct Slot {
+    active: Active,
+    /// Nodes that are allocated and that nothing leads to: to be handed out, the last first.
+    free: Vec<u64>,
+    /// Nodes that were unlinked, and the link that was changed for it.
+    limbo: Vec<(u64, Off<Word<Link>>)>,
+    /// Generations of unlinked nodes, and what they wait for.
+    waiting: VecDeque<(Vec<u64>, Grace)>,
+    /// The pages of the last two allocations: an insert in flight may be using them.
+    recent: [u64; 2],
+    stats: PageStats,
+}
+
+impl<M: Medium> Pages<M> {
+    /// Sets the root word of a new structure; the caller writes it back.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for pages larger than the pool's chunks.
+    pub(crate) fn create(op: &Op<'_, M>, root: &Root<M>, options: &Options) -> Result<()> {
+        let limit = root.pool().space().chunk();
+        if options.page > limit {
+            let rule = "a page is at most as large as the pool's chunks";
+            return Err(Error::BadOption { option: "page_size", value: options.page, rule });
+        }
+        op.store(&root.words(op)[ROOT_PAGE], options.page, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn new(op: &Op<'_, M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let word = &root.words(op)[ROOT_PAGE];
+        let bytes = op.load(word, Ordering::Relaxed);
+        let sound = bytes.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&bytes);
+        if !sound || bytes > root.pool().space().chunk() {
+            let offset = op.off_of(word).get();
+            return Err(Error::Corrupt { what: "the size of a page", offset, found: bytes });
+        }
+        let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
+        let (shape, options) = (PageShape { bytes }, options.clone());
+        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()) })
+    }
+
+    /// The place of the structure.
+    pub(crate) fn root(&self) -> &Root<M> {
+        &self.root
+    }
+
+    /// The root word that leads to the first segment.
+    fn segments<'s>(&self, op: &Op<'s, M>) -> &'s Word<Off<Segment>> {
+        op.at(op.off_of(&self.root.words(op)[ROOT_SEGMENTS]).cast())
+    }
+
+    /// The bitmap of a page.
+    fn bitmap<'s>(&self, op: &Op<'s, M>, page: u64) -> &'s [Word] {
+        let words = op.slice("the head of a page", Off::<Word>::new(page), self.shape.words());
+        words.unwrap_or_default()
+    }
+
+    fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
+        self.slots[op.slot() as usize]
+            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
+            .lock(op.medium())
+    }
+
+    // ---- allocating ----
+
+    /// A node that nothing leads to. It stays allocated while the operation is open; the caller links it or gives it back
+    /// before it asks for a third.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    pub(crate) fn allocate(&self, op: &Op<'_, M>) -> Result<Off<Node>> {
+        let slot = &mut *self.slot(op);
+        if slot.free.is_empty() {
+            slot.poll(op, self.shape);
+        }
+        if slot.free.is_empty() {
+            self.refill(op, slot)?;
+        }
+        slot.stats.allocations += 1;
+        let node = slot.free.pop().expect("was filled just now");
+        let page = self.shape.page_of(node);
+        slot.active.entry(page).free -= 1;
+        slot.recent = [page, slot.recent[0]];
+        Ok(Off::new(node))
+    }
+
+    /// Gives a node back that was not linked.
+    pub(crate) fn give_back(&self, op: &Op<'_, M>, node: Off<Node>) {
+        let slot = &mut *self.slot(op);
+        slot.active.entry(self.shape.page_of(node.get())).free += 1;
+        slot.free.push(node.get());
+    }
+
+    /// The node that the next allocation of this session hands out, if it needs no new page.
+    pub(crate) fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.slot(op).free.last().copied()
+    }
+
+    /// Makes a page active and takes its free nodes. One fence, if the page was not active.
+    #[cold]
+    fn refill(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
+        self.make_room(op, slot)?;
+        while slot.free.is_empty() {
+            let page = self.take_page(op)?;
+            if slot.active.enter(op, page) {
+                slot.stats.allocation_misses += 1;
+                // PERSIST N3: flush+fence.
+                op.fence();
+            }
+            self.take_nodes(op, slot, page);
+            if slot.free.is_empty() {
+                self.make_room(op, slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the bits of all free nodes of an active page. The first of them that is linked brings the fence.
+    fn take_nodes(&self, op: &Op<'_, M>, slot: &mut Slot, page: u64) {
+        let bitmap = self.bitmap(op, page);
+        let first = slot.free.len();
+        for (index, word) in bitmap.iter().enumerate() {
+            let mask = self.shape.mask(index as u64);
+            let mut taken = mask & !op.rmw(word, Rmw::Or, mask);
+            while taken != 0 {
+                let line = index as u64 * 64 + u64::from(taken.trailing_zeros());
+                slot.free.push(page + line * crate::layout::NODE);
+                taken &= taken - 1;
+            }
+        }
+        // PERSIST N4: flush, with the fence of the first node.
+        op.write_back_slice(bitmap);
+        slot.active.entry(page).free += (slot.free.len() - first) as u32;
+        slot.free[first..].reverse();
+    }
+
+    // ---- unlinking ----
+
+    /// Makes sure that [`Pages::record_unlink`] has a cell. Trims the table where it has grown.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    pub(crate) fn prepare_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<()> {
+        let slot = &mut *self.slot(op);
+        if slot.active.contains(self.shape.page_of(node.get())) { Ok(()) } else { self.make_room(op, slot) }
+    }
+
+    /// Records the page of a node that is about to be bypassed, after [`Pages::prepare_unlink`] by the same operation.
+    /// Returns whether a fence has to follow before the bypass (N5).
+    pub(crate) fn record_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
+        let slot = &mut *self.slot(op);
+        let new = slot.active.enter(op, self.shape.page_of(node.get()));
+        slot.stats.unlink_misses += u64::from(new);
+        new
+    }
+
+    /// Takes over a node that this operation has bypassed by changing `link`. It is handed out again when nobody can hold
+    /// it any more.
+    pub(crate) fn retire(&self, op: &Op<'_, M>, node: Off<Node>, link: &Word<Link>) {
+        let slot = &mut *self.slot(op);
+        slot.stats.unlinks += 1;
+        slot.active.entry(self.shape.page_of(node.get())).limbo += 1;
+        slot.limbo.push((node.get(), op.off_of(link)));
+        if slot.limbo.len() >= self.options.generation {
+            slot.close_generation(op);
+            slot.poll(op, self.shape);
+        }
+    }
+
+    /// Sees to it that a page can be made active.
+    #[inline]
+    fn make_room(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
+        if slot.active.len() >= slot.active.trim_at(self.options.active_pages) {
+            self.trim(op, slot);
+        }
+        if !slot.active.has_vacancy() {
+            let segment = self.take_segment(op)?;
+            slot.active.add_segment(op, segment);
+        }
+        Ok(())
+    }
+
+    /// Takes the pages out of the table that nothing is under way in.
+    #[cold]
+    fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        slot.stats.trimmings += 1;
+        slot.close_generation(op);
+        slot.poll(op, self.shape);
+        let leaving = slot.active.idle(slot.recent);
+        let (kept, freed) = std::mem::take(&mut slot.free)
+            .into_iter()
+            .partition(|node| leaving.binary_search(&self.shape.page_of(*node)).is_err());
+        slot.free = kept;
+        self.clear_bits(op, freed);
+        slot.active.leave(op, &leaving);
+        self.offer(op, &leaving);
+    }
+
+    /// Clears the bits of nodes that nothing leads to.
+    fn clear_bits(&self, op: &Op<'_, M>, nodes: Vec<u64>) {
+        if nodes.is_empty() {
+            return;
+        }
+        let words = |node: &u64| {
+            let (word, bit) = self.shape.bit_of(*node);
+            (&self.bitmap(op, self.shape.page_of(*node))[word as usize], bit)
+        };
+        // All locked instructions before the first write-back.
+        for (word, bit) in nodes.iter().map(words) {
+            op.rmw(word, Rmw::And, !(1 << bit));
+        }
+        for (word, _) in nodes.iter().map(words) {
+            op.defer(word);
+        }
+        // PERSIST N7: flush+fence.
+        op.drain();
+    }
+
+    // ---- looking ----
+
+    /// Counts of all sessions.
+    pub(crate) fn stats(&self, op: &Op<'_, M>) -> PageStats {
+        let mut sum = PageStats::default();
+        for slot in self.slots.iter().filter_map(OnceLock::get) {
+            let slot = slot.lock(op.medium());
+            sum.allocations += slot.stats.allocations;
+            sum.allocation_misses += slot.stats.allocation_misses;
+            sum.unlinks += slot.stats.unlinks;
+            sum.unlink_misses += slot.stats.unlink_misses;
+            sum.trimmings += slot.stats.trimmings;
+            sum.active += slot.active.len() as u64;
+        }
+        sum
+    }
+
+    /// Nodes that sessions hold: allocated, not reachable. While no operation is open, but the caller's.
+    fn held(&self, op: &Op<'_, M>) -> Vec<u64> {
+        let mut held = Vec::new();
+        for slot in self.slots.iter().filter_map(OnceLock::get) {
+            let slot = slot.lock(op.medium());
+            held.extend(&slot.free);
+            held.extend(slot.limbo.iter().map(|(node, _)| *node));
+            held.extend(slot.waiting.iter().flat_map(|(nodes, _)| nodes));
+        }
+        held
+    }
+}
+
+impl Slot {
+    /// Makes the bypasses of all unlinked nodes durable, and begins their grace period.
+    fn close_generation<M: Medium>(&mut self, op: &Op<'_, M>) {
+        if self.limbo.is_empty() {
+            return;
+        }
+        for (_, link) in &self.limbo {
+            op.defer(op.at(*link));
+        }
+        // PERSIST K4, N6: flush+fence.
+        op.drain();
+        let nodes = self.limbo.drain(..).map(|(node, _)| node).collect();
+        self.waiting.push_back((nodes, op.grace()));
+    }
+
+    /// Takes back the generations that nobody can hold any more.
+    fn poll<M: Medium>(&mut self, op: &Op<'_, M>, shape: PageShape) {
+        while let Some((_, grace)) = self.waiting.front_mut()
+            && grace.is_over(op.mapping())
+        {
+            let (nodes, _) = self.waiting.pop_front().expect("has a front");
+            for node in &nodes {
+                let entry = self.active.entry(shape.page_of(*node));
+                entry.limbo -= 1;
+                entry.free += 1;
+            }
+            self.free.extend(nodes);
+        }
+    }
+}

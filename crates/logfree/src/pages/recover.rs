@@ -1,0 +1,221 @@
+//! Recovery of leaks (section 5.5), and the check.
+//!
+//! Only the pages that were active are looked through. There are two ways to tell which of their nodes are reachable:
+//! [`Pages::recover`] with [`Reachable::Search`] asks the structure for each node (fast where a search is), with
+//! [`Reachable::Set`] the structure was walked once before. The time is linear in the number of active pages, in the first
+//! case times that of a search, in the second plus that of a walk.
+//!
+//! After the mere death of a process, links and bypasses are visible that may not be durable. What recovery decides from
+//! them others build on, so the structure writes back every link that it follows for recovery (N8).
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use durix_pmem::{Extent, Medium, Off, Op, Root, Session};
+
+use super::Pages;
+use super::extents::Run;
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::{NODE, Node, Segment};
+use crate::options::Options;
+
+/// Active pages that one thread looks through at a time, within one operation.
+const UNIT: usize = 8;
+/// Below this many pages a thread of its own does not pay.
+const PAGES_A_THREAD: usize = 32;
+/// Most threads, whatever the machine has.
+const MAX_THREADS: usize = 64;
+
+/// Asks a structure whether a node is reachable by its key; writes back every link it follows, and may leave the fence to
+/// the caller.
+pub(crate) type Search<'a, M> = &'a (dyn Fn(&Op<'_, M>, Off<Node>) -> Result<bool> + Sync);
+
+/// How reachable nodes are told from others.
+pub(crate) enum Reachable<'a, M: Medium> {
+    /// By searching for each.
+    Search(Search<'a, M>),
+    /// By having walked over all; every link was written back and fenced.
+    Set(&'a HashSet<u64>),
+}
+
+/// What was found when the structure was opened: the pages that were active, and where that is written.
+pub(crate) struct Found {
+    /// Active pages, each once.
+    pub(crate) active: Vec<u64>,
+    segments: Vec<Off<Segment>>,
+}
+
+impl<M: Medium> Pages<M> {
+    /// Opens the pages of `root`; `others` are the extents of its owner that hold no pages. Nothing is allocated before
+    /// [`Pages::recover`] has run.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn open(op: &Op<'_, M>, root: Root<M>, others: &[u64], options: &Options) -> Result<(Self, Found)> {
+        let pages = Pages::new(op, root, options)?;
+        let extents = pages.extents(op, others);
+        let (mut active, mut segments) = (BTreeSet::new(), Vec::new());
+        let backed = op.mapping().len();
+        let mut next = op.load(pages.segments(op), Ordering::Acquire);
+        while !next.is_null() {
+            // A loop in the chain would be longer than the pool.
+            if segments.len() as u64 > backed / size_of::<Segment>() as u64 {
+                let offset = op.off_of(pages.segments(op)).get();
+                return Err(Error::Corrupt { what: "the chain of active pages", offset, found: next.get() });
+            }
+            let segment = &op.slice("a segment of active pages", next, 1).map_err(Error::from)?[0];
+            for cell in &segment.cells {
+                let page = op.load(cell, Ordering::Relaxed);
+                if page != 0 && !pages.is_page(&extents, page) {
+                    let offset = op.off_of(cell).get();
+                    return Err(Error::Corrupt { what: "the address of an active page", offset, found: page });
+                }
+                active.extend((page != 0).then_some(page));
+            }
+            segments.push(next);
+            next = op.load(&segment.next, Ordering::Relaxed);
+        }
+        Ok((pages, Found { active: active.into_iter().collect(), segments }))
+    }
+
+    /// The extents that hold pages, ascending.
+    fn extents(&self, op: &Op<'_, M>, others: &[u64]) -> Vec<Extent> {
+        let mut extents = self.root.pool().space().extents(op, self.root.owner());
+        extents.retain(|extent| !others.contains(&extent.off));
+        let mut unassigned = self.unassigned.lock(op.medium());
+        for extent in &extents {
+            unassigned.bytes += extent.len;
+            unassigned.runs.push(Run { page: extent.off, pages: extent.len / self.shape.bytes });
+        }
+        extents
+    }
+
+    fn is_page(&self, extents: &[Extent], page: u64) -> bool {
+        let at = extents.partition_point(|extent| extent.off <= page);
+        let extent = at.checked_sub(1).map(|at| extents[at]);
+        page.is_multiple_of(self.shape.bytes) && extent.is_some_and(|e| page - e.off < e.len)
+    }
+
+    /// Frees the nodes of active pages that are not reachable, and empties the tables.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; what opening sessions says.
+    pub(crate) fn recover(&self, session: &mut Session<M>, found: &Found, reachable: &Reachable<'_, M>) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let error = Mutex::new(None);
+        let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+        let mapping = session.mapping().clone();
+        std::thread::scope(|scope| {
+            for _ in 1..self.recovery_threads(found.active.len()) {
+                scope.spawn(|| {
+                    let work = mapping.session().map_err(Error::from);
+                    work.and_then(|mut s| self.recover_units(&mut s, found, &next, reachable)).unwrap_or_else(fail);
+                });
+            }
+            self.recover_units(session, found, &next, reachable).unwrap_or_else(fail);
+        });
+        if let Some(error) = error.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(error);
+        }
+        let op = session.enter()?;
+        // PERSIST N9: flush+fence, of `recover_units` before this.
+        self.empty_segments(&op, &found.segments);
+        self.unassigned.lock(op.medium()).segments.extend(&found.segments);
+        Ok(())
+    }
+
+    fn recovery_threads(&self, pages: usize) -> usize {
+        let wanted = match self.options.recovery_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        (pages / PAGES_A_THREAD).clamp(1, wanted.clamp(1, MAX_THREADS))
+    }
+
+    fn recover_units(
+        &self,
+        session: &mut Session<M>,
+        found: &Found,
+        next: &AtomicUsize,
+        reachable: &Reachable<'_, M>,
+    ) -> Result<()> {
+        let mut units = found.active.chunks(UNIT);
+        let mut taken = 0;
+        loop {
+            let wanted = next.fetch_add(1, Ordering::Relaxed);
+            let Some(unit) = units.nth(wanted - taken) else { break };
+            taken = wanted + 1;
+            let op = session.enter()?;
+            let bitmaps: Vec<_> =
+                unit.iter().map(|page| self.exact_bitmap(&op, *page, reachable)).collect::<Result<_>>()?;
+            if let Reachable::Search(_) = reachable {
+                // PERSIST N8: flush+fence, of the links that were followed.
+                op.fence();
+            }
+            for (page, bitmap) in unit.iter().zip(bitmaps) {
+                for (word, bits) in self.bitmap(&op, *page).iter().zip(bitmap) {
+                    op.store(word, bits, Ordering::Release);
+                }
+                op.write_back_slice(self.bitmap(&op, *page));
+            }
+        }
+        let op = session.enter()?;
+        // PERSIST N9: flush+fence.
+        op.fence();
+        Ok(())
+    }
+
+    /// The bitmap of a page as its nodes are reachable.
+    fn exact_bitmap(&self, op: &Op<'_, M>, page: u64, reachable: &Reachable<'_, M>) -> Result<Vec<u64>> {
+        let mut exact = Vec::new();
+        for (index, word) in self.bitmap(op, page).iter().enumerate() {
+            let mut allocated = op.load(word, Ordering::Relaxed) & self.shape.mask(index as u64);
+            let mut bits = 0;
+            while allocated != 0 {
+                let bit = allocated.trailing_zeros();
+                let node = page + (index as u64 * 64 + u64::from(bit)) * NODE;
+                let is_reachable = match reachable {
+                    Reachable::Search(search) => search(op, Off::new(node))?,
+                    Reachable::Set(set) => set.contains(&node),
+                };
+                bits |= u64::from(is_reachable) << bit;
+                allocated &= allocated - 1;
+            }
+            exact.push(bits);
+        }
+        Ok(exact)
+    }
+
+    /// Whether a page is one of those active when the structure was opened.
+    pub(crate) fn is_in(&self, found: &Found, node: Off<Node>) -> bool {
+        found.active.binary_search(&self.shape.page_of(node.get())).is_ok()
+    }
+
+    /// Compares what is allocated with what is reachable, while no other operation is open.
+    pub(crate) fn check(&self, op: &Op<'_, M>, reachable: &HashSet<u64>, others: &[u64]) -> Vec<Finding> {
+        let held: HashSet<u64> = self.held(op).into_iter().collect();
+        let mut allocated = HashSet::new();
+        let mut findings = Vec::new();
+        let mut extents = self.root.pool().space().extents(op, self.root.owner());
+        extents.retain(|extent| !others.contains(&extent.off));
+        let pages = extents.iter().flat_map(|e| (e.off..e.off + e.len).step_by(self.shape.bytes as usize));
+        for page in pages {
+            for line in 0..self.shape.lines() {
+                let node = page + line * NODE;
+                let (word, bit) = self.shape.bit_of(node);
+                if op.load(&self.bitmap(op, page)[word as usize], Ordering::Relaxed) >> bit & 1 == 1 {
+                    allocated.insert(node);
+                    if !reachable.contains(&node) && !held.contains(&node) {
+                        findings.push(Finding::Leaked { off: node });
+                    }
+                }
+            }
+        }
+        let missing = reachable.difference(&allocated).map(|off| Finding::NotAllocated { off: *off });
+        findings.extend(missing);
+        findings.extend(held.intersection(reachable).map(|off| Finding::NotAllocated { off: *off }));
+        findings
+    }
+}

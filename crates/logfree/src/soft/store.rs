@@ -1,0 +1,224 @@
+//! The members: where they lie, how they are written, and which places are free.
+//!
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | M1 lines of a new extent are zero < the extent is active | flush+fence | free chunks | the pool's |
+//! | M2 the extent < a member in it | flush+fence | an extent of free lines | nothing |
+//! | M3 key and value < state live | same line, by a release store | a free line | nothing |
+//! | M4 state live < the insert returns, and is seen | flush+fence | the key not there | nothing |
+//! | M5 the new value < the state that names it | same line, by a release store | the old value | nothing |
+//! | M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
+//! | M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
+//! | M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
+//!
+//! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Extent, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root};
+
+use super::layout::{MEMBER, Member, State};
+use crate::error::{Error, Result};
+
+/// Lines that a session takes at a time.
+const BATCH: u64 = 64;
+/// Free lines that a session keeps; of more, half go to the others.
+const MOST: usize = 4096;
+/// An extent is this part of what there is already, so that the number of extents stays small.
+const GROWTH: u64 = 8;
+/// Largest extent that is asked for: zeroing it holds an operation up.
+const MAX_EXTENT: u64 = 1 << 20;
+
+/// Lines in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    off: u64,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+struct Unassigned {
+    free: Vec<Run>,
+    /// Bytes of all extents.
+    bytes: u64,
+}
+
+/// The members of one structure.
+pub(super) struct Store<M: Medium> {
+    root: Root<M>,
+    sessions: Box<[OnceLock<Box<CachePadded<Lock<Vec<u64>>>>>]>,
+    unassigned: Lock<Unassigned>,
+}
+
+/// Where a member is, or could be.
+pub(super) type Place = Off<Member>;
+
+impl<M: Medium> Store<M> {
+    pub(super) fn new(root: Root<M>) -> Self {
+        let sessions = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
+        Store { root, sessions, unassigned: Lock::new(Unassigned::default()) }
+    }
+
+    pub(super) fn root(&self) -> &Root<M> {
+        &self.root
+    }
+
+    fn free<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Vec<u64>, M> {
+        let slot = &self.sessions[op.slot() as usize];
+        slot.get_or_init(|| Box::new(CachePadded::new(Lock::new(Vec::new())))).lock(op.medium())
+    }
+
+    // ---- free lines ----
+
+    /// A free line.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    #[inline]
+    pub(super) fn allocate(&self, op: &Op<'_, M>) -> Result<Place> {
+        let mut free = self.free(op);
+        if free.is_empty() {
+            self.refill(op, &mut free)?;
+        }
+        Ok(Off::new(free.pop().expect("was filled just now")))
+    }
+
+    /// Gives a free line back.
+    #[inline]
+    pub(super) fn give_back(&self, op: &Op<'_, M>, place: Place) {
+        let mut free = self.free(op);
+        free.push(place.get());
+        if free.len() > MOST {
+            let mut unassigned = self.unassigned.lock(op.medium());
+            unassigned.free.extend(free.drain(..MOST / 2).map(|off| Run { off, count: 1 }));
+        }
+    }
+
+    #[cold]
+    fn refill(&self, op: &Op<'_, M>, free: &mut Vec<u64>) -> Result<()> {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        let mut wanted = BATCH;
+        while wanted > 0 {
+            if unassigned.free.is_empty() && wanted < BATCH {
+                break;
+            }
+            if unassigned.free.is_empty() {
+                let run = self.add_extent(op, unassigned.bytes)?;
+                unassigned.bytes += run.count * MEMBER;
+                unassigned.free.push(run);
+            }
+            let run = unassigned.free.last_mut().expect("has one");
+            let count = run.count.min(wanted);
+            free.extend((0..count).map(|i| run.off + i * MEMBER));
+            run.off += count * MEMBER;
+            run.count -= count;
+            wanted -= count;
+            if run.count == 0 {
+                unassigned.free.pop();
+            }
+        }
+        free.reverse();
+        Ok(())
+    }
+
+    fn add_extent(&self, op: &Op<'_, M>, had: u64) -> Result<Run> {
+        let space = self.root.pool().space();
+        let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
+        reserved.zero(op)?;
+        // PERSIST M1: flush+fence.
+        op.fence();
+        let extent = space.activate(op, reserved)?;
+        // PERSIST M2: flush+fence.
+        op.fence();
+        Ok(Run { off: extent.off, count: extent.len / MEMBER })
+    }
+
+    // ---- members ----
+
+    /// Starts making a member of a free line. The caller fences (M4).
+    #[inline(always)]
+    pub(super) fn begin_insert(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
+        let member = op.at(place);
+        // A reader that still reads the line's last member must find its bucket changed.
+        op.order();
+        op.store(&member.key, key, Relaxed);
+        op.store(&member.values[0], value, Relaxed);
+        // PERSIST M3: same line.
+        op.store(&member.state, State::live(0), Release);
+        // PERSIST M4: flush, with the caller's fence.
+        op.write_back(member);
+    }
+
+    /// Starts giving a member its next value, in word `next`. The caller fences (M6).
+    #[inline(always)]
+    pub(super) fn begin_update(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
+        let member = op.at(place);
+        op.order();
+        op.store(&member.values[next & 1], value, Relaxed);
+        // PERSIST M5: same line.
+        op.store(&member.state, State::live(next), Release);
+        // PERSIST M6: flush, with the caller's fence.
+        op.write_back(member);
+    }
+
+    /// Starts freeing the line of a member. The caller fences (M7).
+    #[inline(always)]
+    pub(super) fn begin_remove(&self, op: &Op<'_, M>, place: Place) {
+        let member = op.at(place);
+        op.store(&member.state, State::FREE, Release);
+        // PERSIST M7: flush, with the caller's fence.
+        op.write_back(member);
+    }
+
+    // ---- recovery ----
+
+    /// All extents, ascending.
+    pub(super) fn extents(&self, op: &Op<'_, M>) -> Vec<Extent> {
+        self.root.pool().space().extents(op, self.root.owner())
+    }
+
+    /// Reads some lines of an extent: calls `f` with each member, remembers the others as free, writes all back. The caller
+    /// fences (M8).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; what `f` says.
+    pub(super) fn adopt(
+        &self,
+        op: &Op<'_, M>,
+        lines: Extent,
+        mut f: impl FnMut(Place, u64, usize) -> Result<()>,
+    ) -> Result<()> {
+        let members = op.slice("members", Off::<Member>::new(lines.off), lines.len / MEMBER)?;
+        let mut free: Vec<Run> = Vec::new();
+        for (index, member) in members.iter().enumerate() {
+            let off = lines.off + index as u64 * MEMBER;
+            let state = op.load(&member.state, Relaxed).decode();
+            match state.map_err(|found| Error::Corrupt { what: "the state of a member", offset: off, found })? {
+                Some(value) => f(Off::new(off), op.load(&member.key, Relaxed), value)?,
+                None => match free.last_mut() {
+                    Some(run) if run.off + run.count * MEMBER == off => run.count += 1,
+                    _ => free.push(Run { off, count: 1 }),
+                },
+            }
+        }
+        // PERSIST M8: flush, with the caller's fence.
+        op.write_back_slice(members);
+        let mut unassigned = self.unassigned.lock(op.medium());
+        unassigned.bytes += lines.len;
+        unassigned.free.extend(free);
+        Ok(())
+    }
+
+    /// Offsets of all lines that are known to be free.
+    pub(super) fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
+        let m = op.medium();
+        let runs = self.unassigned.lock(m).free.clone();
+        let mut all: Vec<u64> = runs.iter().flat_map(|run| (0..run.count).map(|i| run.off + i * MEMBER)).collect();
+        for session in self.sessions.iter().filter_map(OnceLock::get) {
+            all.extend(session.lock(m).iter());
+        }
+        all
+    }
+}

@@ -1,0 +1,387 @@
+//! The volatile hash table over the members: buckets of one cache line, grown one at a time (linear hashing).
+//!
+//! An entry is a word: which line, which of its two value words, and a part of the key's hash. Writers of a bucket lock it;
+//! readers do not wait: they read entries and members, and take the answer if the bucket has not changed meanwhile.
+//!
+//! # The races
+//! *A reader follows an entry, a writer removes it and the line is used again.* The writer changes the bucket's version
+//! before it gives the line back. Either the reader's last look at the version comes before that, and then the line held
+//! the old member when it was read; or it comes after, and the reader starts again.
+//!
+//! *A reader looks for a key, the bucket is split.* The split fills the new bucket, then makes it known (`size`), then
+//! empties the old one. A reader that looked into the old bucket looks at the size again at the end: either it is
+//! unchanged, and nothing was taken out yet; or it leads elsewhere, and the reader starts again. Writers look again once
+//! they have the lock.
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use durix_pmem::{Lock, Medium, Off, Op};
+
+use super::layout::Member;
+use super::store::Place;
+
+/// Entries of a bucket; a further word leads to the next of its chain.
+const ENTRIES: usize = 6;
+/// Buckets of the first segment, a power of two.
+const FIRST: u64 = 16;
+/// Segments: each is as large as all before it together.
+const SEGMENTS: usize = 36;
+
+const LOCKED: u64 = 1;
+const CHANGE: u64 = 2;
+
+const TAG_BITS: u32 = 21;
+
+/// A member in the table. 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry(u64);
+
+impl Entry {
+    pub(super) const NONE: Entry = Entry(0);
+
+    /// The member in `place`, with its value in word `value`.
+    #[inline(always)]
+    pub(super) fn new(place: Place, value: usize, hash: u64) -> Entry {
+        let (line, tag) = (place.get() / super::layout::MEMBER, hash >> (64 - TAG_BITS));
+        Entry(line << (TAG_BITS + 1) | tag << 1 | (value as u64 & 1))
+    }
+
+    #[inline(always)]
+    pub(super) fn place(self) -> Place {
+        Off::new((self.0 >> (TAG_BITS + 1)) * super::layout::MEMBER)
+    }
+
+    #[inline(always)]
+    pub(super) fn value(self) -> usize {
+        (self.0 & 1) as usize
+    }
+
+    #[inline(always)]
+    fn may_be(self, hash: u64) -> bool {
+        self.0 != 0 && (self.0 >> 1) & ((1 << TAG_BITS) - 1) == hash >> (64 - TAG_BITS)
+    }
+}
+
+/// One line of volatile memory.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Bucket {
+    /// Bit 0: locked by a writer. The rest counts changes that readers have to notice.
+    version: AtomicU64,
+    entries: [AtomicU64; ENTRIES],
+    /// Number of the next bucket of the chain among the spill buckets, plus one.
+    next: AtomicU64,
+}
+
+/// Buckets by number, in segments that never move.
+#[derive(Debug)]
+struct Buckets {
+    segments: [OnceLock<Box<[Bucket]>>; SEGMENTS],
+}
+
+impl Buckets {
+    fn new() -> Self {
+        Buckets { segments: std::array::from_fn(|_| OnceLock::new()) }
+    }
+
+    #[inline(always)]
+    fn at(&self, number: u64) -> &Bucket {
+        // Segment 0 holds 0..FIRST, segment s holds FIRST << (s - 1) .. FIRST << s.
+        let segment = (u64::BITS - (number / FIRST).leading_zeros()) as usize;
+        let first = if segment == 0 { 0 } else { FIRST << (segment - 1) };
+        let len = if segment == 0 { FIRST } else { first };
+        let buckets = self.segments[segment].get_or_init(|| (0..len).map(|_| Bucket::default()).collect());
+        &buckets[(number - first) as usize]
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets: Buckets,
+    spill: Buckets,
+    /// Number of buckets.
+    size: AtomicU64,
+    /// Number of spill buckets; held to add a bucket.
+    growing: Lock<()>,
+    spilled: Lock<u64>,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'t> {
+    cell: &'t AtomicU64,
+    pub(super) entry: Entry,
+    pub(super) key_value: u64,
+}
+
+/// A locked bucket. Readers see it as it was until it is published.
+pub(super) struct Locked<'t, M: Medium> {
+    table: &'t Table,
+    bucket: &'t Bucket,
+    version: u64,
+    m: M,
+}
+
+/// A bijection that spreads keys.
+#[inline(always)]
+pub(super) fn hash(key: u64) -> u64 {
+    let mut h = key;
+    h = (h ^ h >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    h = (h ^ h >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    h ^ h >> 32
+}
+
+/// The bucket of a hash among `size`.
+#[inline(always)]
+fn index(hash: u64, size: u64) -> u64 {
+    let mask = u64::MAX >> (size - 1).leading_zeros().min(63);
+    let at = hash & mask;
+    if at < size { at } else { hash & mask >> 1 }
+}
+
+impl Table {
+    /// An empty table of at least `buckets` buckets.
+    pub(super) fn new(buckets: u64) -> Self {
+        let size = AtomicU64::new(buckets.clamp(FIRST, 1 << 32).next_power_of_two());
+        let (buckets, spill) = (Buckets::new(), Buckets::new());
+        Table { buckets, spill, size, growing: Lock::new(()), spilled: Lock::new(0) }
+    }
+
+    /// Number of buckets.
+    pub(super) fn size<M: Medium>(&self, m: M) -> u64 {
+        m.shared_load(&self.size, Acquire)
+    }
+
+    #[inline(always)]
+    fn next<'t, M: Medium>(&'t self, m: M, bucket: &'t Bucket) -> Option<&'t Bucket> {
+        let next = m.shared_load(&bucket.next, Acquire);
+        (next != 0).then(|| self.spill.at(next - 1))
+    }
+
+    /// The entry of a key in a bucket, and its value.
+    #[inline(always)]
+    fn search<'t, M: Medium>(&'t self, op: &Op<'_, M>, first: &'t Bucket, hash: u64, key: u64) -> Option<Found<'t>> {
+        let m = op.medium();
+        let mut bucket = first;
+        loop {
+            for cell in &bucket.entries {
+                let entry = Entry(m.shared_load(cell, Acquire));
+                if entry.may_be(hash) {
+                    let member: &Member = op.at(entry.place());
+                    if op.load(&member.key, Acquire) == key {
+                        let key_value = op.load(&member.values[entry.value()], Acquire);
+                        return Some(Found { cell, entry, key_value });
+                    }
+                }
+            }
+            bucket = self.next(m, bucket)?;
+        }
+    }
+
+    /// The value of a key. Never waits; durable, because entries are published only when their member is.
+    #[inline]
+    pub(super) fn get<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<u64> {
+        let m = op.medium();
+        loop {
+            let at = index(hash, self.size(m));
+            let bucket = self.buckets.at(at);
+            let version = m.shared_load(&bucket.version, Acquire) & !LOCKED;
+            let value = self.search(op, bucket, hash, key).map(|found| found.key_value);
+            let unchanged = m.shared_load(&bucket.version, Acquire) & !LOCKED == version;
+            if unchanged && index(hash, self.size(m)) == at {
+                return value;
+            }
+        }
+    }
+
+    /// Locks the bucket of a hash.
+    #[inline]
+    pub(super) fn lock<M: Medium>(&self, m: M, hash: u64) -> Locked<'_, M> {
+        loop {
+            let at = index(hash, self.size(m));
+            let locked = self.lock_bucket(m, at);
+            if index(hash, self.size(m)) == at {
+                return locked;
+            }
+        }
+    }
+
+    fn lock_bucket<M: Medium>(&self, m: M, at: u64) -> Locked<'_, M> {
+        let bucket = self.buckets.at(at);
+        let mut turn = 0;
+        loop {
+            let version = m.shared_load(&bucket.version, Relaxed);
+            if version & LOCKED == 0 && m.shared_compare_exchange(&bucket.version, version, version | LOCKED).is_ok() {
+                return Locked { table: self, bucket, version, m };
+            }
+            m.spin(turn);
+            turn = turn.saturating_add(1);
+        }
+    }
+
+    /// Adds a bucket, unless someone else is at it: splits one in two.
+    #[cold]
+    pub(super) fn grow<M: Medium>(&self, op: &Op<'_, M>) {
+        let m = op.medium();
+        let Some(_growing) = self.growing.try_lock(m) else { return };
+        let size = self.size(m);
+        let half = 1 << (63 - size.leading_zeros());
+        let mut old = self.lock_bucket(m, size - half);
+        let mut moved = Vec::new();
+        old.for_each_cell(|cell, entry| {
+            let key = op.load(&op.at(entry.place()).key, Relaxed);
+            if index(hash(key), size + 1) == size {
+                moved.push((cell, entry));
+            }
+        });
+        // Nobody knows the new bucket yet.
+        let new = Locked { table: self, bucket: self.buckets.at(size), version: 0, m };
+        for (_, entry) in &moved {
+            new.place(*entry);
+        }
+        drop(new);
+        m.shared_store(&self.size, size + 1, Release);
+        // Whoever looks into the old bucket after this finds the new size.
+        m.order();
+        for (cell, _) in moved {
+            m.shared_store(cell, Entry::NONE.0, Release);
+        }
+        old.changed();
+    }
+
+    /// Calls `f` with all entries of each bucket in turn. The table does not grow meanwhile.
+    pub(super) fn for_each<M: Medium>(&self, op: &Op<'_, M>, mut f: impl FnMut(&[(u64, u64)])) {
+        let m = op.medium();
+        let _growing = self.growing.lock(m);
+        let mut entries = Vec::new();
+        for at in 0..self.size(m) {
+            entries.clear();
+            let locked = self.lock_bucket(m, at);
+            locked.for_each_cell(|_, entry| {
+                let member = op.at(entry.place());
+                entries.push((op.load(&member.key, Relaxed), op.load(&member.values[entry.value()], Relaxed)));
+            });
+            drop(locked);
+            f(&entries);
+        }
+    }
+
+    /// All entries, while nobody changes them.
+    pub(super) fn places<M: Medium>(&self, op: &Op<'_, M>) -> Vec<Place> {
+        let m = op.medium();
+        let mut places = Vec::new();
+        for at in 0..self.size(m) {
+            self.lock_bucket(m, at).for_each_cell(|_, entry| places.push(entry.place()));
+        }
+        places
+    }
+}
+
+impl<'t, M: Medium> Locked<'t, M> {
+    /// The entry of a key.
+    #[inline]
+    pub(super) fn find(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<Found<'t>> {
+        self.table.search(op, self.bucket, hash, key)
+    }
+
+    fn for_each_cell(&self, mut f: impl FnMut(&'t AtomicU64, Entry)) {
+        let mut bucket = self.bucket;
+        loop {
+            for cell in &bucket.entries {
+                let entry = Entry(self.m.shared_load(cell, Relaxed));
+                if entry != Entry::NONE {
+                    f(cell, entry);
+                }
+            }
+            match self.table.next(self.m, bucket) {
+                Some(next) => bucket = next,
+                None => return,
+            }
+        }
+    }
+
+    /// A free cell, and whether a bucket had to be added to the chain for it.
+    fn cell(&self) -> (&'t AtomicU64, bool) {
+        let mut bucket = self.bucket;
+        loop {
+            let mut cells = bucket.entries.iter();
+            if let Some(cell) = cells.find(|cell| self.m.shared_load(cell, Relaxed) == Entry::NONE.0) {
+                return (cell, false);
+            }
+            match self.table.next(self.m, bucket) {
+                Some(next) => bucket = next,
+                None => break,
+            }
+        }
+        let mut spilled = self.table.spilled.lock(self.m);
+        let next = self.table.spill.at(*spilled);
+        *spilled += 1;
+        self.m.shared_store(&bucket.next, *spilled, Release);
+        (&next.entries[0], true)
+    }
+
+    /// Adds an entry for a member that is durable. Returns whether the table had better grow.
+    #[inline]
+    pub(super) fn place(&self, entry: Entry) -> bool {
+        let (cell, spilled) = self.cell();
+        self.m.shared_store(cell, entry.0, Release);
+        spilled
+    }
+
+    /// Replaces or removes an entry. Readers that have followed the old one start again.
+    #[inline]
+    pub(super) fn replace(&mut self, found: Found<'t>, entry: Entry) {
+        self.m.shared_store(found.cell, entry.0, Release);
+        self.changed();
+    }
+
+    fn changed(&mut self) {
+        self.version += CHANGE;
+    }
+}
+
+impl<M: Medium> Drop for Locked<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.m.shared_store(&self.bucket.version, self.version, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_give_back_what_they_were_made_of() {
+        for (off, value, key) in [(64, 0, 0), (1 << 47, 1, 7), ((1 << 48) - 64, 0, u64::MAX)] {
+            let entry = Entry::new(Off::new(off), value, hash(key));
+            assert_eq!((entry.place().get(), entry.value()), (off, value));
+            assert!(entry.may_be(hash(key)));
+            assert!(!entry.may_be(!hash(key)) && !Entry::NONE.may_be(0));
+        }
+    }
+
+    #[test]
+    fn a_split_takes_from_one_bucket_only() {
+        for size in 16..200u64 {
+            let half = 1 << (63 - size.leading_zeros());
+            for h in (0..5000u64).map(hash) {
+                let (before, after) = (index(h, size), index(h, size + 1));
+                assert!(before < size && after <= size);
+                assert!(before == after || (before == size - half && after == size), "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_bucket_has_a_place_of_its_own() {
+        let buckets = Buckets::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            assert!(seen.insert(std::ptr::from_ref(buckets.at(number)).addr()), "{number}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What the tests share: one trait over all maps, operations on them, and a map in a small pool under the simulator.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use durix_crashsim::{Concurrent, Simulated, Subject};
+use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
+
+#[path = "killable.rs"]
+pub mod killable;
+use killable::Killable;
+
+/// A map under test.
+pub trait Map<M: Medium>: Structure<M, Error = Error> {
+    /// Options for the smallest pools.
+    fn small() -> Self::Options;
+    fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error>;
+    fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
+    fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
+    fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error>;
+    fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error>;
+    fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error>;
+    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error>;
+}
+
+macro_rules! map {
+    ($name:ident, $small:expr) => {
+        impl<M: Medium> Map<M> for $name<M> {
+            fn small() -> Self::Options {
+                $small
+            }
+            fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
+                $name::insert(self, op, key, value)
+            }
+            fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+                $name::remove(self, op, key)
+            }
+            fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+                $name::get(self, op, key)
+            }
+            fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error> {
+                $name::update(self, op, key, value)
+            }
+            fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error> {
+                $name::compare_and_set(self, op, key, expected, value)
+            }
+            fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+                $name::for_each(self, op, |k, v| f(k, v))
+            }
+            fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
+                $name::check(self, op)
+            }
+        }
+    };
+}
+
+/// Three nodes a page, a table that is trimmed soon, generations of two.
+pub fn small() -> Options {
+    Options::default().page_size(256).active_pages(4).generation(2).buckets(2).recovery_threads(1)
+}
+
+map!(List, small());
+map!(HashTable, small());
+map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub enum Act {
+    Insert(u64, u64),
+    Remove(u64),
+    Get(u64),
+    Update(u64, u64),
+    Cas(u64, u64, u64),
+    /// By another session.
+    Other(Box<Act>),
+    /// The process dies at that fence of the operation, with everything in the caches; then the map is opened again, without
+    /// a power failure. Whether the operation has had its effect by then.
+    Killed(Box<Act>, u64, bool),
+    /// Creates another map beside.
+    Aside,
+}
+use Act::{Aside, Cas, Get, Insert, Killed, Other, Remove, Update};
+
+pub type Contents = BTreeMap<u64, u64>;
+
+pub fn run<M: Medium>(map: &impl Map<M>, op: &Op<'_, M>, act: &Act) -> Option<u64> {
+    match *act {
+        Insert(k, v) => map.insert(op, k, v).unwrap().then_some(v),
+        Remove(k) => map.remove(op, k).unwrap(),
+        Get(k) => map.get(op, k).unwrap(),
+        Update(k, v) => map.update(op, k, v).unwrap(),
+        Cas(k, e, v) => map.compare_and_set(op, k, e, v).unwrap().then_some(v),
+        Other(_) | Killed(..) | Aside => unreachable!("taken apart by the caller"),
+    }
+}
+
+pub fn step(model: &mut Contents, act: &Act) -> Option<u64> {
+    match act {
+        Insert(k, _) if model.contains_key(k) => None,
+        Insert(k, v) => {
+            model.insert(*k, *v);
+            Some(*v)
+        }
+        Remove(k) => model.remove(k),
+        Get(k) => model.get(k).copied(),
+        Update(k, v) => model.get_mut(k).map(|old| std::mem::replace(old, *v)),
+        Cas(k, e, v) => model.get_mut(k).filter(|old| **old == *e).map(|old| {
+            *old = *v;
+            *v
+        }),
+        Other(act) => step(model, act),
+        Aside => None,
+        Killed(act, _, happens) => {
+            if *happens {
+                step(model, act);
+            }
+            None
+        }
+    }
+}
+
+pub type Sim = Killable<Mutating<Simulated>>;
+
+/// What is tested, and how.
+pub struct UnderTest<S: Map<Sim>> {
+    pub plan: &'static Plan,
+    pub options: S::Options,
+    pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// Operations done before the ones under test.
+    pub before: Vec<Act>,
+    /// Whether the pool's chunks hold what another map has left in them.
+    pub used_before: bool,
+}
+
+impl<S: Map<Sim>> Clone for UnderTest<S> {
+    fn clone(&self) -> Self {
+        UnderTest { options: self.options.clone(), before: self.before.clone(), ..*self }
+    }
+}
+
+pub struct Live<S: Map<Sim>> {
+    session: Session<Sim>,
+    other: Session<Sim>,
+    map: Arc<S>,
+    pool: Pool<Sim>,
+}
+
+/// Header, lanes and roots take two chunks, the allocator's table one.
+const FIXED: u64 = 3;
+
+impl<S: Map<Sim>> UnderTest<S> {
+    pub fn new(plan: &'static Plan) -> Self {
+        UnderTest { plan, options: S::small(), chunks: 4, chunk: 4096, before: Vec::new(), used_before: false }
+    }
+
+    fn len(&self) -> u64 {
+        (FIXED + self.chunks) * self.chunk
+    }
+
+    fn pool_options(&self) -> PoolOptions {
+        let options = PoolOptions::new().chunk_size(self.chunk).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
+        options.initial_size(self.len()).max_size(self.len())
+    }
+
+    fn live(&self, pool: Pool<Sim>) -> Result<Live<S>, String> {
+        // Not the session that recovers the map: its fences must not do for what recovery has written back.
+        let session = pool.session().map_err(|e| e.to_string())?;
+        let map = pool.open_structure::<S>("map", &self.options).map_err(|e| e.to_string())?;
+        let other = pool.session().map_err(|e| e.to_string())?;
+        match pool.open_existing::<S>("aside", &self.options) {
+            Ok(_) | Err(Error::Pool(PoolError::NoSuchIndex { .. })) => {}
+            Err(error) => return Err(format!("the map beside: {error}")),
+        }
+        Ok(Live { session, other, map, pool })
+    }
+}
+
+impl<S: Map<Sim>> Live<S> {
+    fn reopen(&mut self, options: &S::Options) {
+        // The first map has to go before its name can be opened again.
+        let aside = self.pool.open_structure::<S>("aside", options).unwrap();
+        drop(std::mem::replace(&mut self.map, aside));
+        self.map = self.pool.open_structure::<S>("map", options).unwrap();
+    }
+}
+
+impl<S: Map<Sim>> Subject for UnderTest<S> {
+    type Op = Act;
+    type Ret = Option<u64>;
+    type State = Contents;
+    type Model = Contents;
+    type Store = (Simulated, Sim);
+    type Live = Live<S>;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Killable::new(Mutating::new(medium, self.plan)))
+    }
+
+    fn create(&self, (_, medium): &Self::Store) -> Live<S> {
+        let pool = self.pool_options().create_on(HeapBacking::new(self.len()), *medium).unwrap();
+        if self.used_before {
+            let old = pool.open_structure::<S>("old", &self.options).unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            (0..40).for_each(|k| assert!(old.insert(&op, k, k + 1).unwrap()));
+            drop((old, op));
+            pool.drop_index("old").unwrap();
+        }
+        let mut live = self.live(pool).unwrap();
+        for act in &self.before {
+            self.apply(&mut live, act);
+        }
+        if self.before.is_empty() {
+            return live;
+        }
+        // Marks that were taken off links need not be durable, and each would double the number of states.
+        let op = live.session.enter().unwrap();
+        op.write_back_slice(op.slice("all", Off::<Word>::new(0), self.len() / 8).unwrap());
+        op.fence();
+        drop(op);
+        live
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live<S>, String> {
+        let backing = HeapBacking::from_image(simulated.image(self.len() as usize));
+        let unrecovered = self.pool_options().open_on(backing, *medium).map_err(|e| e.to_string())?;
+        let mut live = self.live(unrecovered.recover().map_err(|e| e.to_string())?)?;
+        match self.check(&mut live).as_slice() {
+            [] => Ok(live),
+            findings => Err(format!("after recovery: {findings:?}")),
+        }
+    }
+
+    fn apply(&self, live: &mut Live<S>, act: &Act) -> Option<u64> {
+        match act {
+            Other(act) => run(&*live.map, &live.other.enter().unwrap(), act),
+            Killed(act, fence, _) => {
+                let op = live.session.enter().unwrap();
+                op.medium().dying(*fence, || _ = run(&*live.map, &op, act));
+                drop(op);
+                live.reopen(&self.options);
+                None
+            }
+            Aside => {
+                live.pool.open_structure::<S>("aside", &self.options).unwrap();
+                None
+            }
+            act => run(&*live.map, &live.session.enter().unwrap(), act),
+        }
+    }
+
+    fn observe(&self, live: &mut Live<S>) -> Contents {
+        let op = live.session.enter().unwrap();
+        let mut map = Contents::new();
+        live.map.for_each(&op, &mut |k, v| assert!(map.insert(k, v).is_none(), "a key twice")).unwrap();
+        for (k, v) in &map {
+            assert_eq!(live.map.get(&op, *k).unwrap(), Some(*v));
+        }
+        map
+    }
+
+    fn check(&self, live: &mut Live<S>) -> Vec<String> {
+        let op = live.session.enter().unwrap();
+        live.map.check(&op).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    fn model(&self) -> Contents {
+        let mut model = Contents::new();
+        for act in &self.before {
+            step(&mut model, act);
+        }
+        model
+    }
+
+    fn step(&self, model: &mut Contents, act: &Act) -> Option<u64> {
+        step(model, act)
+    }
+
+    fn expect(&self, model: &Contents) -> Contents {
+        model.clone()
+    }
+}
+
+impl<S: Map<Sim>> Concurrent for UnderTest<S> {
+    type Thread = (Session<Sim>, Arc<S>);
+
+    fn thread(&self, live: &Live<S>, _number: usize) -> Self::Thread {
+        (live.pool.session().unwrap(), Arc::clone(&live.map))
+    }
+
+    fn run(&self, (session, map): &mut Self::Thread, act: &Act) -> Option<u64> {
+        run(&**map, &session.enter().unwrap(), act)
+    }
+}

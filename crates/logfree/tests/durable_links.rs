@@ -1,0 +1,192 @@
+//! Every crash state of short sequences of operations on list and hash table, under PCSO and with torn words: updates, page
+//! activation, trimming, reuse of nodes, process death, crashes in recovery, operations after it; and the mutation of every
+//! write-back, fence and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
+
+mod common;
+
+use common::Act::{self, *};
+use common::{Map, Sim, UnderTest};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_logfree::{HashTable, List};
+use durix_pmem::{Plan, SiteKind};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, prop_oneof};
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
+
+fn after() -> Vec<Act> {
+    vec![Insert(1, 90), Remove(0), Insert(0, 91), Update(1, 92), Insert(5, 93), Remove(1), Insert(6, 94), Get(0)]
+}
+
+#[track_caller]
+fn complete(name: &str, report: Report) {
+    let report = report.assert_ok();
+    println!("{name}: {report}");
+    assert!(report.complete, "{name} is not complete");
+}
+
+fn other(act: Act) -> Act {
+    Other(Box::new(act))
+}
+
+fn killed(act: Act, fence: u64, happens: bool) -> Act {
+    Killed(Box::new(act), fence, happens)
+}
+
+fn inserts(keys: std::ops::Range<u64>) -> Vec<Act> {
+    keys.map(|k| Insert(k, k + 100)).collect()
+}
+
+/// Short runs that reach every site: one for each thing that can go wrong.
+fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S>, Vec<Act>, usize)> {
+    let plain = UnderTest::<S>::new(plan);
+    let used = UnderTest { used_before: true, ..plain.clone() };
+    // Four pages are active, all nodes in use: the next allocation trims.
+    let full_table = UnderTest { before: inserts(10..22), ..plain.clone() };
+    // Nodes of several pages go: the table is trimmed with free nodes in it, whose bits are cleared.
+    let reopen = killed(Insert(9, 9), 1, false);
+    let removes = [10, 11, 13, 14, 16, 17, 19, 20].map(Remove);
+    let sparse = UnderTest { before: [inserts(10..25), vec![reopen], removes.to_vec()].concat(), ..plain.clone() };
+    // Kept from the last session: pages that are in nobody's table.
+    let reopened =
+        UnderTest { before: [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat(), ..plain.clone() };
+    let one_extent = UnderTest { before: inserts(10..57), ..plain.clone() };
+    let warm = UnderTest { before: vec![Insert(30, 1)], ..plain.clone() };
+    let death = vec![
+        killed(Insert(1, 10), 2, true),
+        killed(Remove(1), 1, true),
+        Insert(2, 20),
+        killed(Update(2, 21), 3, true),
+        Insert(3, 30),
+    ];
+    // A bypass is visible, and was not written back when the process died: its node must not be used again before.
+    let bypassed =
+        vec![Insert(1, 10), Insert(2, 20), Remove(1), killed(Insert(3, 30), 1, false), Insert(4, 40), Remove(2)];
+    let bypassed_last = vec![Insert(1, 10), Insert(2, 20), Remove(2), killed(Insert(3, 30), 1, false), Insert(0, 40)];
+    vec![
+        ("first operations", plain.clone(), vec![Insert(0, 1), Remove(0), Insert(1, 2), Update(1, 3)], 2),
+        ("creation", plain.clone(), vec![Aside, Insert(0, 1)], 1),
+        ("reuse", plain.clone(), vec![Insert(0, 1), Insert(1, 2), Remove(0), Remove(1), Insert(2, 3), Insert(3, 4)], 1),
+        ("updates", plain.clone(), vec![Insert(0, 1), Update(0, 2), Cas(0, 2, 3), Cas(0, 2, 4), Remove(0)], 1),
+        ("used space", used, vec![Insert(0, 1), Insert(1, 2), Remove(0)], 1),
+        ("trimming", full_table, vec![Insert(0, 1), Remove(10), Insert(1, 2), Remove(11), Remove(16), Insert(2, 3)], 1),
+        ("trimming free nodes", sparse, vec![Remove(22), Insert(0, 1), Insert(1, 2), other(Insert(2, 2))], 1),
+        ("second session", plain.clone(), vec![Insert(0, 1), other(Insert(1, 2)), other(Remove(0)), Remove(1)], 1),
+        ("unlink in an inactive page", reopened, vec![Remove(10), Remove(13), Insert(0, 1), Insert(1, 2)], 1),
+        ("a second extent", one_extent, vec![Insert(0, 1), Insert(1, 2)], 1),
+        ("process death", warm, death, 1),
+        ("process death after a bypass", plain.clone(), bypassed, 1),
+        ("process death after a bypass of the last", plain, bypassed_last, 1),
+    ]
+}
+
+fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
+    let mut total = Report::default();
+    for (name, subject, acts, crashes) in scenarios::<S>(plan) {
+        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after());
+        if let Some(failure) = &report.failure {
+            println!("{name}: {}", failure.cause);
+        }
+        total.merge(report);
+        if total.failure.is_some() {
+            break;
+        }
+    }
+    total
+}
+
+const MODELS: [Persistency; 2] = [Persistency::Pcso, Persistency::TornWords];
+
+#[test]
+fn scenarios_pass_completely() {
+    for model in MODELS {
+        let explorer = Explorer::new().model(model);
+        complete(&format!("list, {model}"), run::<List<Sim>>(&explorer, Plan::new()));
+        complete(&format!("hash table, {model}"), run::<HashTable<Sim>>(&explorer, Plan::new()));
+    }
+}
+
+/// For mutants, some of which leave many lines open that recovery reads.
+fn quick() -> Explorer {
+    Explorer::new().executions_per_point(200).samples(60)
+}
+
+fn sweep<S: Map<Sim>>(kinds: &[SiteKind]) {
+    let mut sites = Sites::in_files("crates/logfree/src/");
+    sites.kinds = kinds.to_vec();
+    let sweep = mutation_sweep(&sites, |plan| run::<S>(&quick(), plan));
+    println!("{}", sweep.assert_all_caught(&[]));
+}
+
+#[test]
+fn every_write_back_and_fence_of_the_list_is_needed() {
+    sweep::<List<Sim>>(&[SiteKind::WriteBack, SiteKind::Fence]);
+}
+
+#[test]
+fn every_write_back_and_fence_of_the_hash_table_is_needed() {
+    sweep::<HashTable<Sim>>(&[SiteKind::WriteBack, SiteKind::Fence]);
+}
+
+// ---- all short sequences ----
+
+fn sequences<S: Map<Sim>>(name: &str, alphabet: &[Act], len: usize, crashes: usize, after: &[Act]) {
+    for model in MODELS {
+        let explorer = Explorer::new().model(model).crashes(crashes);
+        let report = explorer.sequences(&UnderTest::<S>::new(Plan::new()), alphabet, len, after);
+        complete(&format!("{name}, {model}"), report);
+    }
+}
+
+fn len() -> usize {
+    if deep() { 5 } else { 3 }
+}
+
+#[test]
+fn all_short_sequences_of_a_list() {
+    let alphabet = [Insert(0, 1), Insert(1, 2), Remove(0), Remove(1), Update(0, 3), Cas(0, 1, 4)];
+    sequences::<List<Sim>>("list", &alphabet, len(), 1, &after());
+}
+
+#[test]
+fn all_short_sequences_of_a_hash_table() {
+    let alphabet = [Insert(0, 1), Insert(1, 2), Remove(0), Remove(1), Update(0, 3), Get(0)];
+    sequences::<HashTable<Sim>>("hash table", &alphabet, len(), 1, &after());
+}
+
+#[test]
+fn crashes_in_recovery_change_nothing() {
+    let alphabet = [Insert(0, 1), Remove(0), Update(0, 3)];
+    sequences::<List<Sim>>("list", &alphabet, 2, 2, &[Insert(1, 5), Remove(0)]);
+    sequences::<HashTable<Sim>>("hash table", &alphabet, 2, 2, &[Insert(1, 5), Remove(0)]);
+}
+
+// ---- long ones ----
+
+fn act() -> impl Strategy<Value = Act> {
+    let (key, value) = (|| 0u64..8, || 1u64..100);
+    let one = move || {
+        prop_oneof![
+            4 => (key(), value()).prop_map(|(k, v)| Insert(k, v)),
+            4 => key().prop_map(Remove),
+            2 => (key(), value()).prop_map(|(k, v)| Update(k, v)),
+            1 => key().prop_map(Get),
+        ]
+    };
+    prop_oneof![5 => one(), 1 => one().prop_map(other)]
+}
+
+#[test]
+fn long_sequences_sampled() {
+    let cases = if deep() { 2000 } else { 6 };
+    for model in MODELS {
+        let explorer = Explorer::new().model(model).executions_per_point(20).samples(10);
+        let generate = (vec(act(), 5..25), vec(act(), 0..8));
+        let report = explorer.check(&UnderTest::<List<Sim>>::new(Plan::new()), cases, &generate);
+        println!("list, long sequences: {}", report.assert_ok());
+        let report = explorer.check(&UnderTest::<HashTable<Sim>>::new(Plan::new()), cases, &generate);
+        println!("hash table, long sequences: {}", report.assert_ok());
+    }
+}

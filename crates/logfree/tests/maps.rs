@@ -1,0 +1,272 @@
+//! The maps against a model; counts of write-backs and fences; threads.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::Act::{self, *};
+use common::{Contents, Map, run, step};
+use durix_logfree::{HashTable, List, Options, SoftHash, SoftOptions};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, Strategy, prop_oneof, proptest};
+
+type M = Counting<Hardware>;
+
+fn pool() -> (Pool<M>, M) {
+    let medium = Counting::new(Hardware::PAGE_CACHE);
+    let options = PoolOptions::new().initial_size(1 << 20).max_size(64 << 20);
+    (options.create_on(HeapBacking::new(64 << 20), medium).unwrap(), medium)
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let (key, value) = (|| 0u64..40, || 1u64..4);
+    prop_oneof![
+        4 => (key(), value()).prop_map(|(k, v)| Insert(k, v)),
+        3 => key().prop_map(Remove),
+        2 => (key(), value()).prop_map(|(k, v)| Update(k, v)),
+        1 => (key(), value(), value()).prop_map(|(k, e, v)| Cas(k, e, v)),
+        1 => key().prop_map(Get),
+    ]
+}
+
+fn against_model<S: Map<M>>(acts: &[Act]) {
+    let (pool, _) = pool();
+    let mut model = Contents::new();
+    for part in acts.chunks(50) {
+        // Each part begins with a recovery.
+        let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+        let mut session = pool.session().unwrap();
+        for act in part {
+            let op = session.enter().unwrap();
+            assert_eq!(run(&*map, &op, act), step(&mut model, act), "{act:?}");
+        }
+        let op = session.enter().unwrap();
+        let mut found = Contents::new();
+        map.for_each(&op, &mut |k, v| assert!(found.insert(k, v).is_none())).unwrap();
+        assert_eq!(found, model);
+        assert_eq!(map.check(&op).unwrap(), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn a_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<List<M>>(&acts);
+    }
+
+    #[test]
+    fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn a_soft_hash_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SoftHash<M>>(&acts);
+    }
+}
+
+#[test]
+fn ranges_of_a_list_are_what_a_btree_gives() {
+    let (pool, _) = pool();
+    let list = List::open(&pool, "list").unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let keys = [0, 1, 5, 7, 100, 1 << 40, u64::MAX - 1, u64::MAX];
+    keys.into_iter().chain(1000..1200).for_each(|k| assert!(list.insert(&op, k, !k).unwrap()));
+    let model: Contents = keys.into_iter().chain(1000..1200).map(|k| (k, !k)).collect();
+    let collect = |range: (std::ops::Bound<u64>, std::ops::Bound<u64>)| {
+        let mut found = Vec::new();
+        list.range(&op, range, |k, v| found.push((k, v))).unwrap();
+        found
+    };
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    for from in [Unbounded, Included(0), Excluded(0), Included(6), Excluded(u64::MAX), Included(u64::MAX)] {
+        for to in [Unbounded, Included(7), Excluded(7), Included(u64::MAX), Included(1100)] {
+            let expected: Vec<_> =
+                model.iter().filter(|(k, _)| std::ops::RangeBounds::contains(&(from, to), *k)).collect();
+            assert_eq!(collect((from, to)).iter().map(|(k, v)| (k, v)).collect::<Vec<_>>(), expected);
+        }
+    }
+    assert_eq!(list.len(&op).unwrap(), model.len() as u64);
+    // The callback may change the list.
+    list.for_each(&op, |k, _| _ = list.remove(&op, k).unwrap()).unwrap();
+    assert!(list.is_empty(&op).unwrap());
+}
+
+// ---- counts ----
+
+fn spent(medium: M, f: impl FnOnce()) -> Counts {
+    let before = medium.counts();
+    f();
+    medium.counts() - before
+}
+
+/// Fences, write-backs and implicit drains.
+fn cost(medium: M, f: impl FnOnce()) -> (u64, u64, u64) {
+    let counts = spent(medium, f);
+    (counts.fences, counts.write_backs, counts.implicit_drains)
+}
+
+fn settled_counts<S: Map<M>>() {
+    let (pool, medium) = pool();
+    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    // Two pages are active; the last has nodes left.
+    (10..14).for_each(|k| assert!(map.insert(&op, k, 1).unwrap()));
+    assert_eq!(cost(medium, || assert!(map.insert(&op, 1, 1).unwrap())), (2, 2, 0), "insert");
+    assert_eq!(cost(medium, || assert!(!map.insert(&op, 1, 1).unwrap())), (0, 0, 0), "insert of a key that is there");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(1))), (0, 0, 0), "get");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 2).unwrap(), None)), (0, 0, 0), "get of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), None)), (0, 0, 0), "remove of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.update(&op, 2, 1).unwrap(), None)), (0, 0, 0), "update of no key");
+    assert_eq!(cost(medium, || assert!(!map.compare_and_set(&op, 1, 7, 8).unwrap())), (0, 0, 0), "failed exchange");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 1).unwrap(), Some(1))), (1, 1, 0), "remove");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 1).unwrap(), None)), (0, 0, 0), "remove again");
+}
+
+#[test]
+fn write_backs_and_fences_of_single_operations() {
+    settled_counts::<List<M>>();
+    settled_counts::<HashTable<M>>();
+}
+
+#[test]
+fn one_write_back_and_one_fence_an_update_with_volatile_links() {
+    let (pool, medium) = pool();
+    let map = SoftHash::open_with(&pool, "map", &SoftOptions::default()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (10..14).for_each(|k| assert!(map.insert(&op, k, 1).unwrap()));
+    assert_eq!(cost(medium, || assert!(map.insert(&op, 1, 1).unwrap())), (1, 1, 0), "insert");
+    assert_eq!(cost(medium, || assert_eq!(map.update(&op, 1, 2).unwrap(), Some(1))), (1, 1, 0), "update");
+    assert_eq!(cost(medium, || assert!(map.compare_and_set(&op, 1, 2, 1).unwrap())), (1, 1, 0), "exchange");
+    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 1, 3).unwrap(), Some(1))), (1, 1, 0), "put");
+    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 2, 3).unwrap(), None)), (1, 1, 0), "put of a new key");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), Some(3))), (1, 1, 0), "remove");
+    assert_eq!(cost(medium, || assert!(!map.insert(&op, 1, 1).unwrap())), (0, 0, 0), "insert of a key that is there");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(3))), (0, 0, 0), "get");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 2).unwrap(), None)), (0, 0, 0), "get of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), None)), (0, 0, 0), "remove of no key");
+    assert_eq!(cost(medium, || assert_eq!(map.update(&op, 2, 1).unwrap(), None)), (0, 0, 0), "update of no key");
+    assert_eq!(cost(medium, || assert!(!map.compare_and_set(&op, 1, 7, 8).unwrap())), (0, 0, 0), "failed exchange");
+    // Many: exactly one and one, whether the table grows or not.
+    (0..2000).for_each(|k| _ = map.insert(&op, k, k).unwrap());
+    let counts = spent(medium, || (0..500).for_each(|k| assert!(map.remove(&op, k).unwrap().is_some())));
+    assert_eq!((counts.fences, counts.write_backs, counts.implicit_drains), (500, 500, 0));
+    let counts = spent(medium, || (0..500).for_each(|k| assert!(map.insert(&op, k, k).unwrap())));
+    assert_eq!((counts.fences, counts.write_backs, counts.implicit_drains), (500, 500, 0));
+}
+
+#[test]
+fn a_soft_hash_grows_and_is_found_again() {
+    let (pool, _) = pool();
+    let keys = 20_000u64;
+    for round in 0..3u64 {
+        let map = SoftHash::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        (0..keys).for_each(|k| assert_eq!(map.put(&op, k * k, k + round).unwrap().is_none(), round == 0));
+        (0..keys).for_each(|k| assert_eq!(map.get(&op, k * k).unwrap(), Some(k + round)));
+        assert_eq!(map.len(&op).unwrap(), keys);
+        assert_eq!(map.check(&op).unwrap(), []);
+    }
+}
+
+#[test]
+fn write_backs_and_fences_of_many_operations() {
+    let (pool, medium) = pool();
+    let table = HashTable::open_with(&pool, "map", &Options::default()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (0..512).for_each(|k| assert!(table.insert(&op, k * 2, k).unwrap()));
+    let stats = table.page_stats(&op);
+    let rounds = 20_000;
+    let counts = spent(medium, || {
+        for i in 0..rounds {
+            let key = i * 7919 % 1024;
+            assert!(table.insert(&op, key, 1).unwrap() || table.remove(&op, key).unwrap().is_some());
+        }
+    });
+    let now = table.page_stats(&op);
+    let (inserts, removes) = (now.allocations - stats.allocations, now.unlinks - stats.unlinks);
+    assert_eq!(inserts + removes, rounds);
+    let misses = now.allocation_misses + now.unlink_misses - stats.allocation_misses - stats.unlink_misses;
+    // A fence for each generation of 64.
+    assert!(counts.fences <= 2 * inserts + removes + removes / 64 + 1 + misses, "{counts:?}");
+    assert!(counts.write_backs <= 2 * inserts + 2 * removes + 2 * misses, "{counts:?}");
+    assert_eq!(counts.implicit_drains, 0, "{counts:?}");
+    assert!(misses <= 2, "{misses} pages newly active in a table of 1024");
+}
+
+// ---- threads ----
+
+fn hammer<S: Map<M>>() {
+    let (pool, _) = pool();
+    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+    let (threads, rounds, keys) = (4u64, 4000u64, 24u64);
+    let sums: Vec<i64> = std::thread::scope(|s| {
+        let work = |thread: u64| {
+            let (pool, map) = (&pool, &map);
+            move || {
+                let mut session = pool.session().unwrap();
+                let (mut random, mut balance) = (thread + 1, 0i64);
+                for _ in 0..rounds {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let (key, value) = (random % keys, (random % keys) << 32 | random >> 40);
+                    let op = session.enter().unwrap();
+                    match random >> 20 & 3 {
+                        0 => balance += i64::from(map.insert(&op, key, value).unwrap()),
+                        1 => {
+                            let removed = map.remove(&op, key).unwrap();
+                            assert!(removed.is_none_or(|v| v >> 32 == key));
+                            balance -= i64::from(removed.is_some());
+                        }
+                        2 => assert!(map.update(&op, key, value).unwrap().is_none_or(|v| v >> 32 == key)),
+                        _ => assert!(map.get(&op, key).unwrap().is_none_or(|v| v >> 32 == key)),
+                    }
+                }
+                balance
+            }
+        };
+        let handles: Vec<_> = (0..threads).map(|t| s.spawn(work(t))).collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    });
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let mut len = 0;
+    map.for_each(&op, &mut |_, _| len += 1).unwrap();
+    assert_eq!(sums.iter().sum::<i64>(), len);
+    assert_eq!(map.check(&op).unwrap(), []);
+}
+
+#[test]
+fn threads_share_a_list() {
+    hammer::<List<M>>();
+}
+
+#[test]
+fn threads_share_a_soft_hash() {
+    hammer::<SoftHash<M>>();
+}
+
+#[test]
+fn threads_share_a_hash_table() {
+    hammer::<HashTable<M>>();
+}
+
+// ---- options and corrupt pools ----
+
+#[test]
+fn pages_larger_than_chunks_are_refused() {
+    let options = PoolOptions::new().chunk_size(4096).initial_size(1 << 20).max_size(1 << 20);
+    let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+    let error = List::open_with(&pool, "list", &Options::default().page_size(8192)).unwrap_err();
+    assert_eq!(error.to_string(), "page_size of 8192 is not possible: a page is at most as large as the pool's chunks");
+    assert!(List::open(&pool, "list").is_ok(), "and nothing is left of it");
+}

@@ -1,0 +1,111 @@
+//! Threads and crashes together: every interleaving of short concurrent programs on each map, every crash state of each,
+//! operations after the recovery. No operation may return what a crash can take back: not a read, and not a failed insert
+//! or remove. With `DURIX_DEEP` set, programs are longer and more.
+
+mod common;
+
+use std::time::Instant;
+
+use common::Act::{self, *};
+use common::{Map, Sim, UnderTest};
+use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
+use durix_logfree::{HashTable, List, SoftHash};
+use durix_pmem::{Plan, SiteKind};
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
+
+fn after() -> Vec<Act> {
+    vec![Insert(1, 90), Remove(0), Insert(0, 91), Get(1)]
+}
+
+fn subject<S: Map<Sim>>(before: &[Act]) -> UnderTest<S> {
+    UnderTest { before: before.to_vec(), ..UnderTest::new(Plan::new()) }
+}
+
+/// Bounded: one preemption, between the change of a link and its fence, is what the known bugs of this kind need.
+fn threads(model: Persistency) -> Threads {
+    Threads::new(Explorer::new().model(model)).preemptions(if deep() { 2 } else { 1 })
+}
+
+#[track_caller]
+fn complete<S: Map<Sim>>(name: &str, threads: &Threads, before: &[Act], program: &[Vec<Act>]) {
+    let start = Instant::now();
+    let report = threads.run(&subject::<S>(before), program, &after()).assert_ok();
+    println!("{name}, in {:?}: {report}", start.elapsed());
+    assert!(report.complete, "{name} is not complete: {report}");
+}
+
+/// A change in one thread, and what another may learn of it.
+fn readers() -> Vec<(&'static str, Vec<Vec<Act>>)> {
+    vec![
+        ("insert and get", vec![vec![Insert(0, 5)], vec![Get(0)]]),
+        ("insert and failed insert", vec![vec![Insert(0, 5)], vec![Insert(0, 6)]]),
+        ("remove and get", vec![vec![Remove(1)], vec![Get(1)]]),
+        ("remove and failed remove", vec![vec![Remove(1)], vec![Remove(1)]]),
+        ("remove and insert", vec![vec![Remove(1)], vec![Insert(1, 7)]]),
+        ("update and get", vec![vec![Update(1, 5)], vec![Get(1)]]),
+        ("update and failed exchange", vec![vec![Update(1, 5)], vec![Cas(1, 10, 6)]]),
+        ("two updates", vec![vec![Update(1, 5)], vec![Update(1, 6)]]),
+        ("update and remove", vec![vec![Update(1, 5)], vec![Remove(1)]]),
+        ("insert behind an insert", vec![vec![Insert(2, 5)], vec![Insert(4, 6)]]),
+        ("remove and insert behind", vec![vec![Remove(1)], vec![Insert(3, 6)]]),
+    ]
+}
+
+const BEFORE: [Act; 2] = [Insert(1, 10), Insert(5, 50)];
+
+fn nobody_returns_what_a_crash_can_take_back<S: Map<Sim>>(model: Persistency) {
+    for (name, program) in readers() {
+        complete::<S>(name, &threads(model), &BEFORE, &program);
+    }
+}
+
+#[test]
+fn list_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<List<Sim>>(Persistency::Pcso);
+    complete::<List<Sim>>("torn", &threads(Persistency::TornWords), &BEFORE, &readers()[6].1);
+}
+
+#[test]
+fn hash_table_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<HashTable<Sim>>(Persistency::Pcso);
+}
+
+#[test]
+fn soft_hash_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<SoftHash<Sim>>(Persistency::Pcso);
+}
+
+#[test]
+fn two_threads_of_two_operations() {
+    let program = [vec![Insert(0, 2), Get(1)], vec![Remove(1), Get(0)]];
+    let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
+    complete::<List<Sim>>("list", &threads, &BEFORE, &program);
+    complete::<HashTable<Sim>>("hash table", &threads, &BEFORE, &program);
+    complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
+}
+
+#[test]
+fn three_threads() {
+    let program = [vec![Insert(2, 2)], vec![Remove(1)], vec![Update(1, 7)]];
+    let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
+    complete::<List<Sim>>("list", &threads, &BEFORE, &program);
+    complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
+}
+
+/// M2: the extent that one session has added is used by another, whose fence does not cover it.
+#[test]
+fn an_extent_is_durable_before_another_session_uses_it() {
+    let mut sites = Sites::in_files("src/soft/store.rs");
+    sites.kinds = vec![SiteKind::Fence];
+    let sweep = mutation_sweep(&sites, |plan| {
+        let subject = UnderTest::<SoftHash<Sim>> { chunk: 8192, used_before: true, ..UnderTest::new(plan) };
+        let program = [vec![Insert(0, 1)], vec![Insert(1, 2)]];
+        Threads::new(Explorer::new().executions_per_point(100).samples(20)).preemptions(1).run(&subject, &program, &[])
+    });
+    println!("{sweep}");
+    // M1 is the business of the sequential sweep, M2 of this one.
+    assert!(sweep.mutants.len() == 2 && sweep.mutants[1].caught(), "{sweep}");
+}

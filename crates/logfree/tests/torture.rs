@@ -1,0 +1,245 @@
+//! Torture: a process works on a real file under `Shadow`, is killed at a random moment (in recovery and growth too), and
+//! what its operations had promised must be found, and nothing leaked.
+//!
+//! The test runs itself as a child. Each of its threads works on keys of its own, which share buckets and neighbours with
+//! the others', in an order that only depends on the seed, and counts in a shared file how many operations it has begun and
+//! ended. The parent replays the same operations on a model: ended ones must be found, the one in between may have happened
+//! or not.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Act::{self, Insert, Remove, Update};
+use common::{Contents, Map, run, step};
+use durix_logfree::{HashTable, List, SoftHash};
+use durix_pmem::backing::FileBacking;
+use durix_pmem::medium::Shadow;
+use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 40;
+const CHILD: &str = "DURIX_TORTURE_CHILD";
+
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// The operation with that number. Keys of threads alternate.
+fn act(seed: u64, thread: u64, number: u64) -> Act {
+    let random = mix(seed ^ mix(thread << 40 | number));
+    let (key, value) = (random % KEYS * THREADS + thread, random >> 8);
+    match (random >> 60) % 8 {
+        0..3 => Insert(key, value),
+        3..6 => Remove(key),
+        _ => Update(key, value),
+    }
+}
+
+// ---- the child ----
+
+/// Where a thread counts: begun at 0, ended at 8.
+struct Counter<'a> {
+    file: &'a std::fs::File,
+    at: u64,
+}
+
+impl Counter<'_> {
+    fn set(&self, field: u64, value: u64) {
+        self.file.write_all_at(&value.to_le_bytes(), self.at + field * 8).unwrap();
+    }
+
+    fn get(&self, field: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, self.at + field * 8).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+}
+
+fn counters(path: &Path) -> std::fs::File {
+    std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardware>) -> M) -> Pool<M> {
+    let file = FileBacking::create(dir.join("pool")).unwrap();
+    let (backing, shadow) = Shadow::over(Hardware::PAGE_CACHE, file, 200, seed);
+    let options = PoolOptions::new().max_size(64 << 20);
+    options.open_on(backing, medium(shadow)).unwrap().recover().unwrap()
+}
+
+fn work<M: Medium, S: Map<M>>(pool: &Pool<M>, dir: &Path, seed: u64) {
+    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+    let file = counters(&dir.join("counters"));
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (map, file) = (&map, &file);
+            s.spawn(move || {
+                let mut session = pool.session().unwrap();
+                let counter = Counter { file, at: thread * 16 };
+                for number in 0.. {
+                    counter.set(0, number + 1);
+                    run(&**map, &session.enter().unwrap(), &act(seed, thread, number));
+                    counter.set(1, number + 1);
+                }
+            });
+        }
+    });
+}
+
+/// The fence that makes an update durable is left out.
+fn mutate<S: Map<Mutating<Shadow<Hardware>>>>(pool: &Pool<Mutating<Shadow<Hardware>>>, plan: &'static Plan) {
+    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    map.insert(&op, u64::MAX, 1).unwrap();
+    let before: BTreeMap<_, _> = plan.sites().into_iter().collect();
+    map.remove(&op, u64::MAX).unwrap();
+    let fence = plan.sites().into_iter().find(|(site, hits)| {
+        site.kind == SiteKind::Fence && site.file.contains("logfree/src") && before.get(site).copied().unwrap_or(0) < *hits
+    });
+    plan.mutate(fence.expect("a remove has a fence").0, Mutation::Drop);
+}
+
+fn child_of<S: Map<Shadow<Hardware>>, T: Map<Mutating<Shadow<Hardware>>>>(dir: &Path, seed: u64, mutant: bool) {
+    if !mutant {
+        return work::<_, S>(&open(dir, seed, |shadow| shadow), dir, seed);
+    }
+    let plan = Plan::new();
+    let pool = open(dir, seed, |shadow| Mutating::new(shadow, plan));
+    mutate::<T>(&pool, plan);
+    work::<_, T>(&pool, dir, seed);
+}
+
+/// Not a test of its own: the body of the child, which ends when it is killed.
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(CHILD) else { return };
+    let words: Vec<&str> = task.split(' ').collect();
+    let [kind, dir, seed, mutant] = words[..] else { panic!("kind dir seed mutant") };
+    let (dir, seed, mutant) = (PathBuf::from(dir), seed.parse().unwrap(), mutant == "mutant");
+    match kind {
+        "list" => child_of::<List<_>, List<_>>(&dir, seed, mutant),
+        "hash" => child_of::<HashTable<_>, HashTable<_>>(&dir, seed, mutant),
+        _ => child_of::<SoftHash<_>, SoftHash<_>>(&dir, seed, mutant),
+    }
+}
+
+// ---- the parent ----
+
+struct Torture {
+    kind: &'static str,
+    dir: tempfile::TempDir,
+    model: Contents,
+    mutant: bool,
+}
+
+impl Torture {
+    fn new(kind: &'static str, mutant: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(64 << 20);
+        options.create(dir.path().join("pool")).unwrap().close().unwrap();
+        Torture { kind, dir, model: Contents::new(), mutant }
+    }
+
+    /// Runs a child for a while and kills it; returns how many operations it had ended.
+    fn round<S: Map<Hardware>>(&mut self, seed: u64) -> Result<u64, String> {
+        let dir = self.dir.path();
+        let file = counters(&dir.join("counters"));
+        file.set_len(0).unwrap();
+        file.set_len(THREADS * 16).unwrap();
+        let task = format!("{} {} {seed} {}", self.kind, dir.display(), if self.mutant { "mutant" } else { "sound" });
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--test-threads=1"])
+            .env(CHILD, task)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(3000 + mix(seed) % 45_000));
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        if output.status.code().is_some() {
+            return Err(format!("the child ended by itself: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        self.verify::<S>(&file, seed)
+    }
+
+    fn verify<S: Map<Hardware>>(&mut self, file: &std::fs::File, seed: u64) -> Result<u64, String> {
+        let mut open_ended = Vec::new();
+        let mut done = 0;
+        for thread in 0..THREADS {
+            let counter = Counter { file, at: thread * 16 };
+            let (begun, ended) = (counter.get(0), counter.get(1));
+            done += ended;
+            for number in 0..ended {
+                step(&mut self.model, &act(seed, thread, number));
+            }
+            open_ended.extend((begun > ended).then(|| act(seed, thread, ended)));
+        }
+        let pool: Pool = PoolOptions::new().open(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
+        let map: Arc<S> = pool.open_structure("map", &S::small()).map_err(|e| e.to_string())?;
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut found = Contents::new();
+        map.for_each(&op, &mut |key, value| _ = found.insert(key, value)).map_err(|e| e.to_string())?;
+        found.remove(&u64::MAX);
+        if let Some(finding) = map.check(&op).map_err(|e| e.to_string())?.first() {
+            return Err(finding.to_string());
+        }
+        for act in open_ended {
+            // Threads have keys of their own: each open operation is judged by its own key.
+            let (Insert(key, _) | Remove(key) | Update(key, _)) = act else { unreachable!("nothing else is run") };
+            let mut after = self.model.clone();
+            step(&mut after, &act);
+            if found.get(&key) == after.get(&key) {
+                self.model = after;
+            }
+        }
+        if found != self.model {
+            let wrong: Vec<_> = (0..KEYS * THREADS).filter(|k| found.get(k) != self.model.get(k)).collect();
+            return Err(format!("{} keys found, {} promised; wrong: {wrong:?}", found.len(), self.model.len()));
+        }
+        Ok(done)
+    }
+}
+
+fn nothing_is_lost<S: Map<Hardware>>(kind: &'static str) {
+    let rounds = std::env::var("DURIX_TORTURE_ROUNDS").ok().and_then(|r| r.parse().ok());
+    let rounds = rounds.unwrap_or(if std::env::var_os("DURIX_DEEP").is_some() { 500 } else { 15 });
+    let mut torture = Torture::new(kind, false);
+    let mut done = 0;
+    for round in 0..rounds {
+        done += torture.round::<S>(round).unwrap_or_else(|e| panic!("round {round} (its number is its seed): {e}"));
+    }
+    println!("{kind}: {rounds} kills, {done} acknowledged operations, none lost");
+    assert!(done > rounds, "the children hardly worked: {done} operations in {rounds} rounds");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    nothing_is_lost::<List>("list");
+    nothing_is_lost::<HashTable>("hash");
+    nothing_is_lost::<SoftHash>("soft");
+}
+
+fn is_found_out<S: Map<Hardware>>(kind: &'static str) {
+    let mut torture = Torture::new(kind, true);
+    let found = (0..80).find_map(|round| torture.round::<S>(1000 + round).err().map(|error| (round, error)));
+    let (round, error) = found.expect("80 rounds without the fence lost nothing");
+    println!("{kind}: found in round {round}: {error}");
+    assert!(!error.contains("ended by itself"), "lost operations, not something else: {error}");
+}
+
+#[test]
+fn a_map_without_its_fence_is_found_out() {
+    is_found_out::<HashTable>("hash");
+    is_found_out::<SoftHash>("soft");
+}

@@ -1,0 +1,213 @@
+//! The published bug patterns that no dropped call expresses, planted by hand: each in a small structure whose correct
+//! variant stands beside it, and must give no alarm under the same operations.
+
+mod directory;
+mod heap;
+mod journal;
+mod shared;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use durix_crashsim::{Cause, Contract, Explorer, Report, Simulated, Subject};
+use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Off, Op, Session, Word};
+
+use crate::scenario::Bound;
+use crate::sweep::Fault;
+
+/// What a structure holds, as keys and values.
+pub type Map = BTreeMap<u64, u64>;
+
+/// A small structure with variants.
+pub trait Host: Sized + 'static {
+    /// A variant.
+    type Bug: Copy + PartialEq + Debug + 'static;
+    /// An operation.
+    type Do: Copy + Debug + 'static;
+    /// What it keeps outside the arena.
+    type Volatile;
+
+    /// Makes an empty one in a zeroed arena.
+    fn create<M: Medium>(op: &Op<'_, M>, bug: Option<Self::Bug>) -> Self::Volatile;
+    /// Opens it after a crash.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    fn recover<M: Medium>(op: &Op<'_, M>, bug: Option<Self::Bug>) -> Result<Self::Volatile, String>;
+    /// Runs an operation in the first of two sessions, or both.
+    fn apply<M: Medium>(
+        ops: (&Op<'_, M>, &Op<'_, M>),
+        volatile: &mut Self::Volatile,
+        bug: Option<Self::Bug>,
+        what: Self::Do,
+    ) -> Option<u64>;
+    /// All that it holds.
+    fn contents<M: Medium>(op: &Op<'_, M>) -> Map;
+    /// Space leaked or owned twice, and other damage.
+    fn check<M: Medium>(op: &Op<'_, M>) -> Vec<String> {
+        let _ = op;
+        Vec::new()
+    }
+    /// The model.
+    fn step(model: &mut Map, what: Self::Do) -> Option<u64>;
+    /// Whether an operation acknowledges what came before (all do, unless interleaved ones are told apart).
+    fn acknowledges(what: Self::Do) -> bool {
+        let _ = what;
+        true
+    }
+}
+
+/// The word at an offset.
+fn word<'s, M: Medium>(op: &Op<'s, M>, off: u64) -> &'s Word {
+    op.at(Off::new(off))
+}
+
+/// A host as a subject.
+struct Planted<H: Host>(Option<H::Bug>);
+
+struct Live<H: Host> {
+    sessions: [Session<Simulated>; 2],
+    volatile: H::Volatile,
+}
+
+impl<H: Host> Subject for Planted<H> {
+    type Op = H::Do;
+    type Ret = Option<u64>;
+    type State = Map;
+    type Model = Map;
+    type Store = Mapping<Simulated>;
+    type Live = Live<H>;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        Mapping::heap(4096, medium)
+    }
+    fn create(&self, store: &Self::Store) -> Live<H> {
+        let mut sessions = [store.session().unwrap(), store.session().unwrap()];
+        let volatile = H::create(&sessions[0].enter().unwrap(), self.0);
+        Live { sessions, volatile }
+    }
+    fn recover(&self, store: &Self::Store) -> Result<Live<H>, String> {
+        let mut sessions = [store.session().unwrap(), store.session().unwrap()];
+        let volatile = H::recover(&sessions[0].enter().unwrap(), self.0)?;
+        Ok(Live { sessions, volatile })
+    }
+    fn apply(&self, live: &mut Live<H>, what: &H::Do) -> Option<u64> {
+        let [a, b] = &mut live.sessions;
+        H::apply((&a.enter().unwrap(), &b.enter().unwrap()), &mut live.volatile, self.0, *what)
+    }
+    fn observe(&self, live: &mut Live<H>) -> Map {
+        H::contents(&live.sessions[0].enter().unwrap())
+    }
+    fn check(&self, live: &mut Live<H>) -> Vec<String> {
+        H::check(&live.sessions[0].enter().unwrap())
+    }
+    fn model(&self) -> Map {
+        Map::new()
+    }
+    fn step(&self, model: &mut Map, what: &H::Do) -> Option<u64> {
+        H::step(model, *what)
+    }
+    fn expect(&self, model: &Map) -> Map {
+        model.clone()
+    }
+    fn is_sync(&self, what: &H::Do) -> bool {
+        H::acknowledges(*what)
+    }
+}
+
+/// A pattern: run with its bug, or without.
+pub struct Pattern {
+    group: &'static str,
+    name: &'static str,
+    bound: Bound,
+    run: Box<dyn Fn(bool) -> Outcome>,
+}
+
+/// What came of a run.
+struct Outcome {
+    report: Report,
+    /// Write-backs and fences are not as many as they should be.
+    off_budget: bool,
+}
+
+impl Pattern {
+    /// `ops` are run, crashed and recovered, and `after` on what was recovered; `bound` is what the pattern needs.
+    fn new<H: Host>(
+        group: &'static str,
+        name: &'static str,
+        bound: Bound,
+        bug: H::Bug,
+        (ops, after): (&'static [H::Do], &'static [H::Do]),
+    ) -> Self {
+        let contract = if bound == Bound::TwoThreads { Contract::Buffered } else { Contract::Strict };
+        let crashes = if bound == Bound::Recovery { 2 } else { 1 };
+        let explorer = Explorer::new().contract(contract).crashes(crashes).crash_in_create(true);
+        let run = move |planted: bool| {
+            let report = explorer.run_then(&Planted::<H>(planted.then_some(bug)), ops, after);
+            Outcome { report, off_budget: false }
+        };
+        Pattern { group, name, bound, run: Box::new(run) }
+    }
+
+    /// A pattern that costs time only: the count of write-backs and fences of an operation is off.
+    fn cost<H: Host>(name: &'static str, bug: H::Bug, op: H::Do, budget: (u64, u64)) -> Self {
+        let run = move |planted: bool| {
+            let counts = counts_of::<H>(planted.then_some(bug), op);
+            let report = Explorer::new().run(&Planted::<H>(planted.then_some(bug)), &[op]).assert_ok();
+            Outcome { report, off_budget: (counts.write_backs, counts.fences) != budget }
+        };
+        Pattern { group: "cost", name, bound: Bound::Count, run: Box::new(run) }
+    }
+
+    /// Tries it: the correct variant first.
+    ///
+    /// # Panics
+    /// If the correct variant gives an alarm, or is not explored completely.
+    pub fn attempt(&self) -> Fault {
+        let correct = (self.run)(false);
+        assert!(!correct.off_budget, "{}: the correct variant is off its budget", self.name);
+        assert!(correct.report.assert_ok().complete, "{}: the correct variant was not explored completely", self.name);
+        let start = Instant::now();
+        let Outcome { report, off_budget } = (self.run)(true);
+        let time: Duration = start.elapsed();
+        let bound = |cause: &Cause| match cause {
+            Cause::Findings { .. } if self.bound == Bound::Recovery => Bound::Allocator,
+            _ => self.bound,
+        };
+        Fault {
+            structure: "planted".into(),
+            place: self.name.into(),
+            kind: self.group.into(),
+            droppable: false,
+            caught: report.failure.as_ref().map(|failure| bound(&failure.cause)).or(off_budget.then_some(Bound::Count)),
+            by: String::new(),
+            executions: report.executions,
+            time,
+            told: None,
+        }
+    }
+}
+
+/// Write-backs and fences of one operation.
+fn counts_of<H: Host>(bug: Option<H::Bug>, what: H::Do) -> Counts {
+    let counting = Counting::new(Hardware::PAGE_CACHE);
+    let mapping = Mapping::heap(4096, counting);
+    let (mut a, mut b) = (mapping.session().unwrap(), mapping.session().unwrap());
+    let (a, b) = (a.enter().unwrap(), b.enter().unwrap());
+    let mut volatile = H::create(&a, bug);
+    let before = counting.counts();
+    H::apply((&a, &b), &mut volatile, bug, what);
+    counting.counts() - before
+}
+
+/// All patterns.
+pub fn patterns() -> Vec<Pattern> {
+    let mut all = directory::patterns();
+    all.extend(tree::patterns());
+    all.extend(journal::patterns());
+    all.extend(heap::patterns());
+    all.extend(shared::patterns());
+    all
+}

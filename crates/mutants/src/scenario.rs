@@ -1,0 +1,201 @@
+//! Scenarios: operations on a subject, and the bounds under which they are crashed.
+
+use std::fmt;
+
+use durix_crashsim::{Cause, Explorer, Failure, Persistency, Report, Subject};
+use durix_pmem::{Mutation, Plan, Site};
+
+/// By which bound a fault was caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// Sequential operations and one crash.
+    Sequential,
+    /// Two threads.
+    TwoThreads,
+    /// Operations after the crash, a crash in the recovery, or a process that died before the power failed.
+    Recovery,
+    /// The check of the space: a leak, or something owned twice.
+    Allocator,
+    /// Torn lines.
+    Tearing,
+    /// The count of write-backs and fences.
+    Count,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bound::Sequential => "S",
+            Bound::TwoThreads => "C",
+            Bound::Recovery => "R",
+            Bound::Allocator => "A",
+            Bound::Tearing => "T",
+            Bound::Count => "N",
+        })
+    }
+}
+
+/// One way to explore a scenario.
+#[derive(Clone, Debug)]
+pub struct Rung {
+    bound: Bound,
+    explorer: Explorer,
+    /// Whether the operations after the recovery run.
+    after: bool,
+}
+
+/// What is found out about a fault that was caught.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The failure, with as few operations as possible, and its suggestion.
+    pub failure: Failure,
+    /// Operations of the failure: before the crash, and after it where they matter.
+    pub ops: usize,
+    /// Whether running its replay string gives the same failure again.
+    pub replays: bool,
+    /// Whether the suggestion puts back what was left out.
+    pub named: bool,
+}
+
+/// Something that runs under a [`Plan`] and may fail: a subject, its operations, and how they are crashed.
+pub trait Scenario {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The ways to explore it, the cheapest first.
+    fn rungs(&self) -> &[Rung];
+
+    /// Explores it.
+    fn run(&self, plan: &'static Plan, rung: &Rung) -> Report;
+
+    /// Explores it with one site made faulty, for the smallest failure.
+    fn tell(&self, plan: &'static Plan, fault: (Site, Mutation), rung: &Rung) -> Option<Told>;
+}
+
+impl Rung {
+    /// The bound that caught a failure.
+    pub fn bound_of(&self, failure: &Failure) -> Bound {
+        match failure.cause {
+            _ if self.bound == Bound::Tearing => Bound::Tearing,
+            Cause::Findings { .. } if self.bound != Bound::TwoThreads => Bound::Allocator,
+            _ => self.bound,
+        }
+    }
+}
+
+/// A scenario of one subject.
+pub struct Of<S: Subject> {
+    name: String,
+    make: Box<dyn Fn(&'static Plan) -> S>,
+    ops: Vec<S::Op>,
+    after: Vec<S::Op>,
+    base: Explorer,
+    rungs: Vec<Rung>,
+}
+
+impl<S: Subject> Of<S> {
+    /// Runs `ops` with one crash anywhere.
+    pub fn new(name: impl Into<String>, make: impl Fn(&'static Plan) -> S + 'static, ops: &[S::Op]) -> Self {
+        let base = Explorer::new();
+        let first = Rung { bound: Bound::Sequential, explorer: base.clone(), after: false };
+        Of { name: name.into(), make: Box::new(make), ops: ops.to_vec(), after: Vec::new(), base, rungs: vec![first] }
+    }
+
+    /// Explores with these settings. Comes before anything that adds a way to explore.
+    #[must_use]
+    pub fn with(mut self, base: Explorer) -> Self {
+        self.rungs[0].explorer = base.clone();
+        Of { base, ..self }
+    }
+
+    /// The faults of this scenario are those of interleaved sessions.
+    #[must_use]
+    pub fn two_threads(mut self) -> Self {
+        self.rungs[0].bound = Bound::TwoThreads;
+        self
+    }
+
+    /// Runs `after` on what was recovered, too.
+    #[must_use]
+    pub fn after(mut self, after: &[S::Op]) -> Self {
+        self.after = after.to_vec();
+        let explorer = self.base.clone();
+        self.rung(Bound::Recovery, explorer)
+    }
+
+    /// Crashes the recoveries, too.
+    #[must_use]
+    pub fn nested(self) -> Self {
+        let explorer = self.base.clone().crashes(2);
+        self.rung(Bound::Recovery, explorer)
+    }
+
+    /// Lets the process die with the power on, too.
+    #[must_use]
+    pub fn deaths(self) -> Self {
+        let explorer = self.base.clone().process_deaths(true);
+        self.rung(Bound::Recovery, explorer)
+    }
+
+    /// With torn lines, too.
+    #[must_use]
+    pub fn torn(self) -> Self {
+        let explorer = self.base.clone().model(Persistency::TornWords).crashes(2);
+        self.rung(Bound::Tearing, explorer)
+    }
+
+    /// As a trait object.
+    pub fn boxed(self) -> Box<dyn Scenario>
+    where
+        S: 'static,
+    {
+        Box::new(self)
+    }
+
+    fn rung(mut self, bound: Bound, explorer: Explorer) -> Self {
+        self.rungs.push(Rung { bound, explorer, after: true });
+        self
+    }
+
+    fn after_of(&self, rung: &Rung) -> &[S::Op] {
+        if rung.after { &self.after } else { &[] }
+    }
+}
+
+impl<S: Subject> Scenario for Of<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rungs(&self) -> &[Rung] {
+        &self.rungs
+    }
+
+    fn run(&self, plan: &'static Plan, rung: &Rung) -> Report {
+        rung.explorer.clone().suggest(false).run_then(&(self.make)(plan), &self.ops, self.after_of(rung))
+    }
+
+    fn tell(&self, plan: &'static Plan, (site, mutation): (Site, Mutation), rung: &Rung) -> Option<Told> {
+        let (subject, after) = ((self.make)(plan), self.after_of(rung));
+        let explorer = &rung.explorer;
+        plan.mutate(site, mutation);
+        let report = explorer.clone().suggest(false).run_then(&subject, &self.ops, after);
+        // Leaving operations out must not break the scenario itself.
+        let still_a_scenario = |ops: &[S::Op], after: &[S::Op]| {
+            plan.restore();
+            let report = explorer.clone().suggest(false).run_then(&subject, ops, after);
+            plan.mutate(site, mutation);
+            report.failure.is_none()
+        };
+        let failure = explorer.shrunk(&subject, &self.ops, after, report, still_a_scenario).failure?;
+        let again = explorer.clone().replay(&failure.replay).run_then(&subject, &self.ops, after).failure;
+        plan.restore();
+        let replays = again.is_some_and(|again| again.to_string() == failure.to_string());
+        let is_site =
+            |at: &std::panic::Location<'_>| (at.file(), at.line(), at.column()) == (site.file, site.line, site.column);
+        let named = explorer.suggestion_names(&subject, &self.ops, &failure, is_site);
+        let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
+        let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
+        Some(Told { failure, ops, replays, named })
+    }
+}

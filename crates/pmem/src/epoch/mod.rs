@@ -1,0 +1,399 @@
+//! Checkpoint epochs: buffered durability for any number of structures, on one consistent cut.
+//!
+//! Execution is divided into *epochs*. A structure that takes part undoes, after a crash, whatever it had changed in the
+//! epoch that the crash ended; so nothing needs to be written back while an epoch runs. At its *boundary* everything that
+//! it has dirtied is written back at once, and the next begins. After ASPLOS'19, section 3 ("Fine-Grained Checkpointing");
+//! the paper flushes the whole cache by a privileged instruction, we write back the lines that sessions have
+//! [noted](Epochs::dirty).
+//!
+//! No thread is started: a boundary is run by whoever calls [`Epochs::tick`], [`Epochs::sync`] or [`Epochs::wait`].
+//!
+//! # Persist order
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | B1 all lines of epoch e < epoch word e+1 | write-back of every noted line by the coordinator, fence | epoch word e | e has failed: its structures undo it |
+//! | B2 epoch word e+1 < first store of e+1 | write-back, fence, with the gate closed | epoch word e, nothing of e+1 | the same |
+//! | O0 epoch word as the opener reads it < that epoch in the failed set | write-back, fence | the word, or the one before it | takes what it finds |
+//! | O1 crashed epoch in the failed set < epoch word after it | write-back, fence | the old epoch word, the failed set with or without it | adds it, if it is not there |
+//! | O2 epoch word < first store of that epoch | write-back, fence | the failed set, the old epoch word | the same |
+//! | F1 what every structure has undone < its epochs leave the failed set | a boundary between | the failed set as it was | looks for them again |
+//! | Z1 all lines < epoch word "closed" | as B1, and no operation enters any more | epoch word e, not closed | e has failed |
+//!
+//! The coordinator re-issues the write-backs of all sessions itself, because a fence covers only its own thread's. Without
+//! B2 a node stamped e+1 could be found beside an epoch word e, and would pass for one of the next run.
+//!
+//! After the mere death of a process the epoch word may be visible and not durable. So the opener first makes durable what
+//! it has read (O0); otherwise an epoch could be known as failed, and after a power failure come again. All that B1 had
+//! covered was durable before the word was stored.
+
+mod dirty;
+pub mod layout;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::error::{Error, Result};
+use crate::line::{LINE, Lines};
+use crate::lock::Lock;
+use crate::mapping::Mapping;
+use crate::medium::{Medium, Rmw};
+use crate::offset::Off;
+use crate::session::{Op, Session};
+use crate::word::Persistent;
+use dirty::DirtyLists;
+use layout::{EpochRecord, EpochWord, FailedRange, MAX_EPOCH, MAX_FAILED};
+
+/// Time between boundaries unless set.
+pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(64);
+/// How long a boundary waits for the operations in flight.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A promise: everything that was done before it was drawn is durable once it [has come](Epochs::is_durable).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use = "a ticket says when something is durable; wait for it or ask"]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The number of the epoch that has to end.
+    pub fn epoch(self) -> u64 {
+        self.0
+    }
+}
+
+/// Figures of the boundaries so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EpochStats {
+    /// Number of the epoch in progress.
+    pub epoch: u64,
+    /// Boundaries since the pool was opened.
+    pub boundaries: u64,
+    /// Lines written back at them.
+    pub lines: u64,
+    /// Time that the last one kept operations out, in nanoseconds.
+    pub last_pause: u64,
+    /// The longest of these times.
+    pub longest_pause: u64,
+    /// Failed epochs that are still remembered, in ranges.
+    pub failed_ranges: usize,
+}
+
+/// The checkpoint epochs of a mapping. Structures keep it in an [`Arc`](std::sync::Arc).
+pub struct Epochs<M: Medium> {
+    mapping: Mapping<M>,
+    record: Off<EpochRecord>,
+    current: CachePadded<AtomicU64>,
+    /// Epochs from here on have not failed; fixed while it is open.
+    trusted: u64,
+    /// First and count, ascending; as found on opening.
+    failed: Box<[(u64, u64)]>,
+    dirty: DirtyLists,
+    interval: AtomicU64,
+    state: Lock<State>,
+    /// Ranges that the record still holds.
+    remembered: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    last: Instant,
+    stats: EpochStats,
+}
+
+impl<M: Medium> fmt::Debug for Epochs<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epochs").field("trusted", &self.trusted).field("failed", &self.failed).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Epochs<M> {
+    /// Opens the epochs of a record, 1024 bytes that were zero when it was first opened. The epoch that a crash has ended
+    /// counts as failed from now on. Durable on return: at most three fences. `op` must be of `mapping`, and nothing that
+    /// takes part may be at work.
+    ///
+    /// # Errors
+    /// [`Error::DamagedEpochs`]; [`Error::TooManyFailedEpochs`].
+    pub fn open(op: &Op<'_, M>, mapping: &Mapping<M>, record: Off<EpochRecord>) -> Result<Self> {
+        Self::open_at(op, mapping, record, 1)
+    }
+
+    /// As [`open`](Self::open); a record that was never used starts with epoch `first`. For tests that drive an epoch's
+    /// number over the edge of some field.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::BadOption`] if `first` is zero or too large.
+    pub fn open_at(op: &Op<'_, M>, mapping: &Mapping<M>, record: Off<EpochRecord>, first: u64) -> Result<Self> {
+        if first == 0 || first > MAX_EPOCH / 2 {
+            let rule = "between 1 and half of the largest epoch";
+            return Err(Error::BadOption { option: "first epoch", value: first, rule });
+        }
+        let at = op.at(record);
+        let word = op.load(&at.epoch, Ordering::Relaxed);
+        let (found, clean) = match word.get() {
+            Some(state) => state,
+            None if word == EpochWord::UNUSED => (first, true),
+            None => return Err(damaged(record.get(), crate::Bits::to_bits(word))),
+        };
+        let current = if clean {
+            found
+        } else {
+            // PERSIST O0<O1: flush+fence
+            op.write_back(&at.epoch);
+            op.fence();
+            add_failed(op, at, found)?; // PERSIST O1<O2: flush+fence, inside
+            found + 1
+        };
+        if current > MAX_EPOCH {
+            return Err(damaged(record.get(), crate::Bits::to_bits(word)));
+        }
+        op.store(&at.epoch, EpochWord::new(current, false), Ordering::Release);
+        op.write_back(&at.epoch);
+        // PERSIST O2: flush+fence, before the caller does anything in this epoch
+        op.fence();
+        let failed = read_failed(op, at)?;
+        let trusted = failed.last().map_or(0, |(first, count)| first + count);
+        let stats = EpochStats { epoch: current, failed_ranges: failed.len(), ..EpochStats::default() };
+        Ok(Epochs {
+            mapping: mapping.clone(),
+            record,
+            current: CachePadded::new(AtomicU64::new(current)),
+            trusted,
+            remembered: AtomicU64::new(failed.len() as u64),
+            failed: failed.into(),
+            dirty: DirtyLists::new(),
+            interval: AtomicU64::new(DEFAULT_INTERVAL.as_nanos() as u64),
+            state: Lock::new(State { last: Instant::now(), stats }),
+        })
+    }
+
+    // ---- for structures ----
+
+    /// The epoch in progress: it does not change while `op` is open.
+    #[inline(always)]
+    pub fn current(&self, op: &Op<'_, M>) -> u64 {
+        op.medium().shared_load(&self.current, Ordering::Relaxed)
+    }
+
+    /// The oldest epoch from which on nothing has failed: what bears a number below it may need to be undone, and holds
+    /// no lock that counts. Zero where no failed epoch is remembered.
+    #[inline(always)]
+    pub fn trusted(&self) -> u64 {
+        self.trusted
+    }
+
+    /// Whether a crash has ended that epoch.
+    pub fn is_failed(&self, epoch: u64) -> bool {
+        epoch < self.trusted && self.failed.iter().any(|(first, count)| epoch.wrapping_sub(*first) < *count)
+    }
+
+    /// Notes that an object has been, or is about to be, changed in this epoch: its lines are written back at the
+    /// boundary, with the content that they have then. Noting a line twice costs a second write-back, nothing else.
+    ///
+    /// # Panics
+    /// If the operation is of another mapping, or the object does not lie in it.
+    #[inline]
+    pub fn dirty<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T) {
+        let base = self.mapping.reserve().base().addr().get();
+        assert!(op.base_addr() == base, "an operation of another mapping");
+        let first = object.words().as_ptr().addr().wrapping_sub(base);
+        let len = size_of_val(object);
+        assert!(first.checked_add(len).is_some_and(|end| end <= self.mapping.reserve().len() + crate::MAX_OBJECT));
+        self.dirty.push(op, base, object);
+    }
+
+    // ---- for users ----
+
+    /// A ticket for everything that this thread has done, `op` included as far as it has come.
+    pub fn ticket(&self, op: &Op<'_, M>) -> Ticket {
+        Ticket(self.current(op))
+    }
+
+    /// Whether what a ticket stands for is durable.
+    pub fn is_durable(&self, ticket: Ticket) -> bool {
+        self.mapping.medium().shared_load(&self.current, Ordering::Acquire) > ticket.0
+    }
+
+    /// Returns once what a ticket stands for is durable: at once, or after a boundary that this call runs.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn wait(&self, session: &mut Session<M>, ticket: Ticket) -> Result<()> {
+        if self.is_durable(ticket) { Ok(()) } else { self.sync(session) }
+    }
+
+    /// Makes everything durable that any session had done before the call. Runs a boundary: waits for the operations in
+    /// flight, keeps new ones out for as long as the write-backs take (10 to 30 ns a line), then two fences.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if operations do not end within 10 s, [`Error::Forked`], [`Error::Shut`],
+    /// [`Error::ForeignSession`]; the epoch then goes on.
+    pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
+        self.own(session)?;
+        self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))?
+    }
+
+    /// Runs a boundary if the interval has passed since the last. Returns whether it did. Call it as often as you like, from
+    /// any thread that holds no operation.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
+        let m = self.mapping.medium();
+        let interval = Duration::from_nanos(m.shared_load(&self.interval, Ordering::Relaxed));
+        let Some(due) = self.state.try_lock(m).map(|state| state.last.elapsed() >= interval) else {
+            return Ok(false);
+        };
+        if due {
+            self.own(session)?;
+            let seen = m.shared_load(&self.current, Ordering::Acquire);
+            self.mapping.quiesce(session, PATIENCE, |session| {
+                // Another thread may have been faster.
+                let now = m.shared_load(&self.current, Ordering::Relaxed);
+                if now == seen { self.cross(session, false) } else { Ok(()) }
+            })??;
+        }
+        Ok(due)
+    }
+
+    /// Sets the time between boundaries that [`tick`](Self::tick) keeps; [`DEFAULT_INTERVAL`] unless set. What a crash can
+    /// lose is what was done in that time.
+    pub fn set_interval(&self, interval: Duration) {
+        let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.mapping.medium().shared_store(&self.interval, nanos, Ordering::Relaxed);
+    }
+
+    /// Figures of the boundaries so far.
+    pub fn stats(&self) -> EpochStats {
+        let m = self.mapping.medium();
+        let failed_ranges = m.shared_load(&self.remembered, Ordering::Relaxed) as usize;
+        EpochStats { failed_ranges, ..self.state.lock(m).stats }
+    }
+
+    /// Forgets the failed epochs. To be called when every structure that takes part, open or not, has undone them
+    /// everywhere, and a boundary has passed since (F1); until this service is opened again, they still
+    /// [count](Self::is_failed). Durable on return: one fence.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] unless a boundary has passed since the service was opened.
+    pub fn forget_failed(&self, op: &Op<'_, M>) -> Result<()> {
+        let boundaries = self.state.lock(op.medium()).stats.boundaries;
+        if boundaries == 0 {
+            let rule = "at least one since the epochs were opened";
+            return Err(Error::BadOption { option: "boundaries", value: boundaries, rule });
+        }
+        let at = op.at(self.record);
+        for word in &at.failed {
+            op.store(word, FailedRange::FREE, Ordering::Relaxed);
+        }
+        op.write_back_slice(&at.failed);
+        op.fence();
+        op.medium().shared_rmw(&self.remembered, Rmw::And, 0);
+        Ok(())
+    }
+
+    // ---- the boundary ----
+
+    fn own(&self, session: &Session<M>) -> Result<()> {
+        let same = session.mapping().reserve().base() == self.mapping.reserve().base();
+        if same { Ok(()) } else { Err(Error::ForeignSession) }
+    }
+
+    /// Crosses a boundary; no operation is open. With `closing`, the next epoch is marked as one in which nothing happens.
+    pub(crate) fn cross(&self, session: &mut Session<M>, closing: bool) -> Result<()> {
+        let start = Instant::now();
+        let op = session.enter_exclusive();
+        let next = self.current(&op) + 1;
+        if next > MAX_EPOCH {
+            return Err(damaged(self.record.get(), next));
+        }
+        let lines = self.write_back_dirty(&op);
+        // PERSIST B1<B2, Z1: flush+fence
+        op.fence();
+        let at = op.at(self.record);
+        op.store(&at.epoch, EpochWord::new(next, closing), Ordering::Release);
+        op.write_back(&at.epoch);
+        // PERSIST B2: flush+fence
+        op.fence();
+        op.medium().shared_store(&self.current, next, Ordering::Release);
+        drop(op);
+        self.note_boundary(start, next, lines);
+        Ok(())
+    }
+
+    fn write_back_dirty(&self, op: &Op<'_, M>) -> u64 {
+        let base = self.mapping.reserve().base().as_ptr();
+        let m = op.medium();
+        let mut lines = 0;
+        let mut write_back = |first: usize, count: usize| {
+            // SAFETY: the lines of an object that was checked to lie in this mapping, which is mapped as long as `self`.
+            m.write_back(unsafe { Lines::from_raw(base.wrapping_add(first * LINE), count) });
+            lines += count as u64;
+        };
+        // SAFETY: the caller has the gate closed and all operations ended, but for `op`, which is in no call of `dirty`.
+        unsafe { self.dirty.take(&mut write_back) };
+        lines
+    }
+
+    fn note_boundary(&self, start: Instant, epoch: u64, lines: u64) {
+        let mut state = self.state.lock(self.mapping.medium());
+        let pause = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        state.last = Instant::now();
+        let stats = &mut state.stats;
+        stats.epoch = epoch;
+        stats.boundaries += 1;
+        stats.lines += lines;
+        stats.last_pause = pause;
+        stats.longest_pause = stats.longest_pause.max(pause);
+    }
+}
+
+fn damaged(offset: u64, found: u64) -> Error {
+    Error::DamagedEpochs { offset, found }
+}
+
+/// The failed epochs of a record, ascending.
+fn read_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord) -> Result<Vec<(u64, u64)>> {
+    let mut ranges = Vec::new();
+    for word in &at.failed {
+        match op.load(word, Ordering::Relaxed) {
+            FailedRange::FREE => {}
+            range => match range.get() {
+                Some(range) => ranges.push(range),
+                None => return Err(damaged(op.off_of(word).get(), crate::Bits::to_bits(range))),
+            },
+        }
+    }
+    ranges.sort_unstable();
+    Ok(ranges)
+}
+
+/// Adds an epoch to the failed ones, durably: one fence.
+fn add_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord, epoch: u64) -> Result<()> {
+    let mut place = None;
+    let mut value = FailedRange::new(epoch, 1);
+    for word in &at.failed {
+        let range = op.load(word, Ordering::Relaxed);
+        match range.get() {
+            Some((first, count)) if epoch.wrapping_sub(first) < count => {
+                (place, value) = (Some(word), range);
+                break;
+            }
+            Some((first, count)) if first + count == epoch && count < FailedRange::MAX_COUNT => {
+                (place, value) = (Some(word), FailedRange::new(first, count + 1));
+                break;
+            }
+            None if range == FailedRange::FREE && place.is_none() => place = Some(word),
+            Some(_) | None => {}
+        }
+    }
+    let place = place.ok_or(Error::TooManyFailedEpochs { limit: MAX_FAILED })?;
+    op.store(place, value, Ordering::Release);
+    op.write_back(place);
+    // PERSIST O1<O2: flush+fence. Also where it was there already: after the mere death of a process it may not be durable.
+    op.fence();
+    Ok(())
+}

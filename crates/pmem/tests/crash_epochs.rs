@@ -1,0 +1,282 @@
+//! The checkpoint epochs under simulation: two toy structures in one mapping, each a few cells with an undo copy on their
+//! own line, must come back as one consistent cut that is no older than the last boundary.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use durix_crashsim::{Contract, Explorer, Report, Simulated, Sites, Subject, mutation_sweep};
+use durix_pmem::epoch::layout::{EpochRecord, EpochWord};
+use durix_pmem::{
+    Epochs, Error, Hardware, Mapping, Mutating, Mutation, Off, Op, Plan, Session, SiteKind, Word, persistent,
+};
+
+type M = Mutating<Simulated>;
+
+persistent! {
+    /// A cell: its value, the value at the start of the epoch `stamp`.
+    struct Cell: align(64) { value: Word, saved: Word, stamp: Word, rest: [Word; 5] }
+}
+
+const RECORD: Off<EpochRecord> = Off::new(1024);
+const CELLS: usize = 3;
+
+/// Cells from some offset on: one structure.
+struct Cells {
+    first: u64,
+}
+
+impl Cells {
+    fn at<'s, M: durix_pmem::Medium>(&self, op: &Op<'s, M>, index: usize) -> &'s Cell {
+        op.at(Off::new(self.first + index as u64 * 64))
+    }
+
+    fn touch<M: durix_pmem::Medium>(op: &Op<'_, M>, epochs: &Epochs<M>, cell: &Cell) {
+        let (stamp, now) = (op.load(&cell.stamp, Relaxed), epochs.current(op));
+        if stamp < epochs.trusted() && epochs.is_failed(stamp) {
+            op.store(&cell.value, op.load(&cell.saved, Relaxed), Relaxed);
+        }
+        if stamp != now {
+            op.store(&cell.saved, op.load(&cell.value, Relaxed), Relaxed);
+            op.store(&cell.stamp, now, Release);
+            op.order();
+            epochs.dirty(op, cell);
+        }
+    }
+
+    fn get<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize) -> u64 {
+        let cell = self.at(op, index);
+        if op.load(&cell.stamp, Relaxed) < epochs.trusted() {
+            Self::touch(op, epochs, cell);
+        }
+        op.load(&cell.value, Relaxed)
+    }
+
+    fn set<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize, value: u64) {
+        let cell = self.at(op, index);
+        Self::touch(op, epochs, cell);
+        op.store(&cell.value, value, Release);
+    }
+}
+
+const LEFT: Cells = Cells { first: 4096 };
+const RIGHT: Cells = Cells { first: 8192 };
+
+#[derive(Clone, Debug)]
+enum Act {
+    Left(usize, u64),
+    Right(usize, u64),
+    /// One operation that changes both structures, by another session.
+    Both(u64),
+    Sync,
+}
+use Act::{Both, Left, Right, Sync};
+
+struct Tested {
+    plan: &'static Plan,
+}
+
+struct Live {
+    session: Session<M>,
+    other: Session<M>,
+    epochs: Epochs<M>,
+}
+
+type State = [[u64; CELLS]; 2];
+
+fn open(mapping: &Mapping<M>) -> Result<Live, String> {
+    let mut session = mapping.session().unwrap();
+    let epochs = Epochs::open(&session.enter().unwrap(), mapping, RECORD).map_err(|e| e.to_string())?;
+    Ok(Live { other: mapping.session().unwrap(), session, epochs })
+}
+
+impl Subject for Tested {
+    type Op = Act;
+    type Ret = ();
+    type State = State;
+    type Model = State;
+    type Store = Mapping<M>;
+    type Live = Live;
+
+    fn store(&self, medium: Simulated) -> Mapping<M> {
+        Mapping::heap(1 << 14, Mutating::new(medium, self.plan))
+    }
+    fn create(&self, mapping: &Mapping<M>) -> Live {
+        open(mapping).unwrap()
+    }
+    fn recover(&self, mapping: &Mapping<M>) -> Result<Live, String> {
+        open(mapping)
+    }
+    fn apply(&self, live: &mut Live, act: &Act) {
+        match act {
+            Left(index, value) => LEFT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
+            Right(index, value) => RIGHT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
+            Both(value) => {
+                let op = live.other.enter().unwrap();
+                LEFT.set(&op, &live.epochs, 0, *value);
+                RIGHT.set(&op, &live.epochs, 0, *value);
+            }
+            Sync => live.epochs.sync(&mut live.session).unwrap(),
+        }
+    }
+    fn observe(&self, live: &mut Live) -> State {
+        let op = live.session.enter().unwrap();
+        [LEFT, RIGHT].map(|cells| std::array::from_fn(|index| cells.get(&op, &live.epochs, index)))
+    }
+    fn model(&self) -> State {
+        State::default()
+    }
+    fn step(&self, model: &mut State, act: &Act) {
+        match act {
+            Left(index, value) => model[0][*index] = *value,
+            Right(index, value) => model[1][*index] = *value,
+            Both(value) => (model[0][0], model[1][0]) = (*value, *value),
+            Sync => {}
+        }
+    }
+    fn expect(&self, model: &State) -> State {
+        *model
+    }
+    fn is_sync(&self, act: &Act) -> bool {
+        matches!(act, Sync)
+    }
+}
+
+fn explorer() -> Explorer {
+    Explorer::new().contract(Contract::Buffered)
+}
+
+fn scenario(plan: &'static Plan) -> Report {
+    let acts = [Left(0, 1), Both(2), Sync, Right(1, 3), Left(0, 4), Sync, Both(5), Right(1, 6)];
+    explorer().crashes(2).run_then(&Tested { plan }, &acts, &[Left(2, 8), Sync, Both(9)])
+}
+
+/// The scenario, and where it passes a short one in which processes die with the power on.
+fn scenario_with_deaths(plan: &'static Plan) -> Report {
+    let report = scenario(plan);
+    if report.failure.is_some() {
+        return report;
+    }
+    explorer().process_deaths(true).crashes(2).run_then(&Tested { plan }, &[Left(0, 1), Sync], &[Both(7), Sync])
+}
+
+#[test]
+fn two_structures_share_one_consistent_cut() {
+    let report = scenario(Plan::new()).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
+}
+
+#[test]
+fn all_short_sequences() {
+    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync];
+    let report = explorer().sequences(&Tested { plan: Plan::new() }, &alphabet, 4, &[Both(7), Sync, Left(1, 8)]);
+    println!("{}", report.assert_ok());
+}
+
+#[test]
+fn crashes_in_recovery_and_right_after_it_change_nothing() {
+    let alphabet = [Left(0, 1), Both(4), Sync];
+    let report = explorer().crashes(3).sequences(&Tested { plan: Plan::new() }, &alphabet, 2, &[Both(7)]).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
+}
+
+/// The epoch word of a boundary can be visible and not yet durable when the process dies: its number is then known as
+/// failed, and a power failure must not lead to an epoch of that number again.
+#[test]
+fn an_epoch_that_was_seen_to_fail_never_comes_again() {
+    let alphabet = [Left(0, 1), Both(4), Sync];
+    let explorer = explorer().process_deaths(true).crashes(2);
+    let report =
+        explorer.sequences(&Tested { plan: Plan::new() }, &alphabet, 2, &[Both(7), Sync, Left(0, 8)]).assert_ok();
+    println!("{report}");
+    assert!(report.complete && report.deaths > 0);
+}
+
+#[test]
+fn every_write_back_and_fence_of_the_service_is_needed() {
+    let sweep = mutation_sweep(&Sites::in_files("src/epoch/"), scenario_with_deaths);
+    println!("{}", sweep.assert_all_caught(&[]));
+}
+
+#[test]
+fn half_of_the_lines_is_not_enough() {
+    let mut sites = Sites::in_files("src/epoch/");
+    sites.kinds = vec![SiteKind::WriteBack];
+    sites.mutations = vec![Mutation::Delay];
+    println!("{}", mutation_sweep(&sites, scenario_with_deaths).assert_all_caught(&[]));
+}
+
+// ---- without crashes ----
+
+fn plain() -> Mapping<Hardware> {
+    Mapping::heap(1 << 14, Hardware::PAGE_CACHE)
+}
+
+#[test]
+fn tickets_come_with_boundaries_and_ticks_keep_the_interval() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    let ticket = epochs.ticket(&session.enter().unwrap());
+    assert!(!epochs.is_durable(ticket));
+    epochs.wait(&mut session, ticket).unwrap();
+    assert!(epochs.is_durable(ticket));
+    epochs.wait(&mut session, ticket).unwrap();
+    assert_eq!((epochs.stats().boundaries, epochs.stats().epoch), (1, 2));
+    epochs.set_interval(std::time::Duration::from_secs(3600));
+    assert!(!epochs.tick(&mut session).unwrap());
+    epochs.set_interval(std::time::Duration::ZERO);
+    assert!(epochs.tick(&mut session).unwrap());
+    let other = plain();
+    assert!(matches!(epochs.sync(&mut other.session().unwrap()), Err(Error::ForeignSession)));
+}
+
+#[test]
+fn each_unclean_opening_fails_one_epoch_in_one_range() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    for round in 0..300 {
+        let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+        let op = session.enter().unwrap();
+        assert_eq!((epochs.current(&op), epochs.trusted()), (1 + round, if round == 0 { 0 } else { 1 + round }));
+        assert!((1..=round).all(|epoch| epochs.is_failed(epoch)) && !epochs.is_failed(0));
+        assert!(!epochs.is_failed(1 + round));
+        assert_eq!(epochs.stats().failed_ranges, usize::from(round > 0));
+    }
+}
+
+#[test]
+fn failed_epochs_are_bounded_and_can_be_forgotten() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    for round in 0..121 {
+        let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+        assert_eq!(epochs.stats().failed_ranges, round);
+        assert!(matches!(epochs.forget_failed(&session.enter().unwrap()), Err(Error::BadOption { .. })));
+        epochs.sync(&mut session).unwrap();
+    }
+    let refused = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap_err();
+    assert!(matches!(refused, Error::TooManyFailedEpochs { limit: 120 }), "{refused}");
+
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    drop(Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap());
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    epochs.sync(&mut session).unwrap();
+    epochs.forget_failed(&session.enter().unwrap()).unwrap();
+    assert_eq!((epochs.stats().failed_ranges, epochs.is_failed(1)), (0, true));
+}
+
+#[test]
+fn damage_is_an_error() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    drop(Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap());
+    let op = session.enter().unwrap();
+    let word = op.load(&op.at(RECORD).epoch, Relaxed);
+    let flipped = durix_pmem::Bits::from_bits(durix_pmem::Bits::to_bits(word) ^ 4);
+    op.store::<EpochWord>(&op.at(RECORD).epoch, flipped, Relaxed);
+    let error = Epochs::open(&op, &mapping, RECORD).unwrap_err();
+    assert!(matches!(error, Error::DamagedEpochs { offset: 1024, .. }), "{error}");
+    assert!(matches!(Epochs::open_at(&op, &mapping, RECORD, 0), Err(Error::BadOption { .. })));
+}
