@@ -226,7 +226,8 @@ impl<M: Medium> Db<M> {
         }
     }
 
-    /// A map over an index of this pool that was opened otherwise: for structures of one's own.
+    /// A map over an index of this pool that was opened otherwise: for structures of one's own. An empty index takes the
+    /// types only if `index` is the only reference to it.
     ///
     /// # Errors
     /// [`Error::WrongType`]; [`Error::Pool`].

@@ -1,9 +1,32 @@
-//! Durix: persistent indices, by one vocabulary.
+//! Durix: persistent indices. Maps that live in memory-mapped files and are intact after a crash.
 //!
-//! | module | what it holds |
+//! ```
+//! use durix::Db;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("app.durix");
+//! let db = Db::open_or_create(&path)?;
+//! let users = db.map::<String, u16>("users")?;
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| users.insert("ada", &1815));
+//!     scope.spawn(|| users.insert("grace", &1906));
+//! });
+//! assert_eq!(users.get("grace")?, Some(1906));
+//! println!("{}", users.guarantee());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | item | what it is |
 //! |---|---|
+//! | [`Db`], [`Map`], [`OrderedMap`] | a database in a file, and its typed maps, for any thread |
+//! | [`Handle`] | a map with a session of its own: the fast path of one thread |
+//! | [`Key`], [`Value`], [`Named`], [`encode`] | what can be a key or a value, and how it becomes bytes |
 //! | [`Index`], [`OrderedIndex`] | what every structure can do, over raw bytes, in the caller's operation |
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
+//! | [`copy`] | copies of pools, while others write |
+//!
+//! When what is durable, which calls may wait, and what iteration sees while others write stands at each call, and together
+//! in `docs/durix.md`.
 
 mod batch;
 pub mod copy;

@@ -9,6 +9,7 @@ use durix_pmem::medium::Shadow;
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
 
 use super::board::Board;
+use super::clocks::{self, Clocks};
 use super::steps::{self, PROBE, Plan};
 use super::{INDEX, MAX_SIZE, POOL};
 use crate::args::{TortureChildArgs, TortureMedium};
@@ -68,12 +69,14 @@ fn plant<M: Medium>(pool: &Pool<M>, kind: &str, mutants: &'static Mutants) -> Re
 fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Failure> {
     let board = Board::open(&args.dir)?;
     let index = open(pool, &args.kind)?;
+    let buffered = index.durability() != Durability::Strict;
+    let clocks = buffered.then(|| Clocks::open(&args.dir, args.threads)).transpose()?;
     let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys };
     board.say_ready();
     let results: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
         let spawn = |thread| {
-            let (index, board) = (&*index, &board);
-            scope.spawn(move || work_as(pool, index, board, plan, thread))
+            let (index, board, clocks) = (&*index, &board, clocks.as_ref());
+            scope.spawn(move || work_as(pool, index, (board, clocks), plan, thread))
         };
         let threads: Vec<_> = (0..args.threads).map(spawn).collect();
         threads
@@ -88,21 +91,35 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
 fn work_as<M: Medium>(
     pool: &Pool<M>,
     index: &dyn Index<M>,
-    board: &Board,
+    (board, clocks): (&Board, Option<&Clocks>),
     plan: Plan,
     thread: u64,
 ) -> Result<(), Failure> {
     let mut session = pool.session()?;
-    let buffered = index.durability() != Durability::Strict;
     for number in 0.. {
         let step = plan.step(thread, number);
+        if let Some(clocks) = clocks {
+            if number >= clocks::MOST {
+                wait_for_the_end();
+            }
+            for other in (0..plan.threads).filter(|other| *other != thread) {
+                clocks.note(thread, number, other, board.progress(other).ended);
+            }
+        }
         board.begin(thread, number);
         steps::run(index, &session.enter()?, thread, &step)?;
         board.end(thread, number);
-        if buffered && number % SYNC_EVERY == SYNC_EVERY - 1 {
+        if clocks.is_some() && number % SYNC_EVERY == SYNC_EVERY - 1 {
             index.sync(&mut session)?;
             board.synced(thread, number + 1);
         }
     }
     Ok(())
+}
+
+/// A child that returned would have ended by itself.
+fn wait_for_the_end() -> ! {
+    loop {
+        std::thread::park();
+    }
 }

@@ -3,10 +3,11 @@
 //! The command runs itself as a child ([`child`]), which recovers the index and works on it with several threads, and kills
 //! it with SIGKILL: while it recovers, while it works, while its pool grows. Then it looks at the file as the kill has left
 //! it, through a private mapping, so that the next child recovers the same crash again and may be killed in that. What must
-//! be found is worked out from the seed and from how far each thread had said it was ([`board`], [`steps`], [`verify`]).
+//! be found is worked out from the seed and from how far each thread had said it was ([`board`], [`clocks`], [`steps`], [`verify`]).
 
 mod board;
 pub mod child;
+mod clocks;
 mod steps;
 mod verify;
 
@@ -240,7 +241,8 @@ impl Torture<'_> {
             Ok(opened) => opened,
             Err(error) => return Ok(Err(format!("what was left cannot be opened: {error}"))),
         };
-        if let Err(what) = verify::verify(&pool, &*index, &mut self.model, plan, &done) {
+        let clocks = || clocks::Clocks::open(&self.dir, plan.threads);
+        if let Err(what) = verify::verify(&pool, &*index, &mut self.model, plan, &done, clocks) {
             return Ok(Err(what));
         }
         let mut session = pool.session()?;

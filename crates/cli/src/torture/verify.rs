@@ -2,13 +2,15 @@
 //!
 //! A *strict* index must hold what all ended operations made of it; the one that each thread had begun may have happened or
 //! not, whole. A *buffered* one must hold, for the keys of each thread, what some number of its operations made of them: at
-//! least those that the last completed sync covers, at most those that it had begun.
+//! least those that the last completed sync covers, at most those that it had begun. And all threads are cut at one moment: an
+//! operation that is found needs all that had ended, in any thread, before it began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use durix::{Durability, Index, Pool};
 
 use super::board::Progress;
+use super::clocks::Clocks;
 use super::steps::{self, Change, Contents, PROBE, Plan};
 use crate::failure::Failure;
 
@@ -25,16 +27,56 @@ struct Found {
 ///
 /// # Errors
 /// In words, what was promised and is not there, or what is there and nobody wrote.
-pub fn verify(pool: &Pool, index: &dyn Index, model: &mut Model, plan: &Plan, done: &[Progress]) -> Result<(), String> {
+pub fn verify(
+    pool: &Pool,
+    index: &dyn Index,
+    model: &mut Model,
+    plan: &Plan,
+    done: &[Progress],
+    clocks: impl Fn() -> Result<Clocks, Failure>,
+) -> Result<(), String> {
     let found = read(pool, index, model.len()).map_err(|error| error.to_string())?;
+    let (atomic, is_strict) = (index.batch_is_atomic(), index.durability() == Durability::Strict);
+    let mut cuts = Vec::new();
     for (thread, contents) in model.iter_mut().enumerate() {
         let progress = done.get(thread).copied().unwrap_or_default();
         let own = &found.threads[thread];
-        let settled = match index.durability() {
-            Durability::Strict => strict(contents, own, plan, thread as u64, progress, index.batch_is_atomic()),
-            _ => buffered(contents, own, plan, thread as u64, progress, index.batch_is_atomic()),
+        let settled = if is_strict {
+            strict(contents, own, plan, thread as u64, progress, atomic)
+        } else {
+            buffered(contents, own, plan, thread as u64, progress, atomic).map(|cut| cuts.push(cut))
         };
         settled.map_err(|what| format!("thread {thread}, {} operations ended: {what}", progress.ended))?;
+    }
+    if is_strict {
+        return Ok(());
+    }
+    let clocks = clocks().map_err(|error| error.to_string())?;
+    one_moment(&cuts, |thread, number, other| clocks.ended(thread, number, other))
+}
+
+/// How many operations of a thread are found: the states after so many are alike, as far as the lowest and the highest
+/// number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    least: u64,
+    most: u64,
+}
+
+/// Whether no thread's last operation that is found began after one of another thread had ended that is not.
+fn one_moment(cuts: &[Cut], ended: impl Fn(u64, u64, u64) -> u64) -> Result<(), String> {
+    for (thread, cut) in cuts.iter().enumerate().filter(|(_, cut)| cut.least > 0) {
+        for (other, cut_of_other) in cuts.iter().enumerate().filter(|(other, _)| *other != thread) {
+            let needs = ended(thread as u64, cut.least - 1, other as u64);
+            if needs > cut_of_other.most {
+                return Err(format!(
+                    "no consistent cut: operation {} of thread {thread} is there, which began after thread {other} had \
+                     ended {needs} operations, of which at most {} are there",
+                    cut.least - 1,
+                    cut_of_other.most
+                ));
+            }
+        }
     }
     Ok(())
 }
@@ -125,25 +167,26 @@ fn buffered(
     thread: u64,
     progress: Progress,
     atomic: bool,
-) -> Result<(), String> {
-    // How many keys are not as they were found: kept up to date step by step, so that each step costs its own keys only.
+) -> Result<Cut, String> {
+    // The keys that are not as they were found: kept up to date, so that each step costs its own keys only.
     let agrees = |key: u64, id: Option<u64>| found.get(&key) == id.map(steps::value).as_ref();
-    let mut wrong = found.keys().chain(contents.keys()).collect::<std::collections::BTreeSet<_>>();
-    wrong.retain(|key| !agrees(**key, contents.get(*key).copied()));
-    let mut wrong: std::collections::BTreeSet<u64> = wrong.into_iter().copied().collect();
+    let mut wrong: BTreeSet<u64> = found.keys().chain(contents.keys()).copied().collect();
+    wrong.retain(|key| !agrees(*key, contents.get(key).copied()));
+    let mut matched: Option<(Cut, Contents)> = None;
     let mut first_difference = None;
     for number in 0..=progress.begun {
         if number >= progress.synced {
             if wrong.is_empty() {
-                return Ok(());
+                see(&mut matched, contents, number, number);
+            } else if first_difference.is_none() {
+                first_difference = difference(contents, found, thread);
             }
-            first_difference.get_or_insert_with(|| difference(contents, found, thread));
         }
         if number == progress.begun {
             break;
         }
         let changes = steps::changes(&plan.step(thread, number), contents);
-        let parts = if atomic { vec![&changes[..]] } else { (0..changes.len()).map(|at| &changes[at..=at]).collect() };
+        let parts: Vec<&[Change]> = if atomic { vec![&changes] } else { changes.chunks(1).collect() };
         for part in parts {
             steps::make(contents, part);
             for change in part {
@@ -155,15 +198,30 @@ fn buffered(
                 };
             }
             if wrong.is_empty() && number >= progress.synced {
-                return Ok(());
+                // In the middle of a batch that is not atomic: it has begun, and need not have ended.
+                see(&mut matched, contents, number, number + 1);
             }
         }
     }
-    let synced = progress.synced;
-    Err(format!(
-        "no state since the sync after {synced} operations: {}",
-        first_difference.flatten().unwrap_or_default()
-    ))
+    match matched {
+        Some((cut, then)) => {
+            *contents = then;
+            Ok(cut)
+        }
+        None => {
+            let synced = progress.synced;
+            let what = first_difference.unwrap_or_default();
+            Err(format!("no state since the sync after {synced} operations: {what}"))
+        }
+    }
+}
+
+/// Notes that the contents are as they were found after `least` to `most` operations.
+fn see(matched: &mut Option<(Cut, Contents)>, contents: &Contents, least: u64, most: u64) {
+    match matched {
+        Some((cut, _)) => cut.most = most,
+        None => *matched = Some((Cut { least, most }, contents.clone())),
+    }
 }
 
 #[cfg(test)]
@@ -223,7 +281,8 @@ mod tests {
     fn a_buffered_index_holds_a_state_since_the_last_sync() {
         for there in 20..=50 {
             let mut model = Contents::new();
-            buffered(&mut model, &found(&after(there)), &PLAN, 0, progress(20, 49, 50), true).unwrap();
+            let cut = buffered(&mut model, &found(&after(there)), &PLAN, 0, progress(20, 49, 50), true).unwrap();
+            assert!(cut.least >= 20 && cut.least <= there && there <= cut.most && cut.most <= 50, "{cut:?}");
             assert_eq!(found(&model), found(&after(there)));
         }
         let older = found(&after(9));
@@ -233,6 +292,26 @@ mod tests {
         let mut mixed = found(&after(40));
         mixed.insert(3, b"nobody wrote this".to_vec());
         assert!(buffered(&mut Contents::new(), &mixed, &PLAN, 0, progress(20, 49, 50), true).is_err());
+    }
+
+    #[test]
+    fn threads_are_cut_at_one_moment() {
+        let cut = |least, most| Cut { least, most };
+        // Operation 9 of thread 0 began after thread 1 had ended 5.
+        let ended = |thread, number, _| if (thread, number) == (0, 9) { 5 } else { 0 };
+        one_moment(&[cut(10, 12), cut(5, 5)], ended).unwrap();
+        one_moment(&[cut(9, 12), cut(3, 4)], ended).unwrap();
+        one_moment(&[cut(0, 0), cut(0, 0)], ended).unwrap();
+        let error = one_moment(&[cut(10, 10), cut(3, 4)], ended).unwrap_err();
+        assert!(error.contains("operation 9 of thread 0") && error.contains("at most 4"), "{error}");
+    }
+
+    #[test]
+    fn clocks_are_kept_in_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        Clocks::open(dir.path(), 3).unwrap().note(2, 100_000, 1, 77);
+        let clocks = Clocks::open(dir.path(), 3).unwrap();
+        assert_eq!((clocks.ended(2, 100_000, 1), clocks.ended(2, 100_000, 0)), (77, 0));
     }
 
     #[test]
