@@ -55,7 +55,15 @@ impl Plan {
             rounds: 9,
             threads,
         };
-        let short = Plan { keys: keys(20_000), inserts: 4 << 10, commits: 32, gets: 4 << 10, scans: 1 << 10, rounds: 3, ..full };
+        let short = Plan {
+            keys: keys(20_000),
+            inserts: 4 << 10,
+            commits: 32,
+            gets: 4 << 10,
+            scans: 1 << 10,
+            rounds: 3,
+            ..full
+        };
         if quick { short } else { full }
     }
 
@@ -105,7 +113,13 @@ impl Rounds {
     }
 
     /// Runs `work` on as many threads as planned, each with its part of `count` numbers from `from` on.
-    fn spread(&self, from: u64, count: u64, work: &(dyn Fn(&mut dyn Worker, &[u64]) + Sync), pick: &(dyn Fn(u64) -> u64 + Sync)) -> f64 {
+    fn spread(
+        &self,
+        from: u64,
+        count: u64,
+        work: &(dyn Fn(&mut dyn Worker, &[u64]) + Sync),
+        pick: &(dyn Fn(u64) -> u64 + Sync),
+    ) -> f64 {
         let part = count.div_ceil(self.plan.threads);
         let parts: Vec<Vec<u64>> = (0..self.plan.threads)
             .map(|t| (from + t * part..from + ((t + 1) * part).min(count)).map(pick).collect())
@@ -212,7 +226,8 @@ pub fn measure(plan: Plan, make: &[peers::Make]) -> Result<Vec<Row>, peers::Erro
         rounds.iter().map(|r| (r.peer.durability(), r.peer.parameters(), r.footprint, plan.keys)).collect();
     let mut contestants: Vec<Box<dyn Contestant<4>>> = rounds.into_iter().map(|r| Box::new(r) as _).collect();
     let outcomes = interleave(&mut contestants, WARM_UP, plan.rounds);
-    let row = |(outcome, (durability, parameters, footprint, keys))| Row { outcome, durability, parameters, footprint, keys };
+    let row =
+        |(outcome, (durability, parameters, footprint, keys))| Row { outcome, durability, parameters, footprint, keys };
     Ok(outcomes.into_iter().zip(about).map(row).collect())
 }
 

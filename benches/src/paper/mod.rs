@@ -227,7 +227,14 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg:32} {bar:40} {percent:>3}% {elapsed_precise} (left {eta})");
     bar.set_style(style.expect("the template is a constant"));
-    let context = Context { quick, keys, places: [Some(place), other].into_iter().flatten().collect(), bar: &bar, points: Cell::new(1), began: Cell::new(Instant::now()) };
+    let context = Context {
+        quick,
+        keys,
+        places: [Some(place), other].into_iter().flatten().collect(),
+        bar: &bar,
+        points: Cell::new(1),
+        began: Cell::new(Instant::now()),
+    };
     let measured = (figure.run)(&context);
     bar.finish_and_clear();
     let mut measured = measured?;

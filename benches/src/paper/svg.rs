@@ -42,6 +42,7 @@ pub fn render(report: &Report, path: &str) -> Result<String, Error> {
     let mut text = String::new();
     let panels: Vec<&Panel> = report.panels.iter().filter(|p| !p.series.is_empty()).collect();
     let height = HEAD + PANEL * panels.len().max(1) as u32;
+    let names = names(&panels);
     let drawn = (|| -> Drawn<'_> {
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -52,7 +53,7 @@ pub fn render(report: &Report, path: &str) -> Result<String, Error> {
         line(&format!("{}: {}", report.header.name, report.header.title), 18, BLACK, 12)?;
         line(&report.header.machine, 12, GREY, 38)?;
         for (panel, area) in panels.iter().zip(body.split_evenly((panels.len().max(1), 1))) {
-            draw(panel, &area)?;
+            draw(panel, &names, &area)?;
         }
         root.present()
     })();
@@ -60,7 +61,23 @@ pub fn render(report: &Report, path: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-fn draw<'a>(panel: &Panel, area: &Area<'a>) -> Drawn<'a> {
+/// The contestants of all panels, in the order in which they appear; the colour of each goes by its place.
+fn names(panels: &[&Panel]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for curve in panels.iter().flat_map(|p| &p.series).filter(|c| !c.name.starts_with("floor")) {
+        if !names.contains(&curve.name) {
+            names.push(curve.name.clone());
+        }
+    }
+    names
+}
+
+/// Grey for what is no contestant: the floors.
+fn colour_of(name: &str, names: &[String]) -> RGBColor {
+    names.iter().position(|n| n == name).map_or(GREY, |place| COLOURS[place % COLOURS.len()])
+}
+
+fn draw<'a>(panel: &Panel, names: &[String], area: &Area<'a>) -> Drawn<'a> {
     let medians = || panel.series.iter().flat_map(|c| c.points.iter().flatten()).map(|p| p.median);
     let top = medians().fold(0.0, f64::max) * 1.08 + f64::MIN_POSITIVE;
     let (plot, legend) = area.split_horizontally(WIDTH as i32 - LEGEND);
@@ -94,14 +111,14 @@ fn draw<'a>(panel: &Panel, area: &Area<'a>) -> Drawn<'a> {
         .y_desc(&panel.y_label)
         .draw()?;
     for (number, curve) in panel.series.iter().enumerate() {
-        let colour = COLOURS[number % COLOURS.len()];
+        let colour = colour_of(&curve.name, names);
         let points = curve.points.iter().enumerate().filter_map(|(x, p)| p.map(|p| (x as f64, p.median, p.spread)));
         match panel.form {
             Form::Lines => {
                 let style = colour.stroke_width(if is_ours(&curve.name) { 3 } else { 1 });
                 chart.draw_series(LineSeries::new(points.clone().map(|(x, y, _)| (x, y)), style))?;
                 chart.draw_series(points.clone().map(|(x, y, s)| {
-                    PathElement::new(vec![(x, y * (1.0 - s)), (x, y * (1.0 + s))], colour.mix(0.5))
+                    PathElement::new(vec![(x, (y * (1.0 - s)).max(0.0)), (x, y * (1.0 + s))], colour.mix(0.5))
                 }))?;
                 chart.draw_series(points.map(|(x, y, _)| Circle::new((x, y), 3, colour.filled())))?;
             }
@@ -114,13 +131,13 @@ fn draw<'a>(panel: &Panel, area: &Area<'a>) -> Drawn<'a> {
             }
         }
     }
-    draw_legend(panel, &legend)
+    draw_legend(panel, names, &legend)
 }
 
-fn draw_legend<'a>(panel: &Panel, area: &Area<'a>) -> Drawn<'a> {
+fn draw_legend<'a>(panel: &Panel, names: &[String], area: &Area<'a>) -> Drawn<'a> {
     for (number, curve) in panel.series.iter().enumerate() {
         let y = 48 + number as i32 * 20;
-        let colour = COLOURS[number % COLOURS.len()];
+        let colour = colour_of(&curve.name, names);
         area.draw(&Rectangle::new([(4, y - 4), (22, y + 4)], colour.filled()))?;
         let style = ("sans-serif", 12).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(curve.name.clone(), (28, y), style))?;

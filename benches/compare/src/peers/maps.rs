@@ -130,7 +130,10 @@ impl Map for scc::TreeIndex<u64, u64> {
     }
     fn scan(&self, starts: &[u64]) -> usize {
         let guard = scc::Guard::new();
-        starts.iter().map(|start| self.range::<u64, _>(*start.., &guard).take(SCAN).filter(|(k, v)| k == v).count()).sum()
+        starts
+            .iter()
+            .map(|start| self.range::<u64, _>(*start.., &guard).take(SCAN).filter(|(k, v)| k == v).count())
+            .sum()
     }
 }
 

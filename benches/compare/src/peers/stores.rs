@@ -225,7 +225,10 @@ impl Peer for Fjall {
         "power failure"
     }
     fn parameters(&self) -> String {
-        format!("cache {} MiB, point reads expected to hit, persist(SyncData) every 64 ms or for each insert", CACHE >> 20)
+        format!(
+            "cache {} MiB, point reads expected to hit, persist(SyncData) every 64 ms or for each insert",
+            CACHE >> 20
+        )
     }
     fn storage(&self) -> u64 {
         bytes_below(self.dir.path())

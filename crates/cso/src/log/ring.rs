@@ -220,7 +220,7 @@ impl Ring {
             tail,
             next: Cursor { off: data, valid: 1 },
             lap: head - head % shape.units,
-            lap_valid: head / shape.units & 1 ^ 1,
+            lap_valid: 1 - head / shape.units % 2,
             unfenced: tail,
             slot: op.slot(),
         };
@@ -307,7 +307,7 @@ impl Ring {
         } else if beyond < self.units {
             self.cursor_at(beyond, self.lap_valid ^ 1)
         } else {
-            self.cursor_at(position % self.units, position / self.units & 1 ^ 1)
+            self.cursor_at(position % self.units, 1 - position / self.units % 2)
         }
     }
 

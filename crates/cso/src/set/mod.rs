@@ -76,7 +76,7 @@ pub const MAX_SHARDS: usize = 1 << 16;
 
 impl SetOptions {
     /// Number of shards, rounded up to a power of two, between 1 and [`MAX_SHARDS`]; 256 unless set. Writers of one
-    /// shard wait for each other. An empty shard takes about 400 bytes of volatile memory.
+    /// shard wait for each other. An empty shard takes about 500 bytes of volatile memory.
     #[must_use]
     pub fn shards(self, shards: usize) -> Self {
         SetOptions { shards: shards.clamp(1, MAX_SHARDS).next_power_of_two(), ..self }

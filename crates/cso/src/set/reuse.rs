@@ -72,17 +72,80 @@ enum From {
     Free,
 }
 
+/// A queue whose first element lies in place: most of the time a shard's queue of stale entries holds one, and the slot that an
+/// update writes is then one load away.
+#[derive(Debug, Default)]
+struct Fifo {
+    front: Option<Stale>,
+    /// What comes behind the front; empty where there is none.
+    rest: VecDeque<Stale>,
+}
+
+impl Fifo {
+    #[inline(always)]
+    fn front(&self) -> Option<&Stale> {
+        self.front.as_ref()
+    }
+
+    #[inline(always)]
+    fn pop_front(&mut self) -> Option<Stale> {
+        let front = self.front.take();
+        if !self.rest.is_empty() {
+            self.front = self.rest.pop_front();
+        }
+        front
+    }
+
+    #[inline(always)]
+    fn push_back(&mut self, stale: Stale) {
+        if self.front.is_none() {
+            self.front = Some(stale);
+        } else {
+            self.rest.push_back(stale);
+        }
+    }
+
+    fn push_front(&mut self, stale: Stale) {
+        if let Some(second) = self.front.replace(stale) {
+            self.rest.push_front(second);
+        }
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.front.is_none()
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.front.is_some()) + self.rest.len()
+    }
+
+    fn get(&self, index: usize) -> Option<&Stale> {
+        match index.checked_sub(1) {
+            None => self.front.as_ref(),
+            Some(behind) => self.rest.get(behind),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Stale> {
+        self.front.iter().chain(&self.rest)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queues {
-    stale: VecDeque<Stale>,
-    tombstones: VecDeque<Stale>,
+    stale: Fifo,
+    tombstones: Fifo,
     free: Vec<u64>,
 }
 
 /// The slots of a shard that hold no reachable entry.
 #[derive(Debug)]
 pub(super) struct Reuse {
-    classes: Vec<Queues>,
+    /// The class of entries of one line, in place because most entries are.
+    first: Queues,
+    /// The other classes, up to the largest in use.
+    others: Vec<Queues>,
     next_freed: u64,
     /// Smallest freed number that the current operation took: not durably gone yet.
     taken: u64,
@@ -102,7 +165,8 @@ pub(super) struct Lengths {
 impl Reuse {
     pub(super) fn new() -> Self {
         Reuse {
-            classes: Vec::new(),
+            first: Queues::default(),
+            others: Vec::new(),
             next_freed: 0,
             taken: u64::MAX,
             scrubbing: u64::MAX,
@@ -112,16 +176,31 @@ impl Reuse {
 
     #[inline(always)]
     fn class(&mut self, class: Class) -> &mut Queues {
-        if self.classes.len() <= class.index() {
-            self.add_classes(class);
+        let Some(other) = class.index().checked_sub(1) else { return &mut self.first };
+        if self.others.len() <= other {
+            self.add_classes(other);
         }
-        &mut self.classes[class.index()]
+        &mut self.others[other]
     }
 
     #[cold]
     #[inline(never)]
-    fn add_classes(&mut self, up_to: Class) {
-        self.classes.resize_with(up_to.index() + 1, Queues::default);
+    fn add_classes(&mut self, up_to: usize) {
+        self.others.resize_with(up_to + 1, Queues::default);
+    }
+
+    /// The queues of a class, if it is in use.
+    #[inline(always)]
+    fn get(&self, class: Class) -> Option<&Queues> {
+        match class.index().checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other),
+        }
+    }
+
+    /// All classes in use, ascending.
+    fn classes(&self) -> impl Iterator<Item = &Queues> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 
     #[inline(always)]
@@ -153,7 +232,7 @@ impl Reuse {
 
     /// The smallest freed number of a stale entry that is not durably gone.
     fn oldest_stale(&self) -> u64 {
-        let heads = self.classes.iter().filter_map(|q| q.stale.front().map(|s| s.freed));
+        let heads = self.classes().filter_map(|q| q.stale.front().map(|s| s.freed));
         heads.fold(self.taken.min(self.scrubbing), u64::min)
     }
 
@@ -198,14 +277,14 @@ impl Reuse {
     /// Whether entries of `class` wait for being reused.
     #[inline(always)]
     pub(super) fn has_waiting(&self, class: Class) -> bool {
-        self.classes.get(class.index()).is_some_and(|q| !q.stale.is_empty() || !q.tombstones.is_empty())
+        self.get(class).is_some_and(|q| !q.stale.is_empty() || !q.tombstones.is_empty())
     }
 
     /// Whether the operation that has taken a slot of `class` should scrub: because a tombstone could not be reused, or
     /// soon cannot.
     #[inline]
     pub(super) fn wants_scrub(&self, class: Class, taken: Taken) -> bool {
-        let Some(queues) = self.classes.get(class.index()) else { return false };
+        let Some(queues) = self.get(class) else { return false };
         let count = queues.tombstones.len();
         let ahead = if taken.is_new() {
             queues.tombstones.front()
@@ -220,7 +299,7 @@ impl Reuse {
     /// The oldest stale entry of the classes but `except`, whose own stale entries are used before its tombstones.
     fn oldest_other(&self, except: Option<Class>) -> Option<(u64, usize)> {
         let except = except.map(Class::index);
-        let heads = self.classes.iter().enumerate().filter_map(|(c, q)| q.stale.front().map(|s| (s.freed, c)));
+        let heads = self.classes().enumerate().filter_map(|(c, q)| q.stale.front().map(|s| (s.freed, c)));
         heads.filter(|(_, c)| Some(*c) != except).min()
     }
 
@@ -228,8 +307,9 @@ impl Reuse {
     /// [`Reuse::settle`].
     pub(super) fn scrub(&mut self, except: Option<Class>, may: impl Fn(Stale) -> bool) -> Option<u64> {
         let (_, class) = self.oldest_other(except)?;
-        let stale = self.classes[class].stale.front().copied().filter(|s| may(*s))?;
-        self.classes[class].stale.pop_front();
+        let queues = self.class(Class::from_index(class));
+        let stale = queues.stale.front().copied().filter(|s| may(*s))?;
+        queues.stale.pop_front();
         self.scrubbing = self.scrubbing.min(stale.freed);
         self.scrubbed.push((Class::from_index(class), stale.off));
         Some(stale.off)
@@ -254,13 +334,13 @@ impl Reuse {
     /// The slot that the next [`Reuse::take`] of `class` will most likely give.
     #[inline(always)]
     pub(super) fn peek(&self, class: Class) -> Option<u64> {
-        let queues = self.classes.get(class.index())?;
+        let queues = self.get(class)?;
         queues.stale.front().or(queues.tombstones.front()).map(|s| s.off).or(queues.free.last().copied())
     }
 
     /// Numbers of slots in all classes.
     pub(super) fn lengths(&self) -> Lengths {
-        self.classes.iter().fold(Lengths::default(), |sum, q| Lengths {
+        self.classes().fold(Lengths::default(), |sum, q| Lengths {
             stale: sum.stale + q.stale.len(),
             tombstones: sum.tombstones + q.tombstones.len(),
             free: sum.free + q.free.len(),
@@ -269,7 +349,7 @@ impl Reuse {
 
     /// All slots, with what is known of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Held)> + '_ {
-        self.classes.iter().flat_map(|q| {
+        self.classes().flat_map(|q| {
             let stale = q.stale.iter().map(|s| (s.off, Held::Stale));
             let tombstones = q.tombstones.iter().map(|s| (s.off, Held::Tombstone));
             stale.chain(tombstones).chain(q.free.iter().map(|off| (*off, Held::Free)))
@@ -337,6 +417,30 @@ mod tests {
         assert_eq!(reuse.take(ONE, no), None);
         assert_eq!(reuse.scrub(None, no), None);
         assert_eq!(reuse.take(ONE, any).unwrap().off, 64);
+    }
+
+    #[test]
+    fn a_fifo_is_a_queue() {
+        let (mut fifo, mut model) = (Fifo::default(), VecDeque::new());
+        let mut random = 1u64;
+        for freed in 0..2000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let stale = Stale { off: 0, transaction: 0, freed };
+            match random >> 61 {
+                0..=2 => {
+                    fifo.push_back(stale);
+                    model.push_back(stale);
+                }
+                3 => {
+                    fifo.push_front(stale);
+                    model.push_front(stale);
+                }
+                _ => assert_eq!(fifo.pop_front(), model.pop_front()),
+            }
+            assert!(fifo.iter().eq(model.iter()));
+            assert_eq!((fifo.front(), fifo.len(), fifo.is_empty()), (model.front(), model.len(), model.is_empty()));
+            (0..model.len() + 1).for_each(|i| assert_eq!(fifo.get(i), model.get(i)));
+        }
     }
 
     #[test]
