@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::Act::{self, Insert, Remove, Update};
 use common::{Contents, Map, run, step};
-use durix_logfree::{HashTable, List, SoftHash};
+use durix_logfree::{Error, HashTable, List, SoftHash};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
@@ -185,7 +185,7 @@ impl Torture {
             open_ended.extend((begun > ended).then(|| act(seed, thread, ended)));
         }
         let pool: Pool = PoolOptions::new().open(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
-        let map: Arc<S> = pool.open_structure("map", &S::small()).map_err(|e| e.to_string())?;
+        let map: Arc<S> = pool.open_structure("map", &S::small()).map_err(|e: Error| e.to_string())?;
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
         let mut found = Contents::new();
