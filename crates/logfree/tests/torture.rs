@@ -103,7 +103,9 @@ fn mutate<S: Map<Mutating<Shadow<Hardware>>>>(pool: &Pool<Mutating<Shadow<Hardwa
     let before: BTreeMap<_, _> = plan.sites().into_iter().collect();
     map.remove(&op, u64::MAX).unwrap();
     let fence = plan.sites().into_iter().find(|(site, hits)| {
-        site.kind == SiteKind::Fence && site.file.contains("logfree/src") && before.get(site).copied().unwrap_or(0) < *hits
+        site.kind == SiteKind::Fence
+            && site.file.contains("logfree/src")
+            && before.get(site).copied().unwrap_or(0) < *hits
     });
     plan.mutate(fence.expect("a remove has a fence").0, Mutation::Drop);
 }
