@@ -18,7 +18,7 @@ use crate::sets_logged::Set;
 use crate::sets_logged::lazy_hash::LazyHash;
 
 /// Operations of a round.
-const OPERATIONS: u64 = 16 << 10;
+const OPERATIONS: u64 = 2 << 10;
 
 /// Why the bench cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ pub fn measure<M: Medium>(place: &Place, medium: M, keys: u64, rounds: usize) ->
 /// # Errors
 /// What the pool refuses.
 pub fn counts(keys: u64) -> Result<[(f64, f64, f64); 4], Error> {
-    let heap = |keys: u64| HeapBacking::new((keys as usize * 64 * 8 + (128 << 20)).next_power_of_two());
+    let heap = |keys: u64| HeapBacking::new((keys * 64 * 8 + (128 << 20)).next_power_of_two());
     let bytes = LazyHash::<true>::bytes(keys) as usize;
     let mut all = [(0.0, 0.0, 0.0); 4];
     for (i, counted) in all.iter_mut().enumerate() {
@@ -168,7 +168,7 @@ pub fn counts(keys: u64) -> Result<[(f64, f64, f64); 4], Error> {
 /// What the directory refuses.
 pub fn report(quick: bool) -> Result<(), Error> {
     let place = Place::from_env();
-    let (sizes, rounds): (&[u64], _) = if quick { (&[1 << 10], 3) } else { (&[128, 1 << 10, 16 << 10, 256 << 10], 60) };
+    let (sizes, rounds): (&[u64], _) = if quick { (&[1 << 10], 30) } else { (&[128, 1 << 10, 16 << 10, 256 << 10], 400) };
     println!("\nlogfree: {}", Machine::this());
     println!(
         "{}: {}, {}; medians of {rounds} interleaved rounds of {OPERATIONS} operations, 1 thread",
