@@ -14,7 +14,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { page: 4096, buckets: 1024, active_pages: 64, generation: 64, recovery_threads: 0 }
+        Options { page: 4096, buckets: 1024, active_pages: 256, generation: 64, recovery_threads: 0 }
     }
 }
 
@@ -33,7 +33,7 @@ impl Options {
         Options { buckets: buckets.clamp(1, 1 << 32).next_power_of_two(), ..self }
     }
 
-    /// How many pages a session keeps active before it trims its table; 64 unless set, at least 4. More mean fewer
+    /// How many pages a session keeps active before it trims its table; 256 unless set, at least 4. More mean fewer
     /// fences where large structures are changed at random, and a longer recovery.
     #[must_use]
     pub fn active_pages(self, pages: usize) -> Self {

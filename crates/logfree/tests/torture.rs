@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::Act::{self, Insert, Remove, Update};
 use common::{Contents, Map, run, step};
-use durix_logfree::{HashTable, List, SoftHash};
+use durix_logfree::{Error, HashTable, List, SoftHash};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
@@ -103,7 +103,9 @@ fn mutate<S: Map<Mutating<Shadow<Hardware>>>>(pool: &Pool<Mutating<Shadow<Hardwa
     let before: BTreeMap<_, _> = plan.sites().into_iter().collect();
     map.remove(&op, u64::MAX).unwrap();
     let fence = plan.sites().into_iter().find(|(site, hits)| {
-        site.kind == SiteKind::Fence && site.file.contains("logfree/src") && before.get(site).copied().unwrap_or(0) < *hits
+        site.kind == SiteKind::Fence
+            && site.file.contains("logfree/src")
+            && before.get(site).copied().unwrap_or(0) < *hits
     });
     plan.mutate(fence.expect("a remove has a fence").0, Mutation::Drop);
 }
@@ -185,7 +187,7 @@ impl Torture {
             open_ended.extend((begun > ended).then(|| act(seed, thread, ended)));
         }
         let pool: Pool = PoolOptions::new().open(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
-        let map: Arc<S> = pool.open_structure("map", &S::small()).map_err(|e| e.to_string())?;
+        let map: Arc<S> = pool.open_structure("map", &S::small()).map_err(|e: Error| e.to_string())?;
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
         let mut found = Contents::new();

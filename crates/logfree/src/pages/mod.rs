@@ -157,6 +157,10 @@ impl<M: Medium> Pages<M> {
         }
         slot.stats.allocations += 1;
         let node = slot.free.pop().expect("was filled just now");
+        if let Some(next) = slot.free.last() {
+            // Its write-back may have evicted it, and the next insert writes it.
+            op.prefetch_write(Off::<Node>::new(*next));
+        }
         let page = self.shape.page_of(node);
         slot.active.entry(page).free -= 1;
         slot.recent = [page, slot.recent[0]];

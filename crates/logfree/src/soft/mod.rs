@@ -58,7 +58,7 @@ impl Default for SoftOptions {
 
 impl SoftOptions {
     /// Number of buckets to begin with, rounded up to a power of two; 64 unless set. A bucket is a line of volatile memory
-    /// for four keys or so; the table grows by itself.
+    /// for two keys or so; the table grows by itself.
     #[must_use]
     pub fn buckets(self, buckets: u64) -> Self {
         SoftOptions { buckets, ..self }
@@ -145,13 +145,13 @@ impl<M: Medium> SoftHash<M> {
     /// [`Error::Pool`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
         let hash = hash(key);
-        if self.table.get(op, hash, key).is_some() {
+        if self.table.contains(op, hash, key) {
             return Ok(false);
         }
         let _guard = self.poison.guard(op)?;
         let place = self.store.allocate(op)?;
         let locked = self.table.lock(op.medium(), hash);
-        if locked.find(op, hash, key).is_some() {
+        if locked.find(key).is_some() {
             drop(locked);
             self.store.give_back(op, place);
             return Ok(false);
@@ -159,10 +159,10 @@ impl<M: Medium> SoftHash<M> {
         self.store.begin_insert(op, place, key, value);
         // PERSIST M4: flush+fence.
         op.fence();
-        let spilled = locked.place(Entry::new(place, 0, hash));
+        let spilled = locked.place(key, Entry::new(place, 0));
         drop(locked);
         if spilled {
-            // Two for each that spills: the table settles at about four keys a bucket.
+            // Two for each that spills: the table settles at less than two keys a bucket.
             self.table.grow(op);
             self.table.grow(op);
         }
@@ -175,20 +175,20 @@ impl<M: Medium> SoftHash<M> {
     /// [`Error::Pool`].
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let hash = hash(key);
-        if self.table.get(op, hash, key).is_none() {
+        if !self.table.contains(op, hash, key) {
             return Ok(None);
         }
         let _guard = self.poison.guard(op)?;
         let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(op, hash, key) else { return Ok(None) };
-        let place = found.entry.place();
+        let Some(found) = locked.find(key) else { return Ok(None) };
+        let (place, value) = (found.entry.place(), found.value(op));
         self.store.begin_remove(op, place);
         // PERSIST M7: flush+fence.
         op.fence();
         locked.replace(found, Entry::NONE);
         drop(locked);
         self.store.give_back(op, place);
-        Ok(Some(found.key_value))
+        Ok(Some(value))
     }
 
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
@@ -201,14 +201,14 @@ impl<M: Medium> SoftHash<M> {
         }
         let _guard = self.poison.guard(op)?;
         let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(op, hash, key) else { return Ok(None) };
-        let old = found.key_value;
+        let Some(found) = locked.find(key) else { return Ok(None) };
+        let old = found.value(op);
         let Some(value) = new(old) else { return Ok(Some((old, false))) };
         let (place, next) = (found.entry.place(), found.entry.value() ^ 1);
         self.store.begin_update(op, place, next, value);
         // PERSIST M6: flush+fence.
         op.fence();
-        locked.replace(found, Entry::new(place, next, hash));
+        locked.replace(found, Entry::new(place, next));
         Ok(Some((old, true)))
     }
 
@@ -259,7 +259,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.table.get(op, hash(key), key).is_some())
+        Ok(self.table.contains(op, hash(key), key))
     }
 
     /// Calls `f` for each entry, in no order. Each was there at some moment of the call; it is no snapshot. `f` may change
@@ -328,10 +328,10 @@ impl<M: Medium> SoftHash<M> {
             self.store.adopt(&op, *unit, |place, key, value| {
                 let (hash, offset) = (hash(key), place.get());
                 let locked = self.table.lock(op.medium(), hash);
-                if locked.find(&op, hash, key).is_some() {
+                if locked.find(key).is_some() {
                     return Err(Error::Corrupt { what: "a second member with one key", offset, found: key });
                 }
-                let spilled = locked.place(Entry::new(place, value, hash));
+                let spilled = locked.place(key, Entry::new(place, value));
                 drop(locked);
                 if spilled {
                     self.table.grow(&op);

@@ -82,7 +82,11 @@ impl<M: Medium> Store<M> {
         if free.is_empty() {
             self.refill(op, &mut free)?;
         }
-        Ok(Off::new(free.pop().expect("was filled just now")))
+        let place = free.pop().expect("was filled just now");
+        if let Some(next) = free.last() {
+            op.prefetch_write(Place::new(*next));
+        }
+        Ok(Off::new(place))
     }
 
     /// Gives a free line back.
@@ -90,6 +94,8 @@ impl<M: Medium> Store<M> {
     pub(super) fn give_back(&self, op: &Op<'_, M>, place: Place) {
         let mut free = self.free(op);
         free.push(place.get());
+        // Its write-back may have evicted it, and the next insert writes it.
+        op.prefetch_write(place);
         if free.len() > MOST {
             let mut unassigned = self.unassigned.lock(op.medium());
             unassigned.free.extend(free.drain(..MOST / 2).map(|off| Run { off, count: 1 }));

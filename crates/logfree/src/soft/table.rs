@@ -1,7 +1,9 @@
 //! The volatile hash table over the members: buckets of one cache line, grown one at a time (linear hashing).
 //!
-//! An entry is a word: which line, which of its two value words, and a part of the key's hash. Writers of a bucket lock it;
-//! readers do not wait: they read entries and members, and take the answer if the bucket has not changed meanwhile.
+//! A cell holds a key and an entry: which line its member is, and which of its two words holds the value. The key is here, too,
+//! because a member's line has been written back, which on many processors evicts it: a search must not wait for it.
+//! Writers of a bucket lock it; readers do not wait: they read cells and members, and take the answer if the bucket has not
+//! changed meanwhile.
 //!
 //! # The races
 //! *A reader follows an entry, a writer removes it and the line is used again.* The writer changes the bucket's version
@@ -22,8 +24,8 @@ use durix_pmem::{Lock, Medium, Off, Op};
 use super::layout::Member;
 use super::store::Place;
 
-/// Entries of a bucket; a further word leads to the next of its chain.
-const ENTRIES: usize = 6;
+/// Cells of a bucket: what fits a line beside the version and the way to the next bucket of the chain.
+const CELLS: usize = 3;
 /// Buckets of the first segment, a power of two.
 const FIRST: u64 = 16;
 /// Segments: each is as large as all before it together.
@@ -31,8 +33,6 @@ const SEGMENTS: usize = 36;
 
 const LOCKED: u64 = 1;
 const CHANGE: u64 = 2;
-
-const TAG_BITS: u32 = 21;
 
 /// A member in the table. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,24 +43,33 @@ impl Entry {
 
     /// The member in `place`, with its value in word `value`.
     #[inline(always)]
-    pub(super) fn new(place: Place, value: usize, hash: u64) -> Entry {
-        let (line, tag) = (place.get() / super::layout::MEMBER, hash >> (64 - TAG_BITS));
-        Entry(line << (TAG_BITS + 1) | tag << 1 | (value as u64 & 1))
+    pub(super) fn new(place: Place, value: usize) -> Entry {
+        Entry(place.get() | (value as u64 & 1))
     }
 
     #[inline(always)]
     pub(super) fn place(self) -> Place {
-        Off::new((self.0 >> (TAG_BITS + 1)) * super::layout::MEMBER)
+        Off::new(self.0 & !1)
     }
 
     #[inline(always)]
     pub(super) fn value(self) -> usize {
         (self.0 & 1) as usize
     }
+}
 
+/// A key, and where its member is.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    /// Counts while there is an entry.
+    key: AtomicU64,
+    entry: AtomicU64,
+}
+
+impl Cell {
     #[inline(always)]
-    fn may_be(self, hash: u64) -> bool {
-        self.0 != 0 && (self.0 >> 1) & ((1 << TAG_BITS) - 1) == hash >> (64 - TAG_BITS)
+    fn entry<M: Medium>(&self, m: M) -> Entry {
+        Entry(m.shared_load(&self.entry, Acquire))
     }
 }
 
@@ -70,7 +79,7 @@ impl Entry {
 pub(super) struct Bucket {
     /// Bit 0: locked by a writer. The rest counts changes that readers have to notice.
     version: AtomicU64,
-    entries: [AtomicU64; ENTRIES],
+    cells: [Cell; CELLS],
     /// Number of the next bucket of the chain among the spill buckets, plus one.
     next: AtomicU64,
 }
@@ -109,12 +118,22 @@ pub(super) struct Table {
     spilled: Lock<u64>,
 }
 
+const _: () = assert!(size_of::<Bucket>() == 64, "a bucket is one line");
+
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'t> {
-    cell: &'t AtomicU64,
+    cell: &'t Cell,
     pub(super) entry: Entry,
-    pub(super) key_value: u64,
+}
+
+impl Found<'_> {
+    /// The value of the member.
+    #[inline(always)]
+    pub(super) fn value<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        let member: &Member = op.at(self.entry.place());
+        op.load(&member.values[self.entry.value()], Acquire)
+    }
 }
 
 /// A locked bucket. Readers see it as it was until it is published.
@@ -161,40 +180,47 @@ impl Table {
         (next != 0).then(|| self.spill.at(next - 1))
     }
 
-    /// The entry of a key in a bucket, and its value.
+    /// The entry of a key in a bucket.
     #[inline(always)]
-    fn search<'t, M: Medium>(&'t self, op: &Op<'_, M>, first: &'t Bucket, hash: u64, key: u64) -> Option<Found<'t>> {
-        let m = op.medium();
+    fn search<'t, M: Medium>(&'t self, m: M, first: &'t Bucket, key: u64) -> Option<Found<'t>> {
         let mut bucket = first;
         loop {
-            for cell in &bucket.entries {
-                let entry = Entry(m.shared_load(cell, Acquire));
-                if entry.may_be(hash) {
-                    let member: &Member = op.at(entry.place());
-                    if op.load(&member.key, Acquire) == key {
-                        let key_value = op.load(&member.values[entry.value()], Acquire);
-                        return Some(Found { cell, entry, key_value });
-                    }
+            for cell in &bucket.cells {
+                let entry = cell.entry(m);
+                if entry != Entry::NONE && m.shared_load(&cell.key, Acquire) == key {
+                    return Some(Found { cell, entry });
                 }
             }
             bucket = self.next(m, bucket)?;
         }
     }
 
-    /// The value of a key. Never waits; durable, because entries are published only when their member is.
-    #[inline]
-    pub(super) fn get<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<u64> {
-        let m = op.medium();
+    /// What `read` makes of the entry of a key. Never waits; durable, because entries are published only when their member
+    /// is. Where the bucket changes meanwhile, it is read again.
+    #[inline(always)]
+    fn read<M: Medium, R>(&self, m: M, hash: u64, key: u64, read: impl Fn(Found<'_>) -> R) -> Option<R> {
         loop {
             let at = index(hash, self.size(m));
             let bucket = self.buckets.at(at);
             let version = m.shared_load(&bucket.version, Acquire) & !LOCKED;
-            let value = self.search(op, bucket, hash, key).map(|found| found.key_value);
+            let answer = self.search(m, bucket, key).map(&read);
             let unchanged = m.shared_load(&bucket.version, Acquire) & !LOCKED == version;
             if unchanged && index(hash, self.size(m)) == at {
-                return value;
+                return answer;
             }
         }
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub(super) fn get<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<u64> {
+        self.read(op.medium(), hash, key, |found| found.value(op))
+    }
+
+    /// Whether a key is there; reads no member.
+    #[inline]
+    pub(super) fn contains<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> bool {
+        self.read(op.medium(), hash, key, |_| ()).is_some()
     }
 
     /// Locks the bucket of a hash.
@@ -232,22 +258,21 @@ impl Table {
         let mut old = self.lock_bucket(m, size - half);
         let mut moved = Vec::new();
         old.for_each_cell(|cell, entry| {
-            let key = op.load(&op.at(entry.place()).key, Relaxed);
+            let key = m.shared_load(&cell.key, Relaxed);
             if index(hash(key), size + 1) == size {
-                moved.push((cell, entry));
+                moved.push((cell, key, entry));
             }
         });
         // Nobody knows the new bucket yet.
         let new = Locked { table: self, bucket: self.buckets.at(size), version: 0, m };
-        for (_, entry) in &moved {
-            new.place(*entry);
+        for (_, key, entry) in &moved {
+            new.place(*key, *entry);
         }
         drop(new);
         m.shared_store(&self.size, size + 1, Release);
-        // Whoever looks into the old bucket after this finds the new size.
-        m.order();
-        for (cell, _) in moved {
-            m.shared_store(cell, Entry::NONE.0, Release);
+        // Whoever finds a cell empty after this finds the new size.
+        for (cell, ..) in moved {
+            m.shared_store(&cell.entry, Entry::NONE.0, Release);
         }
         old.changed();
     }
@@ -260,9 +285,8 @@ impl Table {
         for at in 0..self.size(m) {
             entries.clear();
             let locked = self.lock_bucket(m, at);
-            locked.for_each_cell(|_, entry| {
-                let member = op.at(entry.place());
-                entries.push((op.load(&member.key, Relaxed), op.load(&member.values[entry.value()], Relaxed)));
+            locked.for_each_cell(|cell, entry| {
+                entries.push((m.shared_load(&cell.key, Relaxed), Found { cell, entry }.value(op)));
             });
             drop(locked);
             f(&entries);
@@ -283,15 +307,15 @@ impl Table {
 impl<'t, M: Medium> Locked<'t, M> {
     /// The entry of a key.
     #[inline]
-    pub(super) fn find(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<Found<'t>> {
-        self.table.search(op, self.bucket, hash, key)
+    pub(super) fn find(&self, key: u64) -> Option<Found<'t>> {
+        self.table.search(self.m, self.bucket, key)
     }
 
-    fn for_each_cell(&self, mut f: impl FnMut(&'t AtomicU64, Entry)) {
+    fn for_each_cell(&self, mut f: impl FnMut(&'t Cell, Entry)) {
         let mut bucket = self.bucket;
         loop {
-            for cell in &bucket.entries {
-                let entry = Entry(self.m.shared_load(cell, Relaxed));
+            for cell in &bucket.cells {
+                let entry = cell.entry(self.m);
                 if entry != Entry::NONE {
                     f(cell, entry);
                 }
@@ -304,11 +328,10 @@ impl<'t, M: Medium> Locked<'t, M> {
     }
 
     /// A free cell, and whether a bucket had to be added to the chain for it.
-    fn cell(&self) -> (&'t AtomicU64, bool) {
+    fn cell(&self) -> (&'t Cell, bool) {
         let mut bucket = self.bucket;
         loop {
-            let mut cells = bucket.entries.iter();
-            if let Some(cell) = cells.find(|cell| self.m.shared_load(cell, Relaxed) == Entry::NONE.0) {
+            if let Some(cell) = bucket.cells.iter().find(|cell| cell.entry(self.m) == Entry::NONE) {
                 return (cell, false);
             }
             match self.table.next(self.m, bucket) {
@@ -320,21 +343,22 @@ impl<'t, M: Medium> Locked<'t, M> {
         let next = self.table.spill.at(*spilled);
         *spilled += 1;
         self.m.shared_store(&bucket.next, *spilled, Release);
-        (&next.entries[0], true)
+        (&next.cells[0], true)
     }
 
     /// Adds an entry for a member that is durable. Returns whether the table had better grow.
     #[inline]
-    pub(super) fn place(&self, entry: Entry) -> bool {
+    pub(super) fn place(&self, key: u64, entry: Entry) -> bool {
         let (cell, spilled) = self.cell();
-        self.m.shared_store(cell, entry.0, Release);
+        self.m.shared_store(&cell.key, key, Release);
+        self.m.shared_store(&cell.entry, entry.0, Release);
         spilled
     }
 
     /// Replaces or removes an entry. Readers that have followed the old one start again.
     #[inline]
     pub(super) fn replace(&mut self, found: Found<'t>, entry: Entry) {
-        self.m.shared_store(found.cell, entry.0, Release);
+        self.m.shared_store(&found.cell.entry, entry.0, Release);
         self.changed();
     }
 
@@ -356,11 +380,10 @@ mod tests {
 
     #[test]
     fn entries_give_back_what_they_were_made_of() {
-        for (off, value, key) in [(64, 0, 0), (1 << 47, 1, 7), ((1 << 48) - 64, 0, u64::MAX)] {
-            let entry = Entry::new(Off::new(off), value, hash(key));
+        for (off, value) in [(64, 0), (1 << 47, 1), (u64::MAX - 63, 0)] {
+            let entry = Entry::new(Off::new(off), value);
             assert_eq!((entry.place().get(), entry.value()), (off, value));
-            assert!(entry.may_be(hash(key)));
-            assert!(!entry.may_be(!hash(key)) && !Entry::NONE.may_be(0));
+            assert!(entry != Entry::NONE);
         }
     }
 

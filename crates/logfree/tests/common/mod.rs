@@ -164,7 +164,8 @@ impl<S: Map<Sim>> UnderTest<S> {
     }
 
     fn pool_options(&self) -> PoolOptions {
-        let options = PoolOptions::new().chunk_size(self.chunk).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
+        let options =
+            PoolOptions::new().chunk_size(self.chunk).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
         options.initial_size(self.len()).max_size(self.len())
     }
 
