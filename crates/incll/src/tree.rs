@@ -128,6 +128,10 @@ impl<M: Medium> Masstree<M, Durable> {
         poison: Option<Poison<M>>,
     ) -> Result<Self> {
         let root = op.load(&line.root, Relaxed);
+        if root.is_null() || root.get() % 64 != 0 {
+            let offset = op.off_of(line).get();
+            return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
+        }
         op.slice("the root node", root, 1)?;
         let tree = Masstree::new(root, epochs, arena, poison);
         let mut logs = Vec::new();
