@@ -1,6 +1,6 @@
 //! Walking everything and reporting what contradicts itself. For a tree that nobody writes to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -261,7 +261,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn dump(&self, op: &Op<'_, M>, to: &mut dyn fmt::Write) -> Result<fmt::Result> {
         let cx = self.cx(op, &[])?;
         let mut todo = vec![(self.root, 0usize, 0usize)];
+        let mut seen = BTreeSet::new();
         while let Some((off, layer, level)) = todo.pop() {
+            if !seen.insert(off) {
+                continue;
+            }
             let (node, _) = cx.enter(off)?;
             let pad = (layer + level) * 2;
             let written = if op.load(&node.stamp, Relaxed).is_interior() {

@@ -82,6 +82,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     let last = tail.map_or(LAST, |at| Part::of(&bound[at..]));
                     frames.push(Frame { root: Off::new(entry.word), to: Some(last), tail });
                 }
+                None if snapshot.low.is_some_and(|low| low > upper.slice) => {
+                    return Err(self.corrupt("the bound of a node", frame.root, upper.slice));
+                }
                 None => {
                     let lower = snapshot.low.and_then(|low| low.checked_sub(1));
                     frame.to = lower.map(|slice| Part { slice, rank: kind::SUFFIX }).min(frame.to);

@@ -125,6 +125,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     let first = tail.map_or(Part { slice: 0, rank: 0 }, |at| Part::of(&from[at..]));
                     frames.push(Frame { root: Off::new(entry.word), from: first, tail });
                 }
+                (None, Some(high)) if high <= lower.slice => {
+                    return Err(self.corrupt("the bound of a node", frame.root, high));
+                }
                 (None, Some(high)) => {
                     frame.from = frame.from.max(Part { slice: high, rank: 0 });
                 }

@@ -66,10 +66,11 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
+        let mut wait = Wait::new();
         loop {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
-                Done::Again => {}
+                Done::Again => wait.turn(self.op.medium(), self.tree.root)?,
                 Done::Emptied => return self.shrink(key),
             }
         }
