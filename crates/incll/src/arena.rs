@@ -3,12 +3,11 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S0 (bare mapping) head < its magic | same line, release | no extent | nothing to do |
 //! | S1 head and bitmaps < the extent is active (pool), is used (bare mapping) | flush+fence | a free chunk | the pool's |
 //! | S2 (pool) the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
 //! | S3 (bare mapping, recovery) a magic that was found < anything built on it | write-back, fence U1 of the external log | the same | finds it again |
 //!
-//! In a bare mapping, which is zero where no extent is, the magic itself is what makes one. S2 needs its fence because
+//! In a bare mapping, which is zero where no extent is, a head whose check word is right is what makes one. S2 needs its fence because
 //! another session than this one may be the first to use what is in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -180,8 +179,7 @@ fn write_head<M: Medium>(
     op.store(&at.blocks, head.blocks, Ordering::Relaxed);
     op.store(&at.check, head.check(), Ordering::Relaxed);
     fill(extent)?;
-    // PERSIST S0: same line
-    op.store(&at.magic, SLAB_MAGIC, Ordering::Release);
+    op.store(&at.magic, SLAB_MAGIC, Ordering::Relaxed);
     op.write_back_slice(words);
     // PERSIST S1: flush+fence
     op.fence();

@@ -254,7 +254,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             op.store(&border.stamp, Stamp::new(self.cx.epoch, false, false, lines | 1), Release);
             self.note_lines(lines | 1);
         } else if stamp.lines() & lines != lines {
-            op.store(&border.stamp, stamp.with_lines(lines), Release);
+            op.store(&border.stamp, stamp.with_lines(lines), Relaxed);
             self.note_lines(lines & !stamp.lines());
         }
     }
@@ -304,6 +304,7 @@ impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
     fn drop(&mut self) {
         let deleted = if self.deleted { version::DELETED } else { 0 };
         let step = if self.dirty { version::STEP } else { 0 };
+        // Release for other threads alone: recovery does not read versions.
         self.cx.op.store(&self.node.version, (self.version | deleted).wrapping_add(step), Release);
     }
 }
@@ -337,7 +338,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
             cx.op.store(word, 0, Relaxed);
         }
         let (epoch, lines) = if P::DURABLE { (cx.epoch, Stamp::ALL_LINES) } else { (0, 0) };
-        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Release);
+        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Relaxed);
         if P::DURABLE {
             cx.tree.epochs.dirty(cx.op, node);
         }

@@ -106,6 +106,7 @@ fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Resul
     let node = Slabs::new(arena.chunk()).first_block(op, arena, size_of::<Node>() as u64)?;
     op.store(&line.replayed, 0, Relaxed);
     op.store(&line.root, Off::new(node), Relaxed);
+    // Shown to be needed by `tests/pool.rs`: elsewhere opening writes the line back before anything is built on it.
     op.write_back(line);
     Ok(())
 }

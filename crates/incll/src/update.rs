@@ -189,7 +189,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let place = self.slot_for(&locked, Some(slot))?;
         self.free_record(old)?;
         if place == slot && (old.kind, old.inline) == (entry.kind, entry.inline) {
-            // One word: readers see the old value or the new one.
+            // One word: readers see the old value or the new one. Release for other threads alone.
             op.store(&border.slots[slot][1], entry.word, Release);
             return Ok(());
         }
