@@ -92,7 +92,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 self.find(off.get(), format!("{level} levels"));
                 return Ok(());
             }
-            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() || off.get() % 64 != 0 {
+            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() || !off.get().is_multiple_of(64) {
                 self.find(off.get(), "a link that leads to no node".into());
                 continue;
             }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use durix_pmem::{LockGuard, Medium, Off, Op};
+use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
 
 use crate::Policy;
 use crate::error::{Error, Result};
@@ -32,6 +32,9 @@ pub(crate) struct Local {
     pub(crate) cache: Cache,
     pub(crate) undo: Undo,
 }
+
+/// A session's part of a tree, made when it is first needed.
+pub(crate) type Slot = Lock<Option<Box<Local>>>;
 
 /// An operation on a tree.
 pub(crate) struct Cx<'a, M: Medium, P: Policy> {
@@ -69,7 +72,7 @@ impl Wait {
     pub(crate) fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
         m.spin(self.turn);
         self.turn = self.turn.wrapping_add(1);
-        if self.turn % 4096 == 0 && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if self.turn.is_multiple_of(4096) && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err(Error::Stuck { offset: off.get(), seconds: PATIENCE.as_secs() });
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::cx::Cx;
 use crate::descend::Part;
 use crate::error::Result;
 use crate::layout::{Node, kind};
+use crate::scan::Visit;
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -33,12 +34,7 @@ fn before(part: Part) -> Option<Part> {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Descends from `to`, or from the last key.
-    fn scan_down(
-        &self,
-        to: Option<&[u8]>,
-        inclusive: bool,
-        visit: &mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn scan_down(&self, to: Option<&[u8]>, inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
         let mut key = Vec::new();
         let bound = to.unwrap_or_default();
         let tail = to.map(|_| 0);

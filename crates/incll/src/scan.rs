@@ -32,6 +32,9 @@ impl Snapshot {
     }
 }
 
+/// What a scan calls with each key and value.
+pub(crate) type Visit<'v, 'a, M> = &'v mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>;
+
 /// A layer that is being scanned.
 struct Frame {
     root: Off<Node>,
@@ -81,12 +84,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(record.value())
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        inclusive: bool,
-        visit: &mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn scan(&self, from: &[u8], inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
         let mut key = Vec::new();
         let mut frames = vec![Frame { root: self.tree.root, from: Part::of(from), tail: Some(0) }];
         while let Some(frame) = frames.last_mut() {

@@ -12,7 +12,7 @@ use durix_pmem::{
 };
 
 use crate::arena::{Arena, Head};
-use crate::cx::{Cx, Local};
+use crate::cx::{Cx, Slot};
 use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
@@ -37,7 +37,7 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) arena: Arena<M>,
     pub(crate) slabs: Slabs,
     pub(crate) segments: Segments,
-    pub(crate) locals: Box<[CachePadded<Lock<Option<Box<Local>>>>]>,
+    pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
     poison: Option<Poison<M>>,
     _policy: std::marker::PhantomData<fn() -> P>,
@@ -129,7 +129,7 @@ impl<M: Medium> Masstree<M, Durable> {
         poison: Option<Poison<M>>,
     ) -> Result<Self> {
         let root = op.load(&line.root, Relaxed);
-        if root.is_null() || root.get() % 64 != 0 {
+        if root.is_null() || !root.get().is_multiple_of(64) {
             let offset = op.off_of(line).get();
             return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
         }

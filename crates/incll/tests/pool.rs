@@ -107,7 +107,7 @@ impl Subject for Tested {
         match act {
             Put(tree, k, v) => live.trees[*tree].insert(&op, &[*k], &value(*v)).unwrap(),
             Remove(tree, k) => live.trees[*tree].remove(&op, &[*k]).unwrap(),
-            Both(k, v) => live.trees.iter().all(|tree| tree.insert(&op, &[*k], &value(*v)).unwrap()),
+            Both(k, v) => [0, 1].map(|i| live.trees[i].insert(&op, &[*k], &value(*v)).unwrap()) == [true; 2],
             Sync => true,
         }
     }
@@ -125,7 +125,7 @@ impl Subject for Tested {
         match act {
             Put(tree, k, v) => model[*tree].insert(vec![*k], value(*v)).is_none(),
             Remove(tree, k) => model[*tree].remove(&vec![*k]).is_some(),
-            Both(k, v) => model.iter_mut().fold(true, |new, map| map.insert(vec![*k], value(*v)).is_none() && new),
+            Both(k, v) => model.each_mut().map(|map| map.insert(vec![*k], value(*v)).is_none()) == [true; 2],
             Sync => true,
         }
     }
