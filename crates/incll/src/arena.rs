@@ -3,12 +3,11 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S0 (bare mapping) head < its magic | same line, release | no extent | nothing to do |
 //! | S1 head and bitmaps < the extent is active (pool), is used (bare mapping) | flush+fence | a free chunk | the pool's |
 //! | S2 (pool) the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
-//! | S3 (bare mapping, recovery) a magic that was found < anything built on it | flush+fence | the same | finds it again |
+//! | S3 (bare mapping, recovery) a magic that was found < anything built on it | write-back, fence U1 of the external log | the same | finds it again |
 //!
-//! In a bare mapping, which is zero where no extent is, the magic itself is what makes one. S2 needs its fence because
+//! In a bare mapping, which is zero where no extent is, a head whose check word is right is what makes one. S2 needs its fence because
 //! another session than this one may be the first to use what is in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,8 +153,8 @@ fn bare_len<M: Medium>(op: &Op<'_, M>, off: u64, chunk: u64, end: u64) -> Option
         return None;
     }
     let head = Head::read(op, off).ok()?;
-    // PERSIST S3: flush+fence. After the mere death of a process the magic may be visible and not durable.
-    op.persist(op.at(Off::<SlabHead>::new(off)));
+    // PERSIST S3: fenced by U1. After the mere death of a process the magic may be visible and not durable.
+    op.write_back(op.at(Off::<SlabHead>::new(off)));
     let len = match head.kind {
         slab_kind::LARGE => head.block.checked_add(2 * LINE as u64)?.checked_next_multiple_of(chunk)?,
         _ => chunk,
@@ -180,8 +179,7 @@ fn write_head<M: Medium>(
     op.store(&at.blocks, head.blocks, Ordering::Relaxed);
     op.store(&at.check, head.check(), Ordering::Relaxed);
     fill(extent)?;
-    // PERSIST S0: same line
-    op.store(&at.magic, SLAB_MAGIC, Ordering::Release);
+    op.store(&at.magic, SLAB_MAGIC, Ordering::Relaxed);
     op.write_back_slice(words);
     // PERSIST S1: flush+fence
     op.fence();

@@ -1,6 +1,6 @@
 //! Walking everything and reporting what contradicts itself. For a tree that nobody writes to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -92,7 +92,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 self.find(off.get(), format!("{level} levels"));
                 return Ok(());
             }
-            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() || off.get() % 64 != 0 {
+            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() || !off.get().is_multiple_of(64) {
                 self.find(off.get(), "a link that leads to no node".into());
                 continue;
             }
@@ -261,7 +261,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn dump(&self, op: &Op<'_, M>, to: &mut dyn fmt::Write) -> Result<fmt::Result> {
         let cx = self.cx(op, &[])?;
         let mut todo = vec![(self.root, 0usize, 0usize)];
+        let mut seen = BTreeSet::new();
         while let Some((off, layer, level)) = todo.pop() {
+            if !seen.insert(off) {
+                continue;
+            }
             let (node, _) = cx.enter(off)?;
             let pad = (layer + level) * 2;
             let written = if op.load(&node.stamp, Relaxed).is_interior() {

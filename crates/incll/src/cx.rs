@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use durix_pmem::{LockGuard, Medium, Off, Op};
+use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
 
 use crate::Policy;
 use crate::error::{Error, Result};
@@ -32,6 +32,9 @@ pub(crate) struct Local {
     pub(crate) cache: Cache,
     pub(crate) undo: Undo,
 }
+
+/// A session's part of a tree, made when it is first needed.
+pub(crate) type Slot = Lock<Option<Box<Local>>>;
 
 /// An operation on a tree.
 pub(crate) struct Cx<'a, M: Medium, P: Policy> {
@@ -69,7 +72,7 @@ impl Wait {
     pub(crate) fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
         m.spin(self.turn);
         self.turn = self.turn.wrapping_add(1);
-        if self.turn % 4096 == 0 && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if self.turn.is_multiple_of(4096) && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err(Error::Stuck { offset: off.get(), seconds: PATIENCE.as_secs() });
         }
         Ok(())
@@ -254,7 +257,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             op.store(&border.stamp, Stamp::new(self.cx.epoch, false, false, lines | 1), Release);
             self.note_lines(lines | 1);
         } else if stamp.lines() & lines != lines {
-            op.store(&border.stamp, stamp.with_lines(lines), Release);
+            op.store(&border.stamp, stamp.with_lines(lines), Relaxed);
             self.note_lines(lines & !stamp.lines());
         }
     }
@@ -304,6 +307,7 @@ impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
     fn drop(&mut self) {
         let deleted = if self.deleted { version::DELETED } else { 0 };
         let step = if self.dirty { version::STEP } else { 0 };
+        // Release for other threads alone: recovery does not read versions.
         self.cx.op.store(&self.node.version, (self.version | deleted).wrapping_add(step), Release);
     }
 }
@@ -337,7 +341,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
             cx.op.store(word, 0, Relaxed);
         }
         let (epoch, lines) = if P::DURABLE { (cx.epoch, Stamp::ALL_LINES) } else { (0, 0) };
-        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Release);
+        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Relaxed);
         if P::DURABLE {
             cx.tree.epochs.dirty(cx.op, node);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
-use crate::cx::Cx;
+use crate::cx::{Cx, Wait};
 use crate::descend::{Part, Place};
 use crate::error::Result;
 use crate::layout::{Border, Node, kind};
@@ -23,11 +23,15 @@ pub(crate) enum Found<'a, M: Medium> {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'a, M>>> {
+        let mut wait = Wait::new();
         'root: loop {
             let (mut root, mut rest) = (self.tree.root, key);
             loop {
                 let part = Part::of(rest);
-                let Some(place) = self.descend(root, part.slice)? else { continue 'root };
+                let Some(place) = self.descend(root, part.slice)? else {
+                    wait.turn(self.op.medium(), root)?;
+                    continue 'root;
+                };
                 match self.look(place, part, rest)? {
                     Found::Value(value) => return Ok(Some(value)),
                     Found::Nothing => return Ok(None),

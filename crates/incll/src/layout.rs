@@ -86,7 +86,7 @@ persistent! {
 
     /// The first line of a slab or of an extent of another kind; written once.
     pub struct SlabHead: align(64) {
-        /// [`SLAB_MAGIC`]; stored last.
+        /// [`SLAB_MAGIC`].
         pub magic: Word,
         /// [`kind`](slab_kind).
         pub kind: Word,

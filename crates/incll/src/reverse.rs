@@ -10,6 +10,7 @@ use crate::cx::Cx;
 use crate::descend::Part;
 use crate::error::Result;
 use crate::layout::{Node, kind};
+use crate::scan::Visit;
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -33,12 +34,7 @@ fn before(part: Part) -> Option<Part> {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Descends from `to`, or from the last key.
-    fn scan_down(
-        &self,
-        to: Option<&[u8]>,
-        inclusive: bool,
-        visit: &mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn scan_down(&self, to: Option<&[u8]>, inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
         let mut key = Vec::new();
         let bound = to.unwrap_or_default();
         let tail = to.map(|_| 0);
@@ -81,6 +77,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     let tail = at_bound.map(|at| at + 8);
                     let last = tail.map_or(LAST, |at| Part::of(&bound[at..]));
                     frames.push(Frame { root: Off::new(entry.word), to: Some(last), tail });
+                }
+                None if snapshot.low.is_some_and(|low| low > upper.slice) => {
+                    return Err(self.corrupt("the bound of a node", frame.root, upper.slice));
                 }
                 None => {
                     let lower = snapshot.low.and_then(|low| low.checked_sub(1));

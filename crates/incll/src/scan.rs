@@ -32,6 +32,9 @@ impl Snapshot {
     }
 }
 
+/// What a scan calls with each key and value.
+pub(crate) type Visit<'v, 'a, M> = &'v mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>;
+
 /// A layer that is being scanned.
 struct Frame {
     root: Off<Node>,
@@ -81,12 +84,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(record.value())
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        inclusive: bool,
-        visit: &mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn scan(&self, from: &[u8], inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
         let mut key = Vec::new();
         let mut frames = vec![Frame { root: self.tree.root, from: Part::of(from), tail: Some(0) }];
         while let Some(frame) = frames.last_mut() {
@@ -124,6 +122,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     let tail = at_bound.map(|at| at + 8);
                     let first = tail.map_or(Part { slice: 0, rank: 0 }, |at| Part::of(&from[at..]));
                     frames.push(Frame { root: Off::new(entry.word), from: first, tail });
+                }
+                (None, Some(high)) if high <= lower.slice => {
+                    return Err(self.corrupt("the bound of a node", frame.root, high));
                 }
                 (None, Some(high)) => {
                     frame.from = frame.from.max(Part { slice: high, rank: 0 });

@@ -6,7 +6,7 @@
 //! where the nodes concerned have changed meanwhile: an empty node does no harm. A node that is the only child of a parent
 //! other than the root stays, too, until a sibling of its parent comes to hold keys in its range.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Off};
 
@@ -146,7 +146,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let stamp = locked.stamp();
         let new = Stamp::new(stamp.epoch(), interior_child, stamp.is_logged(), stamp.lines());
-        op.store(&locked.node.stamp, new, Release);
+        op.store(&locked.node.stamp, new, Relaxed);
         Ok(true)
     }
 

@@ -429,6 +429,7 @@ impl Slabs {
             op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
             let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), bytes / 8)?;
             block.iter().for_each(|word| op.store(word, 0, Relaxed));
+            // Shown to be needed by `tests/pool.rs`: elsewhere the chunk is zero already.
             op.write_back_slice(block);
             Ok(())
         })?;

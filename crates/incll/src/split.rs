@@ -4,7 +4,7 @@
 //! external log under one fence (P3); then everything is changed. A root stays where it is: its content moves into two new
 //! children.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Off};
 
@@ -140,7 +140,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.fill_interior(locked.interior(), &[sep], &[left, right]);
         let stamp = locked.stamp();
         // The epoch and the lines stay: the node was logged just now, or is new.
-        op.store(&locked.node.stamp, Stamp::new(stamp.epoch(), true, stamp.is_logged(), stamp.lines()), Release);
+        op.store(&locked.node.stamp, Stamp::new(stamp.epoch(), true, stamp.is_logged(), stamp.lines()), Relaxed);
     }
 
     /// Writes keys and children of a node that is logged or new.

@@ -12,7 +12,7 @@ use durix_pmem::{
 };
 
 use crate::arena::{Arena, Head};
-use crate::cx::{Cx, Local};
+use crate::cx::{Cx, Slot};
 use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
@@ -37,7 +37,7 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) arena: Arena<M>,
     pub(crate) slabs: Slabs,
     pub(crate) segments: Segments,
-    pub(crate) locals: Box<[CachePadded<Lock<Option<Box<Local>>>>]>,
+    pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
     poison: Option<Poison<M>>,
     _policy: std::marker::PhantomData<fn() -> P>,
@@ -106,6 +106,7 @@ fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Resul
     let node = Slabs::new(arena.chunk()).first_block(op, arena, size_of::<Node>() as u64)?;
     op.store(&line.replayed, 0, Relaxed);
     op.store(&line.root, Off::new(node), Relaxed);
+    // Shown to be needed by `tests/pool.rs`: elsewhere opening writes the line back before anything is built on it.
     op.write_back(line);
     Ok(())
 }
@@ -128,6 +129,10 @@ impl<M: Medium> Masstree<M, Durable> {
         poison: Option<Poison<M>>,
     ) -> Result<Self> {
         let root = op.load(&line.root, Relaxed);
+        if root.is_null() || !root.get().is_multiple_of(64) {
+            let offset = op.off_of(line).get();
+            return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
+        }
         op.slice("the root node", root, 1)?;
         let tree = Masstree::new(root, epochs, arena, poison);
         let mut logs = Vec::new();

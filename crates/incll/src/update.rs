@@ -66,10 +66,11 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
+        let mut wait = Wait::new();
         loop {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
-                Done::Again => {}
+                Done::Again => wait.turn(self.op.medium(), self.tree.root)?,
                 Done::Emptied => return self.shrink(key),
             }
         }
@@ -188,7 +189,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let place = self.slot_for(&locked, Some(slot))?;
         self.free_record(old)?;
         if place == slot && (old.kind, old.inline) == (entry.kind, entry.inline) {
-            // One word: readers see the old value or the new one.
+            // One word: readers see the old value or the new one. Release for other threads alone.
             op.store(&border.slots[slot][1], entry.word, Release);
             return Ok(());
         }
