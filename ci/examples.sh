@@ -3,3 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --release --example quickstart
+cargo run --release --example crash_test

@@ -349,8 +349,7 @@ pub fn measure_recovery(
     after_round: &mut dyn FnMut(),
 ) -> Result<Vec<Outcome<1>>, Refused> {
     let mapping = place.map(4096 + REGIONS * region, medium())?;
-    let mut enter =
-        EnterRecoveries { mapping: &mapping, regions: Box::new(regions(region)), contestants: Vec::new() };
+    let mut enter = EnterRecoveries { mapping: &mapping, regions: Box::new(regions(region)), contestants: Vec::new() };
     visit_logs::<Hardware, ONE>(&mut enter);
     Ok(interleave_telling(&mut enter.contestants, warm_up(rounds), rounds, after_round))
 }

@@ -26,7 +26,8 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let x: Vec<String> = DELAYS.iter().map(u64::to_string).collect();
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for place in &context.places {
-        let panel = Panel::new("stress test: append 512, read and discard", place, medium_text(), method(place, context));
+        let panel =
+            Panel::new("stress test: append 512, read and discard", place, medium_text(), method(place, context));
         let mut panel = panel.axes("added ns", x.clone(), "million appends/s", Form::Lines);
         for (at, delay) in DELAYS.into_iter().enumerate() {
             context.now(format!("+{delay} ns, {}", place.pages));

@@ -16,7 +16,8 @@ const SMALLEST: u64 = 2 << 10;
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let largest = context.keys_or(if context.quick { 512 << 10 } else { 32 << 20 });
     let smallest = SMALLEST.min(largest);
-    let sizes: Vec<u64> = std::iter::successors(Some(smallest), |k| Some(k * 4)).take_while(|k| *k <= largest).collect();
+    let sizes: Vec<u64> =
+        std::iter::successors(Some(smallest), |k| Some(k * 4)).take_while(|k| *k <= largest).collect();
     let points: Vec<At> = sizes.iter().map(|keys| At { keys: *keys, lines: 1 }).collect();
     let x = sizes.iter().map(|keys| keys_text(*keys)).collect();
     run_points(context, ("keys", x), "one line an entry", &points, |at, outcomes, place| {

@@ -9,7 +9,8 @@ use crate::machine::Bytes;
 use crate::place::Place;
 
 /// Where all of it stands in the paper.
-pub(super) const SOURCE: &str = "Cohen, Friedman, Larus: Efficient Logging in Non-Volatile Memory (OOPSLA'17), section 5.1";
+pub(super) const SOURCE: &str =
+    "Cohen, Friedman, Larus: Efficient Logging in Non-Volatile Memory (OOPSLA'17), section 5.1";
 
 /// Rounds of a measurement of logs.
 pub(super) fn rounds(context: &Context<'_>) -> usize {

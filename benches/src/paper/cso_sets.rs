@@ -15,7 +15,8 @@ use crate::place::{Place, free_bytes};
 use crate::pset::{OPERATIONS, counts, measure};
 
 /// Where all of it stands in the paper.
-pub(super) const SOURCE: &str = "Cohen, Friedman, Larus: Efficient Logging in Non-Volatile Memory (OOPSLA'17), section 5.4";
+pub(super) const SOURCE: &str =
+    "Cohen, Friedman, Larus: Efficient Logging in Non-Volatile Memory (OOPSLA'17), section 5.4";
 
 /// The comparator with the contract of ours, and the one for a single thread.
 pub(super) const COMPARATORS: [&str; 2] = ["TwoRounds", "TwoRounds, one thread"];

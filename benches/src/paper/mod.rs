@@ -9,12 +9,12 @@
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
 
-mod cso_logs;
 mod cso_fig4a;
 mod cso_fig4b;
 mod cso_fig7a;
 mod cso_fig7b;
 mod cso_fig7c;
+mod cso_logs;
 mod cso_sets;
 mod cso_table1;
 pub mod output;
@@ -100,7 +100,9 @@ pub enum Error {
     #[error(transparent)]
     Set(#[from] pset::Error),
     /// Not enough memory for what was asked.
-    #[error("{what} needs {needed} in {dir}, where {free} are free; set DURIX_DIR to another directory, or --keys to less")]
+    #[error(
+        "{what} needs {needed} in {dir}, where {free} are free; set DURIX_DIR to another directory, or --keys to less"
+    )]
     Room {
         /// What.
         what: String,
@@ -238,7 +240,10 @@ mod tests {
         }
         let text = find("cso-fig7").unwrap_err().to_string();
         assert_eq!(text, "there is no figure \"cso-fig7\", did you mean cso-fig7a; `paper list` names all");
-        assert_eq!(find("nonsense").unwrap_err().to_string(), "there is no figure \"nonsense\"; `paper list` names all");
+        assert_eq!(
+            find("nonsense").unwrap_err().to_string(),
+            "there is no figure \"nonsense\"; `paper list` names all"
+        );
     }
 
     #[test]

@@ -177,7 +177,11 @@ pub struct Claim {
 
 /// `1.25` as `25% ahead`, `0.9` as `10% behind`.
 pub fn ahead(ratio: f64) -> String {
-    if ratio >= 1.0 { format!("{:.0}% ahead", (ratio - 1.0) * 100.0) } else { format!("{:.0}% behind", (1.0 - ratio) * 100.0) }
+    if ratio >= 1.0 {
+        format!("{:.0}% ahead", (ratio - 1.0) * 100.0)
+    } else {
+        format!("{:.0}% behind", (1.0 - ratio) * 100.0)
+    }
 }
 
 #[cfg(test)]

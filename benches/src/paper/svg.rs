@@ -74,7 +74,11 @@ fn draw<'a>(panel: &Panel, area: &Area<'a>) -> Drawn<'a> {
         .build_cartesian_2d(-0.5..places - 0.5, 0.0..top)?;
     let label = |x: &f64| {
         let near = x.round();
-        if (x - near).abs() > 0.01 || near < 0.0 { String::new() } else { panel.x.get(near as usize).cloned().unwrap_or_default() }
+        if (x - near).abs() > 0.01 || near < 0.0 {
+            String::new()
+        } else {
+            panel.x.get(near as usize).cloned().unwrap_or_default()
+        }
     };
     chart
         .configure_mesh()

@@ -235,7 +235,11 @@ fn what_lies_behind_a_lock_is_told_apart() {
         let little = Little(sharing);
         same(&little, &[vec![Tick(1)], vec![Tick(2), Save]], Some(4));
         same(&little, &[vec![Tick(1), Save], vec![Tick(2), Save]], Some(3));
-        same(&little, &[vec![Tick(1)], vec![Tick(2)], vec![Tick(3), Save]], Some(if sharing == Sharing::Lock { 3 } else { 2 }));
+        same(
+            &little,
+            &[vec![Tick(1)], vec![Tick(2)], vec![Tick(3), Save]],
+            Some(if sharing == Sharing::Lock { 3 } else { 2 }),
+        );
         let program = [vec![Tick(1)], vec![Tick(2)], vec![Save]];
         let saved = Threads::new(Explorer::new()).outcomes(&little, &program);
         // Nothing, either, both in either order.

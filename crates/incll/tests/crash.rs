@@ -53,18 +53,34 @@ fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
         ("a new key is updated in place", some.clone(), vec![Put(5, 2), Put(5, 3), Put(5, 104), Put(5, 4)]),
         ("two hot values, and the same value again", some.clone(), vec![Put(0, 2), Put(10, 2), Put(0, 2), Put(10, 3)]),
         ("P3 no slot is left", full.clone(), vec![Put(0, 2), Put(1, 3), Put(0, 4), Remove(2)]),
-        ("P3 after InCLLp was used, inserts", full[..13].to_vec(), vec![Remove(0), Put(1, 2), Put(2, 3), Put(20, 4), Put(21, 4)]),
+        (
+            "P3 after InCLLp was used, inserts",
+            full[..13].to_vec(),
+            vec![Remove(0), Put(1, 2), Put(2, 3), Put(20, 4), Put(21, 4)],
+        ),
         ("root splits", full.clone(), vec![Put(7, 2), Put(14, 2), Put(15, 2)]),
         ("border splits", two.clone(), puts((3..14).map(|k| k * 2 + 14), 2)),
         ("an interior root splits", interior_full, vec![Put(199, 2), Remove(0)]),
-        ("records: free, and take in the next epoch", records, vec![Put(0, 102), Remove(1), Sync, Put(0, 103), Put(5, 104), Remove(2)]),
+        (
+            "records: free, and take in the next epoch",
+            records,
+            vec![Put(0, 102), Remove(1), Sync, Put(0, 103), Put(5, 104), Remove(2)],
+        ),
         ("a record that nobody has seen", vec![], vec![Put(0, 101), Put(0, 102), Remove(0), Put(0, 103)]),
         ("a large value", vec![Put(0, 250)], vec![Put(1, 251), Remove(0), Sync, Put(2, 252)]),
         ("a layer is made", vec![Put(200, 1)], vec![Put(201, 2), Put(202, 103), Remove(200)]),
         ("layers in layers", vec![Put(230, 1)], vec![Put(231, 2), Put(200, 3), Remove(230), Remove(231)]),
         ("a layer goes", vec![Put(200, 1), Put(201, 1), Put(0, 1)], vec![Remove(200), Remove(201), Put(202, 3)]),
-        ("nodes merge, the root gets lower", two, [Remove(14), Put(0, 2)].into_iter().chain((7..14).map(Remove)).collect()),
-        ("two sessions", some.clone(), vec![Put(5, 2), other(Put(6, 103)), other(Sync), other(Put(10, 3)), Put(0, 104)]),
+        (
+            "nodes merge, the root gets lower",
+            two,
+            [Remove(14), Put(0, 2)].into_iter().chain((7..14).map(Remove)).collect(),
+        ),
+        (
+            "two sessions",
+            some.clone(),
+            vec![Put(5, 2), other(Put(6, 103)), other(Sync), other(Put(10, 3)), Put(0, 104)],
+        ),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]
 }
