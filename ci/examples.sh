@@ -4,3 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --release --example quickstart
 cargo run --release -p durix-crashsim --example threads
+cargo run --release --example crash_test

@@ -74,11 +74,13 @@
 mod count;
 mod drive;
 mod explore;
+mod harness;
 mod layer;
 pub mod linear;
 mod medium;
 mod mutation;
 mod recorder;
+mod region;
 mod replay;
 mod report;
 mod shrink;
@@ -89,6 +91,7 @@ mod window;
 
 pub use count::Count;
 pub use explore::{Explorer, Strategy};
+pub use harness::{Budget, CrashTest, Exhaustive, Samples};
 pub use medium::Simulated;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
 pub use report::{Cause, Failure, Report, Schedules};

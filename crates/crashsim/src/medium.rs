@@ -212,6 +212,12 @@ impl Medium for Simulated {
         self.locked(word, Location::caller(), |old| Some(op.apply(old, operand)))
     }
 
+    #[inline]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        let first = words.first().and_then(|word| self.recorder.word_of(word));
+        first.and_then(|first| self.recorder.decide_region((first, words.len() as u32))).unwrap_or_else(verify)
+    }
+
     fn order(self) {
         self.order_point(|slot| Event::Order { slot });
     }

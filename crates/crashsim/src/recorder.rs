@@ -9,6 +9,7 @@ use durix_pmem::LINE;
 
 use crate::Persistency;
 use crate::layer::{Layer, Machine};
+use crate::region::{Decided, Range};
 use crate::trace::{At, Event};
 use crate::window::{Choice, Positions, WORDS};
 
@@ -100,11 +101,15 @@ pub(crate) struct Decision {
     pub(crate) candidates: Vec<(Choice, u128)>,
     /// Number of states of all other windows, given the decisions before: a choice with a count of `n` stands for
     /// `n` times as many. `None` where it is too large.
-    unit: Option<u128>,
+    pub(crate) unit: Option<u128>,
     /// Length of the recovery's own trace at that moment.
     pub(crate) trace_len: u32,
     /// The recovery has been crashed just there, before this decision.
     pub(crate) crashed_here: bool,
+    /// Of a decision on a region: the words that it decides.
+    pub(crate) group: Vec<Decided>,
+    /// Of a decision on a region: that it was rejected.
+    pub(crate) rejected: Option<Range>,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +144,8 @@ pub(crate) struct State {
     fresh: bool,
     /// Reads do not branch: the recovery is over.
     silent: bool,
+    /// Regions that the checksum rejected, and whether that was before the crash in force.
+    pub(crate) rejected: Vec<(Range, bool)>,
     /// Numbers of the candidates always added up.
     pub(crate) exact: bool,
 }
@@ -245,6 +252,8 @@ impl Recorder {
         state.undone.clear();
         state.machine = machine;
         state.nondeterministic = false;
+        state.rejected.clear();
+        state.silent = false;
         state.exact = true;
     }
 
@@ -372,11 +381,23 @@ impl Recorder {
         }
     }
 
+    /// Puts a word that has been decided into the arena.
+    pub(crate) fn reveal(&self, state: &mut State, index: u32, word: usize) {
+        let number = state.lines[index as usize].number;
+        if let Ok(value) = state.says(index, word) {
+            self.flag(number).fetch_and(!(1 << word), Ordering::Relaxed);
+            if let Some(cell) = self.arena_word(number * WORDS as u32 + word as u32) {
+                cell.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Puts everything as it was right after the crash, for another run of the recovery.
     pub(crate) fn restart(&self, mode: u32) {
         let mut state = self.lock();
         state.undo_decisions();
         state.cursor = 0;
+        state.rejected.retain(|(_, before)| *before);
         state.fresh = true;
         self.restore(&mut state);
         self.steps.store(0, Ordering::Relaxed);
@@ -466,6 +487,11 @@ impl State {
         Ok(self.lines[index as usize].initial[word])
     }
 
+    pub(crate) fn decide_word(&mut self, (layer, line, word): (u32, u32, u8), choice: Choice) {
+        self.layers[layer as usize].windows[line as usize].decide(word as usize, choice);
+        self.decided.push((layer, line, word));
+    }
+
     /// Decides an undecided word, from the uppermost layer down. `None` if the recovery is not deterministic.
     fn decide(&mut self, line: u32, word: usize, at: At) -> Option<u64> {
         for layer in (0..self.depth).rev() {
@@ -522,7 +548,18 @@ impl State {
         }
         let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
         let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
-        self.path.push(Decision { layer, line, word, taken: 0, candidates, unit, trace_len, crashed_here: false });
+        self.path.push(Decision {
+            layer,
+            line,
+            word,
+            taken: 0,
+            candidates,
+            unit,
+            trace_len,
+            crashed_here: false,
+            group: Vec::new(),
+            rejected: None,
+        });
         self.cursor += 1;
         Some(first)
     }

@@ -203,6 +203,11 @@ impl Window {
         if self.decided >> word & 1 == 1 { Ok(self.choice[word]) } else { Err(()) }
     }
 
+    /// Words with stores in the window whose choice is not made.
+    pub(crate) fn undecided(&self) -> u8 {
+        self.open & !self.decided
+    }
+
     pub(crate) fn decide(&mut self, word: usize, choice: Choice) {
         self.decided |= 1 << word;
         self.choice[word] = choice;

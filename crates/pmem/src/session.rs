@@ -346,6 +346,14 @@ impl<'s, M: Medium> Op<'s, M> {
         }
     }
 
+    /// Verifies an object that a checksum covers: `verify` loads it through this operation, and says whether it is sound.
+    /// The answer is that of `verify`; the crash simulator takes the object as one thing, sound or not, instead of
+    /// splitting on each of its words.
+    #[inline(always)]
+    pub fn load_checked<T: Persistent + ?Sized>(&self, object: &T, verify: impl FnOnce() -> bool) -> bool {
+        self.m.checked(object.words(), verify)
+    }
+
     // ---- persistence ----
 
     /// Starts writing an object back now. For a type aligned to a line the number of instructions is a constant.

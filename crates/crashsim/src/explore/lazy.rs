@@ -2,6 +2,7 @@
 
 use super::{Found, Frozen, Point, Run};
 use crate::recorder::{Decision, RECORD, Recorder};
+use crate::region::REGION;
 use crate::report::Cause;
 use crate::subject::Subject;
 use crate::trace::Event;
@@ -122,17 +123,28 @@ impl<S: Subject> Run<'_, S> {
 
     fn crash_inside(&mut self, point: &Point, seq: usize) -> Result<(), Box<Found>> {
         let frozen_before = self.frozen.len();
+        let rejected_before;
         let decisions: Vec<Frozen> = {
             let mut state = self.sim.recorder.lock();
             for decision in state.path.iter_mut().filter(|d| d.trace_len as usize == seq) {
                 decision.crashed_here = true;
             }
             let before = state.path.iter().filter(|d| (d.trace_len as usize) < seq);
-            let frozen = before.map(|d| {
-                let choice = d.candidates[d.taken as usize].0;
-                Frozen { layer: d.layer, line: d.line, word: d.word, choice }
-            });
-            frozen.collect()
+            let mut frozen = Vec::new();
+            let mut rejected = Vec::new();
+            for d in before {
+                if d.word == REGION {
+                    frozen.extend(d.group.iter().map(|d| Frozen { layer: d.0, line: d.1, word: d.2, choice: d.3 }));
+                    rejected.extend(d.rejected.map(|range| (range, true)));
+                } else {
+                    let choice = d.candidates[d.taken as usize].0;
+                    frozen.push(Frozen { layer: d.layer, line: d.line, word: d.word, choice });
+                }
+            }
+            state.rejected.retain(|(_, before)| *before);
+            rejected_before = state.rejected.len();
+            state.rejected.extend(rejected);
+            frozen
         };
         self.frozen.extend(decisions);
         self.freeze(frozen_before);
@@ -140,6 +152,7 @@ impl<S: Subject> Run<'_, S> {
         self.report.nested_points += 1;
         self.explore(point)?;
         self.thaw(frozen_before);
+        self.sim.recorder.lock().rejected.truncate(rejected_before);
         Ok(())
     }
 

@@ -81,6 +81,10 @@ impl<M: Medium> Medium for Killable<M> {
         self.inner.rmw(word, op, operand)
     }
 
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        self.inner.checked(words, verify)
+    }
+
     #[track_caller]
     fn order(self) {
         self.inner.order();

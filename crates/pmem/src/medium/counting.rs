@@ -175,6 +175,11 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.rmw(word, op, operand)
     }
 
+    #[inline(always)]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        self.inner.checked(words, verify)
+    }
+
     #[track_caller]
     fn order(self) {
         self.inner.order();

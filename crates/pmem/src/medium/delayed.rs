@@ -84,6 +84,11 @@ impl<M: Medium> Medium for Delayed<M> {
     }
 
     #[inline(always)]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        self.inner.checked(words, verify)
+    }
+
+    #[inline(always)]
     #[track_caller]
     fn order(self) {
         self.inner.order();

@@ -148,6 +148,14 @@ pub trait Medium: Copy + Send + Sync + 'static {
     #[track_caller]
     fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64;
 
+    /// Reads words that a checksum covers: `verify` loads them through the medium and says whether they are sound, and
+    /// that is the answer. A simulator of crashes does not have to look at each of their states then.
+    #[inline(always)]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        let _ = words;
+        verify()
+    }
+
     /// Orders all earlier stores of the thread before all later ones, as far as visibility goes (a release fence).
     /// No instruction on x86-64.
     #[track_caller]

@@ -251,6 +251,11 @@ impl<M: Medium> Medium for Mutating<M> {
         old
     }
 
+    #[inline(always)]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        self.inner.checked(words, verify)
+    }
+
     #[track_caller]
     fn order(self) {
         if !self.is_left_out(SiteKind::Order) {

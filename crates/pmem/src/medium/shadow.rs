@@ -233,6 +233,11 @@ impl<M: Medium> Medium for Shadow<M> {
         old
     }
 
+    #[inline(always)]
+    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
+        self.inner.checked(words, verify)
+    }
+
     fn order(self) {
         self.inner.order();
     }
