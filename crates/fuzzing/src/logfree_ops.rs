@@ -74,7 +74,7 @@ fn step(model: &mut BTreeMap<u64, u64>, what: u8, key: u64, value: u64) -> Optio
 fn pool() -> Pool {
     let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(4).pool_id([7; 16]).boot_id([7; 16]);
     let options = options.initial_size(LEN).max_size(LEN);
-    options.create_on(HeapBacking::new(LEN as usize), Hardware::PAGE_CACHE).expect("a pool in memory")
+    options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).expect("a pool in memory")
 }
 
 /// Runs the operations in `input` on all maps and on a model.
