@@ -168,7 +168,8 @@ pub fn counts(keys: u64) -> Result<[(f64, f64, f64); 4], Error> {
 /// What the directory refuses.
 pub fn report(quick: bool) -> Result<(), Error> {
     let place = Place::from_env();
-    let (sizes, rounds): (&[u64], _) = if quick { (&[1 << 10], 30) } else { (&[128, 1 << 10, 16 << 10, 256 << 10], 400) };
+    let (sizes, rounds): (&[u64], _) =
+        if quick { (&[1 << 10], 30) } else { (&[128, 1 << 10, 16 << 10, 256 << 10], 400) };
     println!("\nlogfree: {}", Machine::this());
     println!(
         "{}: {}, {}; medians of {rounds} interleaved rounds of {OPERATIONS} operations, 1 thread",

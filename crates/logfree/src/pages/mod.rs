@@ -66,12 +66,15 @@ pub struct PageStats {
     pub active: u64,
 }
 
+/// The volatile state of a session, made when it is first needed.
+pub(crate) type PerSession<T> = OnceLock<Box<CachePadded<Lock<T>>>>;
+
 /// The nodes' memory of one structure.
 pub(crate) struct Pages<M: Medium> {
     root: Root<M>,
     shape: PageShape,
     options: Options,
-    slots: Box<[OnceLock<Box<CachePadded<Lock<Slot>>>>]>,
+    slots: Box<[PerSession<Slot>]>,
     unassigned: Lock<Unassigned>,
 }
 

@@ -21,6 +21,7 @@ use durix_pmem::{Extent, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
+use crate::pages::PerSession;
 
 /// Lines that a session takes at a time.
 const BATCH: u64 = 64;
@@ -48,7 +49,7 @@ struct Unassigned {
 /// The members of one structure.
 pub(super) struct Store<M: Medium> {
     root: Root<M>,
-    sessions: Box<[OnceLock<Box<CachePadded<Lock<Vec<u64>>>>>]>,
+    sessions: Box<[PerSession<Vec<u64>>]>,
     unassigned: Lock<Unassigned>,
 }
 
