@@ -61,7 +61,7 @@ impl Image {
             Image::MiddleMissing => number != count / 2,
             Image::OnlyFirst => number == 0,
             Image::FirstHalf => number < count / 2,
-            Image::EveryOther => number % 2 == 0,
+            Image::EveryOther => number.is_multiple_of(2),
         }
     }
 }
@@ -128,7 +128,6 @@ impl State {
     }
 
     /// What the region is to hold: words to decide, or inner `None` for "rejected". Outer `None`: it is read word by word.
-    #[expect(clippy::type_complexity, reason = "three answers, each spelled out")]
     fn branch_region(&mut self, (first, count): Range, open: &[Open]) -> Result<Option<Option<Vec<Decided>>>, ()> {
         for open in open {
             let model = self.machine.model;

@@ -213,7 +213,7 @@ impl Explorer {
     ) -> bool {
         let Some(fix) = failure.fix else { return false };
         let mut run = Run::new(self, intact, ops, &[], None);
-        run.record().is_ok() && fix.names(&run.trace, |at| is_site(at))
+        run.record().is_ok() && fix.names(&run.trace, is_site)
     }
 
     /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.

@@ -189,10 +189,10 @@ fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
             (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if *at == write_back => {
                 out.push(Event::Fence { slot: *slot, at });
             }
-            (Fix::WriteBackAllBefore { .. }, Event::Store { slot, word, at, .. }) => {
-                if !waiting.iter().any(|(_, line, _)| *line == word / 8) {
-                    waiting.push((*slot, word / 8, at));
-                }
+            (Fix::WriteBackAllBefore { .. }, Event::Store { slot, word, at, .. })
+                if !waiting.iter().any(|(_, line, _)| *line == word / 8) =>
+            {
+                waiting.push((*slot, word / 8, at));
             }
             (
                 Fix::WriteBackBeforeFence { store, .. }

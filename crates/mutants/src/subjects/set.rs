@@ -90,6 +90,12 @@ const CHUNK: u64 = 4096;
 /// Header, lanes and roots take two chunks, the allocator's table one.
 const FIXED: u64 = 3;
 
+impl Default for SetUnderTest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SetUnderTest {
     /// A set in a small pool.
     pub fn new() -> Self {
