@@ -80,15 +80,17 @@ fn every_write_back_and_fence_is_needed() {
                 last = explorer.clone().crashes(2).run_then(&Lifetime::new(plan), history, &AFTER);
             }
         }
+        // What opening writes back matters only after a process has died inside one of the pool's own operations.
+        for history in [[Open("a", 1), Set("a", 8)], [Open("a", 1), Rename("a", "b")], [Open("a", 1), Drop("a")]] {
+            if last.failure.is_none() {
+                let deaths = Explorer::new().process_deaths(true);
+                last = deaths.run_then(&Lifetime::new(plan), &history, &AFTER[..1]);
+            }
+        }
         last
     });
     println!("{sweep}");
-    // These matter only after a process died inside one of the pool's own operations: `opening_writes_back_all_that_others
-    // _build_on` counts them.
-    let line = |source: &str, text: &str| 1 + source.lines().position(|l| l.contains(text)).expect("the site is there");
-    let header = line(include_str!("../src/pool/open.rs"), "op.write_back_slice(op.slice(\"header\"");
-    let roots = line(include_str!("../src/pool/roots.rs"), "pub(crate) fn write_back(&self)") + 1;
-    sweep.assert_all_caught(&[&format!("pool/open.rs:{header}"), &format!("pool/roots.rs:{roots}")]);
+    sweep.assert_all_caught(&[]);
 }
 
 #[test]
