@@ -55,7 +55,8 @@ mod tests {
             let mut session = mapping.session().unwrap();
             let op = session.enter().unwrap();
             behaves_like_a_map(&mut Chained::<false>::new(&mapping, 64, 300, lines), &op, lines);
-            let mapping = Mapping::heap(4 << 20, Hardware::PAGE_CACHE);
+            let bytes = 64 + Chained::<true>::bytes(300, lines) as usize;
+            let mapping = Mapping::heap(bytes.next_power_of_two(), Hardware::PAGE_CACHE);
             let mut session = mapping.session().unwrap();
             let op = session.enter().unwrap();
             behaves_like_a_map(&mut Chained::<true>::new(&mapping, 64, 300, lines), &op, lines);

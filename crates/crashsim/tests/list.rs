@@ -89,7 +89,7 @@ fn every_write_back_and_fence_of_the_list_is_needed() {
         Explorer::new().process_deaths(true).run_then(&list, &OPS, &AFTER)
     });
     println!("{sweep}");
-    assert_eq!(sweep.assert_all_caught(&[]).mutants.len(), 8);
+    assert_eq!(sweep.assert_all_caught(&[]).mutants.len(), 11);
 }
 
 #[test]
