@@ -5,7 +5,7 @@
 //!    `Mutating<Simulated>` made from a [`Plan`](durix_pmem::Plan). The structure's own crash tests use it from there
 //!    (`durix-mutants = { path = "../mutants" }` under `[dev-dependencies]`).
 //! 2. Add the crate to the dependencies of `durix-mutants`.
-//! 3. Add a function here like [`list`], and name it in [`structures`].
+//! 3. Add a function here like `list`, and name it in [`structures`].
 //!
 //! A scenario is a run that reaches some of the sites. It should be short: each is explored once for every site that it
 //! reaches. Where a site matters only to operations after the recovery, to a crash in it, or after the mere death of a
