@@ -118,7 +118,7 @@ persistent! {
         pub root: Word<Off<Node>>,
         /// Images in the external log of epochs before this one are of no use.
         pub replayed: Word,
-        /// Unused, zero.
+        /// Not this structure's: zero, but for the last two words, which belong to whoever opens the root.
         pub rest: [Word; 6],
     }
 }

@@ -19,9 +19,13 @@ usage: durix-mutants [--quick] [--json] [--show] [STRUCTURE…]
 fn main() -> ExitCode {
     let (flags, names): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|arg| arg.starts_with('-'));
     let flag = |name: &str| flags.iter().any(|f| f == name);
+    if flag("--help") || flag("-h") {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = flags.iter().find(|f| !["--quick", "--json", "--show"].contains(&f.as_str())) {
         eprintln!("unknown option {unknown}\n\n{HELP}");
-        return ExitCode::from(if unknown == "--help" || unknown == "-h" { 0 } else { 2 });
+        return ExitCode::from(2);
     }
     let effort = Effort { quick: flag("--quick"), quality: !flag("--quick") };
     let wanted = |name: &str| names.is_empty() || names.iter().any(|n| name.contains(n.as_str()));

@@ -50,7 +50,8 @@ pub fn quality(faults: &[Fault]) -> String {
     out
 }
 
-/// The last line.
+/// The last line. A fault is caught or missed; nobody excuses one as redundant, since such a site is taken out of the code. So
+/// that number is always zero, and stands there for those who read the line by its form.
 pub fn summary(faults: &[Fault]) -> String {
     let missed = faults.iter().filter(|f| f.caught.is_none()).count();
     format!("sites {}, caught {}, redundant 0, missed {missed}", faults.len(), faults.len() - missed)

@@ -215,7 +215,7 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let file = Arc::new(file);
     let mut session = file.mapping.session()?;
     let op = session.enter_exclusive();
-    settle_visible(&op, &file.geometry)?; // PERSIST V1<V2: flush+fence, with the first fence of the space's recovery
+    settle_visible(&op, &file.geometry); // PERSIST V1<V2: flush+fence, with the first fence of the space's recovery
     let grow = Box::new(Arc::clone(&file));
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
     finish_roots(&op, &file.geometry, &space);
@@ -223,16 +223,15 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     Ok(Pool::new(file, id, space))
 }
 
-/// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its last
-/// stores may not be durable, and from now on others build on them.
-fn settle_visible<M: Medium>(op: &Op<'_, M>, geometry: &Geometry) -> Result<()> {
+/// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its
+/// last stores may not be durable, and from now on others build on them.
+fn settle_visible<M: Medium>(op: &Op<'_, M>, geometry: &Geometry) {
     // Of the header only the mark may not be: the rest was durable before it, or shares a line with the state, which
     // opening has just made durable.
     op.write_back(op.at(Off::<Word>::NULL));
     for root in RootRef::all(op, geometry) {
         root.write_back();
     }
-    Ok(())
 }
 
 /// Ends what creations and removals of indices have begun.
