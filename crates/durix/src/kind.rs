@@ -30,6 +30,8 @@ pub struct Entry<M: Medium = Hardware> {
     pub durability: Durability,
     /// What it takes for keys, values and batches.
     pub limits: Limits,
+    /// How many keys it is meant for, at most: the operations of a list are linear.
+    pub meant_for: u64,
     /// How the pool calls it.
     pub kind: Kind,
     open: Open<M>,
@@ -61,12 +63,13 @@ struct About {
     about: &'static str,
     ordered: bool,
     durability: Durability,
+    meant_for: u64,
 }
 
 /// All kinds of index that this build knows.
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     use Durability::{Buffered, Strict};
-    let about = |name, about, ordered, durability| About { name, about, ordered, durability };
+    let about = |name, about, ordered, durability| About { name, about, ordered, durability, meant_for: u64::MAX };
     vec![
         entry::<M, durix_cso::set::PersistentSet<M>>(about(
             "pset",
@@ -92,17 +95,20 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             false,
             Strict,
         )),
-        entry::<M, durix_logfree::List<M>>(about(
-            "list",
-            "lock-free sorted list of 8-byte keys and values, durable on return; for hundreds of keys",
-            true,
-            Strict,
-        )),
+        entry::<M, durix_logfree::List<M>>(About {
+            meant_for: 1000,
+            ..about(
+                "list",
+                "lock-free sorted list of 8-byte keys and values, durable on return; for hundreds of keys",
+                true,
+                Strict,
+            )
+        }),
     ]
 }
 
 /// The names of the kinds that take keys and values of any length, for messages.
-pub(crate) fn of_any_length() -> String {
+pub fn of_any_length() -> String {
     let any = |entry: &&Entry<Hardware>| matches!(entry.limits.key, Lengths::UpTo(_));
     kinds::<Hardware>().iter().filter(any).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
@@ -122,8 +128,8 @@ where
         };
         Ok(opened)
     }
-    let About { name, about, ordered, durability } = about;
-    Entry { name, about, ordered, durability, limits: S::LIMITS, kind: S::KIND, open: open::<M, S> }
+    let About { name, about, ordered, durability, meant_for } = about;
+    Entry { name, about, ordered, durability, limits: S::LIMITS, meant_for, kind: S::KIND, open: open::<M, S> }
 }
 
 impl<M: Medium> Entry<M> {

@@ -165,17 +165,19 @@ struct Walk<'a, M: Medium> {
     /// The pair to be lent out next.
     at: usize,
     done: bool,
+    /// Why the last step has ended early: told when what it had met is lent out.
+    failed: Option<Error>,
 }
 
 impl<'a, M: Medium> Walk<'a, M> {
     fn new(tree: &'a Masstree<M>, range: KeyRange, direction: Direction) -> Self {
         let done = range.is_empty();
-        Walk { tree, range, direction, take: 4, bytes: Vec::new(), ends: Vec::new(), at: 0, done }
+        Walk { tree, range, direction, take: 4, bytes: Vec::new(), ends: Vec::new(), at: 0, done, failed: None }
     }
 
     /// Takes the next pairs of the range.
-    fn step(&mut self, op: &Op<'_, M>) -> Result<()> {
-        let Walk { tree, range, direction, take, bytes, ends, at, done } = self;
+    fn step(&mut self, op: &Op<'_, M>) {
+        let Walk { tree, range, direction, take, bytes, ends, at, done, failed } = self;
         (*at, *take) = (0, (*take * 2).min(STEP));
         bytes.clear();
         ends.clear();
@@ -191,10 +193,11 @@ impl<'a, M: Medium> Walk<'a, M> {
             if *done { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let (lower, upper) = (borrowed(&range.lower), borrowed(&range.upper));
-        match direction {
-            Direction::Forward => tree.range(op, lower, upper, visit)?,
-            Direction::Backward => tree.range_rev(op, lower, upper, visit)?,
-        }
+        let walked = match direction {
+            Direction::Forward => tree.range(op, lower, upper, visit),
+            Direction::Backward => tree.range_rev(op, lower, upper, visit),
+        };
+        *failed = walked.err().map(Error::from);
         if let (false, Some(last)) = (self.done, self.ends.len().checked_sub(1)) {
             let reached = Bound::Excluded(self.pair(last).0.to_vec());
             match self.direction {
@@ -202,7 +205,6 @@ impl<'a, M: Medium> Walk<'a, M> {
                 Direction::Backward => self.range.upper = reached,
             }
         }
-        Ok(())
     }
 
     fn pair(&self, number: usize) -> (&[u8], &[u8]) {
@@ -218,14 +220,11 @@ fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 
 impl<M: Medium> Cursor<M> for Walk<'_, M> {
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
-        if self.at == self.ends.len() {
-            if self.done {
-                return Ok(None);
-            }
-            self.step(op)?;
+        if self.at == self.ends.len() && !self.done {
+            self.step(op);
         }
-        if self.ends.is_empty() {
-            return Ok(None);
+        if self.at == self.ends.len() {
+            return self.failed.take().map_or(Ok(None), Err);
         }
         self.at += 1;
         Ok(Some(self.pair(self.at - 1)))
