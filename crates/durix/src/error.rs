@@ -69,7 +69,7 @@ pub enum Error {
     },
 
     /// What lies in the pool was not written by this code.
-    #[error("index {index:?} is corrupt: {what}; run `durix check`, and `durix repair` or a copy of it")]
+    #[error("index {index:?} is corrupt: {what}; run `durix check`, then `durix repair` or restore a copy")]
     Corrupt {
         /// The index.
         index: String,
@@ -142,4 +142,11 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+}
+
+impl Error {
+    /// What a structure found; the index's name is added by whoever knows it.
+    pub(crate) fn corrupt(what: &str, offset: u64, found: u64) -> Self {
+        Error::Corrupt { index: String::new(), what: format!("{what} at {offset:#x} holds {found:#x}") }
+    }
 }

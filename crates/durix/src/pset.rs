@@ -19,6 +19,7 @@ impl From<set::Error> for Error {
             set::Error::ValueTooLong { len } => Error::ValueTooLong { len, limit: MAX_VALUE },
             set::Error::TransactionTooLarge { keys } => Error::BatchTooLarge { keys, limit: MAX_TRANSACTION },
             // The name is added by whoever knows it: see `kind::open`.
+            set::Error::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
         }
     }

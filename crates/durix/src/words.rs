@@ -33,6 +33,7 @@ impl From<durix_logfree::Error> for Error {
             E::Pool(error) => Error::Pool(error),
             E::BadOption { option, value, rule } => durix_pmem::Error::BadOption { option, value, rule }.into(),
             // The name is added by whoever knows it: see `kind::open`.
+            E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
         }
     }
