@@ -454,7 +454,9 @@ fn a_file_that_was_cut_off_is_told_and_stays_as_it_is() {
     let place = Place::new();
     let path = place.pool("p");
     let whole = std::fs::read(&path).unwrap();
-    for (len, says) in [(0, "is not a Durix pool"), (1000, "is not a Durix pool"), (whole.len() / 2, "was cut off")] {
+    let told =
+        [(0, "the creation of p was interrupted"), (1000, "p"), (whole.len() / 2, "it was truncated; restore a copy")];
+    for (len, says) in told {
         std::fs::write(&path, &whole[..len]).unwrap();
         for verb in [&["get", "--pool", "p", "a"][..], &["scan", "--pool", "p"], &["check", "--pool", "p"]] {
             let ended = place.durix(verb);

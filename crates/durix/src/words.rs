@@ -30,7 +30,7 @@ impl From<durix_logfree::Error> for Error {
     fn from(error: durix_logfree::Error) -> Self {
         use durix_logfree::Error as E;
         match error {
-            E::Pool(error) => Error::Pool(error),
+            E::Pool(error) => Error::of_structure(error),
             E::BadOption { option, value, rule } => durix_pmem::Error::BadOption { option, value, rule }.into(),
             // The name is added by whoever knows it: see `kind::open`.
             E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
