@@ -31,7 +31,7 @@ mod session;
 pub mod space;
 mod word;
 
-pub use epoch::{Epochs, Ticket};
+pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;
 pub use line::{LINE, Lines};
