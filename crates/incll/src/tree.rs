@@ -234,6 +234,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(self.poison.as_ref().map(|poison| poison.guard(op)).transpose()?)
     }
 
+    /// Its place in its pool; `None` for a tree in a bare mapping.
+    pub fn root(&self) -> Option<&Root<M>> {
+        self.arena.root()
+    }
+
     /// The checkpoint epochs that the tree takes part in.
     pub fn epochs(&self) -> &Arc<Epochs<M>> {
         &self.epochs
