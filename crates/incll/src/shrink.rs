@@ -75,7 +75,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let is_empty = |locked: &Locked<'a, M, P>| op.load(&locked.border().permutation, Relaxed).is_empty();
         let index = children.windows(2).position(|pair| pair == [left, right]);
         let (Some(index), true) = (index, is_empty(&a) || is_empty(&b)) else { return Ok(false) };
-        self.log(&[&a, &parent])?;
+        self.log_whole(&[&a, &parent])?;
         self.free(right.get(), NODE_BYTES)?;
         a.mark_dirty();
         b.mark_deleted();
@@ -129,7 +129,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let Some(mut child) = self.lock_any(child)? else { return Ok(false) };
         let Some(mut locked) = self.lock(root, found) else { return Ok(false) };
-        self.log(&[&locked])?;
+        self.log_whole(&[&locked])?;
         self.free(child.off.get(), NODE_BYTES)?;
         locked.mark_dirty();
         child.mark_deleted();
@@ -171,6 +171,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if kinds.get(slot) != kind::LAYER || op.load(&border.slots[slot][1], Relaxed) != layer.get() {
                 return Ok(false);
             }
+            above.log_unless_in_line()?;
             self.free(layer.get(), NODE_BYTES)?;
             above.touch(1);
             above.mark_dirty();
