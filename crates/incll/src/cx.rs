@@ -180,8 +180,18 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.tree.slabs.free(self.op, self.durably(), cache, off, bytes)
     }
 
+<<<<<<< HEAD
     /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will. Whoever
     /// changes them [notes](Locked::note) the lines.
+=======
+    pub(crate) fn free_node(&self, off: Off<Node>) -> Result<()> {
+        let mut local = self.local()?;
+        let cache = &mut local.as_mut().expect("made by `local`").cache;
+        self.tree.slabs.free_node(self.op, self.durably(), cache, off.get())
+    }
+
+    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will.
+>>>>>>> main
     pub(crate) fn log(&self, nodes: &[&Locked<'a, M, P>]) -> Result<()> {
         if !P::DURABLE {
             return Ok(());
@@ -343,7 +353,8 @@ impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
 /// Blocks that an operation has taken; unless they are [kept](Fresh::keep), they are given back.
 pub(crate) struct Fresh<'a, M: Medium, P: Policy> {
     pub(crate) cx: Cx<'a, M, P>,
-    taken: Vec<(u64, u64)>,
+    /// With the bytes of a record; a node without.
+    taken: Vec<(u64, Option<u64>)>,
 }
 
 impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
@@ -351,11 +362,15 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
         Fresh { cx, taken: Vec::new() }
     }
 
-    fn take(&mut self, bytes: u64) -> Result<u64> {
+    fn take(&mut self, bytes: Option<u64>) -> Result<u64> {
         let cx = self.cx;
         let mut local = cx.local()?;
         let cache = &mut local.as_mut().expect("made by `local`").cache;
-        let off = cx.tree.slabs.take(cx.op, &cx.tree.arena, cx.durably(), cache, bytes)?;
+        let (slabs, arena) = (&cx.tree.slabs, &cx.tree.arena);
+        let off = match bytes {
+            Some(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes)?,
+            None => slabs.take_node(cx.op, arena, cx.durably(), cache)?,
+        };
         self.taken.push((off, bytes));
         Ok(off)
     }
@@ -377,7 +392,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     /// looked at in a node that says so: slots that are not live, keys that do not count.
     fn node(&mut self, interior: bool, lines: u64) -> Result<Off<Node>> {
         let cx = self.cx;
-        let off = Off::<Node>::new(self.take(size_of::<Node>() as u64)?);
+        let off = Off::<Node>::new(self.take(None)?);
         let node = &cx.op.slice("a fresh node", off, 1)?[0];
         for word in [&node.version, &node.middle[0], &node.middle[1]].into_iter().chain(&node.rest[..4]) {
             cx.op.store(word, 0, Relaxed);
@@ -394,7 +409,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     pub(crate) fn record(&mut self, suffix: &[u8], value: &[u8]) -> Result<u64> {
         let cx = self.cx;
         let bytes = crate::layout::RecordHead::new(suffix.len(), value.len()).bytes();
-        let off = self.take(bytes)?;
+        let off = self.take(Some(bytes))?;
         Record::write(cx.op, off, suffix, value)?;
         if P::DURABLE {
             cx.tree.epochs.dirty(cx.op, Record::all_words(cx.op, off, bytes)?);

@@ -117,21 +117,21 @@ persistent! {
     pub struct TreeRoot: align(64) {
         /// The root of the first layer; written once.
         pub root: Word<Off<Node>>,
-        /// Images in the external log of epochs before this one are of no use.
-        pub replayed: Word,
         /// Not this structure's: zero, but for the last two words, which belong to whoever opens the root.
-        pub rest: [Word; 6],
+        pub rest: [Word; 7],
     }
 }
 
 /// What an extent holds.
 pub mod slab_kind {
-    /// Blocks of one size.
-    pub const BLOCKS: u64 = 1;
+    /// Records of one size.
+    pub const RECORDS: u64 = 1;
     /// One block larger than any class.
     pub const LARGE: u64 = 2;
     /// A segment of the external log.
     pub const LOG: u64 = 3;
+    /// Nodes, and nothing else: what a sweep finds there has a stamp.
+    pub const NODES: u64 = 4;
 }
 
 /// Which slots are live, in key order: bits 0–3 how many, then four bits a rank. Ranks beyond that are zero.
@@ -403,7 +403,7 @@ mod tests {
         );
         assert_eq!(offset_of!(SlabHead, check), 32);
         assert_eq!([offset_of!(Bitmap, stamp), offset_of!(Bitmap, now), offset_of!(Bitmap, then)], [0, 8, 32]);
-        assert_eq!([offset_of!(TreeRoot, root), offset_of!(TreeRoot, replayed)], [0, 8]);
+        assert_eq!((offset_of!(TreeRoot, root), slab_kind::NODES), (0, 4));
         assert_eq!(Stamp::new(5, true, true, 3).to_bits(), 0x0003_0300_0000_0005);
         assert_eq!(Permutation::first(3).to_bits(), 0x2103);
         assert_eq!(RecordHead::new(2, 3).to_bits(), 0x2_0000_0003);
