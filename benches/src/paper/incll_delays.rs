@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use durix_pmem::medium::Delayed;
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, Mix, Phase, Rounded, Take, WARM_UP, drawn, empty, figure, keys_of, measure, panel, rounded, series,
+    DRAWS, Draw, Drawn, Mix, Phase, Rounded, Take, WARM_UP, drawn, empty, figure, keys_of, measure, panel, rounded,
+    series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -34,11 +35,8 @@ fn run(context: &Context<'_>, logging: bool) -> Result<Measured, Error> {
     let mut measured = empty(context, how.keys);
     let drawn = [Draw::Uniform, Draw::Zipfian].map(|draw| drawn(how.keys, draw, 3));
     let set: [Box<dyn Fn()>; DELAYS.len()] = DELAYS.map(|ns| Box::new(move || DELAY.store(ns, Ordering::Relaxed)) as _);
-    let phases: [Phase<'_>; PHASES] = std::array::from_fn(|n| Phase {
-        mix: Mix::Puts(50),
-        drawn: &drawn[n % 2] as &Drawn,
-        before: &*set[n / 2],
-    });
+    let phases: [Phase<'_>; PHASES] =
+        std::array::from_fn(|n| Phase { mix: Mix::Puts(50), drawn: &drawn[n % 2] as &Drawn, before: &*set[n / 2] });
     for place in &context.places {
         context.now(format!("added latency, {}", place.pages));
         DELAY.store(0, Ordering::Relaxed);
@@ -55,7 +53,8 @@ fn run(context: &Context<'_>, logging: bool) -> Result<Measured, Error> {
 
 fn throughput(place: &Place, how: &Rounded, (draw, name): (usize, &str), outcomes: &[Outcome<PHASES>]) -> Panel {
     let x = DELAYS.iter().map(u64::to_string).collect();
-    let mut panel = panel(format!("YCSB A, {name}"), place, how, ("added ns", x), ("million operations/s", Form::Lines));
+    let mut panel =
+        panel(format!("YCSB A, {name}"), place, how, ("added ns", x), ("million operations/s", Form::Lines));
     for outcome in outcomes {
         for at in 0..DELAYS.len() {
             panel.set(&outcome.name, at, Point::throughput(&outcome.phases[at * 2 + draw]));

@@ -1,8 +1,8 @@
 //! Figure 2: throughput of the transient and of the durable Masstree on YCSB A, B, C and E.
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, MIXES, Mix, Phase, Rounded, Take, WARM_UP, drawn, empty, figure, keys_of, measure, overhead, panel,
-    rounded, series,
+    DRAWS, Draw, Drawn, MIXES, Mix, Phase, Rounded, Take, WARM_UP, drawn, empty, figure, keys_of, measure, overhead,
+    panel, rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};

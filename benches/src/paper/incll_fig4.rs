@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use durix_incll::{Durable, Transient};
 use durix_pmem::Hardware;
 
-use super::incll_trees::{
-    DRAWS, Draw, Drawn, Kind, Mix, Tree, drawn, empty, figure, keys_of, panel, rounded, work_on,
-};
+use super::incll_trees::{DRAWS, Draw, Drawn, Kind, Mix, Tree, drawn, empty, figure, keys_of, panel, rounded, work_on};
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;

@@ -54,6 +54,9 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             measured.panels.extend([pauses, lines]);
         }
     }
-    measured.notes.push(format!("{} boundaries each: the quantile 99.9% is the longest but for more than a thousand", how.epochs));
+    measured.notes.push(format!(
+        "{} boundaries each: the quantile 99.9% is the longest but for more than a thousand",
+        how.epochs
+    ));
     Ok(measured)
 }

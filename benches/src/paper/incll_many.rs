@@ -91,7 +91,8 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     for place in &context.places {
         context.now(format!("lookups, {}", place.pages));
         let outcomes = measure(context, place, how.keys, how.rounds)?;
-        let x = std::iter::once("one by one".to_owned()).chain(BATCHES.map(|size| format!("batches of {size}"))).collect();
+        let x =
+            std::iter::once("one by one".to_owned()).chain(BATCHES.map(|size| format!("batches of {size}"))).collect();
         let axes = ("lookups", x);
         let mut panel = panel("lookups, uniform keys", place, &how, axes, ("million lookups/s", Form::Bars));
         panel.method = format!("{} keys, one thread; medians of {} rounds of {LOOKUPS} lookups", how.keys, how.rounds);

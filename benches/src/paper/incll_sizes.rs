@@ -2,8 +2,8 @@
 //! external log, with InCLL and without.
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, Kind, Mix, Phase, Rounded, Take, Tree, WARM_UP, drawn, empty, figure, keys_of, measure, millions,
-    overhead, panel, rounded, series,
+    DRAWS, Draw, Drawn, Kind, Mix, Phase, Rounded, Take, Tree, WARM_UP, drawn, empty, figure, keys_of, measure,
+    millions, overhead, panel, rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -13,7 +13,8 @@ use durix_incll::{Durable, LoggingOnly};
 
 pub(super) const FIG5: Figure = figure("incll-fig5", "throughput by the size of the tree, YCSB A", throughput);
 pub(super) const FIG6: Figure = figure("incll-fig6", "cost of durability by the size of the tree, YCSB A", cost);
-pub(super) const FIG7: Figure = figure("incll-fig7", "nodes in the external log by the size of the tree, YCSB A", logged);
+pub(super) const FIG7: Figure =
+    figure("incll-fig7", "nodes in the external log by the size of the tree, YCSB A", logged);
 
 /// Sizes that the figures go through, up to the number of keys that was asked for.
 const SIZES: [u64; 8] = [10_000, 100_000, 1_000_000, 3_000_000, 10_000_000, 20_000_000, 50_000_000, 100_000_000];
@@ -61,9 +62,8 @@ fn by_size(context: &Context<'_>, y: &str, set: SetPoints) -> Result<Measured, E
     let mut measured = empty(context, how.keys);
     for place in &context.places {
         let x: Vec<String> = sizes.iter().map(|keys| millions(*keys)).collect();
-        let mut panels = DRAWS.map(|(name, _)| {
-            panel(format!("YCSB A, {name}"), place, &how, ("keys", x.clone()), (y, Form::Lines))
-        });
+        let mut panels =
+            DRAWS.map(|(name, _)| panel(format!("YCSB A, {name}"), place, &how, ("keys", x.clone()), (y, Form::Lines)));
         let mut worst = [(0.0f64, 0); 2];
         for (at, keys) in sizes.iter().enumerate() {
             context.now(format!("{} keys, {}", millions(*keys), place.pages));
@@ -124,7 +124,13 @@ fn logged(context: &Context<'_>) -> Result<Measured, Error> {
     let place = &context.places[0];
     let x: Vec<String> = sizes.iter().map(|keys| millions(*keys)).collect();
     let axes = |name: &str| {
-        panel(format!("YCSB A, {name}"), place, &how, ("keys", x.clone()), ("nodes logged a million operations", Form::Lines))
+        panel(
+            format!("YCSB A, {name}"),
+            place,
+            &how,
+            ("keys", x.clone()),
+            ("nodes logged a million operations", Form::Lines),
+        )
     };
     let mut panels = DRAWS.map(|(name, _)| axes(name));
     for (at, keys) in sizes.iter().enumerate() {

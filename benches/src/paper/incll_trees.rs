@@ -128,7 +128,10 @@ pub(super) fn drawn(keys: u64, draw: Draw, seed: u64) -> Drawn {
     let mut random = Random(key(seed) | 1);
     let zipf = (draw == Draw::Zipfian).then(|| Zipf::new(keys));
     let one = |random: &mut Random| {
-        let rank = zipf.as_ref().map_or_else(|| random.below(keys), |zipf| zipf.draw(random));
+        let rank = match &zipf {
+            Some(zipf) => zipf.draw(random),
+            None => random.below(keys),
+        };
         (key(rank), random.below(100) as u8)
     };
     Drawn((0..DRAWN.min(keys as usize * 64)).map(|_| one(&mut random)).collect())

@@ -180,18 +180,14 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.tree.slabs.free(self.op, self.durably(), cache, off, bytes)
     }
 
-<<<<<<< HEAD
-    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will. Whoever
-    /// changes them [notes](Locked::note) the lines.
-=======
     pub(crate) fn free_node(&self, off: Off<Node>) -> Result<()> {
         let mut local = self.local()?;
         let cache = &mut local.as_mut().expect("made by `local`").cache;
         self.tree.slabs.free_node(self.op, self.durably(), cache, off.get())
     }
 
-    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will.
->>>>>>> main
+    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will. Whoever
+    /// changes them [notes](Locked::note) the lines.
     pub(crate) fn log(&self, nodes: &[&Locked<'a, M, P>]) -> Result<()> {
         if !P::DURABLE {
             return Ok(());
