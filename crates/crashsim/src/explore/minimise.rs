@@ -1,6 +1,7 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
 use super::{Found, Missing, Point, Run};
+use crate::Persistency;
 use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;
@@ -237,7 +238,7 @@ impl<S: Subject> Run<'_, S> {
                 store.word,
                 store.value,
                 place(store.at),
-                fate(&trace[..end], store, number)
+                fate(&trace[..end], store, number, self.explorer.machine.model)
             ));
         }
         if missing.len() > TOLD {
@@ -248,7 +249,10 @@ impl<S: Subject> Run<'_, S> {
 }
 
 /// Why a store was not guaranteed by the time of the crash.
-fn fate(trace: &[Event], store: &Pending, number: u32) -> String {
+fn fate(trace: &[Event], store: &Pending, number: u32, model: Persistency) -> String {
+    if !model.writes_back() {
+        return "not synced before the crash".into();
+    }
     if store.nt {
         return "around the cache, not fenced before the crash".into();
     }
@@ -273,6 +277,7 @@ pub(crate) fn position(trace: &[Event], seq: usize) -> String {
     let next = trace[seq..].iter().find(|e| !e.is_mark());
     match (last, next) {
         (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
+        (_, Some(Event::Sync { at })) => format!("just before the sync at {}", place(at)),
         (Some(event), _) => format!("after {}", describe(event)),
         (None, _) => "before anything was done".into(),
     }
@@ -283,6 +288,7 @@ fn describe(event: &Event) -> String {
         Event::Store { at, .. } => format!("the store at {}", place(at)),
         Event::WriteBack { at, .. } => format!("the write-back at {}", place(at)),
         Event::Fence { at, .. } => format!("the fence at {}", place(at)),
+        Event::Sync { at } => format!("the sync at {}", place(at)),
         _ => "an ordering point".into(),
     }
 }
