@@ -95,11 +95,7 @@ struct Expected {
 
 impl Default for Expected {
     fn default() -> Self {
-        Expected {
-            words: std::array::from_fn(|_| AtomicU32::new(0)),
-            len: AtomicU32::new(0),
-            met: AtomicU32::new(0),
-        }
+        Expected { words: std::array::from_fn(|_| AtomicU32::new(0)), len: AtomicU32::new(0), met: AtomicU32::new(0) }
     }
 }
 

@@ -65,7 +65,7 @@ impl Default for Explorer {
             machine: Machine { model: Persistency::Pcso, locked_drains: false, flushes_at_once: false },
             contract: Contract::Strict,
             strategy: Strategy::Lazy,
-            crashes: 2,
+            crashes: 1,
             every_event: false,
             judge: true,
             executions_per_point: 20_000,
@@ -85,8 +85,8 @@ impl Default for Explorer {
 }
 
 impl Explorer {
-    /// PCSO, strict contract, a second crash after every first one, lazy, at most 20 000 executions a crash point and 200
-    /// samples beyond.
+    /// PCSO, strict contract, one crash, lazy, at most 20 000 executions a crash point and 200 samples beyond.
+    /// ([`CrashTest`](crate::CrashTest) and [`crash_test!`](crate::crash_test) explore second crashes unless told otherwise.)
     pub fn new() -> Self {
         Explorer::default()
     }
@@ -123,8 +123,8 @@ impl Explorer {
         Explorer { strategy, ..self }
     }
 
-    /// How many crashes follow each other at most: with 2, which is the default, every recovery and the operations after it
-    /// are crashed too, and recovered again. What the first recovery has shown must be there after the second.
+    /// How many crashes follow each other at most: with 2 every recovery and the operations after it are crashed
+    /// too, and recovered again. What the first recovery has shown must be there after the second.
     #[must_use]
     pub fn crashes(self, crashes: usize) -> Self {
         Explorer { crashes: crashes.max(1), ..self }
