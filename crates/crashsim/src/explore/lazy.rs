@@ -1,7 +1,7 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
 use super::later::At;
-use super::{Found, Frozen, Point, Run};
+use super::{Found, Frozen, Point, Run, suggest};
 use crate::recorder::{Decision, RECORD, Recorder};
 use crate::region::REGION;
 use crate::report::Cause;
@@ -96,12 +96,16 @@ impl<S: Subject> Run<'_, S> {
         self.push_layer();
         let depth = self.inner.len() + 1;
         self.inner.push((0, trace.to_vec()));
+        // With the addition that is being tried, if any.
+        let changed = self.trying.map(|fix| suggest::applied(trace, fix));
         let mut at = At::default();
-        for (seq, event) in trace.iter().enumerate() {
+        for step in 0..changed.as_ref().map_or(trace.len(), Vec::len) {
+            let (seq, event) =
+                changed.as_ref().map_or_else(|| (step, &trace[step]), |changed| (changed[step].0, &changed[step].1));
             if self.is_nested_point(depth, event) && self.is_new_point(seq, first_new) {
                 self.crash_later(point, at, &stages, |run, point| run.crash_inside(point, seq))?;
             }
-            self.sim.recorder.step(depth, seq as u32, event);
+            self.sim.recorder.step(depth, step as u32, event);
             at.advance(event, |number| self.subject.is_sync(&self.after[number]));
         }
         let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
