@@ -57,7 +57,7 @@ fn once(name: &str, explore: impl FnOnce() -> Report) {
 /// The programs of one subject: two threads of two operations without a bound on preemptions, of three operations with at
 /// most three, three threads of two with at most two; and both crashes.
 fn programs<S: Concurrent>(name: &str, subject: &S, programs: &[Vec<Vec<S::Op>>; 3], after: &[S::Op]) {
-    let threads = |crashes| Threads::new(Explorer::new().crashes(crashes));
+    let threads = |crashes| Threads::new(Explorer::new().crashes(crashes).crash_later(true));
     once(&format!("{name}, two of two"), || threads(1).run(subject, &programs[0], after));
     once(&format!("{name}, two of three, 3 preemptions"), || {
         threads(1).preemptions(3).run(subject, &programs[1], after)

@@ -89,7 +89,7 @@ impl<S: Subject> CrashTest<S> {
     pub fn new(subject: S) -> Self {
         CrashTest {
             subject,
-            explorer: Explorer::new().crashes(2),
+            explorer: Explorer::new().crashes(2).crash_later(true),
             alphabet: Vec::new(),
             after: Vec::new(),
             len: Numbers(1..=3),

@@ -428,6 +428,15 @@ impl Window {
         at
     }
 
+    /// The state with every store up to a position of the trace.
+    pub(crate) fn visible_at(&self, seq: u32) -> Positions {
+        let mut at = [0; WORDS];
+        for store in self.stores.iter().filter(|s| s.seq <= seq) {
+            at[store.word as usize] += 1;
+        }
+        at
+    }
+
     /// A state picked by random numbers, every box being equally likely.
     pub(crate) fn random(&self, mut next: impl FnMut(u64) -> u64) -> Positions {
         let span = &self.spans[next(self.spans.len() as u64) as usize];

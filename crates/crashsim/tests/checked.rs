@@ -42,3 +42,11 @@ fn a_weak_checksum_is_found_by_the_torn_images() {
     println!("{failure}");
     assert!(matches!(failure.cause, Cause::State { .. }), "{failure}");
 }
+
+#[test]
+fn older_versions_of_a_record_that_were_whole_are_among_what_is_found() {
+    for model in [Persistency::TornWords, Persistency::Pcso, Persistency::PageCache] {
+        let outcomes = Explorer::new().model(model).outcomes(&Large(Kind::Unfenced), &[1, 2, 3]);
+        assert_eq!(outcomes, ["0", "1", "2", "3"].map(String::from).into(), "{model}");
+    }
+}

@@ -154,7 +154,7 @@ const OPS: [Pair; 3] = [(0, 1, 10), (1, 5, 20), (0, 5, 30)];
 const AFTER: [Pair; 1] = [(1, 2, 40)];
 
 fn explorer() -> Explorer {
-    Explorer::new().model(Persistency::PageCache).crashes(2)
+    Explorer::new().model(Persistency::PageCache).crashes(2).crash_later(true)
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn number(bug: Bug) -> Number {
 }
 
 fn nested() -> Explorer {
-    Explorer::new().crashes(2)
+    Explorer::new().crashes(2).crash_later(true)
 }
 
 #[test]

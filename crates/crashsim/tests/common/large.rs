@@ -23,6 +23,8 @@ pub enum Kind {
     Record,
     /// With a checksum that looks at a few words only.
     WeakChecksum,
+    /// Records that overwrite each other, without any fence.
+    Unfenced,
 }
 
 /// Objects under test.
@@ -48,14 +50,15 @@ impl Large {
     }
 
     fn push(&self, op: &Op<'_, Simulated>, number: u64) {
-        let object = words(op, number % 2, self.len());
+        let slot = if self.0 == Kind::Unfenced { 0 } else { number % 2 };
+        let object = words(op, slot, self.len());
         let (checksum, body) = object.split_last().unwrap();
         for (at, word) in body.iter().enumerate() {
             op.store(word, number * 10_000 + at as u64, Relaxed);
         }
         op.store(checksum, self.checksum(|at| number * 10_000 + at as u64), Relaxed);
         op.write_back_slice(object);
-        if self.0 != Kind::NodeTooEarly {
+        if !matches!(self.0, Kind::NodeTooEarly | Kind::Unfenced) {
             op.fence();
         }
         if self.len() == NODE {
