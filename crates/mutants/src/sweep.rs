@@ -120,15 +120,15 @@ pub fn sweep(structure: &Structure, effort: Effort, mut progress: impl FnMut(&Fa
         *known = (*known).max(*lines);
     }
     let claims = claims(structure, sites.keys());
-    let all: Vec<_> = sites
-        .into_iter()
-        .flat_map(|(site, lines)| mutations(site.kind, lines, effort.quick).into_iter().map(move |m| (site, m)))
+    let all: Vec<(Site, Mutation)> = sites
+        .iter()
+        .flat_map(|(site, lines)| mutations(site.kind, *lines, effort.quick).into_iter().map(move |m| (*site, m)))
         .collect();
     let mut faults = Vec::new();
     for fault in &all {
         let mut outcome = attempt(structure, &reaches, plan, *fault, effort);
-        if let (None, Some(claim)) = (outcome.caught, claims.get(fault)) {
-            outcome.shown = show(&reaches, plan, *fault, claim.reason);
+        if let (None, Some(claim)) = (outcome.caught, claims.iter().find(|(about, _)| about == fault)) {
+            outcome.shown = show(&reaches, plan, *fault, claim.1.reason);
         }
         progress(&outcome, all.len());
         faults.push(outcome);
@@ -161,8 +161,8 @@ fn reaches<'a>(structure: &'a Structure, plan: &'static Plan) -> Vec<Reach<'a>> 
 fn claims<'a>(
     structure: &'a Structure,
     sites: impl Iterator<Item = &'a Site> + Clone,
-) -> BTreeMap<(Site, Mutation), &'a Equivalent> {
-    let mut claims = BTreeMap::new();
+) -> Vec<((Site, Mutation), &'a Equivalent)> {
+    let mut claims = Vec::new();
     for claim in structure.equivalent {
         let about = sites.clone().filter(|site| site.file.ends_with(claim.file) && source(site).contains(claim.line));
         let before = claims.len();

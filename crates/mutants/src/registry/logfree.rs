@@ -1,7 +1,7 @@
 //! The log-free maps.
 
 use durix_crashsim::Explorer;
-use durix_logfree::{HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SoftHash};
 use durix_pmem::Plan;
 
 use crate::scenario::{Interleaved, Of, Scenario};
@@ -39,16 +39,15 @@ fn scenario<S: Map<Sim> + 'static>(name: &str, before: &[Act], acts: &[Act]) -> 
     Of::new(name, move |plan| with::<S>(plan, &before), acts).with(explorer()).after(&after())
 }
 
-/// Runs that reach the sites of the maps with durable links, a few operations each. `last_fences`: which fence is the last of
-/// an insert, a remove and an update.
-fn durable_links<S: Map<Sim> + 'static>(last_fences: [u64; 3]) -> Vec<Box<dyn Scenario>> {
+/// Runs that reach the sites of the maps with durable links, a few operations each.
+fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
     let of = scenario::<S>;
     let two = [Insert(0, 1), Insert(1, 2)];
     // Nodes of several pages go, after a process has died: the table is trimmed with free nodes in it.
     let sparse =
         [inserts(10..25), vec![killed(Insert(9, 9), 1, false)], [10, 11, 13, 14, 16, 17, 19, 20].map(Remove).to_vec()];
     let reopened = [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat();
-    let [insert, remove, update] = last_fences;
+    let [insert, remove, update] = S::last_fences();
     let dying = [
         vec![killed(Insert(1, 10), insert, true), Insert(2, 20)],
         vec![Insert(1, 10), killed(Remove(1), remove, true), Insert(2, 20)],
@@ -87,9 +86,18 @@ fn durable_links<S: Map<Sim> + 'static>(last_fences: [u64; 3]) -> Vec<Box<dyn Sc
     all
 }
 
-fn links<S: Map<Sim> + 'static>(name: &'static str, last_fences: [u64; 3]) -> Structure {
-    let scenarios = durable_links::<S>(last_fences);
+fn links<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
+    let scenarios = durable_links::<S>();
     Structure { name, files: &["crates/logfree/src/"], releases: false, scenarios, equivalent: &[] }
+}
+
+fn bst() -> Structure {
+    let mut bst = links::<Bst<Sim>>("Bst");
+    // Thawed edges are durable before the table of active pages is emptied: shows where words tear, and recovery is crashed.
+    let three = [Insert(1, 1), Insert(0, 2), Insert(3, 4)];
+    let thawing = scenario::<Bst<Sim>>("thawing", &three, &[Remove(1), Insert(2, 1)]);
+    bst.scenarios.push(thawing.torn().boxed());
+    bst
 }
 
 fn soft() -> Structure {
@@ -119,5 +127,5 @@ fn soft() -> Structure {
 
 /// All of them.
 pub(super) fn all() -> Vec<Structure> {
-    vec![links::<List<Sim>>("List", [2, 1, 3]), links::<HashTable<Sim>>("HashTable", [2, 1, 3]), soft()]
+    vec![links::<List<Sim>>("List"), links::<HashTable<Sim>>("HashTable"), bst(), soft()]
 }
