@@ -124,15 +124,39 @@ fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             vec![Put(0, 2), Killed(Box::new(Put(1, 3))), other(Put(0, 4)), other(Sync)],
         ),
         ("a split is undone by a restart", puts(0..14, 1), vec![Put(14, 2), Restart, Put(15, 2), Sync, Put(16, 3)]),
+        (
+            "W1 F1 a sweep undoes what nobody looks at",
+            puts(0..15, 1),
+            vec![Put(0, 2), Put(14, 3), Restart, Sync, Sync, Sync, Restart, Put(0, 4)],
+        ),
+        (
+            "W2 passes of several steps, cut short by restarts",
+            [puts(0..15, 1), puts(20..22, 101)].concat(),
+            // The second restart falls behind the start of a second pass, and the third behind its end.
+            [Put(0, 2), Put(14, 102), Restart, Sync, Sync, Put(1, 3)]
+                .into_iter()
+                .chain((0..10).map(|i| if i % 3 == 0 { Restart } else { Sync }))
+                .collect(),
+        ),
+        (
+            "W1 a sweep among changes",
+            puts(0..15, 1),
+            vec![Put(0, 2), Restart, Put(20, 101), Sync, Remove(14), Sync, Put(1, 3), Sync],
+        ),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]
+}
+
+/// Windows of the sweep take it a slab at a time.
+fn tested(name: &str, plan: &'static Plan, before: Vec<Act>) -> Tested {
+    Tested { sweep_step: if name.starts_with('W') { 1 } else { 2048 }, ..Tested::new(plan, before) }
 }
 
 fn run(explorer: &Explorer, plan: &'static Plan, names: &str) -> Report {
     let mut total = Report::default();
     for (name, before, acts) in scenarios().into_iter().filter(|(name, ..)| name.contains(names)) {
         let start = std::time::Instant::now();
-        let report = explorer.run_then(&Tested::new(plan, before), &acts, &after());
+        let report = explorer.run_then(&tested(name, plan, before), &acts, &after());
         if std::env::var_os("DURIX_VERBOSE").is_some() {
             println!("{name}: {:?} {report}", start.elapsed());
         }
@@ -227,11 +251,11 @@ fn quick(plan: &'static Plan) -> Report {
     let mut total = Report::default();
     let creation = Tested::new(plan, vec![]);
     total.merge(explorer.clone().crash_in_create(true).run_then(&creation, &[Put(0, 1)], &after()));
-    for (_, before, acts) in scenarios().into_iter().filter(|(name, ..)| *name != "an interior root splits") {
+    for (name, before, acts) in scenarios().into_iter().filter(|(name, ..)| *name != "an interior root splits") {
         if total.failure.is_some() {
             break;
         }
-        total.merge(explorer.run_then(&Tested::new(plan, before), &acts, &after()));
+        total.merge(explorer.run_then(&tested(name, plan, before), &acts, &after()));
     }
     total
 }

@@ -62,16 +62,18 @@ pub struct Tested {
     pub first_epoch: u64,
     /// Bytes of the mapping.
     pub len: usize,
+    /// Lines of a step of the sweep.
+    pub sweep_step: u64,
 }
 
 impl Tested {
     pub fn new(plan: &'static Plan, before: Vec<Act>) -> Self {
-        Tested { plan, before, first_epoch: 1, len: 64 << 10 }
+        Tested { plan, before, first_epoch: 1, len: 64 << 10, sweep_step: 2048 }
     }
 
     fn open(&self, mapping: &Mapping<M>) -> Result<Live, String> {
         let mut session = mapping.session().map_err(|e| e.to_string())?;
-        let options = BareOptions::default().chunk(4096).first_epoch(self.first_epoch);
+        let options = BareOptions::default().chunk(4096).first_epoch(self.first_epoch).sweep_step(self.sweep_step);
         let tree = Masstree::open_bare(&mut session, mapping, options).map_err(|e| e.to_string())?;
         Ok(Live { tree, other: mapping.session().map_err(|e| e.to_string())?, session })
     }
