@@ -76,7 +76,8 @@ persistent! {
         pub unused: Word,
         /// See [`Node`].
         pub stamp: Word<Stamp>,
-        /// Child `i + 1` holds the slices from key `i` on.
+        /// Child `i + 1` holds the slices from key `i` on. Those that do not count are the largest number, so that all can be
+        /// compared without asking how many there are.
         pub keys: [Word; KEYS],
         /// One more than keys.
         pub children: [Word<Off<Node>>; KEYS + 1],
@@ -163,10 +164,17 @@ impl Permutation {
         (self.0 >> (4 + 4 * rank) & 15) as usize
     }
 
-    /// The live slots as bits.
-    #[inline]
+    /// The live slots as bits. Without branches: the length of a node cannot be foreseen.
+    #[inline(always)]
     pub fn mask(self) -> u16 {
-        (0..self.len()).fold(0, |mask, rank| mask | 1 << self.slot(rank))
+        let len = self.len();
+        (0..SLOTS).fold(0, |mask, rank| mask | u16::from(rank < len) << self.slot(rank))
+    }
+
+    /// The first `len` of them. Precondition: `len <= self.len()`.
+    #[must_use]
+    pub fn truncate(self, len: usize) -> Self {
+        Permutation(self.0 & (u64::MAX >> (60 - 4 * len)) & !15 | len as u64)
     }
 
     /// With `slot` at `rank`, those from there on moved up. Preconditions: `rank <= len < SLOTS`.
@@ -428,6 +436,10 @@ mod tests {
             }
             assert_eq!(list(p), v);
             assert_eq!(p.mask(), v.iter().fold(0, |m, s| m | 1 << s));
+            let len = random / 7 % (v.len() + 1);
+            assert_eq!(list(p.truncate(len)), v[..len]);
+            let again = v[..len].iter().enumerate().fold(Permutation::EMPTY, |p, (rank, slot)| p.insert(rank, *slot));
+            assert_eq!(p.truncate(len), again, "ranks that do not count are zero");
         }
         assert_eq!(list(Permutation::first(SLOTS)), (0..SLOTS).collect::<Vec<_>>());
     }

@@ -73,7 +73,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let is_empty = |locked: &Locked<'a, M, P>| op.load(&locked.border().permutation, Relaxed).is_empty();
         let index = children.windows(2).position(|pair| pair == [left, right]);
         let (Some(index), true) = (index, is_empty(&a) || is_empty(&b)) else { return Ok(false) };
-        self.log(&[&a, &parent])?;
+        self.log_whole(&[&a, &parent])?;
         self.free_node(right)?;
         a.mark_dirty();
         b.mark_deleted();
@@ -127,7 +127,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let Some(mut child) = self.lock_any(child)? else { return Ok(false) };
         let Some(mut locked) = self.lock(root, found) else { return Ok(false) };
-        self.log(&[&locked])?;
+        self.log_whole(&[&locked])?;
         self.free_node(child.off)?;
         locked.mark_dirty();
         child.mark_deleted();
@@ -169,6 +169,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if kinds.get(slot) != kind::LAYER || op.load(&border.slots[slot][1], Relaxed) != layer.get() {
                 return Ok(false);
             }
+            above.log_unless_in_line()?;
             self.free_node(layer)?;
             above.touch(1);
             above.mark_dirty();

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
-use crate::{Durable, MAX_KEY, Policy, Transient};
+use crate::{Durable, LoggingOnly, MAX_KEY, Policy, Transient};
 
 /// Locks for nodes that are being recovered.
 const RECOVERING: usize = 64;
@@ -143,6 +143,31 @@ impl<M: Medium> Masstree<M, Durable> {
         pool.open_structure(name, &())
     }
 
+    /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
+    /// mapping.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        Masstree::open_bare_in(session, mapping, options)
+    }
+}
+
+impl<M: Medium> Masstree<M, LoggingOnly> {
+    /// As [`Masstree::open_bare`], without InCLL. The layout is the same.
+    ///
+    /// # Errors
+    /// As [`Masstree::open`].
+    pub fn open_bare_logging_only(
+        session: &mut Session<M>,
+        mapping: &Mapping<M>,
+        options: BareOptions,
+    ) -> Result<Self> {
+        Masstree::open_bare_in(session, mapping, options)
+    }
+}
+
+impl<M: Medium, P: Policy> Masstree<M, P> {
     fn open_in(
         op: &Op<'_, M>,
         epochs: Arc<Epochs<M>>,
@@ -169,12 +194,7 @@ impl<M: Medium> Masstree<M, Durable> {
         Ok(tree)
     }
 
-    /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
-    /// mapping.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+    fn open_bare_in(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
@@ -185,9 +205,7 @@ impl<M: Medium> Masstree<M, Durable> {
         let tree = Masstree::open_in(&op, epochs, arena, line, None)?;
         Ok(Masstree { sweep_step: options.sweep_step, ..tree })
     }
-}
 
-impl<M: Medium, P: Policy> Masstree<M, P> {
     /// An empty tree that does not survive, in a mapping of zeroed memory.
     ///
     /// # Errors
@@ -203,7 +221,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
-            let root = fresh.node(false)?;
+            let root = fresh.border(&[])?;
             fresh.keep();
             root
         };
@@ -233,15 +251,23 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         if let Some(poison) = &self.poison {
             poison.check(op)?;
         }
-        if key.len() > MAX_KEY {
-            return Err(Error::KeyTooLong { len: key.len() });
-        }
+        self.check_key(key)?;
         Ok(Cx { tree: self, op, epoch: self.epochs.current(op) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY { Err(Error::KeyTooLong { len: key.len() }) } else { Ok(()) }
     }
 
     /// Makes the tree unusable if a panic comes before it is dropped.
     pub(crate) fn guard(&self, op: &Op<'_, M>) -> Result<Option<PoisonGuard<'_, M>>> {
         Ok(self.poison.as_ref().map(|poison| poison.guard(op)).transpose()?)
+    }
+
+    /// Its place in its pool; `None` for a tree in a bare mapping.
+    pub fn root(&self) -> Option<&Root<M>> {
+        self.arena.root()
     }
 
     /// The checkpoint epochs that the tree takes part in.
@@ -305,6 +331,12 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// A ticket for everything that this thread has done: see [`Epochs::ticket`].
     pub fn ticket(&self, op: &Op<'_, M>) -> Ticket {
         self.epochs.ticket(op)
+    }
+
+    /// How many nodes the sessions of this run have written to the external log.
+    pub fn logged_nodes(&self, op: &Op<'_, M>) -> u64 {
+        let logged = |slot: &CachePadded<Slot>| slot.lock(op.medium()).as_ref().map_or(0, |local| local.logged);
+        self.locals.iter().map(logged).sum()
     }
 
     /// All extents of the tree, with what their heads say.

@@ -38,7 +38,8 @@ pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
 pub use mapping::{MAX_SESSIONS, Mapping};
 pub use medium::{
-    Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
+    Counting, Counts, Delayed, Hardware, Killable, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives,
+    WriteBackKind,
 };
 pub use offset::Off;
 pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};
