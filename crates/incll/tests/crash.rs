@@ -4,6 +4,8 @@
 
 #[path = "crash/subject.rs"]
 mod subject;
+#[path = "crash/threads.rs"]
+mod threads;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_pmem::{Plan, SiteKind};
