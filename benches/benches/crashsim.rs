@@ -7,6 +7,7 @@ mod large;
 #[path = "../../crates/crashsim/tests/common/concurrent_list.rs"]
 mod list;
 #[path = "../../crates/cso/tests/common/concurrent_set.rs"]
+#[allow(dead_code)]
 mod set;
 
 use std::time::{Duration, Instant};

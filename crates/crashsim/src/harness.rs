@@ -130,7 +130,10 @@ impl<S: Subject> CrashTest<S> {
     /// Runs generated histories of [`len`](Self::len) operations, as many as there are [`cases`](Self::cases). What runs on
     /// the recovered structure is generated, too, unless it is [given](Self::after).
     #[must_use]
-    pub fn ops(self, op: impl Generate<Value = S::Op> + 'static) -> Self {
+    pub fn ops(self, op: impl Generate<Value = S::Op> + 'static) -> Self
+    where
+        S::Op: 'static,
+    {
         let op = op.boxed();
         let part = move |test: &Self| {
             let ops = vec(op.clone(), test.len.0.clone());

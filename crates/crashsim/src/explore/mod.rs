@@ -489,7 +489,7 @@ impl<'a, S: Subject> Run<'a, S> {
     /// The positions that [`Explorer::crash_points`] leaves, out of those where something may become durable or an operation
     /// starts or returns.
     fn picked(&mut self, trace: &[Event]) -> Option<Vec<usize>> {
-        let points = self.explorer.crash_points.filter(|_| !self.trying && self.explorer.replay.is_none())?;
+        let points = self.explorer.crash_points.filter(|_| self.trying.is_none() && self.explorer.replay.is_none())?;
         let created = trace.iter().position(|e| matches!(e, Event::Created)).unwrap_or_default();
         let from = if self.explorer.crash_in_create { 0 } else { created };
         let places = trace.iter().enumerate().skip(from).filter(|(_, event)| {
