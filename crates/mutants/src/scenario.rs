@@ -60,8 +60,8 @@ pub struct Told {
 impl Told {
     /// About a failure, run `again` from its replay string.
     pub fn new(failure: Failure, again: Option<Failure>, named: bool) -> Self {
-        let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
-        let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
+        let later = if failure.concerns_later_operations() { failure.after.len() } else { 0 };
+        let ops = failure.ops.len() + later;
         let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
         Told { failure, ops, replays, named }
     }
