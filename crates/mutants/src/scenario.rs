@@ -134,7 +134,7 @@ pub struct Of<S: Subject> {
 impl<S: Subject> Of<S> {
     /// Runs `ops` with one crash anywhere.
     pub fn new(name: impl Into<String>, make: impl Fn(&'static Plan) -> S + 'static, ops: &[S::Op]) -> Self {
-        let base = Explorer::new();
+        let base = Explorer::new().crashes(1);
         let first = Rung { bound: Bound::Sequential, explorer: base.clone(), after: false };
         Of { name: name.into(), make: Box::new(make), ops: ops.to_vec(), after: Vec::new(), base, rungs: vec![first] }
     }
@@ -142,6 +142,8 @@ impl<S: Subject> Of<S> {
     /// Explores with these settings. Comes before anything that adds a way to explore.
     #[must_use]
     pub fn with(mut self, base: Explorer) -> Self {
+        // A crash in the recovery is a rung of its own.
+        let base = base.crashes(1);
         self.rungs[0].explorer = base.clone();
         Of { base, ..self }
     }
@@ -277,7 +279,7 @@ impl<S: Concurrent> Interleaved<S> {
         program: &[Vec<S::Op>],
         after: &[S::Op],
     ) -> Self {
-        let explorer = Explorer::new().executions_per_point(100).samples(20);
+        let explorer = Explorer::new().crashes(1).executions_per_point(100).samples(20);
         let rung = [Rung { bound: Bound::TwoThreads, explorer, after: true }];
         Interleaved {
             name: name.into(),
