@@ -172,13 +172,8 @@ impl Window {
         self.spans.clear();
         self.left = None;
         self.chosen = [0; WORDS];
-        for word in 0..WORDS {
-            self.starts[word] = self.values.len() as u16;
-            self.values.extend(self.stores.iter().filter(|s| s.word as usize == word).map(|s| s.value));
-        }
-        assert!(self.values.len() < u16::MAX as usize, "a line with 65535 stores that were never made durable");
-        self.starts[WORDS] = self.values.len() as u16;
-        if model.orders_lines() {
+        self.sort_values();
+        if model.orders_lines() && !self.is_unordered() {
             for cut in 0..=self.stores.len() {
                 if self.stores.get(cut).is_none_or(|s| !s.nt) {
                     let span = self.span_at(cut);
@@ -188,6 +183,32 @@ impl Window {
         } else {
             self.spans.push(Span(std::array::from_fn(|w| (0, self.starts[w + 1] - self.starts[w]))));
         }
+    }
+
+    /// Puts the values of each word together, in order.
+    fn sort_values(&mut self) {
+        assert!(self.stores.len() < u16::MAX as usize, "a line with 65535 stores that were never made durable");
+        let mut counts = [0u16; WORDS];
+        for store in &self.stores {
+            counts[store.word as usize] += 1;
+        }
+        let mut next = [0u16; WORDS];
+        for word in 0..WORDS {
+            next[word] = self.starts[word];
+            self.starts[word + 1] = self.starts[word] + counts[word];
+        }
+        self.values.resize(self.stores.len(), 0);
+        for store in &self.stores {
+            let place = &mut next[store.word as usize];
+            self.values[*place as usize] = store.value;
+            *place += 1;
+        }
+    }
+
+    /// Whether no store is ordered after one of another word.
+    fn is_unordered(&self) -> bool {
+        let first = self.stores.first().map_or(0, |s| s.seq);
+        self.stores.iter().all(|s| s.nt || s.req <= first)
     }
 
     /// Adds a box; where it and the last one make up one larger box, that one takes their place. Stores without any
@@ -403,6 +424,15 @@ impl Window {
             if index < n && !store.nt {
                 at[store.word as usize] = seen[store.word as usize];
             }
+        }
+        at
+    }
+
+    /// The state with every store up to a position of the trace.
+    pub(crate) fn visible_at(&self, seq: u32) -> Positions {
+        let mut at = [0; WORDS];
+        for store in self.stores.iter().filter(|s| s.seq <= seq) {
+            at[store.word as usize] += 1;
         }
         at
     }

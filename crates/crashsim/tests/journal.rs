@@ -202,7 +202,7 @@ fn stale_entries_are_found_by_the_check_or_by_operations_after_the_recovery() {
     assert!(matches!(failure.cause, Cause::Findings { .. }), "{failure}");
     let blind = Blind(subject);
     assert!(buffered().run(&blind, &OPS).assert_ok().complete, "a dump alone does not show it");
-    let failure = buffered().crashes(1).run_then(&blind, &OPS, &AFTER).failure.expect("missed");
+    let failure = buffered().run_then(&blind, &OPS, &AFTER).failure.expect("missed");
     assert!(matches!(failure.cause, Cause::LaterState { .. }), "{failure}");
 }
 
@@ -264,7 +264,7 @@ fn samples_find_what_is_too_large_to_enumerate() {
 fn lazy_exploration_is_complete_where_no_enumeration_could_be() {
     // All of the journal is in the caches: 2^56 states and more at the end.
     let ops: Vec<_> = (1..=ENTRIES).map(Append).collect();
-    let report = buffered().crashes(1).run(&Journal::buffered(Bug::None), &ops).assert_ok();
+    let report = buffered().run(&Journal::buffered(Bug::None), &ops).assert_ok();
     println!("{report}");
     assert!(report.complete);
     assert!(report.crash_states.log2() > 50, "{report}");

@@ -6,6 +6,8 @@
 mod scenarios;
 #[path = "crash/subject.rs"]
 mod subject;
+#[path = "crash/threads.rs"]
+mod threads;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_pmem::{Plan, SiteKind};
@@ -28,11 +30,16 @@ fn complete(name: &str, report: Report) {
     assert!(report.complete, "{name} is not complete");
 }
 
+/// Windows of the sweep take it a slab at a time.
+fn tested(name: &str, plan: &'static Plan, before: Vec<Act>) -> Tested {
+    Tested { sweep_step: if name.starts_with('W') { 1 } else { 2048 }, ..Tested::new(plan, before) }
+}
+
 fn run(explorer: &Explorer, plan: &'static Plan, names: &str) -> Report {
     let mut total = Report::default();
     for (name, before, acts) in scenarios().into_iter().filter(|(name, ..)| name.contains(names)) {
         let start = std::time::Instant::now();
-        let report = explorer.run_then(&Tested::new(plan, before), &acts, &after());
+        let report = explorer.run_then(&tested(name, plan, before), &acts, &after());
         if std::env::var_os("DURIX_VERBOSE").is_some() {
             println!("{name}: {:?} {report}", start.elapsed());
         }
@@ -127,11 +134,11 @@ fn quick(plan: &'static Plan) -> Report {
     let mut total = Report::default();
     let creation = Tested::new(plan, vec![]);
     total.merge(explorer.clone().crash_in_create(true).run_then(&creation, &[Put(0, 1)], &after()));
-    for (_, before, acts) in scenarios().into_iter().filter(|(name, ..)| *name != "an interior root splits") {
+    for (name, before, acts) in scenarios().into_iter().filter(|(name, ..)| *name != "an interior root splits") {
         if total.failure.is_some() {
             break;
         }
-        total.merge(explorer.run_then(&Tested::new(plan, before), &acts, &after()));
+        total.merge(explorer.run_then(&tested(name, plan, before), &acts, &after()));
     }
     total
 }

@@ -66,7 +66,7 @@ impl Default for Explorer {
             machine: Machine { model: Persistency::Pcso, locked_drains: false, flushes_at_once: false },
             contract: Contract::Strict,
             strategy: Strategy::Lazy,
-            crashes: 2,
+            crashes: 1,
             every_event: false,
             judge: true,
             executions_per_point: 20_000,
@@ -75,7 +75,7 @@ impl Default for Explorer {
             suggest: true,
             crash_in_create: false,
             crash_in_close: false,
-            crash_later: true,
+            crash_later: false,
             crash_points: None,
             settled_returns: false,
             process_deaths: false,
@@ -86,8 +86,8 @@ impl Default for Explorer {
 }
 
 impl Explorer {
-    /// PCSO, strict contract, a second crash after every first one, lazy, at most 20 000 executions a crash point and 200
-    /// samples beyond.
+    /// PCSO, strict contract, one crash, lazy, at most 20 000 executions a crash point and 200 samples beyond.
+    /// ([`CrashTest`](crate::CrashTest) and [`crash_test!`](crate::crash_test) explore second crashes unless told otherwise.)
     pub fn new() -> Self {
         Explorer::default()
     }
@@ -124,8 +124,9 @@ impl Explorer {
         Explorer { strategy, ..self }
     }
 
-    /// How many crashes follow each other at most: with 2, which is the default, every recovery and the operations after it
-    /// are crashed too, and recovered again. What the first recovery has shown must be there after the second.
+    /// How many crashes follow each other at most: with 2 every recovery is crashed too, and recovered again; and with
+    /// [`crash_later`](Explorer::crash_later) the operations after it. What the first recovery has shown must be there after
+    /// the second.
     #[must_use]
     pub fn crashes(self, crashes: usize) -> Self {
         Explorer { crashes: crashes.max(1), ..self }
@@ -144,8 +145,8 @@ impl Explorer {
         Explorer { crash_in_close, ..self }
     }
 
-    /// Whether with [`crashes`](Explorer::crashes) beyond one the operations after a recovery are crashed as the recovery is.
-    /// On by default.
+    /// Whether with [`crashes`](Explorer::crashes) beyond one the operations after a recovery are crashed as the recovery is. Off
+    /// by default: it multiplies the executions.
     #[must_use]
     pub fn crash_later(self, crash_later: bool) -> Self {
         Explorer { crash_later, ..self }
@@ -495,7 +496,7 @@ impl<'a, S: Subject> Run<'a, S> {
     /// The positions that [`Explorer::crash_points`] leaves, out of those where something may become durable or an operation
     /// starts or returns.
     fn picked(&mut self, trace: &[Event]) -> Option<Vec<usize>> {
-        let points = self.explorer.crash_points?;
+        let points = self.explorer.crash_points.filter(|_| self.trying.is_none() && self.explorer.replay.is_none())?;
         let created = trace.iter().position(|e| matches!(e, Event::Created)).unwrap_or_default();
         let from = if self.explorer.crash_in_create { 0 } else { created };
         let places = trace.iter().enumerate().skip(from).filter(|(_, event)| {

@@ -101,6 +101,25 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             vec![Put(0, 2), Killed(Box::new(Put(1, 3))), other(Put(0, 4)), other(Sync)],
         ),
         ("a split is undone by a restart", puts(0..14, 1), vec![Put(14, 2), Restart, Put(15, 2), Sync, Put(16, 3)]),
+        (
+            "W1 F1 a sweep undoes what nobody looks at",
+            puts(0..15, 1),
+            vec![Put(0, 2), Put(14, 3), Restart, Sync, Sync, Sync, Restart, Put(0, 4)],
+        ),
+        (
+            "W2 passes of several steps, cut short by restarts",
+            [puts(0..15, 1), puts(20..22, 101)].concat(),
+            // The second restart falls behind the start of a second pass, and the third behind its end.
+            [Put(0, 2), Put(14, 102), Restart, Sync, Sync, Put(1, 3)]
+                .into_iter()
+                .chain((0..10).map(|i| if i % 3 == 0 { Restart } else { Sync }))
+                .collect(),
+        ),
+        (
+            "W1 a sweep among changes",
+            puts(0..15, 1),
+            vec![Put(0, 2), Restart, Put(20, 101), Sync, Remove(14), Sync, Put(1, 3), Sync],
+        ),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_crashsim::{Simulated, Subject};
-use durix_pmem::epoch::layout::EpochRecord;
+use durix_pmem::epoch::layout::{EpochRecord, Seat};
 use durix_pmem::{Epochs, Mapping, Mutating, Off, Op, Plan, Session, Sweeping, Word, persistent};
 
 /// The medium.
@@ -42,6 +42,13 @@ impl Cells {
         }
     }
 
+    /// What a cell holds, without undoing anything: a structure that is closed stays as it is.
+    fn peek<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize) -> u64 {
+        let cell = self.at(op, index);
+        let failed = epochs.is_failed(op.load(&cell.stamp, Relaxed));
+        op.load(if failed { &cell.saved } else { &cell.value }, Relaxed)
+    }
+
     fn get<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize) -> u64 {
         let cell = self.at(op, index);
         if op.load(&cell.stamp, Relaxed) < epochs.trusted() {
@@ -69,10 +76,15 @@ pub enum Act {
     Right(usize, u64),
     /// One operation that changes both structures, by another session.
     Both(u64),
-    /// A boundary.
+    /// A boundary, and a step of the sweep.
     Sync,
+    /// The process dies and another opens the epochs, with all stores still in the caches.
+    Restart,
 }
-use Act::{Both, Left, Right, Sync};
+use Act::{Both, Left, Restart, Right, Sync};
+
+/// Where the seats lie.
+const SEATS: [Off<Seat>; 2] = [Off::new(2048), Off::new(2112)];
 
 /// What is tested.
 pub struct Tested {
@@ -85,41 +97,55 @@ pub struct Live {
     session: Session<M>,
     other: Session<M>,
     epochs: Epochs<M>,
-    sweeping: Sweeping,
+    /// Of the structures that are open: they are opened when they are first used.
+    sweeping: [Option<Sweeping>; 2],
 }
 
 impl Live {
-    /// A boundary, and a step of the sweep: one cell of each structure.
+    /// A boundary, and a step of the sweep in the structures that are open: one cell.
     fn sync(&mut self) {
         self.epochs.sync(&mut self.session).unwrap();
         let op = self.session.enter().unwrap();
-        self.sweeping.step(&self.epochs, &op, self.epochs.seat(&op), |cursor| {
-            [LEFT, RIGHT].iter().for_each(|cells| _ = cells.get(&op, &self.epochs, cursor as usize));
-            (cursor + 1 < CELLS as u64).then_some(cursor + 1)
-        });
+        for (side, sweeping) in self.sweeping.iter().enumerate() {
+            let Some(sweeping) = sweeping else { continue };
+            sweeping.step(&self.epochs, &op, op.at(SEATS[side]), |cursor| {
+                [LEFT, RIGHT][side].get(&op, &self.epochs, cursor as usize);
+                (cursor + 1 < CELLS as u64).then_some(cursor + 1)
+            });
+        }
+    }
+
+    fn open(&mut self, side: usize) {
+        if self.sweeping[side].is_none() {
+            let op = self.session.enter().unwrap();
+            self.epochs.join(&op, op.at(SEATS[side]));
+            self.sweeping[side] = Some(Sweeping::default());
+        }
     }
 }
 
 /// The cells of both.
 pub type State = [[u64; CELLS]; 2];
 
+/// As it is, and as it was at the last boundary.
+#[derive(Clone, Default)]
+pub struct Model {
+    now: State,
+    durable: State,
+}
+
 fn open(mapping: &Mapping<M>) -> Result<Live, String> {
-    let mut session = mapping.session().unwrap();
     // By another session than the one that joins: a fence covers its own session only.
     let mut other = mapping.session().unwrap();
-    let epochs = Epochs::open(&other.enter().unwrap(), mapping, RECORD).map_err(|e| e.to_string())?;
-    {
-        let op = session.enter().unwrap();
-        epochs.join(&op, epochs.seat(&op));
-    }
-    Ok(Live { other, session, epochs, sweeping: Sweeping::default() })
+    let epochs = Epochs::open_for(&other.enter().unwrap(), mapping, RECORD, &SEATS).map_err(|e| e.to_string())?;
+    Ok(Live { other, session: mapping.session().unwrap(), epochs, sweeping: [None, None] })
 }
 
 impl Subject for Tested {
     type Op = Act;
     type Ret = ();
     type State = State;
-    type Model = State;
+    type Model = Model;
     type Store = Mapping<M>;
     type Live = Live;
 
@@ -133,6 +159,13 @@ impl Subject for Tested {
         open(mapping)
     }
     fn apply(&self, live: &mut Live, act: &Act) {
+        let sides: &[usize] = match act {
+            Left(..) => &[0],
+            Right(..) => &[1],
+            Both(_) => &[0, 1],
+            Sync | Restart => &[],
+        };
+        sides.iter().for_each(|side| live.open(*side));
         match act {
             Left(index, value) => LEFT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
             Right(index, value) => RIGHT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
@@ -142,27 +175,29 @@ impl Subject for Tested {
                 RIGHT.set(&op, &live.epochs, 0, *value);
             }
             Sync => live.sync(),
+            Restart => *live = open(&live.session.mapping().clone()).unwrap(),
         }
     }
     fn observe(&self, live: &mut Live) -> State {
         let op = live.session.enter().unwrap();
-        [LEFT, RIGHT].map(|cells| std::array::from_fn(|index| cells.get(&op, &live.epochs, index)))
+        [LEFT, RIGHT].map(|cells| std::array::from_fn(|index| cells.peek(&op, &live.epochs, index)))
     }
-    fn model(&self) -> State {
-        State::default()
+    fn model(&self) -> Model {
+        Model::default()
     }
-    fn step(&self, model: &mut State, act: &Act) {
+    fn step(&self, model: &mut Model, act: &Act) {
         match act {
-            Left(index, value) => model[0][*index] = *value,
-            Right(index, value) => model[1][*index] = *value,
-            Both(value) => (model[0][0], model[1][0]) = (*value, *value),
-            Sync => {}
+            Left(index, value) => model.now[0][*index] = *value,
+            Right(index, value) => model.now[1][*index] = *value,
+            Both(value) => (model.now[0][0], model.now[1][0]) = (*value, *value),
+            Sync => model.durable = model.now,
+            Restart => model.now = model.durable,
         }
     }
-    fn expect(&self, model: &State) -> State {
-        *model
+    fn expect(&self, model: &Model) -> State {
+        model.now
     }
     fn is_sync(&self, act: &Act) -> bool {
-        matches!(act, Sync)
+        matches!(act, Sync | Restart)
     }
 }
