@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::Act::{self, *};
 use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -60,6 +60,11 @@ proptest! {
     #[test]
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn a_skip_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SkipList<M>>(&acts);
     }
 
     #[test]
@@ -254,6 +259,11 @@ fn hammer<S: Map<M>>() {
 #[test]
 fn threads_share_a_list() {
     hammer::<List<M>>();
+}
+
+#[test]
+fn threads_share_a_skip_list() {
+    hammer::<SkipList<M>>();
 }
 
 #[test]
