@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…` | one module a figure |
+//! | `cso_…`, `incll_…` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -17,6 +17,15 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod incll_delays;
+mod incll_fig2;
+mod incll_fig4;
+mod incll_flush;
+mod incll_layouts;
+mod incll_many;
+mod incll_recovery;
+mod incll_sizes;
+mod incll_trees;
 pub mod output;
 pub mod report;
 pub mod svg;
@@ -56,6 +65,17 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7a::FIGURE,
     cso_fig7b::FIGURE,
     cso_fig7c::FIGURE,
+    incll_fig2::FIGURE,
+    incll_delays::FIG3,
+    incll_fig4::FIGURE,
+    incll_sizes::FIG5,
+    incll_sizes::FIG6,
+    incll_sizes::FIG7,
+    incll_delays::FIG8,
+    incll_flush::FIGURE,
+    incll_recovery::FIGURE,
+    incll_many::FIGURE,
+    incll_layouts::FIGURE,
 ];
 
 /// The largest `--keys`.
@@ -99,6 +119,12 @@ pub enum Error {
     /// The directory does not do.
     #[error(transparent)]
     Place(#[from] Refused),
+    /// A tree.
+    #[error("{0}; set DURIX_DIR to another directory, or --keys to less")]
+    Tree(#[from] durix_incll::Error),
+    /// The mapping.
+    #[error(transparent)]
+    Pool(#[from] durix_pmem::Error),
     /// The pool or a set.
     #[error(transparent)]
     Set(#[from] pset::Error),

@@ -55,6 +55,14 @@ impl Head {
 }
 
 impl<M: Medium> Arena<M> {
+    /// The root of the tree's index, in a pool.
+    pub(crate) fn root(&self) -> Option<&Root<M>> {
+        match self {
+            Arena::Pool(root) => Some(root),
+            Arena::Bare { .. } => None,
+        }
+    }
+
     /// An arena of the chunks of a mapping from `first`, a multiple of the chunk, on.
     pub(crate) fn bare(mapping: &Mapping<M>, chunk: u64, first: u64) -> Self {
         Arena::Bare { mapping: mapping.clone(), chunk, first, next: AtomicU64::new(first) }
@@ -136,6 +144,14 @@ impl<M: Medium> Arena<M> {
         }
         op.medium().shared_store(next, off, Ordering::Release);
         found
+    }
+
+    /// Bytes of all extents.
+    pub(crate) fn bytes(&self, op: &Op<'_, M>) -> u64 {
+        match self {
+            Arena::Pool(root) => root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum(),
+            Arena::Bare { first, next, .. } => op.medium().shared_load(next, Ordering::Acquire) - first,
+        }
     }
 
     /// Gives an extent back for good, where that is possible.

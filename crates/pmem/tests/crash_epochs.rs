@@ -1,144 +1,13 @@
 //! The checkpoint epochs under simulation: two toy structures in one mapping, each a few cells with an undo copy on their
 //! own line, must come back as one consistent cut that is no older than the last boundary.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
-use durix_crashsim::{Contract, Explorer, Report, Simulated, Sites, Subject, mutation_sweep};
-use durix_pmem::epoch::layout::{EpochRecord, EpochWord};
-use durix_pmem::{
-    Epochs, Error, Hardware, Mapping, Mutating, Mutation, Off, Op, Plan, Session, SiteKind, Word, persistent,
-};
-
-type M = Mutating<Simulated>;
-
-persistent! {
-    /// A cell: its value, the value at the start of the epoch `stamp`.
-    struct Cell: align(64) { value: Word, saved: Word, stamp: Word, rest: [Word; 5] }
-}
-
-const RECORD: Off<EpochRecord> = Off::new(1024);
-const CELLS: usize = 3;
-
-/// Cells from some offset on: one structure.
-struct Cells {
-    first: u64,
-}
-
-impl Cells {
-    fn at<'s, M: durix_pmem::Medium>(&self, op: &Op<'s, M>, index: usize) -> &'s Cell {
-        op.at(Off::new(self.first + index as u64 * 64))
-    }
-
-    fn touch<M: durix_pmem::Medium>(op: &Op<'_, M>, epochs: &Epochs<M>, cell: &Cell) {
-        let (stamp, now) = (op.load(&cell.stamp, Relaxed), epochs.current(op));
-        if stamp < epochs.trusted() && epochs.is_failed(stamp) {
-            op.store(&cell.value, op.load(&cell.saved, Relaxed), Relaxed);
-        }
-        if stamp != now {
-            op.store(&cell.saved, op.load(&cell.value, Relaxed), Relaxed);
-            op.store(&cell.stamp, now, Release);
-            op.order();
-            epochs.dirty(op, cell);
-        }
-    }
-
-    fn get<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize) -> u64 {
-        let cell = self.at(op, index);
-        if op.load(&cell.stamp, Relaxed) < epochs.trusted() {
-            Self::touch(op, epochs, cell);
-        }
-        op.load(&cell.value, Relaxed)
-    }
-
-    fn set<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize, value: u64) {
-        let cell = self.at(op, index);
-        Self::touch(op, epochs, cell);
-        op.store(&cell.value, value, Release);
-    }
-}
-
-const LEFT: Cells = Cells { first: 4096 };
-const RIGHT: Cells = Cells { first: 8192 };
-
-#[derive(Clone, Debug)]
-enum Act {
-    Left(usize, u64),
-    Right(usize, u64),
-    /// One operation that changes both structures, by another session.
-    Both(u64),
-    Sync,
-}
-use Act::{Both, Left, Right, Sync};
-
-struct Tested {
-    plan: &'static Plan,
-}
-
-struct Live {
-    session: Session<M>,
-    other: Session<M>,
-    epochs: Epochs<M>,
-}
-
-type State = [[u64; CELLS]; 2];
-
-fn open(mapping: &Mapping<M>) -> Result<Live, String> {
-    let mut session = mapping.session().unwrap();
-    let epochs = Epochs::open(&session.enter().unwrap(), mapping, RECORD).map_err(|e| e.to_string())?;
-    Ok(Live { other: mapping.session().unwrap(), session, epochs })
-}
-
-impl Subject for Tested {
-    type Op = Act;
-    type Ret = ();
-    type State = State;
-    type Model = State;
-    type Store = Mapping<M>;
-    type Live = Live;
-
-    fn store(&self, medium: Simulated) -> Mapping<M> {
-        Mapping::heap(1 << 14, Mutating::new(medium, self.plan))
-    }
-    fn create(&self, mapping: &Mapping<M>) -> Live {
-        open(mapping).unwrap()
-    }
-    fn recover(&self, mapping: &Mapping<M>) -> Result<Live, String> {
-        open(mapping)
-    }
-    fn apply(&self, live: &mut Live, act: &Act) {
-        match act {
-            Left(index, value) => LEFT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
-            Right(index, value) => RIGHT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
-            Both(value) => {
-                let op = live.other.enter().unwrap();
-                LEFT.set(&op, &live.epochs, 0, *value);
-                RIGHT.set(&op, &live.epochs, 0, *value);
-            }
-            Sync => live.epochs.sync(&mut live.session).unwrap(),
-        }
-    }
-    fn observe(&self, live: &mut Live) -> State {
-        let op = live.session.enter().unwrap();
-        [LEFT, RIGHT].map(|cells| std::array::from_fn(|index| cells.get(&op, &live.epochs, index)))
-    }
-    fn model(&self) -> State {
-        State::default()
-    }
-    fn step(&self, model: &mut State, act: &Act) {
-        match act {
-            Left(index, value) => model[0][*index] = *value,
-            Right(index, value) => model[1][*index] = *value,
-            Both(value) => (model[0][0], model[1][0]) = (*value, *value),
-            Sync => {}
-        }
-    }
-    fn expect(&self, model: &State) -> State {
-        *model
-    }
-    fn is_sync(&self, act: &Act) -> bool {
-        matches!(act, Sync)
-    }
-}
+use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_mutants::subjects::epochs::Act::{Both, Left, Restart, Right, Sync};
+use durix_mutants::subjects::epochs::{RECORD, Tested};
+use durix_pmem::epoch::layout::EpochWord;
+use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
@@ -155,7 +24,32 @@ fn scenario_with_deaths(plan: &'static Plan) -> Report {
     if report.failure.is_some() {
         return report;
     }
-    explorer().process_deaths(true).crashes(2).run_then(&Tested { plan }, &[Left(0, 1), Sync], &[Both(7), Sync])
+    let report =
+        explorer().process_deaths(true).crashes(2).run_then(&Tested { plan }, &[Left(0, 1), Sync], &[Both(7), Sync]);
+    if report.failure.is_some() { report } else { closed_for_a_while(plan) }
+}
+
+/// One structure stays closed while the other sweeps, and what failed is forgotten.
+fn closed_for_a_while(plan: &'static Plan) -> Report {
+    let acts = [Both(1), Sync, Restart, Both(2), Sync, Right(1, 3), Right(2, 4)];
+    let after: Vec<_> = [Left(0, 9)].into_iter().chain(vec![Sync; 10]).chain([Restart]).collect();
+    explorer().run_then(&Tested { plan }, &acts, &after)
+}
+
+#[test]
+fn a_structure_that_stays_closed_keeps_what_it_needs() {
+    let report = closed_for_a_while(Plan::new()).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
+}
+
+#[test]
+fn passes_of_a_sweep_among_restarts() {
+    let acts = [Both(1), Sync, Both(2), Restart, Both(3), Sync, Restart, Left(1, 4), Sync, Sync, Restart, Sync, Sync];
+    let after: Vec<_> = vec![Sync; 5].into_iter().chain([Restart, Both(8), Sync, Restart]).collect();
+    let report = explorer().run_then(&Tested { plan: Plan::new() }, &acts, &after).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
 }
 
 #[test]
@@ -167,7 +61,7 @@ fn two_structures_share_one_consistent_cut() {
 
 #[test]
 fn all_short_sequences() {
-    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync];
+    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Restart];
     let report = explorer().sequences(&Tested { plan: Plan::new() }, &alphabet, 4, &[Both(7), Sync, Left(1, 8)]);
     println!("{}", report.assert_ok());
 }
@@ -245,25 +139,74 @@ fn each_unclean_opening_fails_one_epoch_in_one_range() {
     }
 }
 
+/// Opens the epochs of a mapping whose last run was cut short, with a structure that takes part.
+fn joined(mapping: &Mapping<Hardware>, session: &mut Session<Hardware>) -> Result<Epochs<Hardware>, Error> {
+    let op = session.enter().unwrap();
+    let epochs = Epochs::open(&op, mapping, RECORD)?;
+    epochs.join(&op, epochs.seat(&op));
+    Ok(epochs)
+}
+
 #[test]
-fn failed_epochs_are_bounded_and_can_be_forgotten() {
+fn a_structure_that_is_never_swept_keeps_its_failed_epochs_up_to_the_limit() {
     let mapping = plain();
     let mut session = mapping.session().unwrap();
-    for round in 0..121 {
-        let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    for round in 0..113 {
+        let epochs = joined(&mapping, &mut session).unwrap();
         assert_eq!(epochs.stats().failed_ranges, round);
-        assert!(matches!(epochs.forget_failed(&session.enter().unwrap()), Err(Error::BadOption { .. })));
+        assert_eq!(epochs.is_pressed(), round > 56);
         epochs.sync(&mut session).unwrap();
     }
-    let refused = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap_err();
-    assert!(matches!(refused, Error::TooManyFailedEpochs { limit: 120 }), "{refused}");
+    let refused = joined(&mapping, &mut session).unwrap_err();
+    assert!(matches!(refused, Error::TooManyFailedEpochs { limit: 112 }), "{refused}");
+}
 
+#[test]
+fn a_full_record_makes_room_where_nobody_needs_what_it_holds() {
     let mapping = plain();
     let mut session = mapping.session().unwrap();
-    drop(Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap());
-    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    for _ in 0..300 {
+        let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+        epochs.sync(&mut session).unwrap();
+    }
+}
+
+#[test]
+fn passes_end_however_short_the_runs_between_crashes_are() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let mut most = 0;
+    for _ in 0..600u64 {
+        let epochs = joined(&mapping, &mut session).unwrap();
+        most = most.max(epochs.stats().failed_ranges);
+        let sweeping = Sweeping::default();
+        for _ in 0..2 {
+            epochs.sync(&mut session).unwrap();
+            let op = session.enter().unwrap();
+            // Twenty steps a pass: what a structure takes that makes its steps larger when it is pressed.
+            sweeping.step(&epochs, &op, epochs.seat(&op), |cursor| (cursor < 20).then_some(cursor + 1));
+        }
+    }
+    println!("at most {most} ranges at a time");
+    assert!((20..100).contains(&most));
+}
+
+#[test]
+fn a_swept_epoch_is_forgotten_and_counts_until_the_next_opening() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    drop(joined(&mapping, &mut session).unwrap());
+    let epochs = joined(&mapping, &mut session).unwrap();
+    let sweeping = Sweeping::default();
+    let step = |session: &mut Session<Hardware>| {
+        let op = session.enter().unwrap();
+        sweeping.step(&epochs, &op, epochs.seat(&op), |_| None)
+    };
+    assert!(step(&mut session));
+    assert!(step(&mut session), "no boundary has passed");
+    assert_eq!(epochs.stats().failed_ranges, 1);
     epochs.sync(&mut session).unwrap();
-    epochs.forget_failed(&session.enter().unwrap()).unwrap();
+    assert!(!step(&mut session));
     assert_eq!((epochs.stats().failed_ranges, epochs.is_failed(1)), (0, true));
 }
 

@@ -201,14 +201,24 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+    }
+
+    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
+    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         let towers = self.towers(op);
         loop {
             let chain = self.chain(towers, towers.descend(key, true)?.start);
             let Some(place) = chain.try_find(key)? else { continue };
             let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let value = op.load(&node.value, Relaxed);
+            if !wanted(value) {
+                chain.settle(place.link.0, place.link.1);
+                return Ok(Some((value, false)));
+            }
             let next = chain.settle(&node.next, next);
             if let Some(value) = chain.delete(&place, node, next, next, || (), || ())? {
-                return Ok(Some(value));
+                return Ok(Some((value, true)));
             }
         }
     }
@@ -301,18 +311,46 @@ impl<M: Medium> SkipList<M> {
         let Some((first, mut last)) = ends(&range) else { return Ok(()) };
         let mut batch = Vec::new();
         loop {
-            let from = self.before(op, last, &mut batch)?;
-            for (key, value) in batch.drain(..).rev() {
-                if key < first {
-                    return Ok(());
-                }
-                f(key, value);
-            }
+            batch.clear();
+            let from = self.walk_back(op, last, &mut batch)?;
+            batch.iter().take_while(|(key, _)| *key >= first).for_each(|(key, value)| f(*key, *value));
             match from {
                 Some(key) if key >= first => last = key,
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
+    /// at some moment of the call.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let towers = self.towers(op);
+        let all = self.chain(towers, towers.descend(from, false)?.start).collect(from, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
+    }
+
+    /// Appends some entries from key `to` down, descending; as [`walk`](Self::walk). `into` is empty at first.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let mut last = Some(to);
+        while let Some(to) = last.filter(|_| into.is_empty()) {
+            last = self.before(op, to, into)?;
+        }
+        into.reverse();
+        Ok(last)
+    }
+
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
     }
 
     /// The entries up to `last` from a node some way before it, which does not count; returns that node's key.
@@ -342,15 +380,9 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn last(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
-        let (mut last, mut found) = (u64::MAX, Vec::new());
-        loop {
-            let from = self.before(op, last, &mut found)?;
-            match (found.pop(), from) {
-                (Some(entry), _) => return Ok(Some(entry)),
-                (None, Some(key)) => last = key,
-                (None, None) => return Ok(None),
-            }
-        }
+        let mut found = Vec::new();
+        self.walk_back(op, u64::MAX, &mut found)?;
+        Ok(found.first().copied())
     }
 
     /// Calls `f` for each entry, ascending; as [`range`](Self::range).

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_logfree::{Bst, Error, Finding, HashTable, List, Options, SkipList, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
-
-#[path = "killable.rs"]
-pub mod killable;
-use killable::Killable;
+use durix_pmem::{
+    Error as PoolError, Killable, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word,
+};
 
 /// A map under test.
 pub trait Map<M: Medium>: Structure<M, Error = Error> {
@@ -253,7 +251,8 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
             Other(act) => run(&*live.map, &live.other.enter().unwrap(), act),
             Killed(act, fence, _) => {
                 let op = live.session.enter().unwrap();
-                op.medium().dying(*fence, || _ = run(&*live.map, &op, act));
+                let died = op.medium().dying_at(*fence, || _ = run(&*live.map, &op, act));
+                assert!(died, "the operation has fewer than {fence} fences");
                 drop(op);
                 live.reopen(&self.options);
                 None

@@ -19,6 +19,7 @@
 mod counting;
 mod delayed;
 mod hardware;
+mod killable;
 mod mutating;
 mod shadow;
 
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
 pub use hardware::{Hardware, WriteBackKind};
+pub use killable::Killable;
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
 pub use shadow::{Shadow, ShadowBacking};
 
@@ -170,6 +172,12 @@ pub trait Medium: Copy + Send + Sync + 'static {
     /// domain.
     #[track_caller]
     fn fence(self);
+
+    /// Told after the file behind the mapping has been synced (`fsync`, `msync`): all that was stored before the sync began is
+    /// on the disk. It matters where the page cache holds the mapping, and write-backs and fences guarantee nothing.
+    #[inline(always)]
+    #[track_caller]
+    fn synced(self) {}
 
     /// Loads a volatile word that threads share: a lock, a gate, a counter of an index.
     ///
