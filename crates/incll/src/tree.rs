@@ -43,6 +43,7 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
     sweeping: Sweeping,
+    sweep_step: u64,
     poison: Option<Poison<M>>,
     _policy: std::marker::PhantomData<fn() -> P>,
 }
@@ -62,11 +63,12 @@ impl<M: Medium, P: Policy> fmt::Debug for Masstree<M, P> {
 pub struct BareOptions {
     chunk: u64,
     first_epoch: u64,
+    sweep_step: u64,
 }
 
 impl Default for BareOptions {
     fn default() -> Self {
-        BareOptions { chunk: 64 << 10, first_epoch: 1 }
+        BareOptions { chunk: 64 << 10, first_epoch: 1, sweep_step: SWEEP_STEP }
     }
 }
 
@@ -81,6 +83,12 @@ impl BareOptions {
     #[must_use]
     pub fn first_epoch(self, first_epoch: u64) -> Self {
         BareOptions { first_epoch, ..self }
+    }
+
+    /// Lines that a sweep of failed epochs looks at behind a boundary, about; 2048 unless set.
+    #[must_use]
+    pub fn sweep_step(self, sweep_step: u64) -> Self {
+        BareOptions { sweep_step, ..self }
     }
 }
 
@@ -189,7 +197,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         if op.load(&line.root, Relaxed).is_null() {
             format(&op, &arena, line)?;
         }
-        Masstree::open_in(&op, epochs, arena, line, None)
+        let tree = Masstree::open_in(&op, epochs, arena, line, None)?;
+        Ok(Masstree { sweep_step: options.sweep_step, ..tree })
     }
 
     /// An empty tree that does not survive, in a mapping of zeroed memory.
@@ -225,6 +234,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
             recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
             sweeping: Sweeping::default(),
+            sweep_step: SWEEP_STEP,
             poison,
             _policy: std::marker::PhantomData,
         }
@@ -248,6 +258,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// Makes the tree unusable if a panic comes before it is dropped.
     pub(crate) fn guard(&self, op: &Op<'_, M>) -> Result<Option<PoisonGuard<'_, M>>> {
         Ok(self.poison.as_ref().map(|poison| poison.guard(op)).transpose()?)
+    }
+
+    /// Its place in its pool; `None` for a tree in a bare mapping.
+    pub fn root(&self) -> Option<&Root<M>> {
+        self.arena.root()
     }
 
     /// The checkpoint epochs that the tree takes part in.
@@ -291,7 +306,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let Ok(cx) = self.cx(op, &[]) else { return false };
         let pressed = if self.epochs.is_pressed() { self.slabs.lines_to_sweep(op.medium()) / 20 } else { 0 };
         self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
-            self.slabs.sweep(op, cx.durably(), cursor, SWEEP_STEP.max(pressed), |off| {
+            self.slabs.sweep(op, cx.durably(), cursor, self.sweep_step.max(pressed), |off| {
                 let node = op.at(off);
                 if op.load(&node.stamp, Acquire).epoch() < self.trusted {
                     cx.recover(off, node);

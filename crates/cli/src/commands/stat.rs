@@ -106,8 +106,8 @@ fn rows(args: &StatArgs, stats: &Stats, here: Guarantee) -> Result<(Vec<IndexRow
 
 fn inside(pool: &Pool, index: &dyn Index, here: Guarantee) -> Result<Inside, Failure> {
     let mut session = pool.session()?;
-    let op = session.enter()?;
-    let (types, stats) = (Types::of(index, &op), index.stats(&op));
+    let stats = index.stats(&mut session)?;
+    let types = Types::of(index, &session.enter()?);
     Ok(Inside { types, stats, guarantee: here.with(index.durability()) })
 }
 
@@ -117,6 +117,11 @@ fn state(state: State) -> &'static str {
         State::Dirty { .. } => "open, or not closed",
         _ => "not known",
     }
+}
+
+/// What a pool's contents survive; when what is durable is a matter of each index.
+fn reach(guarantee: Guarantee) -> String {
+    guarantee.to_string().replace("an operation that has returned", "what is durable")
 }
 
 fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) -> String {
@@ -136,8 +141,11 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
             ),
         ),
         ("mapping", here.mapping.into()),
-        ("hardware", here.medium.clone()),
-        ("guarantee", here.guarantee.to_string()),
+        (
+            "hardware",
+            here.medium.strip_prefix("hardware (").and_then(|m| m.strip_suffix(')')).unwrap_or(&here.medium).into(),
+        ),
+        ("guarantee", reach(here.guarantee)),
         ("indices", format!("{} of {}", stats.indices.len(), stats.geometry.indices)),
     ];
     let rows_of = |(name, value): (&str, String)| vec![name.to_owned(), value];
@@ -148,11 +156,11 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
     if !rows.is_empty() {
         let cells = |row: &IndexRow| {
             let number = |of: fn(&Inside) -> u64| row.inside.as_ref().map_or_else(|| "-".into(), |i| of(i).to_string());
-            let dram = row.inside.as_ref().map_or_else(|| "-".into(), |i| human(i.stats.volatile_bytes));
+            let dram = row.inside.as_ref().and_then(|i| i.stats.volatile_bytes).map_or_else(|| "-".into(), human);
             let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.types.to_string());
             let durable = row.inside.as_ref().map_or("-", |i| match i.guarantee.durability {
                 Durability::Strict => "on return",
-                _ => "at syncs",
+                _ => "at checkpoints",
             });
             let name = row.name.clone();
             vec![name, row.kind.clone(), number(|i| i.stats.keys), human(row.bytes), dram, types, durable.into()]
@@ -167,9 +175,12 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
         }
     }
     if let (Some(_), [IndexRow { inside: Some(inside), .. }]) = (&args.index, rows) {
+        text.push_str(&format!("\n\n{}", inside.guarantee));
         let details = inside.stats.details.iter().map(|(name, value)| vec![(*name).to_owned(), value.to_string()]);
-        text.push_str("\n\n");
-        text.push_str(&table(&[], details.collect(), &[1]));
+        let details: Vec<_> = details.collect();
+        if !details.is_empty() {
+            text.push_str(&format!("\n\n{}", table(&[], details, &[1])));
+        }
     }
     text
 }

@@ -139,6 +139,11 @@ impl<M: Medium> SoftHash<M> {
         pool.open_structure(name, options)
     }
 
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.store.root()
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. One fence; none if it is there.
     ///
     /// # Errors
@@ -174,21 +179,31 @@ impl<M: Medium> SoftHash<M> {
     /// # Errors
     /// [`Error::Pool`].
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+    }
+
+    /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
+    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         let hash = hash(key);
-        if !self.table.contains(op, hash, key) {
-            return Ok(None);
+        match self.table.get(op, hash, key) {
+            None => return Ok(None),
+            Some(value) if !wanted(value) => return Ok(Some((value, false))),
+            Some(_) => {}
         }
         let _guard = self.poison.guard(op)?;
         let mut locked = self.table.lock(op.medium(), hash);
         let Some(found) = locked.find(key) else { return Ok(None) };
         let (place, value) = (found.entry.place(), found.value(op));
+        if !wanted(value) {
+            return Ok(Some((value, false)));
+        }
         self.store.begin_remove(op, place);
         // PERSIST M7: flush+fence.
         op.fence();
         locked.replace(found, Entry::NONE);
         drop(locked);
         self.store.give_back(op, place);
-        Ok(Some(value))
+        Ok(Some((value, true)))
     }
 
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
@@ -229,6 +244,14 @@ impl<M: Medium> SoftHash<M> {
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
+    }
+
     /// Sets the value of a key, whether it is there or not; returns the old one. One fence.
     ///
     /// # Errors
@@ -260,6 +283,21 @@ impl<M: Medium> SoftHash<M> {
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         Ok(self.table.contains(op, hash(key), key))
+    }
+
+    /// Appends the entries of a part of the map: the one at `from`, 0 for the first; returns where to go on, if it was not
+    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and none that
+    /// is there all the time is passed over, also where the table grows meanwhile.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        Ok(self.table.walk(op, from, into))
+    }
+
+    /// Bytes of the table in volatile memory.
+    pub fn volatile_bytes(&self, op: &Op<'_, M>) -> u64 {
+        self.table.bytes(op.medium())
     }
 
     /// Calls `f` for each entry, in no order. Each was there at some moment of the call; it is no snapshot. `f` may change

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Bst, Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{
     Error as PoolError, Killable, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word,
@@ -16,6 +16,10 @@ use durix_pmem::{
 pub trait Map<M: Medium>: Structure<M, Error = Error> {
     /// Options for the smallest pools.
     fn small() -> Self::Options;
+    /// The last fence of an insert; of a remove, and of an update, right after the map was opened.
+    fn last_fences() -> [u64; 3] {
+        [2, 1, 3]
+    }
     fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error>;
     fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
     fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
@@ -26,11 +30,14 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
 }
 
 macro_rules! map {
-    ($name:ident, $small:expr) => {
+    ($name:ident, $small:expr $(, $last_fences:expr)?) => {
         impl<M: Medium> Map<M> for $name<M> {
             fn small() -> Self::Options {
                 $small
             }
+            $(fn last_fences() -> [u64; 3] {
+                $last_fences
+            })?
             fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
                 $name::insert(self, op, key, value)
             }
@@ -63,6 +70,7 @@ pub fn small() -> Options {
 
 map!(List, small());
 map!(HashTable, small());
+map!(Bst, small(), [2, 3, 2]);
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 
 /// An operation.
