@@ -199,8 +199,8 @@ macro_rules! word_index {
 }
 
 word_index!(List, ordered, volatile: |_, _| None);
-word_index!(SkipList, ordered, volatile: |_, _| None);
 word_index!(Bst, ordered, volatile: |_, _| None);
+word_index!(SkipList, ordered, volatile: |_, _| None);
 word_index!(HashTable, unordered, volatile: |_, _| None);
 word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 
