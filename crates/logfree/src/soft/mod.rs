@@ -35,8 +35,8 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 pub use layout::LAYOUT_VERSION;
 use layout::MEMBER;
-use store::Store;
-use table::{Entry, Table, hash};
+use store::{Place, Store};
+use table::{Entry, Locked, Table, hash};
 
 /// Bytes of members that one thread reads at a time, within one operation.
 const UNIT: u64 = 1 << 20;
@@ -143,73 +143,80 @@ impl<M: Medium> SoftHash<M> {
     ///
     /// # Errors
     /// [`Error::Pool`].
+    #[inline]
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        let hash = hash(key);
-        if self.table.contains(op, hash, key) {
-            return Ok(false);
+        let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        loop {
+            let look = self.table.look(op, hash, key, |_| ());
+            if look.found.is_some() {
+                return Ok(false);
+            }
+            let _guard = self.poison.guard(op)?;
+            let place = self.store.next(op)?;
+            if let Some(locked) = self.table.lock(m, &look, &mut turn) {
+                let spilled = self.insert_at(op, locked, place, (hash, key, value));
+                if spilled {
+                    self.table.grow(op);
+                }
+                return Ok(true);
+            }
         }
-        let _guard = self.poison.guard(op)?;
-        let place = self.store.allocate(op)?;
-        let locked = self.table.lock(op.medium(), hash);
-        if locked.find(key).is_some() {
-            drop(locked);
-            self.store.give_back(op, place);
-            return Ok(false);
-        }
+    }
+
+    /// Makes a member in `place`, which is the session's next free line, and publishes it.
+    #[inline(always)]
+    fn insert_at(&self, op: &Op<'_, M>, at: Locked<'_, M>, place: Place, (hash, key, value): (u64, u64, u64)) -> bool {
         self.store.begin_insert(op, place, key, value);
+        // What is volatile costs nothing while the line is on its way; nothing locked may be among it.
+        self.store.take(op);
+        let cell = at.free_cell();
         // PERSIST M4: flush+fence.
         op.fence();
-        let spilled = locked.place(key, Entry::new(place, 0));
-        drop(locked);
-        if spilled {
-            // Two for each that spills: the table settles at less than two keys a bucket.
-            self.table.grow(op);
-            self.table.grow(op);
-        }
-        Ok(true)
+        at.publish(cell, Entry::new(hash, place, 0))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
     ///
     /// # Errors
     /// [`Error::Pool`].
+    #[inline]
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        let hash = hash(key);
-        if !self.table.contains(op, hash, key) {
-            return Ok(None);
+        let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        loop {
+            let look = self.table.look(op, hash, key, |found| found.value(op));
+            let Some((found, value)) = look.found else { return Ok(None) };
+            let _guard = self.poison.guard(op)?;
+            if let Some(mut locked) = self.table.lock(m, &look, &mut turn) {
+                let place = found.entry.place();
+                self.store.begin_remove(op, place);
+                // PERSIST M7: flush+fence.
+                op.fence();
+                locked.remove(found);
+                drop(locked);
+                self.store.give_back(op, place);
+                return Ok(Some(value));
+            }
         }
-        let _guard = self.poison.guard(op)?;
-        let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(key) else { return Ok(None) };
-        let (place, value) = (found.entry.place(), found.value(op));
-        self.store.begin_remove(op, place);
-        // PERSIST M7: flush+fence.
-        op.fence();
-        locked.replace(found, Entry::NONE);
-        drop(locked);
-        self.store.give_back(op, place);
-        Ok(Some(value))
     }
 
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
+    #[inline(always)]
     fn change(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
-        let hash = hash(key);
-        match self.table.get(op, hash, key) {
-            None => return Ok(None),
-            Some(old) if new(old).is_none() => return Ok(Some((old, false))),
-            Some(_) => {}
+        let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        loop {
+            let look = self.table.look(op, hash, key, |found| found.value(op));
+            let Some((found, old)) = look.found else { return Ok(None) };
+            let Some(value) = new(old) else { return Ok(Some((old, false))) };
+            let _guard = self.poison.guard(op)?;
+            if let Some(locked) = self.table.lock(m, &look, &mut turn) {
+                let next = found.entry.other_value();
+                self.store.begin_update(op, next.place(), next.value(), value);
+                // PERSIST M6: flush+fence.
+                op.fence();
+                locked.replace(found, next);
+                return Ok(Some((old, true)));
+            }
         }
-        let _guard = self.poison.guard(op)?;
-        let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(key) else { return Ok(None) };
-        let old = found.value(op);
-        let Some(value) = new(old) else { return Ok(Some((old, false))) };
-        let (place, next) = (found.entry.place(), found.entry.value() ^ 1);
-        self.store.begin_update(op, place, next, value);
-        // PERSIST M6: flush+fence.
-        op.fence();
-        locked.replace(found, Entry::new(place, next));
-        Ok(Some((old, true)))
     }
 
     /// Replaces the value of a key that is there; returns the old one. One fence; none if it is not there.
@@ -250,7 +257,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     #[inline]
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        Ok(self.table.get(op, hash(key), key))
+        Ok(self.table.look(op, hash(key), key, |found| found.value(op)).found.map(|(_, value)| value))
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -259,7 +266,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.table.contains(op, hash(key), key))
+        Ok(self.table.look(op, hash(key), key, |_| ()).found.is_some())
     }
 
     /// Calls `f` for each entry, in no order. Each was there at some moment of the call; it is no snapshot. `f` may change
@@ -325,25 +332,32 @@ impl<M: Medium> SoftHash<M> {
     fn read(&self, session: &mut Session<M>, units: &[Extent], next: &AtomicUsize) -> Result<()> {
         while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
             let op = session.enter()?;
-            self.store.adopt(&op, *unit, |place, key, value| {
-                let (hash, offset) = (hash(key), place.get());
-                let locked = self.table.lock(op.medium(), hash);
-                if locked.find(key).is_some() {
-                    return Err(Error::Corrupt { what: "a second member with one key", offset, found: key });
-                }
-                let spilled = locked.place(key, Entry::new(place, value));
-                drop(locked);
-                if spilled {
-                    self.table.grow(&op);
-                    self.table.grow(&op);
-                }
-                Ok(())
-            })?;
+            self.store.adopt(&op, *unit, |place, key, value| self.adopt(&op, place, key, value))?;
         }
         let op = session.enter()?;
         // PERSIST M8: flush+fence, by each thread for what it has read.
         op.fence();
         Ok(())
+    }
+
+    /// Enters a member that recovery has found.
+    fn adopt(&self, op: &Op<'_, M>, place: Place, key: u64, value: usize) -> Result<()> {
+        let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        loop {
+            let look = self.table.look(op, hash, key, |_| ());
+            if look.found.is_some() {
+                let offset = place.get();
+                return Err(Error::Corrupt { what: "a second member with one key", offset, found: key });
+            }
+            if let Some(locked) = self.table.lock(m, &look, &mut turn) {
+                let spilled = locked.publish(locked.free_cell(), Entry::new(hash, place, value));
+                drop(locked);
+                if spilled {
+                    self.table.grow(op);
+                }
+                return Ok(());
+            }
+        }
     }
 
     /// Compares the members with the index and with what is known to be free. No other operation may be open meanwhile.
