@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…` | one module a figure |
+//! | `cso_…`, `logfree_…` | one module a figure |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -17,6 +17,10 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod logfree_fig5;
+mod logfree_fig6;
+mod logfree_fig7;
+mod logfree_sets;
 pub mod output;
 pub mod report;
 pub mod svg;
@@ -56,6 +60,9 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7a::FIGURE,
     cso_fig7b::FIGURE,
     cso_fig7c::FIGURE,
+    logfree_fig5::FIGURE,
+    logfree_fig6::FIGURE,
+    logfree_fig7::FIGURE,
 ];
 
 /// The largest `--keys`.
@@ -102,6 +109,9 @@ pub enum Error {
     /// The pool or a set.
     #[error(transparent)]
     Set(#[from] pset::Error),
+    /// One of the log-free sets, or of their comparators.
+    #[error(transparent)]
+    Logfree(#[from] crate::logfree::Error),
     /// Not enough memory for what was asked.
     #[error(
         "{what} needs {needed} in {dir}, where {free} are free; set DURIX_DIR to another directory, or --keys to less"

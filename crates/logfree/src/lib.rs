@@ -7,7 +7,7 @@
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
 //! | `chain` | Harris's list over durable links: one code for list and buckets |
 //! | [`List`], [`HashTable`] | lock-free maps on it |
-//! | [`SoftHash`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
@@ -23,6 +23,7 @@ pub mod link;
 mod list;
 mod options;
 mod pages;
+mod range;
 mod soft;
 
 pub use error::{Error, Result};
@@ -32,4 +33,4 @@ pub use layout::LAYOUT_VERSION;
 pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;
-pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftOptions};
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};

@@ -13,6 +13,7 @@
 //!
 //! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -22,6 +23,7 @@ use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
+use crate::finding::Finding;
 
 /// Lines that a session takes at a time.
 const BATCH: u64 = 64;
@@ -115,6 +117,15 @@ pub(super) struct Store<M: Medium> {
     root: Root<M>,
     sessions: Box<[OnceLock<Box<CachePadded<FreeLines>>>]>,
     unassigned: Lock<Unassigned>,
+}
+
+/// A member that recovery has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) place: Place,
+    pub(super) key: u64,
+    /// Which word holds the value.
+    pub(super) value: usize,
 }
 
 /// Where a member is, or could be.
@@ -279,24 +290,19 @@ impl<M: Medium> Store<M> {
         self.root.pool().space().extents(op, self.root.owner())
     }
 
-    /// Reads some lines of an extent: calls `f` with each member, remembers the others as free, writes all back. The caller
-    /// fences (M8).
+    /// Reads some lines of an extent: returns the members, remembers the others as free, writes all back. The caller fences
+    /// (M8).
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; what `f` says.
-    pub(super) fn adopt(
-        &self,
-        op: &Op<'_, M>,
-        lines: Extent,
-        mut f: impl FnMut(Place, u64, usize) -> Result<()>,
-    ) -> Result<()> {
+    /// [`Error::Corrupt`].
+    pub(super) fn adopt(&self, op: &Op<'_, M>, lines: Extent) -> Result<Vec<Live>> {
         let members = op.slice("members", Off::<Member>::new(lines.off), lines.len / MEMBER)?;
-        let mut free: Vec<Run> = Vec::new();
+        let (mut live, mut free): (Vec<Live>, Vec<Run>) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             let off = lines.off + index as u64 * MEMBER;
             let state = op.load(&member.state, Relaxed).decode();
             match state.map_err(|found| Error::Corrupt { what: "the state of a member", offset: off, found })? {
-                Some(value) => f(Off::new(off), op.load(&member.key, Relaxed), value)?,
+                Some(value) => live.push(Live { place: Off::new(off), key: op.load(&member.key, Relaxed), value }),
                 None => match free.last_mut() {
                     Some(run) if run.off + run.count * MEMBER == off => run.count += 1,
                     _ => free.push(Run { off, count: 1 }),
@@ -308,11 +314,33 @@ impl<M: Medium> Store<M> {
         let mut unassigned = self.unassigned.lock(op.medium());
         unassigned.bytes += lines.len;
         unassigned.free.extend(free);
-        Ok(())
+        Ok(live)
+    }
+
+    /// Compares the members with what an index leads to, and with what is known to be free. Nothing else may be under way.
+    pub(super) fn check(&self, op: &Op<'_, M>, places: impl IntoIterator<Item = Place>) -> Vec<Finding> {
+        let (mut indexed, mut findings) = (HashSet::new(), Vec::new());
+        let free: HashSet<u64> = self.free_lines(op).into_iter().collect();
+        for place in places {
+            let (member, off) = (op.at(place), place.get());
+            let key = op.load(&member.key, Relaxed);
+            if !indexed.insert(off) {
+                findings.push(Finding::Misplaced { off, key });
+            }
+            if free.contains(&off) || op.load(&member.state, Relaxed).decode() == Ok(None) {
+                findings.push(Finding::NotAllocated { off });
+            }
+        }
+        for extent in self.extents(op) {
+            let lines = (extent.off..extent.off + extent.len).step_by(MEMBER as usize);
+            let lost = lines.filter(|off| !indexed.contains(off) && !free.contains(off));
+            findings.extend(lost.map(|off| Finding::Leaked { off }));
+        }
+        findings
     }
 
     /// Offsets of all lines that are known to be free.
-    pub(super) fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
+    fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
         let runs = self.unassigned.lock(op.medium()).free.clone();
         let mut all: Vec<u64> = runs.iter().flat_map(|run| (0..run.count).map(|i| run.off + i * MEMBER)).collect();
         for session in self.sessions.iter().filter_map(OnceLock::get) {

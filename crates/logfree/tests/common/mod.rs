@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
 
@@ -66,6 +66,8 @@ pub fn small() -> Options {
 map!(List, small());
 map!(HashTable, small());
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
+map!(SoftList, SoftOptions::default().recovery_threads(1));
+map!(SoftSkipList, SoftOptions::default().recovery_threads(1));
 
 /// An operation.
 #[derive(Clone, Debug)]
