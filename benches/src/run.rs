@@ -61,6 +61,11 @@ impl Run {
         Run { quick: quick || !bench, criterion_only, filters }
     }
 
+    /// What was asked for by name.
+    pub fn filters(&self) -> &[String] {
+        &self.filters
+    }
+
     /// Whether the table that goes with the group `name` is wanted: without filters, or if one is part of the name or goes
     /// on from it.
     pub fn wants(&self, name: &str) -> bool {

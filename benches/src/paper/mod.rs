@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `logfree_…` | one module a figure |
+//! | `cso_…`, `incll_…`, `logfree_…` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -17,6 +17,14 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod incll_delays;
+mod incll_fig2;
+mod incll_fig4;
+mod incll_flush;
+mod incll_many;
+mod incll_recovery;
+mod incll_sizes;
+mod incll_trees;
 mod logfree_fig5;
 mod logfree_fig6;
 mod logfree_fig7;
@@ -60,6 +68,16 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7a::FIGURE,
     cso_fig7b::FIGURE,
     cso_fig7c::FIGURE,
+    incll_fig2::FIGURE,
+    incll_delays::FIG3,
+    incll_fig4::FIGURE,
+    incll_sizes::FIG5,
+    incll_sizes::FIG6,
+    incll_sizes::FIG7,
+    incll_delays::FIG8,
+    incll_flush::FIGURE,
+    incll_recovery::FIGURE,
+    incll_many::FIGURE,
     logfree_fig5::FIGURE,
     logfree_fig6::FIGURE,
     logfree_fig7::FIGURE,
@@ -106,6 +124,12 @@ pub enum Error {
     /// The directory does not do.
     #[error(transparent)]
     Place(#[from] Refused),
+    /// A tree.
+    #[error("{0}; set DURIX_DIR to another directory, or --keys to less")]
+    Tree(#[from] durix_incll::Error),
+    /// The mapping.
+    #[error(transparent)]
+    Pool(#[from] durix_pmem::Error),
     /// The pool or a set.
     #[error(transparent)]
     Set(#[from] pset::Error),

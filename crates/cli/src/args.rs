@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use durix::TypeTag;
 
 const CODES: &str = "Exit codes:
   0  done
@@ -15,10 +16,17 @@ const CODES: &str = "Exit codes:
 
 /// Persistent indices in memory-mapped files: load, look at, check, copy, benchmark, torture.
 #[derive(Debug, Parser)]
-#[command(name = "durix", version, after_help = CODES)]
+#[command(name = "durix", version, after_help = after_help())]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// The kinds there are, and the exit codes.
+fn after_help() -> String {
+    let kinds = durix::kind::kinds::<durix::Hardware>();
+    let lines: Vec<String> = kinds.iter().map(|kind| format!("  {:<12}{}", kind.name, kind.about)).collect();
+    format!("Kinds of index:\n{}\n\n{CODES}", lines.join("\n"))
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,6 +99,18 @@ pub struct IndexArgs {
     pub json: bool,
 }
 
+/// What a new index is to hold.
+#[derive(Debug, Args)]
+pub struct TypeArgs {
+    /// Type of the keys of a new index: bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)".
+    /// Keys are then read, shown and ordered as such. Unless set: bytes, or u64 where the kind takes 8 bytes only
+    #[arg(long, value_name = "TYPE")]
+    pub key_type: Option<TypeTag>,
+    /// Type of the values of a new index
+    #[arg(long, value_name = "TYPE")]
+    pub value_type: Option<TypeTag>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Each line is a key, with an empty value
@@ -103,6 +123,8 @@ pub enum Format {
 pub struct LoadArgs {
     #[command(flatten)]
     pub at: IndexArgs,
+    #[command(flatten)]
+    pub types: TypeArgs,
     /// Files to read; standard input if none is given
     #[arg(value_name = "FILE", conflicts_with = "tree")]
     pub files: Vec<PathBuf>,
@@ -135,6 +157,8 @@ pub struct GetArgs {
 pub struct PutArgs {
     #[command(flatten)]
     pub at: IndexArgs,
+    #[command(flatten)]
+    pub types: TypeArgs,
     /// The key
     pub key: OsString,
     /// The value
@@ -229,6 +253,9 @@ pub struct RestoreArgs {
     /// Make all indices of this kind, instead of the kind that was dumped
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -280,9 +307,9 @@ pub struct BenchArgs {
     /// How keys are chosen; zipfian, and latest for workload D, unless set
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
-    /// Keys that are there at the beginning
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    pub keys: u64,
+    /// Keys that are there at the beginning; 1,000,000 unless set, or what the kind is meant for
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub keys: Option<u64>,
     /// Operations of all threads together
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub ops: u64,
@@ -292,6 +319,9 @@ pub struct BenchArgs {
     /// Bytes of a value
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
     pub value_bytes: u64,
+    /// Milliseconds between two checkpoints, where the kind is buffered
+    #[arg(long, default_value_t = 64, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub checkpoint_ms: u64,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -330,7 +360,7 @@ pub struct TortureArgs {
     /// Seed of everything random but the moments of the kills
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Number of keys; a hundred to a million over the rounds unless set
+    /// Number of keys; a hundred to a million over the rounds unless set, if the kind is meant for as many
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub keys: Option<u64>,
     /// Folder to work in; DURIX_DIR or /dev/shm unless set

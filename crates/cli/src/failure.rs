@@ -106,6 +106,7 @@ fn code_of(error: &durix::Error) -> Code {
     use durix_pmem::Error as P;
     match error {
         E::UnknownKind { .. } | E::KeyTooLong { .. } | E::ValueTooLong { .. } | E::NotOrdered { .. } => Code::Usage,
+        E::WrongLength { .. } | E::UnfitType { .. } => Code::Usage,
         E::WrongKind { .. } | E::WrongType { .. } | E::ForeignKind { .. } => Code::Absent,
         E::Corrupt { .. } | E::Undecodable { .. } => Code::Unusable,
         E::Pool(P::BadName { .. } | P::BadOption { .. }) => Code::Usage,

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use durix::{Index, Pool, PoolOptions, Session, Types};
+use durix::kind::Entry;
+use durix::{Hardware, Index, Lengths, Pool, PoolOptions, Session, TypeTag, Types};
 
-use crate::args::{IndexArgs, PoolArgs};
+use crate::args::{IndexArgs, PoolArgs, TypeArgs};
 use crate::failure::Failure;
 use crate::text::Codec;
 
@@ -67,14 +68,43 @@ impl Opened {
         Self::over(pool, index, args)
     }
 
-    /// Opens an index, or makes it: of the kind asked for, or the default one.
-    pub fn existing_or_new(pool: Pool, args: &IndexArgs) -> Result<Opened, Failure> {
-        if pool.indices()?.iter().any(|info| info.name == args.index) {
-            return Self::existing(pool, args);
+    /// Opens an index, or makes it: of the kind asked for, or the default one, to hold the types asked for.
+    pub fn existing_or_new(pool: Pool, args: &IndexArgs, types: &TypeArgs) -> Result<Opened, Failure> {
+        let there = pool.indices()?.iter().any(|info| info.name == args.index);
+        let mut opened = if there {
+            Self::existing(pool, args)?
+        } else {
+            let entry = new_kind(args)?;
+            new_types(&entry, types)?;
+            let index = entry.open_or_create(&pool, &args.index)?;
+            Self::over(pool, index, args)?
+        };
+        opened.settle_types(args, types)?;
+        Ok(opened)
+    }
+
+    /// Gives an index that is empty its types, and compares those of another with what was asked for.
+    fn settle_types(&mut self, args: &IndexArgs, asked: &TypeArgs) -> Result<(), Failure> {
+        let op = self.session.enter()?;
+        let found = Types::of(&*self.index, &op);
+        let info = self.pool.indices()?.into_iter().find(|info| info.name == args.index);
+        let entry = info.and_then(|info| durix::kind::of::<Hardware>(info.kind));
+        // An interrupted run may have left it without types.
+        if let Some(entry) = entry
+            && found == Types::default()
+            && self.index.is_empty(&op)?
+        {
+            let types = new_types(&entry, asked)?;
+            types.declare(&*self.index, &op);
+            self.codec = Codec::new(types, args.escaped);
+            return Ok(());
         }
-        let kind = args.kind.as_deref().unwrap_or(durix::kind::DEFAULT);
-        let index = durix::kind::named(kind)?.open_or_create(&pool, &args.index)?;
-        Self::over(pool, index, args)
+        let differs = |asked: Option<TypeTag>, found| asked.is_some_and(|asked| asked != found);
+        if differs(asked.key_type, found.key) || differs(asked.value_type, found.value) {
+            let what = format!("index {:?} holds {found}; leave --key-type and --value-type out", args.index);
+            return Err(Failure::usage(what));
+        }
+        Ok(())
     }
 
     fn over(pool: Pool, index: Arc<dyn Index>, args: &IndexArgs) -> Result<Opened, Failure> {
@@ -90,6 +120,25 @@ impl Opened {
         drop((index, session));
         Ok(pool.close()?)
     }
+}
+
+/// The kind of a new index.
+pub fn new_kind(args: &IndexArgs) -> Result<Entry, Failure> {
+    Ok(durix::kind::named(args.kind.as_deref().unwrap_or(durix::kind::DEFAULT))?)
+}
+
+/// The types of a new index of a kind: what was asked for, or bytes, or numbers where the kind takes 8 bytes only.
+pub fn new_types(entry: &Entry, asked: &TypeArgs) -> Result<Types, Failure> {
+    let usual = |lengths| match lengths {
+        Lengths::UpTo(_) => TypeTag::BYTES,
+        Lengths::Exactly(_) => <u64 as durix::Key>::tag(),
+    };
+    let types = Types {
+        key: asked.key_type.unwrap_or_else(|| usual(entry.limits.key)),
+        value: asked.value_type.unwrap_or_else(|| usual(entry.limits.value)),
+    };
+    entry.limits.take(entry.name, types)?;
+    Ok(types)
 }
 
 fn no_index(pool: &Pool, index: String) -> Failure {

@@ -80,6 +80,16 @@ impl Codec {
         self.read(self.types.value, text.as_bytes(), self.escaped, "value")
     }
 
+    /// What keys begin with.
+    pub fn prefix(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
+        let (key, string) = (self.types.key, <String as durix::Key>::tag());
+        if key != TypeTag::BYTES && key != string {
+            let what = format!("keys of type {key} have no prefix; use --from and --to");
+            return Err(Failure::BadText { what });
+        }
+        self.key(text)
+    }
+
     /// As [`key`](Self::key), of a line of a file.
     pub fn key_of_line(&self, text: &[u8], escaped: bool) -> Result<Vec<u8>, Failure> {
         self.read(self.types.key, text, escaped, "key")

@@ -71,6 +71,7 @@
 //! assert!(failure.to_string().contains("not written back before the crash"), "{failure}");
 //! ```
 
+mod brief;
 mod count;
 mod drive;
 mod explore;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::brief::brief;
 use crate::count::Count;
 use crate::replay::{Case, Replay};
 
@@ -97,6 +98,15 @@ impl Report {
     pub(crate) fn count(&mut self, states: &Count, added_up: bool) {
         self.crash_states.add(states);
         self.complete &= added_up;
+    }
+
+    /// What was explored up to a failure.
+    pub(crate) fn so_far(&self) -> String {
+        let (executions, points) = (self.executions, self.crash_points);
+        let recoveries =
+            if self.nested_points > 0 { format!(", {} in recoveries", self.nested_points) } else { String::new() };
+        let deaths = if self.deaths > 0 { format!(", {} deaths of the process", self.deaths) } else { String::new() };
+        format!("{executions} recoveries at {points} crash points{recoveries}{deaths} until this one")
     }
 
     /// Adds what another exploration has found; the first failure stays.
@@ -238,7 +248,9 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allowed = |f: &mut fmt::Formatter<'_>, allowed: &[(usize, String)]| {
-            allowed.iter().try_for_each(|(done, state)| write!(f, "\n  allowed: {state} (after {done} operations)"))
+            allowed
+                .iter()
+                .try_for_each(|(done, state)| write!(f, "\n  allowed: {} (after {done} operations)", brief(state)))
         };
         match self {
             Cause::Answer { number, answer, expected } => {
@@ -250,12 +262,12 @@ impl fmt::Display for Cause {
             Cause::Panic { during, message } => write!(f, "panic during {during}: {message}"),
             Cause::Recovery { message } => write!(f, "recovery failed: {message}"),
             Cause::State { observed, allowed: states } => {
-                write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
+                write!(f, "the recovered contents are not allowed\n  found:   {}", brief(observed))?;
                 allowed(f, states)
             }
             Cause::Recovered { observed, allowed: states } => {
-                write!(f, "the recovered contents are not allowed\n  found:   {observed}")?;
-                states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+                write!(f, "the recovered contents are not allowed\n  found:   {}", brief(observed))?;
+                states.iter().try_for_each(|state| write!(f, "\n  allowed: {}", brief(state)))
             }
             Cause::Findings { when, findings } => write!(f, "the check {when} found: {}", findings.join("; ")),
             Cause::Later { number, op, answer, expected } => {
@@ -265,8 +277,12 @@ impl fmt::Display for Cause {
                 )
             }
             Cause::LaterState { observed, allowed: states } => {
-                write!(f, "after operations on the recovered structure its contents are wrong\n  found:   {observed}")?;
-                states.iter().try_for_each(|state| write!(f, "\n  allowed: {state}"))
+                write!(
+                    f,
+                    "after operations on the recovered structure its contents are wrong\n  found:   {}",
+                    brief(observed)
+                )?;
+                states.iter().try_for_each(|state| write!(f, "\n  allowed: {}", brief(state)))
             }
             Cause::NotLinearizable { history } => {
                 write!(f, "no order of the operations explains their answers (no crash involved)\n{history}")
@@ -307,6 +323,10 @@ pub struct Failure {
     pub deviating: usize,
     /// The least addition that makes this case pass, verified by running it, if one was found.
     pub suggestion: Option<String>,
+    /// The persistency model and the contract that it is a failure of.
+    pub assumed: String,
+    /// How much of this case was explored before.
+    pub explored: String,
     /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
     pub(crate) code: Replay,
@@ -328,10 +348,19 @@ impl Failure {
             details: Vec::new(),
             deviating: 0,
             suggestion: None,
+            assumed: String::new(),
+            explored: String::new(),
             replay: Replay::default().to_string(),
             code: Replay::default(),
             fix: None,
         }
+    }
+
+    /// Whether the other tells the same: all but how much was explored before, and the replay string.
+    #[doc(hidden)]
+    pub fn tells_the_same(&self, other: &Failure) -> bool {
+        let story = |f: &Failure| Failure { explored: String::new(), replay: String::new(), ..f.clone() }.to_string();
+        story(self) == story(other)
     }
 
     /// Notes from which case this came.
@@ -392,6 +421,11 @@ impl fmt::Display for Failure {
         }
         if let Some(suggestion) = &self.suggestion {
             writeln!(f, "this case passes with {suggestion}")?;
+        }
+        for (what, told) in [("assumed", &self.assumed), ("explored", &self.explored)] {
+            if !told.is_empty() {
+                writeln!(f, "{what}: {told}")?;
+            }
         }
         write!(f, "replay: {}", self.replay)
     }

@@ -12,7 +12,7 @@ use durix_pmem::{Plan, SiteKind};
 const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];
 
 fn tested<L>(age: usize, holed: bool) -> Tested<L, Plain> {
-    Tested { age, holed, wrap: Plain, _log: PhantomData }
+    Tested { age, held: 0, holed, wrap: Plain, _log: PhantomData }
 }
 
 /// Length of the sequences: more with `DURIX_DEEP=1`.
@@ -134,7 +134,7 @@ fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
     let explorer = Explorer::new().executions_per_point(2_000).samples(50);
     let mut total = Report::default();
     for (age, holed, ops) in RUNS {
-        let tested = Tested::<L, _> { age, holed, wrap: plan, _log: PhantomData };
+        let tested = Tested::<L, _> { age, held: 0, holed, wrap: plan, _log: PhantomData };
         let report = explorer.run_then(&tested, ops, &AFTER);
         let failed = report.failure.is_some();
         total.merge(report);

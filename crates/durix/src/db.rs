@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use durix_pmem::pool::{Guarantee, IndexInfo};
 use durix_pmem::{Hardware, Medium, Pool, PoolOptions};
 
+use crate::checkpoints::Checkpoints;
 use crate::copy::{CopyReport, copy_pool};
 use crate::encode::{Key, Value};
 use crate::error::{Error, Result};
@@ -17,47 +19,55 @@ use crate::ordered::OrderedMap;
 use crate::sessions::Sessions;
 use crate::types::Types;
 
-/// How a database is created and opened; all of it goes to [`PoolOptions`].
+/// How a database is created and opened; most of it goes to [`PoolOptions`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until something is opened with them"]
 pub struct DbBuilder {
     pool: PoolOptions,
+    checkpoint_every: Option<Duration>,
 }
 
 impl DbBuilder {
     /// Size of a new file in bytes; all of it is allocated. It grows when it is full. Default: 16 MiB.
     pub fn initial_size(self, bytes: u64) -> Self {
-        DbBuilder { pool: self.pool.initial_size(bytes) }
+        DbBuilder { pool: self.pool.initial_size(bytes), ..self }
     }
 
     /// Size in bytes that the file can grow to while it is open. Default: 1 TiB.
     pub fn max_size(self, bytes: u64) -> Self {
-        DbBuilder { pool: self.pool.max_size(bytes) }
+        DbBuilder { pool: self.pool.max_size(bytes), ..self }
     }
 
     /// How many indices a new file can hold. Default: 256.
     pub fn max_indices(self, indices: u32) -> Self {
-        DbBuilder { pool: self.pool.max_indices(indices) }
+        DbBuilder { pool: self.pool.max_indices(indices), ..self }
     }
 
     /// See [`PoolOptions::assume_pmem`].
     pub fn assume_pmem(self, assume: bool) -> Self {
-        DbBuilder { pool: self.pool.assume_pmem(assume) }
+        DbBuilder { pool: self.pool.assume_pmem(assume), ..self }
     }
 
     /// See [`PoolOptions::accept_unclean`].
     pub fn accept_unclean(self, accept: bool) -> Self {
-        DbBuilder { pool: self.pool.accept_unclean(accept) }
+        DbBuilder { pool: self.pool.accept_unclean(accept), ..self }
     }
 
     /// Opens without ever writing to the file. Other readers may have it open, a writer may not.
     pub fn read_only(self, read_only: bool) -> Self {
-        DbBuilder { pool: self.pool.read_only(read_only) }
+        DbBuilder { pool: self.pool.read_only(read_only), ..self }
     }
 
     /// All options at once.
     pub fn pool_options(self, pool: PoolOptions) -> Self {
-        DbBuilder { pool }
+        DbBuilder { pool, ..self }
+    }
+
+    /// Has a thread of the database take a checkpoint in every such interval, so that what buffered indices hold becomes
+    /// durable without anybody calling [`sync`](Db::sync) or [`tick`](Db::tick): a crash then loses what was done in about
+    /// the last interval. Unless this is set no thread is started. It is ignored where the database is opened for reading.
+    pub fn checkpoint_every(self, interval: Duration) -> Self {
+        DbBuilder { checkpoint_every: Some(interval), ..self }
     }
 
     /// Creates a database in a file that is not there or is empty.
@@ -65,7 +75,7 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::create`].
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
-        Ok(Db::over(self.pool.create(path)?))
+        self.over(self.pool.create(path)?)
     }
 
     /// Opens a database that is there, recovering it.
@@ -73,7 +83,7 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
-        Ok(Db::over(self.pool.open(path)?))
+        self.over(self.pool.open(path)?)
     }
 
     /// Opens a database, or creates it where there is none.
@@ -81,12 +91,28 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::open_or_create`].
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Db> {
-        Ok(Db::over(self.pool.open_or_create(path)?))
+        self.over(self.pool.open_or_create(path)?)
+    }
+}
+
+impl DbBuilder {
+    /// A database over a pool on any medium, with the options that are the database's own.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the thread for checkpoints could not be started.
+    pub fn over<M: Medium>(&self, pool: Pool<M>) -> Result<Db<M>> {
+        let db = Db::over(pool);
+        if let (Some(interval), false) = (self.checkpoint_every, db.pool().is_read_only()) {
+            *db.checkpoints() = Some(Checkpoints::start(db.pool(), interval)?);
+        }
+        Ok(db)
     }
 }
 
 /// What a database and its maps share.
 pub(crate) struct Shared<M: Medium> {
+    /// Goes first: its thread has a session of the pool.
+    checkpoints: Mutex<Option<Checkpoints>>,
     pub(crate) pool: Pool<M>,
     pub(crate) sessions: Sessions<M>,
     /// Held while an index is opened, so that its types are settled by one opener at a time.
@@ -110,10 +136,11 @@ pub(crate) struct Shared<M: Medium> {
 /// ```
 ///
 /// # What may wait
-/// Every call on a map enters a short operation. It waits while a checkpoint, or closing, finds a moment without
-/// operations: for the longest operation that is under way elsewhere, and the checkpoint's own work in that moment. Strict
-/// indices take no checkpoints, so with them alone nothing waits but for [`close`](Self::close). Only
-/// [`Map::sync`] and [`Map::wait`] wait for a checkpoint to come.
+/// Every call on a map enters a short operation. It waits while a checkpoint, a check, or closing, finds a moment without
+/// operations: for the longest operation that is under way elsewhere, and the checkpoint's own work in that moment (10 to 30
+/// ns a line that was changed since the last one). Strict indices take no checkpoints, so with them alone nothing waits but
+/// for [`close`](Self::close) and [`Map::check`]. Only [`Map::sync`], [`Map::wait`], [`Db::sync`] and [`Db::tick`] take
+/// checkpoints; they give up after 10 s in which other operations did not end.
 pub struct Db<M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
 }
@@ -156,7 +183,12 @@ impl Db {
 impl<M: Medium> Db<M> {
     /// A database over a pool on any medium.
     pub fn over(pool: Pool<M>) -> Self {
-        Db { shared: Arc::new(Shared { pool, sessions: Sessions::new(), opening: Mutex::new(()) }) }
+        let (sessions, checkpoints) = (Sessions::new(), Mutex::new(None));
+        Db { shared: Arc::new(Shared { checkpoints, pool, sessions, opening: Mutex::new(()) }) }
+    }
+
+    fn checkpoints(&self) -> MutexGuard<'_, Option<Checkpoints>> {
+        self.shared.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pool.
@@ -167,6 +199,30 @@ impl<M: Medium> Db<M> {
     /// What its contents survive; a map's own contract is part of [`Map::guarantee`].
     pub fn guarantee(&self) -> Guarantee {
         self.shared.pool.guarantee()
+    }
+
+    /// Takes a checkpoint: makes everything durable that was done before, by any thread, to any buffered index of the database,
+    /// on one consistent cut. Strict indices need none. Waits for the operations in flight, at most 10 s, and for the
+    /// checkpoint's own work.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: operations in flight do not end, or the pool is shut; also where the database's own thread for
+    /// checkpoints has failed to take one since this was called last.
+    pub fn sync(&self) -> Result<()> {
+        let epochs = self.shared.pool.epochs()?;
+        self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.sync(&mut cached.session)?))?;
+        self.checkpoints().as_ref().and_then(Checkpoints::failure).map_or(Ok(()), Err)
+    }
+
+    /// Takes a checkpoint if the last one was longer ago than the interval: 64 ms, or what
+    /// [`checkpoint_every`](DbBuilder::checkpoint_every) or [`Epochs::set_interval`](durix_pmem::Epochs::set_interval) says.
+    /// Returns whether it did. For programs that take checkpoints in a thread of their own, between other things.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn tick(&self) -> Result<bool> {
+        let epochs = self.shared.pool.epochs()?;
+        self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.tick(&mut cached.session)?))
     }
 
     /// Opens the map named `name`, creating it if it is not there: as a [`kind::DEFAULT`], or as what it is.
@@ -184,17 +240,26 @@ impl<M: Medium> Db<M> {
     /// As [`map`](Self::map), of a certain kind.
     ///
     /// # Errors
-    /// As [`map`](Self::map), and [`Error::UnknownKind`], [`Error::WrongKind`].
+    /// As [`map`](Self::map), and [`Error::UnknownKind`], [`Error::WrongKind`], [`Error::UnfitType`].
     pub fn map_of_kind<K: Key, V: Value>(&self, name: &str, kind: &str) -> Result<Map<K, V, M>> {
         self.map_of(name, Some(kind))
     }
 
-    /// Opens the map named `name` as one that keeps its keys in order, creating it with the ordered kind `kind` if it is
-    /// not there.
+    /// Opens the map named `name` as one that keeps its keys in order, creating it if it is not there: as a
+    /// [`kind::DEFAULT_ORDERED`], or as what it is. That default is buffered: see [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// As [`map`](Self::map), and [`Error::NotOrdered`].
+    pub fn ordered_map<K: Key, V: Value>(&self, name: &str) -> Result<OrderedMap<K, V, M>> {
+        let there = self.shared.pool.indices()?.iter().any(|info| info.name == name);
+        OrderedMap::new(self.map_of(name, (!there).then_some(kind::DEFAULT_ORDERED))?)
+    }
+
+    /// As [`ordered_map`](Self::ordered_map), of a certain kind.
     ///
     /// # Errors
     /// As [`map_of_kind`](Self::map_of_kind), and [`Error::NotOrdered`].
-    pub fn ordered_map<K: Key, V: Value>(&self, name: &str, kind: &str) -> Result<OrderedMap<K, V, M>> {
+    pub fn ordered_map_of_kind<K: Key, V: Value>(&self, name: &str, kind: &str) -> Result<OrderedMap<K, V, M>> {
         let entry = kind::named::<M>(kind)?;
         if !entry.ordered {
             return Err(Error::NotOrdered { index: name.into(), kind: entry.name });
@@ -203,6 +268,11 @@ impl<M: Medium> Db<M> {
     }
 
     fn map_of<K: Key, V: Value>(&self, name: &str, kind: Option<&str>) -> Result<Map<K, V, M>> {
+        if let Some(kind) = kind {
+            // Before anything is created.
+            let entry = kind::named::<M>(kind)?;
+            entry.limits.take(entry.name, Types { key: K::tag(), value: V::tag() })?;
+        }
         let _opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.open_index(name, kind)?;
         self.typed(index)
@@ -238,6 +308,7 @@ impl<M: Medium> Db<M> {
 
     fn typed<K: Key, V: Value>(&self, index: Arc<dyn Index<M>>) -> Result<Map<K, V, M>> {
         let types = Types { key: K::tag(), value: V::tag() };
+        index.limits().take(kind::name_of(&*index), types)?;
         let claim = |session: &mut _| types.claim(&index, session, (&K::type_name, &V::type_name));
         self.shared.sessions.with(&self.shared.pool, |cached| claim(&mut cached.session))?;
         Ok(Map::new(Arc::clone(&self.shared), index))
@@ -290,13 +361,19 @@ impl<M: Medium> Db<M> {
         copy_pool(&self.shared.pool, path.as_ref(), options)
     }
 
-    /// Closes the database: waits up to 10 s for operations in flight, and marks the file as closed. Dropping the last
-    /// handle does the same, waiting 1 s, and keeps quiet about errors.
+    /// Closes the database: takes a last checkpoint, waits up to 10 s for operations in flight, and marks the file as closed.
+    /// Dropping the last handle does the same, waiting 1 s, and keeps quiet about errors.
     ///
     /// # Errors
     /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if operations do not end: the database then stays open.
     pub fn close(&self) -> Result<()> {
+        let mut checkpoints = self.checkpoints();
+        let thread = checkpoints.take().map(|thread| thread.every);
         self.shared.sessions.clear();
-        Ok(self.shared.pool.close()?)
+        let closed = self.shared.pool.close();
+        if let (Err(_), Some(every)) = (&closed, thread) {
+            *checkpoints = Checkpoints::start(&self.shared.pool, every).ok();
+        }
+        Ok(closed?)
     }
 }

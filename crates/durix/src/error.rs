@@ -29,6 +29,36 @@ pub enum Error {
         limit: usize,
     },
 
+    /// The kind of index takes keys, or values, of one length only.
+    #[error(
+        "a {role} of {len} bytes does not fit: this kind of index takes {role}s of exactly {expected} bytes (u64, i64, [u8; 8]); kinds that take any: {}",
+        crate::kind::of_any_length()
+    )]
+    WrongLength {
+        /// Which of the two: "key" or "value".
+        role: &'static str,
+        /// Its length in bytes.
+        len: usize,
+        /// The length there must be, in bytes.
+        expected: usize,
+    },
+
+    /// The kind of index cannot hold keys, or values, of that type.
+    #[error(
+        "a {kind} takes {role}s of exactly {expected} bytes (u64, i64, [u8; 8]), so {role}s of type {found} do not fit; kinds that take any: {}",
+        crate::kind::of_any_length()
+    )]
+    UnfitType {
+        /// The name of the kind.
+        kind: &'static str,
+        /// Which of the two: "key" or "value".
+        role: &'static str,
+        /// The type that was asked for.
+        found: String,
+        /// The length there must be, in bytes.
+        expected: usize,
+    },
+
     /// The batch changes more keys than the kind of index takes at once.
     #[error("a batch of {keys} keys is larger than {limit}; split it")]
     BatchTooLarge {

@@ -16,12 +16,19 @@
 
 use std::fmt;
 use std::ops::Bound;
+use std::time::Duration;
 
 use durix_pmem::pool::{Durability, Guarantee};
 use durix_pmem::{Hardware, Medium, Op, Root, Session};
 
 use crate::batch::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::types::Types;
+
+/// Pairs that a walk takes in one operation, which holds up checkpoints.
+pub(crate) const STEP: usize = 64;
+/// How long a check waits for a moment without operations.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What every structure can do: a map from byte strings to byte strings, shared by any number of threads.
 ///
@@ -52,8 +59,8 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// Replaces the content of `value` by the value of `key`. Returns whether the key is there; if not, `value` is empty.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::Pool`](crate::Error::Pool) after a panic in an update,
-    /// [`Error::Corrupt`](crate::Error::Corrupt).
+    /// [`Error::KeyTooLong`](Error::KeyTooLong), [`Error::Pool`](Error::Pool) after a panic in an update,
+    /// [`Error::Corrupt`](Error::Corrupt).
     fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// The value of `key`, if it is there.
@@ -85,12 +92,21 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Number of keys: exact while nobody writes.
-    fn len(&self, op: &Op<'_, M>) -> u64;
+    /// Number of keys: exact while nobody writes. Where the structure does not keep it, this is a walk over all of them, in
+    /// many short operations, which nobody has to wait for.
+    ///
+    /// # Errors
+    /// As [`get`](Index::get).
+    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+        count(self.cursor(), session)
+    }
 
     /// Whether there is no key.
-    fn is_empty(&self, op: &Op<'_, M>) -> bool {
-        self.len(op) == 0
+    ///
+    /// # Errors
+    /// As [`get`](Index::get).
+    fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        Ok(self.cursor().next(op)?.is_none())
     }
 
     /// A walk over all pairs, in the order of keys where the index is ordered, in an arbitrary one otherwise.
@@ -104,8 +120,8 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// Maps `key` to `value`, whatever it was mapped to (upsert). Returns whether the key is new.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong);
-    /// [`Error::Pool`](crate::Error::Pool) where the pool is full, was opened for reading, or after a panic in an update.
+    /// [`Error::KeyTooLong`](Error::KeyTooLong), [`Error::ValueTooLong`](Error::ValueTooLong);
+    /// [`Error::Pool`](Error::Pool) where the pool is full, was opened for reading, or after a panic in an update.
     /// The index then is as it was.
     fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool>;
 
@@ -140,9 +156,12 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// otherwise each is made by itself, in the order of the batch.
     ///
     /// # Errors
-    /// As [`insert`](Index::insert), and [`Error::BatchTooLarge`](crate::Error::BatchTooLarge). Where batches are atomic,
-    /// nothing was changed; otherwise the changes before the failing one were made.
+    /// As [`insert`](Index::insert), and [`Error::BatchTooLarge`](Error::BatchTooLarge). If a key or value is too
+    /// long, nothing was changed. After other errors `pset` has changed nothing either; other kinds have made the changes
+    /// before the failing one.
     fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        let limits = self.limits();
+        batch.iter().try_for_each(|(key, change)| limits.check(key, change))?;
         for (key, change) in batch.iter() {
             match change {
                 Some(value) => self.insert(op, key, value)?,
@@ -163,7 +182,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// the checkpoint that covers it.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool): the checkpoint did not find a moment without operations, or the pool is shut.
+    /// [`Error::Pool`](Error::Pool): the checkpoint did not find a moment without operations, or the pool is shut.
     fn sync(&self, session: &mut Session<M>) -> Result<()> {
         let ticket = self.ticket(&session.enter()?);
         self.wait(session, ticket)
@@ -186,14 +205,19 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
 
     // ---- looking at it ----
 
-    /// Walks everything, and reports every inconsistency. Writers may have to wait meanwhile; linear in the index.
+    /// Walks everything, and reports every inconsistency. Linear in the index, and everybody else may have to wait
+    /// meanwhile, readers included: some structures can only be judged while nothing happens in the pool.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) where the pool cannot be read at all.
-    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>>;
+    /// [`Error::Pool`](Error::Pool) where the pool cannot be read at all, or where operations of others do not end
+    /// within 10 s.
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>>;
 
-    /// Numbers about the index.
-    fn stats(&self, op: &Op<'_, M>) -> IndexStats;
+    /// Numbers about the index. Costs what [`len`](Index::len) costs.
+    ///
+    /// # Errors
+    /// As [`len`](Index::len).
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats>;
 
     /// Writes what lies in persistent memory, for people who look for a fault.
     ///
@@ -324,33 +348,119 @@ impl KeyRange {
     }
 }
 
-/// How much an index takes at a time.
+/// Runs `f` while nothing else happens in the pool: for checks that need it.
+pub(crate) fn alone<M: Medium, R>(
+    index: &dyn Index<M>,
+    session: &mut Session<M>,
+    f: impl FnOnce(&Op<'_, M>) -> Result<R>,
+) -> Result<R> {
+    let mapping = index.root().pool().mapping();
+    mapping.quiesce(session, PATIENCE, |session| f(&session.enter_exclusive()))?
+}
+
+/// Counts what a cursor meets, in short operations.
+fn count<M: Medium>(mut cursor: Box<dyn Cursor<M> + '_>, session: &mut Session<M>) -> Result<u64> {
+    let mut count = 0;
+    loop {
+        let op = session.enter()?;
+        for _ in 0..STEP {
+            if cursor.next(&op)?.is_none() {
+                return Ok(count);
+            }
+            count += 1;
+        }
+    }
+}
+
+/// What an index takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest key, in bytes.
-    pub key: usize,
-    /// Longest value, in bytes.
-    pub value: usize,
+    /// How long keys are, in bytes.
+    pub key: Lengths,
+    /// How long values are, in bytes.
+    pub value: Lengths,
     /// Most keys of a batch.
     pub batch: usize,
+}
+
+impl Limits {
+    /// Whether a key, and a value if there is one, have lengths that the index takes.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::WrongLength`].
+    pub fn check(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match self.key {
+            Lengths::UpTo(limit) if key.len() > limit => return Err(Error::KeyTooLong { len: key.len(), limit }),
+            Lengths::Exactly(expected) if key.len() != expected => {
+                return Err(Error::WrongLength { role: "key", len: key.len(), expected });
+            }
+            _ => {}
+        }
+        match (self.value, value) {
+            (Lengths::UpTo(limit), Some(value)) if value.len() > limit => {
+                Err(Error::ValueTooLong { len: value.len(), limit })
+            }
+            (Lengths::Exactly(expected), Some(value)) if value.len() != expected => {
+                Err(Error::WrongLength { role: "value", len: value.len(), expected })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Limits {
+    /// Whether a kind of index with these limits can hold keys and values of these types, as far as the types say how long
+    /// they are.
+    ///
+    /// # Errors
+    /// [`Error::UnfitType`].
+    pub fn take(&self, kind: &'static str, types: Types) -> Result<()> {
+        for (role, tag, lengths) in [("key", types.key, self.key), ("value", types.value, self.value)] {
+            if let Lengths::Exactly(expected) = lengths
+                && tag.len().is_some_and(|len| len != Some(expected))
+            {
+                return Err(Error::UnfitType { kind, role, found: tag.to_string(), expected });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which lengths an index takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// Any up to this one.
+    UpTo(usize),
+    /// This one only.
+    Exactly(usize),
+}
+
+impl Lengths {
+    /// Whether it is one of them.
+    pub fn allow(self, len: usize) -> bool {
+        match self {
+            Lengths::UpTo(limit) => len <= limit,
+            Lengths::Exactly(expected) => len == expected,
+        }
+    }
 }
 
 /// Stands for what was done up to a moment: see [`Index::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use = "nothing is waited for until the ticket is given to `wait`"]
-pub struct Ticket(u64);
+pub struct Ticket(Option<durix_pmem::Ticket>);
 
 impl Ticket {
     /// A ticket for what is durable already.
-    pub const DURABLE: Ticket = Ticket(0);
+    pub const DURABLE: Ticket = Ticket(None);
 
-    /// A ticket for the checkpoint with that number, as a buffered structure makes it.
-    pub const fn new(checkpoint: u64) -> Self {
-        Ticket(checkpoint)
+    /// A ticket for a checkpoint of the pool's epochs, as a buffered structure makes it.
+    pub const fn new(ticket: durix_pmem::Ticket) -> Self {
+        Ticket(Some(ticket))
     }
 
-    /// The number of the checkpoint; 0 for what is durable already.
-    pub const fn checkpoint(self) -> u64 {
+    /// The checkpoint; `None` for what is durable already.
+    pub const fn checkpoint(self) -> Option<durix_pmem::Ticket> {
         self.0
     }
 }
@@ -378,15 +488,15 @@ pub struct IndexStats {
     pub keys: u64,
     /// Bytes of persistent memory.
     pub persistent_bytes: u64,
-    /// Bytes of volatile memory.
-    pub volatile_bytes: u64,
+    /// Bytes of volatile memory that grow with the index, if it knows them.
+    pub volatile_bytes: Option<u64>,
     /// What else the structure has to say.
     pub details: Vec<(&'static str, u64)>,
 }
 
 impl IndexStats {
     /// The three numbers that every structure has; details come by [`with`](IndexStats::with).
-    pub fn new(keys: u64, persistent_bytes: u64, volatile_bytes: u64) -> Self {
+    pub fn new(keys: u64, persistent_bytes: u64, volatile_bytes: Option<u64>) -> Self {
         IndexStats { keys, persistent_bytes, volatile_bytes, details: Vec::new() }
     }
 

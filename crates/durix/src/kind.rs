@@ -1,7 +1,7 @@
 //! The kinds of index by name.
 //!
-//! A structure joins with an entry in [`kinds`]: its name, what it is, and its type, which is a
-//! [`Structure`], an [`Index`] and [`Openable`].
+//! A structure joins with an entry in [`kinds`]: its name, what it is, and its type, which is a [`Structure`], an [`Index`]
+//! and [`Openable`]. Tests, fuzz targets and the command then take it up by themselves.
 
 use std::sync::Arc;
 
@@ -9,10 +9,13 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Pool, Structure};
 
 use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::index::{Index, Lengths, Limits};
 
 /// The kind of an index whose creator does not choose.
 pub const DEFAULT: &str = "pset";
+
+/// The kind of an ordered index whose creator does not choose.
+pub const DEFAULT_ORDERED: &str = "masstree";
 
 /// A kind of index: what it is called, and how one is opened.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,10 @@ pub struct Entry<M: Medium = Hardware> {
     pub ordered: bool,
     /// Its contract.
     pub durability: Durability,
+    /// What it takes for keys, values and batches.
+    pub limits: Limits,
+    /// How many keys it is meant for, at most: the operations of a list are linear.
+    pub meant_for: u64,
     /// How the pool calls it.
     pub kind: Kind,
     open: Open<M>,
@@ -34,6 +41,9 @@ type Open<M> = fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>;
 
 /// A structure that can be opened by the name of its kind.
 pub trait Openable<M: Medium>: Structure<M> + Index<M> {
+    /// What [`Index::limits`] returns.
+    const LIMITS: Limits;
+
     /// Options with which a damaged one is opened for what can still be read of it, if it has such.
     fn salvaging() -> Self::Options {
         Self::Options::default()
@@ -53,17 +63,54 @@ struct About {
     about: &'static str,
     ordered: bool,
     durability: Durability,
+    meant_for: u64,
 }
 
 /// All kinds of index that this build knows.
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
-    use Durability::Strict;
-    vec![entry::<M, durix_cso::set::PersistentSet<M>>(About {
-        name: "pset",
-        about: "hash map, durable on return with one fence an update (STPS)",
-        ordered: false,
-        durability: Strict,
-    })]
+    use Durability::{Buffered, Strict};
+    let about = |name, about, ordered, durability| About { name, about, ordered, durability, meant_for: u64::MAX };
+    vec![
+        entry::<M, durix_cso::set::PersistentSet<M>>(about(
+            "pset",
+            "hash map of bytes, durable on return with one fence an update, atomic batches (STPS)",
+            false,
+            Strict,
+        )),
+        entry::<M, durix_incll::Masstree<M>>(about(
+            "masstree",
+            "ordered map of bytes, durable at checkpoints, no fence an update (Masstree with InCLL)",
+            true,
+            Buffered,
+        )),
+        entry::<M, durix_logfree::SoftHash<M>>(about(
+            "hash",
+            "hash map of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            false,
+            Strict,
+        )),
+        entry::<M, durix_logfree::HashTable<M>>(about(
+            "hash-links",
+            "lock-free hash map of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            false,
+            Strict,
+        )),
+        entry::<M, durix_logfree::List<M>>(About {
+            meant_for: 1000,
+            ..about(
+                "list",
+                "lock-free sorted list of 8-byte keys and values, durable on return; for hundreds of keys",
+                true,
+                Strict,
+            )
+        }),
+    ]
+}
+
+/// The names of the kinds that take keys and values of any length, for messages.
+pub fn of_any_length() -> String {
+    let any = |entry: &&Entry<Hardware>| matches!(entry.limits.key, Lengths::UpTo(_));
+    kinds::<Hardware>().iter().filter(any).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 fn entry<M: Medium, S: Openable<M>>(about: About) -> Entry<M>
@@ -81,8 +128,8 @@ where
         };
         Ok(opened)
     }
-    let About { name, about, ordered, durability } = about;
-    Entry { name, about, ordered, durability, kind: S::KIND, open: open::<M, S> }
+    let About { name, about, ordered, durability, meant_for } = about;
+    Entry { name, about, ordered, durability, limits: S::LIMITS, meant_for, kind: S::KIND, open: open::<M, S> }
 }
 
 impl<M: Medium> Entry<M> {
@@ -139,6 +186,13 @@ pub fn named<M: Medium>(name: &str) -> Result<Entry<M>> {
 /// The kind that the pool calls so.
 pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
     kinds::<M>().into_iter().find(|entry| entry.kind == kind)
+}
+
+/// What messages call the kind of an index.
+pub(crate) fn name_of<M: Medium>(index: &dyn Index<M>) -> &'static str {
+    let root = index.root();
+    let found = root.pool().indices().unwrap_or_default().into_iter().find(|info| info.owner == root.owner());
+    found.and_then(|info| of::<M>(info.kind)).map_or("structure of another build", |entry| entry.name)
 }
 
 /// Opens the index named `name` as what it is.

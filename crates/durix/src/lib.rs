@@ -29,6 +29,7 @@
 //! in `docs/durix.md`.
 
 mod batch;
+mod checkpoints;
 pub mod copy;
 mod db;
 pub mod encode;
@@ -36,10 +37,12 @@ mod error;
 mod index;
 pub mod kind;
 mod map;
+mod masstree;
 mod ordered;
 mod pset;
 mod sessions;
 mod types;
+mod words;
 
 pub use batch::{Batch, Change};
 pub use copy::CopyReport;
@@ -48,7 +51,7 @@ pub use durix_pmem::pool::{Durability, Guarantee, Reach};
 pub use durix_pmem::{Hardware, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
 pub use error::{Error, Result};
-pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Ticket};
+pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
 pub use map::{Handle, Iter, Map, MapBatch};
 pub use ordered::OrderedMap;
 pub use types::Types;

@@ -290,12 +290,12 @@ macro_rules! calls {
             $self.with(|index, cached| index.apply(&cached.session.enter()?, &batch.batch))
         }
 
-        /// Number of keys: exact while nobody writes.
+        /// Number of keys: exact while nobody writes. As costly as [`Index::len`] is for the kind of index.
         ///
         /// # Errors
-        /// [`Error::Pool`] where the pool is shut.
+        /// As [`Index::len`].
         pub fn len($($receiver)+) -> Result<u64> {
-            $self.with(|index, cached| Ok(index.len(&cached.session.enter()?)))
+            $self.with(|index, cached| index.len(&mut cached.session))
         }
 
         /// Whether there is no key.
@@ -303,7 +303,7 @@ macro_rules! calls {
         /// # Errors
         /// As [`len`](Self::len).
         pub fn is_empty($($receiver)+) -> Result<bool> {
-            $self.with(|index, cached| Ok(index.is_empty(&cached.session.enter()?)))
+            $self.with(|index, cached| index.is_empty(&cached.session.enter()?))
         }
 
         /// Makes everything durable that was done before, by any thread. Returns at once where the index is strict;
@@ -374,13 +374,13 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         &self.index
     }
 
-    /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Writers may have
-    /// to wait meanwhile; linear in the index.
+    /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Everybody else
+    /// may have to wait meanwhile, in all of the database; linear in the index.
     ///
     /// # Errors
     /// As [`Index::check`].
     pub fn check(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.with(|index, cached| index.check(&cached.session.enter()?))?;
+        let mut findings = self.with(|index, cached| index.check(&mut cached.session))?;
         for pair in self.iter() {
             match pair {
                 Err(Error::Undecodable { what, .. }) => findings.push(Finding { offset: 0, what }),
@@ -395,7 +395,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is shut.
     pub fn stats(&self) -> Result<IndexStats> {
-        self.with(|index, cached| Ok(index.stats(&cached.session.enter()?)))
+        self.with(|index, cached| index.stats(&mut cached.session))
     }
 }
 

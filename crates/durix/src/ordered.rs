@@ -38,9 +38,7 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// [`Error::NotOrdered`].
     pub fn new(map: Map<K, V, M>) -> Result<Self> {
         if map.index().as_ordered().is_none() {
-            let found = map.index().root().pool().indices()?.into_iter().find(|info| info.name == map.name());
-            let kind = found.and_then(|info| kind::of::<M>(info.kind)).map_or("structure of another build", |e| e.name);
-            return Err(Error::NotOrdered { index: map.name(), kind });
+            return Err(Error::NotOrdered { index: map.name(), kind: kind::name_of(&**map.index()) });
         }
         Ok(OrderedMap { map })
     }

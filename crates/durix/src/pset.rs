@@ -4,11 +4,11 @@ use std::fmt;
 
 use durix_cso::set::{self, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, PersistentSet, SetOptions};
 use durix_pmem::pool::Durability;
-use durix_pmem::{Medium, Op, Root};
+use durix_pmem::{Medium, Op, Root, Session};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::index::{Cursor, Finding, Index, IndexStats, Limits};
+use crate::index::{Cursor, Finding, Index, IndexStats, Lengths, Limits};
 use crate::kind::Openable;
 
 impl From<set::Error> for Error {
@@ -34,7 +34,7 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
     }
 
     fn limits(&self) -> Limits {
-        Limits { key: MAX_KEY, value: MAX_VALUE, batch: MAX_TRANSACTION }
+        <Self as Openable<M>>::LIMITS
     }
 
     fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -45,8 +45,12 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
         Ok(PersistentSet::contains(self, op, key)?)
     }
 
-    fn len(&self, op: &Op<'_, M>) -> u64 {
-        PersistentSet::len(self, op)
+    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+        Ok(PersistentSet::len(self, &session.enter()?))
+    }
+
+    fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        Ok(PersistentSet::len(self, op) == 0)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
@@ -88,18 +92,18 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
         true
     }
 
-    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let findings = PersistentSet::check(self, op)?;
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+        let findings = PersistentSet::check(self, &session.enter()?)?;
         Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
     }
 
-    fn stats(&self, op: &Op<'_, M>) -> IndexStats {
-        let stats = PersistentSet::stats(self, op);
-        IndexStats::new(stats.keys, stats.extent_bytes, stats.table_bytes)
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+        let stats = PersistentSet::stats(self, &session.enter()?);
+        Ok(IndexStats::new(stats.keys, stats.extent_bytes, Some(stats.table_bytes))
             .with("superseded entries", stats.stale)
             .with("tombstones", stats.tombstones)
             .with("free slots", stats.free)
-            .with("shards", stats.shards)
+            .with("shards", stats.shards))
     }
 
     fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -108,6 +112,9 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
 }
 
 impl<M: Medium> Openable<M> for PersistentSet<M> {
+    const LIMITS: Limits =
+        Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpTo(MAX_VALUE), batch: MAX_TRANSACTION };
+
     fn salvaging() -> SetOptions {
         SetOptions::default().salvage(true)
     }

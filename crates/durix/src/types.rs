@@ -74,7 +74,7 @@ impl Types {
             op.persist(index.root().words(&op));
             return Ok(());
         }
-        if index.is_empty(&op) && Arc::strong_count(index) == 1 {
+        if index.is_empty(&op)? && Arc::strong_count(index) == 1 {
             self.declare(&**index, &op);
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The facade: maps, types, sessions, copies.
 
 mod common;
+mod kinds;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +125,7 @@ fn kinds_are_told_apart() {
     let db = memory();
     let error = db.map_of_kind::<u8, u8>("m", "btree").unwrap_err().to_string();
     assert!(error.starts_with("there is no kind of index named \"btree\"; there are: pset"), "{error}");
-    let error = db.ordered_map::<u8, u8>("m", "pset").unwrap_err().to_string();
+    let error = db.ordered_map_of_kind::<u8, u8>("m", "pset").unwrap_err().to_string();
     assert!(error.contains("keeps no order of keys"), "{error}");
     drop(db.pool().open_structure::<Model<_>>("foreign", &()).unwrap());
     let error = db.map::<u8, u8>("foreign").unwrap_err().to_string();

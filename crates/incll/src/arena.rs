@@ -55,6 +55,14 @@ impl Head {
 }
 
 impl<M: Medium> Arena<M> {
+    /// The root of the tree's index, in a pool.
+    pub(crate) fn root(&self) -> Option<&Root<M>> {
+        match self {
+            Arena::Pool(root) => Some(root),
+            Arena::Bare { .. } => None,
+        }
+    }
+
     /// An arena of the chunks of a mapping from `first`, a multiple of the chunk, on.
     pub(crate) fn bare(mapping: &Mapping<M>, chunk: u64, first: u64) -> Self {
         Arena::Bare { mapping: mapping.clone(), chunk, first, next: AtomicU64::new(first) }

@@ -73,8 +73,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
     }
 
     /// Notes a block; `false` if it was reached before.
-    fn reach(&mut self, off: u64, bytes: u64) -> bool {
-        let size = self.cx.tree.slabs.block_size(bytes);
+    fn reach(&mut self, off: u64, size: u64) -> bool {
         self.shape.bytes += size;
         let new = self.reached.insert(off, size).is_none();
         if !new {
@@ -192,7 +191,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 if (kind == kind::SUFFIX) != (record.head.suffix() > 0) {
                     self.find(off, format!("a suffix of {} bytes for kind {kind}", record.head.suffix()));
                 }
-                self.reach(off, record.head.bytes());
+                self.reach(off, self.cx.tree.slabs.block_size(record.head.bytes()));
             }
             Err(error) => self.find(node.get(), error.to_string()),
         }

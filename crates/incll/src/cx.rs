@@ -16,10 +16,11 @@ use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
+use crate::layout::{Border, Interior, NODE_LINES, Node, Permutation, SLOTS, Stamp, version};
 use crate::slab::{Cache, Durably};
 use crate::tree::Masstree;
 use crate::undo::Undo;
+use crate::update::Entry;
 use crate::value::Record;
 
 /// How long a node may stay locked.
@@ -31,6 +32,8 @@ pub(crate) struct Local {
     epoch: u64,
     pub(crate) cache: Cache,
     pub(crate) undo: Undo,
+    /// Nodes that were written to the external log.
+    pub(crate) logged: u64,
 }
 
 /// A session's part of a tree, made when it is first needed.
@@ -157,7 +160,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let slot = self.op.slot() as usize;
         let mut guard = self.tree.locals[slot].lock(self.op.medium());
         let local = guard.get_or_insert_with(|| {
-            Box::new(Local { epoch: self.epoch, cache: self.tree.slabs.cache(), undo: Undo::default() })
+            Box::new(Local { epoch: self.epoch, cache: self.tree.slabs.cache(), undo: Undo::default(), logged: 0 })
         });
         if local.epoch != self.epoch {
             local.epoch = self.epoch;
@@ -177,7 +180,14 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.tree.slabs.free(self.op, self.durably(), cache, off, bytes)
     }
 
-    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will.
+    pub(crate) fn free_node(&self, off: Off<Node>) -> Result<()> {
+        let mut local = self.local()?;
+        let cache = &mut local.as_mut().expect("made by `local`").cache;
+        self.tree.slabs.free_node(self.op, self.durably(), cache, off.get())
+    }
+
+    /// Writes the images of nodes that are not logged yet to the external log, so that they may be changed at will. Whoever
+    /// changes them [notes](Locked::note) the lines.
     pub(crate) fn log(&self, nodes: &[&Locked<'a, M, P>]) -> Result<()> {
         if !P::DURABLE {
             return Ok(());
@@ -192,18 +202,38 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         {
             let mut local = self.local()?;
-            let undo = &mut local.as_mut().expect("made by `local`").undo;
+            let Local { undo, logged, .. } = &mut **local.as_mut().expect("made by `local`");
             for locked in missing() {
+                *logged += 1;
                 undo.stage(self.op, &self.tree.arena, &self.tree.segments, self.epoch, locked.node)?;
             }
             undo.commit(self.op);
         }
         for locked in nodes.iter().filter(|locked| !is_logged(locked.node)) {
-            let interior = self.op.load(&locked.node.stamp, Relaxed).is_interior();
-            self.op.store(&locked.node.stamp, Stamp::new(self.epoch, interior, true, Stamp::ALL_LINES), Relaxed);
-            self.tree.epochs.dirty(self.op, locked.node);
+            let stamp = locked.stamp();
+            let lines = if stamp.epoch() == self.epoch { stamp.lines() } else { 0 };
+            let now = Stamp::new(self.epoch, stamp.is_interior(), true, lines | 1);
+            self.op.store(&locked.node.stamp, now, Relaxed);
+            self.note_lines(locked.node, now.lines() & !lines);
         }
         Ok(())
+    }
+
+    /// The same, for nodes that are about to be written from end to end.
+    pub(crate) fn log_whole(&self, nodes: &[&Locked<'a, M, P>]) -> Result<()> {
+        self.log(nodes)?;
+        nodes.iter().for_each(|locked| locked.note(Stamp::ALL_LINES));
+        Ok(())
+    }
+
+    /// Puts lines of a node, a bit each, on the dirty list.
+    pub(crate) fn note_lines(&self, node: &Node, lines: u64) {
+        if lines & 1 != 0 {
+            self.tree.epochs.dirty(self.op, &node.version);
+        }
+        for line in (1..NODE_LINES as usize).filter(|line| lines >> line & 1 != 0) {
+            self.tree.epochs.dirty(self.op, &node.rest[line * 8 - 4]);
+        }
     }
 }
 
@@ -245,7 +275,8 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         self.deleted = true;
     }
 
-    /// Prepares a change of the permutation and of slots on `lines` that InCLLp covers.
+    /// Prepares a change of the permutation and of slots on `lines` that InCLLp covers, or the log where
+    /// [`log_unless_in_line`](Self::log_unless_in_line) has put the node there.
     pub(crate) fn touch(&self, lines: u64) {
         if !P::DURABLE {
             return;
@@ -255,21 +286,24 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             op.store(&border.saved, op.load(&border.permutation, Relaxed), Relaxed);
             // PERSIST P1: same line
             op.store(&border.stamp, Stamp::new(self.cx.epoch, false, false, lines | 1), Release);
-            self.note_lines(lines | 1);
-        } else if stamp.lines() & lines != lines {
-            op.store(&border.stamp, stamp.with_lines(lines), Relaxed);
-            self.note_lines(lines & !stamp.lines());
+            self.cx.note_lines(self.node, lines | 1);
+        } else {
+            self.note(lines);
         }
     }
 
-    fn note_lines(&self, lines: u64) {
-        let (op, border, epochs) = (self.cx.op, self.border(), &self.cx.tree.epochs);
-        if lines & 1 != 0 {
-            epochs.dirty(op, &border.version);
+    /// Notes that `lines` are being changed, of a node that has this epoch's stamp.
+    pub(crate) fn note(&self, lines: u64) {
+        let stamp = self.stamp();
+        if P::DURABLE && stamp.lines() & lines != lines {
+            self.cx.op.store(&self.node.stamp, stamp.with_lines(lines), Relaxed);
+            self.cx.note_lines(self.node, lines & !stamp.lines());
         }
-        for line in (1..5).filter(|line| lines >> line & 1 != 0) {
-            epochs.dirty(op, &border.slots[line * 4 - 4]);
-        }
+    }
+
+    /// Logs the node if its policy leaves nothing to InCLL.
+    pub(crate) fn log_unless_in_line(&self) -> Result<()> {
+        if P::DURABLE && !P::IN_LINE { self.cx.log(&[self]) } else { Ok(()) }
     }
 
     /// Slots that may be overwritten although they are not live, as bits.
@@ -315,7 +349,8 @@ impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
 /// Blocks that an operation has taken; unless they are [kept](Fresh::keep), they are given back.
 pub(crate) struct Fresh<'a, M: Medium, P: Policy> {
     pub(crate) cx: Cx<'a, M, P>,
-    taken: Vec<(u64, u64)>,
+    /// With the bytes of a record; a node without.
+    taken: Vec<(u64, Option<u64>)>,
 }
 
 impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
@@ -323,27 +358,45 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
         Fresh { cx, taken: Vec::new() }
     }
 
-    fn take(&mut self, bytes: u64) -> Result<u64> {
+    fn take(&mut self, bytes: Option<u64>) -> Result<u64> {
         let cx = self.cx;
         let mut local = cx.local()?;
         let cache = &mut local.as_mut().expect("made by `local`").cache;
-        let off = cx.tree.slabs.take(cx.op, &cx.tree.arena, cx.durably(), cache, bytes)?;
+        let (slabs, arena) = (&cx.tree.slabs, &cx.tree.arena);
+        let off = match bytes {
+            Some(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes)?,
+            None => slabs.take_node(cx.op, arena, cx.durably(), cache)?,
+        };
         self.taken.push((off, bytes));
         Ok(off)
     }
 
-    /// A node, with nothing in it.
-    pub(crate) fn node(&mut self, interior: bool) -> Result<Off<Node>> {
+    /// A border node with these entries, in their order.
+    pub(crate) fn border(&mut self, entries: &[Entry]) -> Result<Off<Node>> {
+        let lines = entries.len().div_ceil(4);
+        let off = self.node(false, (2 << lines) - 1)?;
+        self.cx.fill_fresh(off, entries);
+        Ok(off)
+    }
+
+    /// An interior node, with nothing in it.
+    pub(crate) fn interior(&mut self) -> Result<Off<Node>> {
+        self.node(true, Stamp::ALL_LINES)
+    }
+
+    /// A node of which `lines` will be written: they are noted, and its first line is zero. What else a block holds is not
+    /// looked at in a node that says so: slots that are not live, keys that do not count.
+    fn node(&mut self, interior: bool, lines: u64) -> Result<Off<Node>> {
         let cx = self.cx;
-        let off = Off::<Node>::new(self.take(size_of::<Node>() as u64)?);
+        let off = Off::<Node>::new(self.take(None)?);
         let node = &cx.op.slice("a fresh node", off, 1)?[0];
-        for word in [&node.version, &node.middle[0], &node.middle[1]].into_iter().chain(&node.rest) {
+        for word in [&node.version, &node.middle[0], &node.middle[1]].into_iter().chain(&node.rest[..4]) {
             cx.op.store(word, 0, Relaxed);
         }
-        let (epoch, lines) = if P::DURABLE { (cx.epoch, Stamp::ALL_LINES) } else { (0, 0) };
+        let (epoch, lines) = if P::DURABLE { (cx.epoch, lines) } else { (0, 0) };
         cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Relaxed);
         if P::DURABLE {
-            cx.tree.epochs.dirty(cx.op, node);
+            cx.note_lines(node, lines);
         }
         Ok(off)
     }
@@ -352,7 +405,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     pub(crate) fn record(&mut self, suffix: &[u8], value: &[u8]) -> Result<u64> {
         let cx = self.cx;
         let bytes = crate::layout::RecordHead::new(suffix.len(), value.len()).bytes();
-        let off = self.take(bytes)?;
+        let off = self.take(Some(bytes))?;
         Record::write(cx.op, off, suffix, value)?;
         if P::DURABLE {
             cx.tree.epochs.dirty(cx.op, Record::all_words(cx.op, off, bytes)?);

@@ -12,13 +12,26 @@ use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, kind, vers
 /// More levels than a tree of 2^48 nodes has.
 const MAX_DEPTH: usize = 48;
 
+/// What a descent is for, and so what is fetched beside its way.
+pub(crate) mod purpose {
+    /// One key.
+    pub(crate) const POINT: u8 = 0;
+    /// An ascending scan: the sibling to the right of each child, too.
+    pub(crate) const ASCEND: u8 = 1;
+    /// A descending scan: the sibling to the left, and where the node's slices start.
+    pub(crate) const REVERSE: u8 = 2;
+}
+
 /// Where a descent has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) off: Off<Node>,
     pub(crate) node: &'a Node,
     pub(crate) version: u64,
-    /// The largest separator passed on the right of, if any: where the node's slices start.
+    /// The node above; null for the root of a layer. A hint: it may have changed since.
+    pub(crate) above: Off<Node>,
+    /// On the way of a [reverse](purpose::REVERSE) scan the largest separator passed on the right of, if any: where the node's
+    /// slices start.
     pub(crate) low: Option<u64>,
 }
 
@@ -48,13 +61,20 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// The border node of `slice` in the layer of `root`; `None` if the layer is no longer part of the tree.
     #[inline(always)]
     pub(crate) fn descend(&self, root: Off<Node>, slice: u64) -> Result<Option<Place<'a>>> {
+        self.descend_for::<{ purpose::POINT }>(root, slice)
+    }
+
+    /// The same, for a [purpose].
+    #[inline(always)]
+    pub(crate) fn descend_for<const FOR: u8>(&self, root: Off<Node>, slice: u64) -> Result<Option<Place<'a>>> {
         let mut wait = Wait::new();
         loop {
             let (node, version) = self.enter(root)?;
             if version & version::DELETED != 0 {
                 return Ok(None);
             }
-            if let Some(place) = self.descend_from(Place { off: root, node, version, low: None }, slice)? {
+            let place = Place { off: root, node, version, above: Off::NULL, low: None };
+            if let Some(place) = self.descend_from::<FOR>(place, slice)? {
                 return Ok(Some(place));
             }
             wait.turn(self.op.medium(), root)?;
@@ -63,13 +83,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// `None` if something has changed on the way.
     #[inline(always)]
-    fn descend_from(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+    fn descend_from<const FOR: u8>(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
         for _ in 0..MAX_DEPTH {
             if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
                 // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
                 return Ok(Some(at));
             }
-            let Some(child) = self.step_down(at, slice)? else { return Ok(None) };
+            let Some(child) = self.step_down::<FOR>(at, slice)? else { return Ok(None) };
             at = child;
         }
         Err(self.corrupt("a chain of nodes, deeper than any tree,", at.off, MAX_DEPTH as u64))
@@ -77,12 +97,19 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// The child of an interior node for a slice.
     #[inline(always)]
-    fn step_down(&self, at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+    fn step_down<const FOR: u8>(&self, at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
         let interior = self.interior(at.off);
         let index = self.child_index(interior, slice);
-        let low = if index == 0 { at.low } else { Some(self.op.load(&interior.keys[index - 1], Relaxed)) };
         let off = self.op.load(&interior.children[index], Relaxed);
         self.op.prefetch(off);
+        if FOR != purpose::POINT {
+            let beside = if FOR == purpose::ASCEND { (index + 1).min(KEYS) } else { index.saturating_sub(1) };
+            self.op.prefetch(self.op.load(&interior.children[beside], Relaxed));
+        }
+        let low = match FOR {
+            purpose::REVERSE if index > 0 => Some(self.op.load(&interior.keys[index - 1], Relaxed)),
+            _ => at.low,
+        };
         if off.is_null() {
             // Either it was read in the middle of a change, or the file is damaged.
             return if self.is_still(at.node, at.version) { Err(self.corrupt("a child", at.off, 0)) } else { Ok(None) };
@@ -94,7 +121,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let (node, version) = self.enter(off)?;
         let same = self.is_still(at.node, at.version) && version & version::DELETED == 0;
-        Ok(same.then_some(Place { off, node, version, low }))
+        Ok(same.then_some(Place { off, node, version, above: at.off, low }))
     }
 
     /// Number of keys of an interior node.
@@ -103,19 +130,17 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         (self.op.load(&interior.count, Relaxed) as usize).min(KEYS)
     }
 
-    /// Which child of an interior node holds a slice.
+    /// Which child of an interior node holds a slice. In two steps without branches: each fourth key, then the three behind. A
+    /// search by halves that branches is foreseen wrongly at every second step.
     #[inline(always)]
     pub(crate) fn child_index(&self, interior: &Interior, slice: u64) -> usize {
-        let count = self.count(interior);
-        let (mut low, mut high) = (0, count);
-        while low < high {
-            let middle = (low + high) / 2;
-            if self.op.load(&interior.keys[middle], Relaxed) <= slice { low = middle + 1 } else { high = middle }
-        }
-        low
+        let passed = |key: usize| usize::from(self.op.load(&interior.keys[key], Relaxed) <= slice);
+        let group = 4 * (passed(3) + passed(7) + passed(11));
+        // Keys that do not count are the largest number, which may be the slice.
+        (group + passed(group) + passed(group + 1) + passed(group + 2)).min(self.count(interior))
     }
 
-    /// Where a part of a key is in a border node, or where it belongs.
+    /// The rank of a part of a key in a border node, or where it belongs.
     #[inline(always)]
     pub(crate) fn search(
         &self,
@@ -124,19 +149,33 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         kinds: Kinds,
         part: Part,
     ) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, permutation.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            let slot = permutation.slot(middle);
-            let found =
-                Part { slice: self.op.load(&border.slots[slot][0], Relaxed), rank: kinds.get(slot).min(kind::SUFFIX) };
-            match found.cmp(&part) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Equal => return Ok(middle),
-                std::cmp::Ordering::Greater => high = middle,
+        let len = permutation.len();
+        let mut rank = self.slices_below(border, permutation, part.slice);
+        while rank < len {
+            let slot = permutation.slot(rank);
+            if self.op.load(&border.slots[slot][0], Relaxed) != part.slice {
+                break;
+            }
+            // One slice has up to ten kinds of keys.
+            match kinds.get(slot).min(kind::SUFFIX).cmp(&part.rank) {
+                std::cmp::Ordering::Less => rank += 1,
+                std::cmp::Ordering::Equal => return Ok(rank),
+                std::cmp::Ordering::Greater => break,
             }
         }
-        Err(low)
+        Err(rank)
+    }
+
+    /// How many slices of a border node are smaller than one: as [`child_index`](Self::child_index).
+    #[inline(always)]
+    fn slices_below(&self, border: &Border, permutation: Permutation, slice: u64) -> usize {
+        let len = permutation.len();
+        let below = |rank: usize| {
+            let less = self.op.load(&border.slots[permutation.slot(rank)][0], Relaxed) < slice;
+            usize::from(less & (rank < len))
+        };
+        let group = 4 * (below(3) + below(7) + below(11));
+        group + below(group) + below(group + 1) + below(group + 2)
     }
 
     /// Locks the parent of a locked node, in the layer of `root`, which is not the node itself. `slice` is one that the
@@ -149,6 +188,26 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             }
             wait.turn(self.op.medium(), child)?;
         }
+    }
+
+    /// Locks the node above a locked one where a descent has seen it, if it is there still.
+    pub(crate) fn lock_above_at(
+        &self,
+        above: Off<Node>,
+        slice: u64,
+        child: Off<Node>,
+    ) -> Result<Option<Locked<'a, M, P>>> {
+        if above.is_null() {
+            return Ok(None);
+        }
+        let (node, version) = self.enter(above)?;
+        if version & version::DELETED != 0 || !self.op.load(&node.stamp, Relaxed).is_interior() {
+            return Ok(None);
+        }
+        let interior = self.interior(above);
+        let next = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
+        // Locked at this version, it leads to the child; nothing else does.
+        Ok(if next == child { self.lock(above, version) } else { None })
     }
 
     fn try_lock_parent(&self, root: Off<Node>, slice: u64, child: Off<Node>) -> Result<Option<Locked<'a, M, P>>> {

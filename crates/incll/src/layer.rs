@@ -49,18 +49,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let (first, second) = if Part::of(a.0) < Part::of(b.0) { (a, b) } else { (b, a) };
         let entries = [self.entry(fresh, first.0, first.1)?, self.entry(fresh, second.0, second.1)?];
-        let mut layer = self.layer_of(fresh, &entries)?;
+        let mut layer = fresh.border(&entries)?;
         for slice in shared.into_iter().rev() {
             let entry = Entry { slice, kind: kind::LAYER, inline: false, word: layer.get() };
-            layer = self.layer_of(fresh, &[entry])?;
+            layer = fresh.border(&[entry])?;
         }
         Ok(layer)
-    }
-
-    fn layer_of(&self, fresh: &mut Fresh<'a, M, P>, entries: &[Entry]) -> Result<Off<Node>> {
-        let off = fresh.node(false)?;
-        self.fill_fresh(off, entries);
-        Ok(off)
     }
 
     /// Writes entries, in their order, into a node that nobody sees.

@@ -76,7 +76,8 @@ persistent! {
         pub unused: Word,
         /// See [`Node`].
         pub stamp: Word<Stamp>,
-        /// Child `i + 1` holds the slices from key `i` on.
+        /// Child `i + 1` holds the slices from key `i` on. Those that do not count are the largest number, so that all can be
+        /// compared without asking how many there are.
         pub keys: [Word; KEYS],
         /// One more than keys.
         pub children: [Word<Off<Node>>; KEYS + 1],
@@ -116,21 +117,21 @@ persistent! {
     pub struct TreeRoot: align(64) {
         /// The root of the first layer; written once.
         pub root: Word<Off<Node>>,
-        /// Images in the external log of epochs before this one are of no use.
-        pub replayed: Word,
         /// Not this structure's: zero, but for the last two words, which belong to whoever opens the root.
-        pub rest: [Word; 6],
+        pub rest: [Word; 7],
     }
 }
 
 /// What an extent holds.
 pub mod slab_kind {
-    /// Blocks of one size.
-    pub const BLOCKS: u64 = 1;
+    /// Records of one size.
+    pub const RECORDS: u64 = 1;
     /// One block larger than any class.
     pub const LARGE: u64 = 2;
     /// A segment of the external log.
     pub const LOG: u64 = 3;
+    /// Nodes, and nothing else: what a sweep finds there has a stamp.
+    pub const NODES: u64 = 4;
 }
 
 /// Which slots are live, in key order: bits 0–3 how many, then four bits a rank. Ranks beyond that are zero.
@@ -163,10 +164,17 @@ impl Permutation {
         (self.0 >> (4 + 4 * rank) & 15) as usize
     }
 
-    /// The live slots as bits.
-    #[inline]
+    /// The live slots as bits. Without branches: the length of a node cannot be foreseen.
+    #[inline(always)]
     pub fn mask(self) -> u16 {
-        (0..self.len()).fold(0, |mask, rank| mask | 1 << self.slot(rank))
+        let len = self.len();
+        (0..SLOTS).fold(0, |mask, rank| mask | u16::from(rank < len) << self.slot(rank))
+    }
+
+    /// The first `len` of them. Precondition: `len <= self.len()`.
+    #[must_use]
+    pub fn truncate(self, len: usize) -> Self {
+        Permutation(self.0 & (u64::MAX >> (60 - 4 * len)) & !15 | len as u64)
     }
 
     /// With `slot` at `rank`, those from there on moved up. Preconditions: `rank <= len < SLOTS`.
@@ -395,7 +403,7 @@ mod tests {
         );
         assert_eq!(offset_of!(SlabHead, check), 32);
         assert_eq!([offset_of!(Bitmap, stamp), offset_of!(Bitmap, now), offset_of!(Bitmap, then)], [0, 8, 32]);
-        assert_eq!([offset_of!(TreeRoot, root), offset_of!(TreeRoot, replayed)], [0, 8]);
+        assert_eq!((offset_of!(TreeRoot, root), slab_kind::NODES), (0, 4));
         assert_eq!(Stamp::new(5, true, true, 3).to_bits(), 0x0003_0300_0000_0005);
         assert_eq!(Permutation::first(3).to_bits(), 0x2103);
         assert_eq!(RecordHead::new(2, 3).to_bits(), 0x2_0000_0003);
@@ -428,6 +436,10 @@ mod tests {
             }
             assert_eq!(list(p), v);
             assert_eq!(p.mask(), v.iter().fold(0, |m, s| m | 1 << s));
+            let len = random / 7 % (v.len() + 1);
+            assert_eq!(list(p.truncate(len)), v[..len]);
+            let again = v[..len].iter().enumerate().fold(Permutation::EMPTY, |p, (rank, slot)| p.insert(rank, *slot));
+            assert_eq!(p.truncate(len), again, "ranks that do not count are zero");
         }
         assert_eq!(list(Permutation::first(SLOTS)), (0..SLOTS).collect::<Vec<_>>());
     }

@@ -68,6 +68,9 @@ pub const MAX_VALUE: usize = 1 << 28;
 pub trait Policy: std::fmt::Debug + Send + Sync + 'static {
     /// Whether changes are undone after a crash.
     const DURABLE: bool;
+    /// Whether a durable tree undoes what it can by InCLL; otherwise every node that an epoch changes is written to the external
+    /// log first.
+    const IN_LINE: bool = true;
     /// Keys of a border node before it splits, at most [`layout::SLOTS`].
     const CAPACITY: usize;
 }
@@ -78,6 +81,16 @@ pub struct Durable;
 
 impl Policy for Durable {
     const DURABLE: bool = true;
+    const CAPACITY: usize = 14;
+}
+
+/// Durable by the external log alone: the paper's LOGGING, to show what InCLL saves. Same layout, same contract as [`Durable`].
+#[derive(Debug)]
+pub struct LoggingOnly;
+
+impl Policy for LoggingOnly {
+    const DURABLE: bool = true;
+    const IN_LINE: bool = false;
     const CAPACITY: usize = 14;
 }
 

@@ -1,4 +1,5 @@
-//! Looking up many keys: the descents are interleaved, so that one waits for memory while others go on.
+//! Looking up many keys: the descents of a group go down level by level together, so that one waits for memory while the
+//! others go on.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,11 +14,14 @@ use crate::layout::{Node, version};
 use crate::tree::Masstree;
 use crate::value::Value;
 
-/// Descents under way at a time: as many lines as current processors wait for.
-const WIDTH: usize = 12;
+/// Descents under way at a time: more than current processors wait for lines, so that one level of all of them takes as
+/// long as memory needs for that many nodes.
+const WIDTH: usize = 16;
 
 /// One descent.
-struct Cursor<'a, 'k> {
+struct Lane<'a, 'k> {
+    /// Number of the key.
+    index: usize,
     rest: &'k [u8],
     part: Part,
     /// The node that was asked for, and the one above, which must not change before it was entered.
@@ -33,38 +37,69 @@ enum Step<'a, M: Medium> {
     Lost,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
-    fn cursor<'k>(&self, rest: &'k [u8], root: Off<Node>) -> Cursor<'a, 'k> {
-        self.op.prefetch(root);
-        Cursor { rest, part: Part::of(rest), next: root, above: None }
+impl<'k> Lane<'_, 'k> {
+    fn new(index: usize, rest: &'k [u8], root: Off<Node>) -> Self {
+        Lane { index, rest, part: Part::of(rest), next: root, above: None }
     }
+}
 
-    fn step<'k>(&self, cursor: &mut Cursor<'a, 'k>) -> Result<Step<'a, M>> {
-        let (node, version) = self.enter(cursor.next)?;
-        let above_holds = cursor.above.is_none_or(|(above, seen)| self.is_still(above, seen));
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    #[inline(always)]
+    fn step(&self, lane: &mut Lane<'a, '_>) -> Result<Step<'a, M>> {
+        let (node, version) = self.enter(lane.next)?;
+        let above_holds = lane.above.is_none_or(|(above, seen)| self.is_still(above, seen));
         if !above_holds || version & version::DELETED != 0 {
             return Ok(Step::Lost);
         }
         if self.op.load(&node.stamp, Relaxed).is_interior() {
-            let interior = self.interior(cursor.next);
-            let child = self.op.load(&interior.children[self.child_index(interior, cursor.part.slice)], Relaxed);
+            let interior = self.interior(lane.next);
+            let child = self.op.load(&interior.children[self.child_index(interior, lane.part.slice)], Relaxed);
+            self.op.prefetch(child);
             if child.is_null() || !self.is_still(node, version) {
                 return Ok(Step::Lost);
             }
-            self.op.prefetch(child);
-            (cursor.next, cursor.above) = (child, Some((node, version)));
+            (lane.next, lane.above) = (child, Some((node, version)));
             return Ok(Step::Further);
         }
-        let place = Place { off: cursor.next, node, version, low: None };
-        Ok(match self.look(place, cursor.part, cursor.rest)? {
+        let place = Place { off: lane.next, node, version, above: Off::NULL, low: None };
+        Ok(match self.look(place, lane.part, lane.rest)? {
             Found::Value(value) => Step::Done(Some(value)),
             Found::Nothing => Step::Done(None),
             Found::Again => Step::Lost,
             Found::Layer(root) => {
-                *cursor = self.cursor(&cursor.rest[8..], root);
+                self.op.prefetch(root);
+                *lane = Lane::new(lane.index, &lane.rest[8..], root);
                 Step::Further
             }
         })
+    }
+
+    /// Looks up at most [`WIDTH`] keys; `lanes` is empty before and after.
+    fn get_group<'k, K: AsRef<[u8]>>(
+        &self,
+        keys: &'k [K],
+        found: &mut [Option<Value<'a, M>>],
+        lanes: &mut Vec<Lane<'a, 'k>>,
+    ) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            self.tree.check_key(key.as_ref())?;
+            lanes.push(Lane::new(index, key.as_ref(), self.tree.root));
+        }
+        while !lanes.is_empty() {
+            let mut at = 0;
+            while let Some(lane) = lanes.get_mut(at) {
+                match self.step(lane)? {
+                    Step::Further => {
+                        at += 1;
+                        continue;
+                    }
+                    Step::Done(value) => found[lane.index] = value,
+                    Step::Lost => found[lane.index] = self.get(keys[lane.index].as_ref())?,
+                }
+                lanes.swap_remove(at);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -75,29 +110,12 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_many<'a, K: AsRef<[u8]>>(&'a self, op: &'a Op<'_, M>, keys: &[K]) -> Result<Vec<Option<Value<'a, M>>>> {
+        let cx = self.cx(op, &[])?;
         let mut found = vec![None; keys.len()];
-        let mut waiting = keys.iter().map(AsRef::as_ref).enumerate();
-        let mut lanes: Vec<(usize, &[u8], Cursor<'a, '_>)> = Vec::with_capacity(WIDTH);
-        let mut lane = 0;
-        loop {
-            while lanes.len() < WIDTH
-                && let Some((index, key)) = waiting.next()
-            {
-                let cx = self.cx(op, key)?;
-                lanes.push((index, key, cx.cursor(key, self.root)));
-            }
-            if lanes.is_empty() {
-                return Ok(found);
-            }
-            lane = if lane + 1 < lanes.len() { lane + 1 } else { 0 };
-            let (index, key, cursor) = &mut lanes[lane];
-            let cx = self.cx(op, &[])?;
-            match cx.step(cursor)? {
-                Step::Further => continue,
-                Step::Done(value) => found[*index] = value,
-                Step::Lost => found[*index] = cx.get(key)?,
-            }
-            lanes.swap_remove(lane);
+        let mut lanes = Vec::with_capacity(WIDTH);
+        for (keys, found) in keys.chunks(WIDTH).zip(found.chunks_mut(WIDTH)) {
+            cx.get_group(keys, found, &mut lanes)?;
         }
+        Ok(found)
     }
 }

@@ -7,10 +7,10 @@ use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
 use crate::cx::Cx;
-use crate::descend::Part;
+use crate::descend::{Part, purpose};
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::scan::Visit;
+use crate::scan::{Snapshot, after};
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -34,32 +34,39 @@ fn before(part: Part) -> Option<Part> {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Descends from `to`, or from the last key.
-    fn scan_down(&self, to: Option<&[u8]>, inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
+    fn scan_down<V>(&self, to: Option<&[u8]>, inclusive: bool, mut visit: V) -> Result<()>
+    where
+        V: FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
+    {
         let mut key = Vec::new();
         let bound = to.unwrap_or_default();
         let tail = to.map(|_| 0);
         let mut frames = vec![Frame { root: self.tree.root, to: Some(to.map_or(LAST, Part::of)), tail }];
+        let mut snapshot = Snapshot::new();
         while let Some(frame) = frames.last_mut() {
-            let snapshot = match frame.to {
-                Some(part) => self.snapshot(frame.root, part.slice)?.map(|snapshot| (part, snapshot)),
-                None => None,
+            let upper = match frame.to {
+                Some(part) if self.snapshot::<{ purpose::REVERSE }>(frame.root, part.slice, &mut snapshot)? => {
+                    Some(part)
+                }
+                _ => None,
             };
-            let Some((upper, snapshot)) = snapshot else {
+            let Some(upper) = upper else {
                 frames.pop();
                 key.truncate(key.len().saturating_sub(8));
                 continue;
             };
             let mut below = None;
-            for entry in snapshot.entries().iter().rev().filter(|entry| entry.part() <= upper) {
+            for rank in (0..snapshot.before(after(upper))).rev() {
+                let entry = snapshot.entry(rank);
                 let at_bound = frame.tail.filter(|at| Part::of(&bound[*at..]) == entry.part());
                 frame.tail = None;
                 frame.to = before(entry.part());
                 if entry.kind == kind::LAYER {
-                    below = Some((*entry, at_bound));
+                    below = Some((entry, at_bound));
                     break;
                 }
                 let start = key.len();
-                let value = self.resolve(*entry, &mut key)?;
+                let value = self.resolve(entry, &mut key)?;
                 let skip = at_bound.is_some_and(|at| match key[start..].cmp(&bound[at..]) {
                     std::cmp::Ordering::Greater => true,
                     std::cmp::Ordering::Equal => !inclusive,
@@ -111,7 +118,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             Bound::Excluded(key) => (Some(key), false),
             Bound::Unbounded => (None, true),
         };
-        self.cx(op, end.unwrap_or_default())?.scan_down(end, inclusive, &mut |key, value| match from {
+        self.cx(op, end.unwrap_or_default())?.scan_down(end, inclusive, |key, value| match from {
             Bound::Included(start) if key < start => ControlFlow::Break(()),
             Bound::Excluded(start) if key <= start => ControlFlow::Break(()),
             _ => visit(key, value),

@@ -10,30 +10,64 @@ use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
 use crate::cx::{Cx, Wait};
-use crate::descend::Part;
+use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
-use crate::layout::{Kinds, Node, SLOTS, kind};
+use crate::layout::{Kinds, Node, Permutation, SLOTS, kind, version};
 use crate::tree::Masstree;
 use crate::update::Entry;
 use crate::value::{Record, Value};
 
-/// The entries of a border node at one moment.
+/// What a border node holds at one moment.
 pub(crate) struct Snapshot {
-    entries: [Entry; SLOTS],
-    len: usize,
-    /// Where the node's slices start and end.
+    /// Key slices and values, by rank.
+    pairs: [[u64; 2]; SLOTS],
+    permutation: Permutation,
+    kinds: Kinds,
+    inline: u64,
+    /// Right sibling.
+    next: Off<Node>,
+    /// Where the node's slices start (known to [reverse](purpose::REVERSE) scans) and end.
     pub(crate) low: Option<u64>,
     pub(crate) high: Option<u64>,
 }
 
 impl Snapshot {
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries[..self.len]
+    pub(crate) fn new() -> Self {
+        Snapshot {
+            pairs: [[0; 2]; SLOTS],
+            permutation: Permutation::EMPTY,
+            kinds: Kinds::default(),
+            inline: 0,
+            next: Off::NULL,
+            low: None,
+            high: None,
+        }
+    }
+
+    /// Number of entries.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.permutation.len()
+    }
+
+    /// The entry of a rank. Precondition: `rank < len`.
+    #[inline(always)]
+    pub(crate) fn entry(&self, rank: usize) -> Entry {
+        let slot = self.permutation.slot(rank);
+        let [slice, word] = self.pairs[rank];
+        Entry { slice, kind: self.kinds.get(slot), inline: self.inline >> slot & 1 == 1, word }
+    }
+
+    /// How many entries lie before a part.
+    #[inline(always)]
+    pub(crate) fn before(&self, part: Part) -> usize {
+        let mut rank = 0;
+        while rank < self.len() && self.entry(rank).part() < part {
+            rank += 1;
+        }
+        rank
     }
 }
-
-/// What a scan calls with each key and value.
-pub(crate) type Visit<'v, 'a, M> = &'v mut dyn FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>;
 
 /// A layer that is being scanned.
 struct Frame {
@@ -41,36 +75,56 @@ struct Frame {
     from: Part,
     /// Where in the key of the bound this layer begins, while the scan is still at that key.
     tail: Option<usize>,
+    /// The node that `from` lies in, if it is known: found as right sibling of one that the scan has finished.
+    next: Off<Node>,
 }
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
-    /// The border node of a slice, as of one moment; `None` if the layer is no longer part of the tree.
-    pub(crate) fn snapshot(&self, root: Off<Node>, slice: u64) -> Result<Option<Snapshot>> {
+    /// The border node of a slice, as of one moment. Returns whether the layer is still part of the tree.
+    #[inline(always)]
+    pub(crate) fn snapshot<const FOR: u8>(&self, root: Off<Node>, slice: u64, into: &mut Snapshot) -> Result<bool> {
         let mut wait = Wait::new();
-        let none = Entry { slice: 0, kind: 0, inline: false, word: 0 };
         loop {
-            let Some(place) = self.descend(root, slice)? else { return Ok(None) };
-            let (op, border) = (self.op, self.border(place.off));
-            let permutation = op.load(&border.permutation, Relaxed);
-            let kinds: Kinds = op.load(&border.kinds, Relaxed);
-            let mut entries = [none; SLOTS];
-            for (rank, entry) in entries.iter_mut().enumerate().take(permutation.len()) {
-                *entry = self.entry_in(border, kinds, permutation.slot(rank));
+            let Some(place) = self.descend_for::<FOR>(root, slice)? else { return Ok(false) };
+            if self.copy::<FOR>(place, into) {
+                return Ok(true);
             }
-            let next = op.load(&border.next, Relaxed);
-            let high = op.load(&border.high, Relaxed);
-            if self.is_still(place.node, place.version) {
-                if !next.is_null() {
-                    op.prefetch(next);
-                }
-                let high = (!next.is_null()).then_some(high);
-                return Ok(Some(Snapshot { entries, len: permutation.len(), low: place.low, high }));
-            }
-            wait.turn(op.medium(), root)?;
+            wait.turn(self.op.medium(), root)?;
         }
     }
 
+    /// Copies a border node. Returns whether the copy is of one moment.
+    #[inline(always)]
+    fn copy<const FOR: u8>(&self, place: Place<'a>, into: &mut Snapshot) -> bool {
+        let (op, border) = (self.op, self.border(place.off));
+        let next = op.load(&border.next, Relaxed);
+        if FOR == purpose::ASCEND {
+            op.prefetch(next);
+        }
+        into.permutation = op.load(&border.permutation, Relaxed);
+        into.kinds = op.load(&border.kinds, Relaxed);
+        into.inline = op.load(&border.inline, Relaxed);
+        for (rank, to) in into.pairs.iter_mut().enumerate().take(into.permutation.len()) {
+            let [slice, word] = &border.slots[into.permutation.slot(rank)];
+            *to = [op.load(slice, Relaxed), op.load(word, Relaxed)];
+        }
+        let high = op.load(&border.high, Relaxed);
+        (into.next, into.low, into.high) = (next, place.low, (!next.is_null()).then_some(high));
+        self.is_still(place.node, place.version)
+    }
+
+    /// The right sibling of a node that was copied, as of one later moment. Returns whether it could be copied: where it starts
+    /// never changes, and what came in between since has come from the left, where the scan has been.
+    #[inline(always)]
+    fn sibling(&self, next: Off<Node>, into: &mut Snapshot) -> Result<bool> {
+        let (node, version) = self.enter(next)?;
+        let gone = version & version::DELETED != 0 || self.op.load(&node.stamp, Relaxed).is_interior();
+        let place = Place { off: next, node, version, above: Off::NULL, low: None };
+        Ok(!gone && self.copy::<{ purpose::ASCEND }>(place, into))
+    }
+
     /// What an entry that is no layer leads to: appends its bytes to the key, and returns its value.
+    #[inline(always)]
     pub(crate) fn resolve(&self, entry: Entry, key: &mut Vec<u8>) -> Result<Value<'a, M>> {
         let bytes = entry.slice.to_be_bytes();
         key.extend_from_slice(&bytes[..entry.kind.min(8) as usize]);
@@ -84,25 +138,36 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(record.value())
     }
 
-    fn scan(&self, from: &[u8], inclusive: bool, visit: Visit<'_, 'a, M>) -> Result<()> {
-        let mut key = Vec::new();
-        let mut frames = vec![Frame { root: self.tree.root, from: Part::of(from), tail: Some(0) }];
-        while let Some(frame) = frames.last_mut() {
-            let Some(snapshot) = self.snapshot(frame.root, frame.from.slice)? else {
-                leave(&mut frames, &mut key);
+    fn scan<V>(&self, from: &[u8], inclusive: bool, mut visit: V) -> Result<()>
+    where
+        V: FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
+    {
+        let mut key = Vec::with_capacity(SHORT_KEY);
+        let first = Frame { root: self.tree.root, from: Part::of(from), tail: Some(0), next: Off::NULL };
+        let (mut frame, mut above) = (first, Vec::new());
+        let mut snapshot = Snapshot::new();
+        loop {
+            let next = std::mem::replace(&mut frame.next, Off::NULL);
+            let there = !next.is_null() && self.sibling(next, &mut snapshot)?
+                || self.snapshot::<{ purpose::ASCEND }>(frame.root, frame.from.slice, &mut snapshot)?;
+            if !there {
+                if !leave(&mut frame, &mut above, &mut key) {
+                    return Ok(());
+                }
                 continue;
-            };
+            }
             let (mut below, lower) = (None, frame.from);
-            for entry in snapshot.entries().iter().filter(|entry| entry.part() >= lower) {
+            for rank in snapshot.before(lower)..snapshot.len() {
+                let entry = snapshot.entry(rank);
                 let at_bound = frame.tail.filter(|at| Part::of(&from[*at..]) == entry.part());
                 frame.tail = at_bound;
                 frame.from = after(entry.part());
                 if entry.kind == kind::LAYER {
-                    below = Some((*entry, at_bound));
+                    below = Some((entry, at_bound));
                     break;
                 }
                 let start = key.len();
-                let value = self.resolve(*entry, &mut key)?;
+                let value = self.resolve(entry, &mut key)?;
                 let skip = at_bound.is_some_and(|at| match key[start..].cmp(&from[at..]) {
                     std::cmp::Ordering::Less => true,
                     std::cmp::Ordering::Equal => !inclusive,
@@ -121,31 +186,43 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     key.extend_from_slice(&entry.slice.to_be_bytes());
                     let tail = at_bound.map(|at| at + 8);
                     let first = tail.map_or(Part { slice: 0, rank: 0 }, |at| Part::of(&from[at..]));
-                    frames.push(Frame { root: Off::new(entry.word), from: first, tail });
+                    let layer = Frame { root: Off::new(entry.word), from: first, tail, next: Off::NULL };
+                    above.push(std::mem::replace(&mut frame, layer));
                 }
                 (None, Some(high)) if high <= lower.slice => {
                     return Err(self.corrupt("the bound of a node", frame.root, high));
                 }
                 (None, Some(high)) => {
                     frame.from = frame.from.max(Part { slice: high, rank: 0 });
+                    frame.next = snapshot.next;
                 }
-                (None, None) => leave(&mut frames, &mut key),
+                (None, None) => {
+                    if !leave(&mut frame, &mut above, &mut key) {
+                        return Ok(());
+                    }
+                }
             }
-            if frames.len() > crate::MAX_KEY / 8 + 1 {
-                return Err(self.corrupt("a chain of layers", self.tree.root, frames.len() as u64));
+            if above.len() > crate::MAX_KEY / 8 {
+                return Err(self.corrupt("a chain of layers", self.tree.root, above.len() as u64));
             }
         }
-        Ok(())
     }
 }
 
-fn leave(frames: &mut Vec<Frame>, key: &mut Vec<u8>) {
-    frames.pop();
+/// Bytes of a key for which a scan does not allocate again.
+const SHORT_KEY: usize = 64;
+
+/// Goes on in the layer above. Returns whether there is one.
+fn leave(frame: &mut Frame, above: &mut Vec<Frame>, key: &mut Vec<u8>) -> bool {
     key.truncate(key.len().saturating_sub(8));
+    above.pop().is_some_and(|upper| {
+        *frame = upper;
+        true
+    })
 }
 
 /// The smallest part behind another.
-fn after(part: Part) -> Part {
+pub(crate) fn after(part: Part) -> Part {
     Part { slice: part.slice, rank: part.rank + 1 }
 }
 
@@ -181,7 +258,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             Bound::Excluded(key) => (key, false),
             Bound::Unbounded => (&[][..], true),
         };
-        self.cx(op, start)?.scan(start, inclusive, &mut |key, value| match to {
+        self.cx(op, start)?.scan(start, inclusive, |key, value| match to {
             Bound::Included(end) if key > end => ControlFlow::Break(()),
             Bound::Excluded(end) if key >= end => ControlFlow::Break(()),
             _ => visit(key, value),

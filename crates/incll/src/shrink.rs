@@ -16,8 +16,6 @@ use crate::descend::Part;
 use crate::error::Result;
 use crate::layout::{Kinds, Node, Stamp, kind, version};
 
-const NODE_BYTES: u64 = size_of::<Node>() as u64;
-
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.
     #[cold]
@@ -75,8 +73,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let is_empty = |locked: &Locked<'a, M, P>| op.load(&locked.border().permutation, Relaxed).is_empty();
         let index = children.windows(2).position(|pair| pair == [left, right]);
         let (Some(index), true) = (index, is_empty(&a) || is_empty(&b)) else { return Ok(false) };
-        self.log(&[&a, &parent])?;
-        self.free(right.get(), NODE_BYTES)?;
+        self.log_whole(&[&a, &parent])?;
+        self.free_node(right)?;
         a.mark_dirty();
         b.mark_deleted();
         parent.mark_dirty();
@@ -129,8 +127,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let Some(mut child) = self.lock_any(child)? else { return Ok(false) };
         let Some(mut locked) = self.lock(root, found) else { return Ok(false) };
-        self.log(&[&locked])?;
-        self.free(child.off.get(), NODE_BYTES)?;
+        self.log_whole(&[&locked])?;
+        self.free_node(child.off)?;
         locked.mark_dirty();
         child.mark_deleted();
         let interior_child = child.stamp().is_interior();
@@ -171,7 +169,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if kinds.get(slot) != kind::LAYER || op.load(&border.slots[slot][1], Relaxed) != layer.get() {
                 return Ok(false);
             }
-            self.free(layer.get(), NODE_BYTES)?;
+            above.log_unless_in_line()?;
+            self.free_node(layer)?;
             above.touch(1);
             above.mark_dirty();
             below.mark_deleted();

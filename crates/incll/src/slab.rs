@@ -1,7 +1,7 @@
 //! The durable allocator: blocks in slabs, with bitmaps under InCLL (section 5 of the paper, differently).
 //!
 //! A slab is one chunk of blocks of one size: a head line, bitmap lines, blocks. Larger blocks get an extent of their own,
-//! a slab of one block. Free blocks are kept in volatile lists, which sessions take in batches; a bitmap is read when
+//! a slab of one block. Nodes have slabs of their own, so that a sweep finds them without knowing what leads to them. Free blocks are kept in volatile lists, which sessions take in batches; a bitmap is read when
 //! its slab is first needed in this run.
 //!
 //! # Persist order of a bitmap line
@@ -24,7 +24,7 @@ use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw, Word};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
-use crate::layout::{Bitmap, GROUP, slab_kind};
+use crate::layout::{Bitmap, GROUP, Node, slab_kind};
 
 /// Blocks that a session takes at a time.
 const BATCH: usize = 64;
@@ -34,10 +34,12 @@ const KEEP: usize = 1024;
 const LINE_LOCKS: usize = 64;
 
 const LINE_BYTES: u64 = LINE as u64;
+const NODE_BYTES: u64 = size_of::<Node>() as u64;
 
 /// Where the blocks of a class lie in its slabs.
 #[derive(Clone, Copy, Debug)]
 struct Class {
+    kind: u64,
     block: u64,
     blocks: u64,
     /// First block, from the start of the slab.
@@ -66,6 +68,8 @@ pub(crate) struct Slabs {
     shared: Box<[Lock<Shared>]>,
     /// How many slabs were not read yet.
     unread: AtomicU64,
+    /// Slabs that were there when the tree was opened, with their classes, ascending.
+    found: Lock<Vec<(u64, usize)>>,
     large: Lock<Large>,
     lines: Box<[Lock<()>]>,
 }
@@ -98,17 +102,17 @@ fn sizes(chunk: u64) -> Vec<u64> {
 }
 
 impl Class {
-    fn new(block: u64, chunk: u64) -> Self {
+    fn new(kind: u64, block: u64, chunk: u64) -> Self {
         let mut blocks = (chunk - LINE_BYTES) / block;
         let data = |blocks: u64| LINE_BYTES * (1 + blocks.div_ceil(GROUP));
         while data(blocks) + blocks * block > chunk {
             blocks -= 1;
         }
-        Class { block, blocks, data: data(blocks) }
+        Class { kind, block, blocks, data: data(blocks) }
     }
 
     fn head(self) -> Head {
-        Head { kind: slab_kind::BLOCKS, block: self.block, blocks: self.blocks }
+        Head { kind: self.kind, block: self.block, blocks: self.blocks }
     }
 }
 
@@ -118,12 +122,14 @@ fn bitmap_of(slab: u64, index: u64) -> Off<Bitmap> {
 
 impl Slabs {
     pub(crate) fn new(chunk: u64) -> Self {
-        let classes: Box<[Class]> = sizes(chunk).into_iter().map(|block| Class::new(block, chunk)).collect();
+        let records = sizes(chunk).into_iter().map(|block| Class::new(slab_kind::RECORDS, block, chunk));
+        let classes: Box<[Class]> = records.chain([Class::new(slab_kind::NODES, NODE_BYTES, chunk)]).collect();
         Slabs {
             chunk,
             shared: classes.iter().map(|_| Lock::new(Shared::default())).collect(),
             classes,
             unread: AtomicU64::new(0),
+            found: Lock::new(Vec::new()),
             large: Lock::new(Large::default()),
             lines: (0..LINE_LOCKS).map(|_| Lock::new(())).collect(),
         }
@@ -137,9 +143,11 @@ impl Slabs {
     pub(crate) fn adopt<M: Medium>(&self, m: M, extent: Extent, head: Head) -> Result<()> {
         let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
         match head.kind {
-            slab_kind::BLOCKS => {
-                let class = self.classes.iter().position(|c| c.block == head.block && c.blocks == head.blocks);
+            slab_kind::RECORDS | slab_kind::NODES => {
+                let same = |c: &Class| (c.kind, c.block, c.blocks) == (head.kind, head.block, head.blocks);
+                let class = self.classes.iter().position(same);
                 let class = class.filter(|_| extent.len == self.chunk).ok_or(corrupt("the block size", head.block))?;
+                self.found.lock(m).push((extent.off, class));
                 self.shared[class].lock(m).unread.insert(extent.off);
                 m.shared_rmw(&self.unread, Rmw::Add, 1);
             }
@@ -151,9 +159,15 @@ impl Slabs {
         Ok(())
     }
 
+    /// The class of nodes, behind those of records.
+    fn node_class(&self) -> usize {
+        self.classes.len() - 1
+    }
+
+    /// The class of records of `bytes`; `None` for large ones.
     fn class_of(&self, bytes: u64) -> Option<usize> {
-        let class = self.classes.partition_point(|class| class.block < bytes);
-        (class < self.classes.len()).then_some(class)
+        let class = self.classes[..self.node_class()].partition_point(|class| class.block < bytes);
+        (class < self.node_class()).then_some(class)
     }
 
     /// The slab that a block lies in: also a large block starts in the first chunk of its extent.
@@ -178,7 +192,7 @@ impl Slabs {
 
     // ---- allocating ----
 
-    /// Takes a block of at least `bytes`, aligned to 16, and to a line where its size is a multiple of one.
+    /// Takes a block for a record of `bytes`, aligned to 16.
     pub(crate) fn take<M: Medium>(
         &self,
         op: &Op<'_, M>,
@@ -187,9 +201,31 @@ impl Slabs {
         cache: &mut Cache,
         bytes: u64,
     ) -> Result<u64> {
-        let Some(class) = self.class_of(bytes) else {
-            return self.take_large(op, arena, with, bytes);
-        };
+        match self.class_of(bytes) {
+            Some(class) => self.take_of(op, arena, with, cache, class),
+            None => self.take_large(op, arena, with, bytes),
+        }
+    }
+
+    /// Takes a block for a node, aligned to a line.
+    pub(crate) fn take_node<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        arena: &Arena<M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+    ) -> Result<u64> {
+        self.take_of(op, arena, with, cache, self.node_class())
+    }
+
+    fn take_of<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        arena: &Arena<M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        class: usize,
+    ) -> Result<u64> {
         if cache.ready[class].is_empty() {
             self.refill(op, arena, with, class, &mut cache.ready[class])?;
         }
@@ -215,7 +251,7 @@ impl Slabs {
                 Some(slab) => self.read_slab(op, with, class, slab, &mut shared),
                 None => {
                     let slab = self.add_slab(op, arena, with, class)?;
-                    let Class { block, blocks, data } = self.classes[class];
+                    let Class { block, blocks, data, .. } = self.classes[class];
                     shared.spare.extend((0..blocks).rev().map(|i| slab + data + i * block));
                 }
             }
@@ -237,7 +273,7 @@ impl Slabs {
     /// Collects the free blocks of a slab, in which nothing was changed in this run.
     fn read_slab<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, slab: u64, shared: &mut Shared) {
         let free = &mut shared.spare;
-        let Class { block, blocks, data } = self.classes[class];
+        let Class { block, blocks, data, .. } = self.classes[class];
         for index in (0..blocks).rev() {
             let bitmap = op.at(bitmap_of(slab, index));
             if index % GROUP == GROUP - 1 || index == blocks - 1 {
@@ -279,7 +315,7 @@ impl Slabs {
     /// Sets or clears the bit of a block.
     fn mark<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, class: usize, off: u64, taken: bool) -> Result<()> {
         let slab = self.slab_of(off);
-        let Class { block, blocks, data } = self.classes[class];
+        let Class { block, blocks, data, .. } = self.classes[class];
         let within = (off - slab).wrapping_sub(data);
         let index = within / block;
         if !within.is_multiple_of(block) || index >= blocks {
@@ -334,7 +370,7 @@ impl Slabs {
 
     // ---- freeing ----
 
-    /// Frees a block of `bytes`; it can be taken again in the next epoch.
+    /// Frees the block of a record of `bytes`; it can be taken again in the next epoch.
     pub(crate) fn free<M: Medium>(
         &self,
         op: &Op<'_, M>,
@@ -344,13 +380,7 @@ impl Slabs {
         bytes: u64,
     ) -> Result<()> {
         match self.class_of(bytes) {
-            Some(class) => {
-                if with.durable {
-                    self.read_slab_of(op, with, class, off);
-                    self.mark(op, with, class, off, false)?;
-                }
-                cache.freed.push((off, class));
-            }
+            Some(class) => self.free_of(op, with, cache, off, class)?,
             None => {
                 let slab = self.slab_of(off);
                 let len = (bytes + 2 * LINE_BYTES).next_multiple_of(self.chunk);
@@ -367,21 +397,126 @@ impl Slabs {
         Ok(())
     }
 
-    /// Frees a block that was taken by this very operation and that nobody has seen.
+    /// Frees the block of a node; as [`free`](Self::free).
+    pub(crate) fn free_node<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        off: u64,
+    ) -> Result<()> {
+        self.free_of(op, with, cache, off, self.node_class())
+    }
+
+    fn free_of<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        cache: &mut Cache,
+        off: u64,
+        class: usize,
+    ) -> Result<()> {
+        if with.durable {
+            self.read_slab_of(op, with, class, off);
+            self.mark(op, with, class, off, false)?;
+        }
+        cache.freed.push((off, class));
+        Ok(())
+    }
+
+    /// Frees a block that was taken by this very operation and that nobody has seen: that of a record of so many bytes, or
+    /// of a node.
     pub(crate) fn untake<M: Medium>(
         &self,
         op: &Op<'_, M>,
         with: Durably<'_, M>,
         cache: &mut Cache,
         off: u64,
-        bytes: u64,
+        bytes: Option<u64>,
     ) -> Result<()> {
         let before = cache.freed.len();
-        self.free(op, with, cache, off, bytes)?;
+        match bytes {
+            Some(bytes) => self.free(op, with, cache, off, bytes)?,
+            None => self.free_node(op, with, cache, off)?,
+        }
         if let Some((off, class)) = cache.freed.drain(before..).next() {
             cache.ready[class].push(off);
         }
         Ok(())
+    }
+
+    // ---- sweeping ----
+
+    /// Undoes what failed epochs have left in the bitmaps of the slabs from `cursor` on, and has `recover` do so with the
+    /// nodes in them, for about `budget` lines. Returns where to go on.
+    ///
+    /// A node that was taken at the start of the epoch is a node all through the operation: its block was filled by
+    /// operations that have ended, and is not given out again before the next epoch. What was taken since then has nothing
+    /// of a failed epoch, and may just be filled by another thread.
+    pub(crate) fn sweep<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        mut cursor: u64,
+        budget: u64,
+        mut recover: impl FnMut(Off<Node>),
+    ) -> Option<u64> {
+        self.read_large(op, with, &mut self.large.lock(op.medium()));
+        let mut left = budget;
+        loop {
+            // One at a time, so that nobody waits for the lock; what was found does not change.
+            let (slab, class) = {
+                let found = self.found.lock(op.medium());
+                *found.get(found.partition_point(|(slab, _)| *slab < cursor.max(1)))?
+            };
+            if left == 0 {
+                return Some(slab);
+            }
+            left = left.saturating_sub(self.sweep_slab(op, with, (slab, class), &mut recover));
+            cursor = slab + 1;
+        }
+    }
+
+    /// Returns how many lines were looked at.
+    fn sweep_slab<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        with: Durably<'_, M>,
+        (slab, class): (u64, usize),
+        recover: &mut impl FnMut(Off<Node>),
+    ) -> u64 {
+        let Class { kind, block, blocks, data } = self.classes[class];
+        let mut lines = 0;
+        for first in (0..blocks).step_by(GROUP as usize) {
+            let taken = self.taken_before(op, with, op.at(bitmap_of(slab, first)));
+            lines += 1;
+            if kind == slab_kind::NODES {
+                let is_taken = |index: &u64| taken[(index % GROUP / 64) as usize] >> (index % 64) & 1 == 1;
+                for index in (first..blocks.min(first + GROUP)).filter(is_taken) {
+                    recover(Off::new(slab + data + index * block));
+                    lines += 1;
+                }
+            }
+        }
+        lines
+    }
+
+    /// What was taken at the start of the epoch; undoes a failed one.
+    fn taken_before<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) -> [u64; 3] {
+        let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
+        let stamp = op.load(&bitmap.stamp, Relaxed);
+        if stamp < with.epochs.trusted() && with.epochs.is_failed(stamp) {
+            touch(op, with, bitmap);
+        }
+        let words = if stamp == with.epoch { &bitmap.then } else { &bitmap.now };
+        [0, 1, 2].map(|i| op.load(&words[i], Relaxed))
+    }
+
+    /// Lines that a sweep looks at, about.
+    pub(crate) fn lines_to_sweep<M: Medium>(&self, m: M) -> u64 {
+        let lines =
+            |class: &Class| if class.kind == slab_kind::NODES { class.blocks } else { class.blocks / GROUP + 1 };
+        self.found.lock(m).iter().map(|(_, class)| lines(&self.classes[*class])).sum()
     }
 
     // ---- looking ----
@@ -395,11 +530,13 @@ impl Slabs {
         head: Head,
     ) -> Vec<(u64, u64)> {
         let class = match head.kind {
-            slab_kind::BLOCKS => self.classes.iter().copied().find(|c| c.block == head.block),
-            slab_kind::LARGE => Some(Class { block: head.block, blocks: 1, data: 2 * LINE_BYTES }),
+            slab_kind::RECORDS | slab_kind::NODES => {
+                self.classes.iter().copied().find(|c| (c.kind, c.block) == (head.kind, head.block))
+            }
+            slab_kind::LARGE => Some(Class { kind: head.kind, block: head.block, blocks: 1, data: 2 * LINE_BYTES }),
             _ => None,
         };
-        let Some(Class { block, blocks, data }) = class else { return Vec::new() };
+        let Some(Class { block, blocks, data, .. }) = class else { return Vec::new() };
         let mut found = Vec::new();
         for index in 0..blocks {
             let bitmap = op.at(bitmap_of(extent.off, index));
@@ -413,7 +550,7 @@ impl Slabs {
         found
     }
 
-    /// The size of the block that `bytes` take.
+    /// The size of the block that a record of `bytes` takes.
     pub(crate) fn block_size(&self, bytes: u64) -> u64 {
         match self.class_of(bytes) {
             Some(class) => self.classes[class].block,
@@ -421,13 +558,13 @@ impl Slabs {
         }
     }
 
-    /// Formats a slab for blocks of `bytes` whose first block is taken and zero, and returns that block. Durable on return.
-    pub(crate) fn first_block<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, bytes: u64) -> Result<u64> {
-        let class = self.classes[self.class_of(bytes).expect("a node is smaller than a chunk")];
+    /// Formats a slab of nodes whose first one is taken and zero, and returns that. Durable on return.
+    pub(crate) fn first_node<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>) -> Result<u64> {
+        let class = self.classes[self.node_class()];
         let lines = class.data / LINE_BYTES - 1;
         let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {
             op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
-            let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), bytes / 8)?;
+            let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), NODE_BYTES / 8)?;
             block.iter().for_each(|word| op.store(word, 0, Relaxed));
             // Shown to be needed by `tests/pool.rs`: elsewhere the chunk is zero already.
             op.write_back_slice(block);

@@ -17,12 +17,27 @@ use crate::update::Entry;
 /// A separator, and the node to its right.
 type Above = (u64, Off<Node>);
 
+/// How a descent has come to a node: the root of its layer, and the node that was above it.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) root: Off<Node>,
+    pub(crate) above: Off<Node>,
+}
+
+/// A key that is new in a full node: where it goes, and which entry is the first of the right node.
+#[derive(Clone, Copy)]
+struct Cut {
+    entry: Entry,
+    rank: usize,
+    at: usize,
+}
+
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Splits a full node and inserts `entry` at `rank`.
     pub(crate) fn split(
         &self,
         mut locked: Locked<'a, M, P>,
-        root: Off<Node>,
+        way: Way,
         rank: usize,
         entry: Entry,
         fresh: &mut Fresh<'a, M, P>,
@@ -30,18 +45,34 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut entries = self.entries(locked.border());
         entries.insert(rank, entry);
         let at = self.split_point(&locked, &entries, rank)?;
-        if locked.off == root {
+        if locked.off == way.root {
             return self.split_root(locked, &entries, at, fresh);
         }
-        let mut above = self.lock_above(&locked, root, entries[0].slice)?;
-        let right = fresh.node(false)?;
-        let blocks = self.blocks_for(&above, root, fresh)?;
-        let all: Vec<_> = std::iter::once(&locked).chain(&above).collect();
-        self.log(&all)?;
+        let slice = entries[0].slice;
+        let parent = match self.lock_above_at(way.above, slice, locked.off)? {
+            Some(parent) => parent,
+            None => self.lock_parent(way.root, slice, locked.off)?,
+        };
+        let mut above = self.lock_above(parent, way.root, slice)?;
+        let right = fresh.border(&entries[at..])?;
+        let blocks = self.blocks_for(&above, way.root, fresh)?;
+        self.log_for_split(&locked, &above)?;
         locked.mark_dirty();
         above.iter_mut().for_each(Locked::mark_dirty);
-        self.move_right(locked.border(), right, &entries, at);
-        self.insert_above(&above, root, (entries[at].slice, right), blocks);
+        self.move_right(&locked, right, entries[at].slice, Cut { entry, rank, at });
+        self.insert_above(&above, way.root, (entries[at].slice, right), blocks);
+        Ok(())
+    }
+
+    /// Logs a border node and its ancestors under one fence. Ancestors that are split, too, are written from end to end.
+    fn log_for_split(&self, locked: &Locked<'a, M, P>, above: &[Locked<'a, M, P>]) -> Result<()> {
+        if let [parent] = above {
+            self.log(&[locked, parent])?;
+        } else {
+            self.log(&std::iter::once(locked).chain(above).collect::<Vec<_>>())?;
+        }
+        let is_full = |parent: &&Locked<'a, M, P>| self.count(parent.interior()) == KEYS;
+        above.iter().filter(is_full).for_each(|parent| parent.note(Stamp::ALL_LINES));
         Ok(())
     }
 
@@ -63,18 +94,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         nearest.ok_or_else(|| self.corrupt("the keys of a node", locked.off, entries[0].slice))
     }
 
-    /// Locks the ancestors up to one that has room, or to the root.
-    fn lock_above(&self, locked: &Locked<'a, M, P>, root: Off<Node>, slice: u64) -> Result<Vec<Locked<'a, M, P>>> {
-        let mut above: Vec<Locked<'a, M, P>> = Vec::new();
-        loop {
-            let child = above.last().map_or(locked.off, |parent| parent.off);
-            let parent = self.lock_parent(root, slice, child)?;
-            let done = parent.off == root || self.count(parent.interior()) < KEYS;
-            above.push(parent);
-            if done {
-                return Ok(above);
-            }
+    /// Locks the ancestors from the locked `parent` up to one that has room, or to the root.
+    fn lock_above(&self, parent: Locked<'a, M, P>, root: Off<Node>, slice: u64) -> Result<Vec<Locked<'a, M, P>>> {
+        let mut above = vec![parent];
+        while let Some(last) = above.last()
+            && last.off != root
+            && self.count(last.interior()) == KEYS
+        {
+            above.push(self.lock_parent(root, slice, last.off)?);
         }
+        Ok(above)
     }
 
     /// One new node for each ancestor that is full, two for a root.
@@ -87,22 +116,31 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut blocks = Vec::new();
         for parent in above.iter().filter(|parent| self.count(parent.interior()) == KEYS) {
             for _ in 0..if parent.off == root { 2 } else { 1 } {
-                blocks.push(fresh.node(true)?);
+                blocks.push(fresh.interior()?);
             }
         }
         Ok(blocks)
     }
 
-    /// Moves the entries from `at` on to a new right sibling, and the others into order.
-    fn move_right(&self, left: &Border, right: Off<Node>, entries: &[Entry], at: usize) {
-        let op = self.op;
-        self.fill_fresh(right, &entries[at..]);
-        let new = self.border(right);
+    /// Links a new right sibling, which holds the entries behind the cut already. What stays on the left stays in its slots, so
+    /// that only the first line of the node changes, and the line of the new key if it belongs there.
+    fn move_right(&self, locked: &Locked<'a, M, P>, right: Off<Node>, sep: u64, cut: Cut) {
+        let (op, left, new) = (self.op, locked.border(), self.border(right));
         op.store(&new.next, op.load(&left.next, Relaxed), Relaxed);
         op.store(&new.high, op.load(&left.high, Relaxed), Relaxed);
-        self.refill(left, &entries[..at]);
+        let permutation: Permutation = op.load(&left.permutation, Relaxed);
+        let permutation = if cut.rank < cut.at {
+            let kept = permutation.truncate(cut.at - 1);
+            let slot = (!kept.mask()).trailing_zeros() as usize;
+            locked.note(1 << (slot / 4 + 1));
+            self.fill(left, slot, cut.entry);
+            kept.insert(cut.rank, slot)
+        } else {
+            permutation.truncate(cut.at)
+        };
+        op.store(&left.permutation, permutation, Relaxed);
         op.store(&left.next, right, Relaxed);
-        op.store(&left.high, entries[at].slice, Relaxed);
+        op.store(&left.high, sep, Relaxed);
     }
 
     /// Writes entries, in their order, over all that a logged node holds.
@@ -121,12 +159,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         at: usize,
         fresh: &mut Fresh<'a, M, P>,
     ) -> Result<()> {
-        let (left, right) = (fresh.node(false)?, fresh.node(false)?);
-        self.log(&[&locked])?;
+        let (left, right) = (fresh.border(&entries[..at])?, fresh.border(&entries[at..])?);
+        self.log_whole(&[&locked])?;
         let op = self.op;
         let sep = entries[at].slice;
-        self.fill_fresh(left, &entries[..at]);
-        self.fill_fresh(right, &entries[at..]);
         op.store(&self.border(left).next, right, Relaxed);
         op.store(&self.border(left).high, sep, Relaxed);
         locked.mark_dirty();
@@ -147,7 +183,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn fill_interior(&self, interior: &Interior, keys: &[u64], children: &[Off<Node>]) {
         let op = self.op;
         op.store(&interior.count, keys.len() as u64, Relaxed);
-        interior.keys.iter().zip(keys).for_each(|(word, key)| op.store(word, *key, Relaxed));
+        let keys = keys.iter().copied().chain(std::iter::repeat(u64::MAX));
+        interior.keys.iter().zip(keys).for_each(|(word, key)| op.store(word, key, Relaxed));
         interior.children.iter().zip(children).for_each(|(word, child)| op.store(word, *child, Relaxed));
     }
 
@@ -162,14 +199,14 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn insert_above(&self, above: &[Locked<'a, M, P>], root: Off<Node>, new: Above, blocks: Vec<Off<Node>>) {
         let (mut new, mut blocks) = (new, blocks.into_iter());
         for parent in above {
+            if self.count(parent.interior()) < KEYS {
+                self.insert_into(parent, new);
+                return;
+            }
             let (mut keys, mut children) = self.content(parent.interior());
             let index = keys.partition_point(|key| *key <= new.0);
             keys.insert(index, new.0);
             children.insert(index + 1, new.1);
-            if keys.len() <= KEYS {
-                self.fill_interior(parent.interior(), &keys, &children);
-                return;
-            }
             let middle = keys.len() / 2;
             let up = keys[middle];
             let mut block = || blocks.next().expect("blocks were taken for all ancestors");
@@ -185,5 +222,42 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             self.fill_interior(self.interior(right), &keys[middle + 1..], &children[middle + 1..]);
             new = (up, right);
         }
+    }
+
+    /// Inserts a separator and the node to its right into a node with room, and notes the lines that change.
+    fn insert_into(&self, parent: &Locked<'a, M, P>, (sep, right): Above) {
+        let (op, interior) = (self.op, parent.interior());
+        let (count, index) = (self.count(interior), self.child_index(interior, sep));
+        parent.note(
+            1 | lines_of(FIRST_KEY + index, FIRST_KEY + count)
+                | lines_of(FIRST_CHILD + index + 1, FIRST_CHILD + count + 1),
+        );
+        for at in (index..count).rev() {
+            op.store(&interior.keys[at + 1], op.load(&interior.keys[at], Relaxed), Relaxed);
+            op.store(&interior.children[at + 2], op.load(&interior.children[at + 1], Relaxed), Relaxed);
+        }
+        op.store(&interior.keys[index], sep, Relaxed);
+        op.store(&interior.children[index + 1], right, Relaxed);
+        op.store(&interior.count, count as u64 + 1, Relaxed);
+    }
+}
+
+/// Where in an interior node, in words, its keys and its children start.
+const FIRST_KEY: usize = std::mem::offset_of!(Interior, keys) / 8;
+const FIRST_CHILD: usize = std::mem::offset_of!(Interior, children) / 8;
+
+/// The lines, a bit each, of the words `first..=last` of a node.
+fn lines_of(first: usize, last: usize) -> u64 {
+    (2 << (last / 8)) - (1 << (first / 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_words() {
+        assert_eq!([lines_of(0, 0), lines_of(7, 8), lines_of(8, 31), lines_of(39, 39)], [1, 3, 0b1110, 0b1_0000]);
+        assert_eq!((FIRST_KEY, FIRST_CHILD), (4, 19));
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
+use durix_pmem::epoch::layout::Seat;
 use durix_pmem::pool::{Poison, PoisonGuard};
 use durix_pmem::{
     Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure,
-    Ticket,
+    Sweep, Sweeping, Ticket,
 };
 
 use crate::arena::{Arena, Head};
@@ -17,10 +18,12 @@ use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
-use crate::{Durable, MAX_KEY, Policy, Transient};
+use crate::{Durable, LoggingOnly, MAX_KEY, Policy, Transient};
 
 /// Locks for nodes that are being recovered.
 const RECOVERING: usize = 64;
+/// Lines that a sweep looks at behind a boundary: some hundred microseconds, while operations go on.
+const SWEEP_STEP: u64 = 2048;
 /// Where the root line of a tree in a bare mapping lies.
 const BARE_ROOT: u64 = 2048;
 
@@ -39,6 +42,7 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) segments: Segments,
     pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
+    sweeping: Sweeping,
     poison: Option<Poison<M>>,
     _policy: std::marker::PhantomData<fn() -> P>,
 }
@@ -99,12 +103,22 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
         let poison = Some(Poison::new(root.clone()));
         Masstree::open_in(&op, epochs, Arena::Pool(root), line, poison)
     }
+
+    fn opened(self: &Arc<Self>) {
+        let weak: std::sync::Weak<Self> = Arc::downgrade(self);
+        self.epochs.drive(weak);
+    }
+}
+
+impl<M: Medium> Sweep<M> for Masstree<M, Durable> {
+    fn sweep(&self, op: &Op<'_, M>) -> bool {
+        self.sweep_step(op)
+    }
 }
 
 /// Writes an empty tree: durable with the next fence. Until the root's line is, nothing of it can be found.
 fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Result<()> {
-    let node = Slabs::new(arena.chunk()).first_block(op, arena, size_of::<Node>() as u64)?;
-    op.store(&line.replayed, 0, Relaxed);
+    let node = Slabs::new(arena.chunk()).first_node(op, arena)?;
     op.store(&line.root, Off::new(node), Relaxed);
     // Shown to be needed by `tests/pool.rs`: elsewhere opening writes the line back before anything is built on it.
     op.write_back(line);
@@ -121,6 +135,31 @@ impl<M: Medium> Masstree<M, Durable> {
         pool.open_structure(name, &())
     }
 
+    /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
+    /// mapping.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        Masstree::open_bare_in(session, mapping, options)
+    }
+}
+
+impl<M: Medium> Masstree<M, LoggingOnly> {
+    /// As [`Masstree::open_bare`], without InCLL. The layout is the same.
+    ///
+    /// # Errors
+    /// As [`Masstree::open`].
+    pub fn open_bare_logging_only(
+        session: &mut Session<M>,
+        mapping: &Mapping<M>,
+        options: BareOptions,
+    ) -> Result<Self> {
+        Masstree::open_bare_in(session, mapping, options)
+    }
+}
+
+impl<M: Medium, P: Policy> Masstree<M, P> {
     fn open_in(
         op: &Op<'_, M>,
         epochs: Arc<Epochs<M>>,
@@ -143,16 +182,11 @@ impl<M: Medium> Masstree<M, Durable> {
                 _ => tree.slabs.adopt(op.medium(), extent, head)?,
             }
         }
-        tree.segments.replay(op, &tree.epochs, line, &logs)?;
+        tree.segments.replay(op, &tree.epochs, tree.seat(op), &logs)?;
         Ok(tree)
     }
 
-    /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
-    /// mapping.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+    fn open_bare_in(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
@@ -162,9 +196,7 @@ impl<M: Medium> Masstree<M, Durable> {
         }
         Masstree::open_in(&op, epochs, arena, line, None)
     }
-}
 
-impl<M: Medium, P: Policy> Masstree<M, P> {
     /// An empty tree that does not survive, in a mapping of zeroed memory.
     ///
     /// # Errors
@@ -180,7 +212,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
-            let root = fresh.node(false)?;
+            let root = fresh.border(&[])?;
             fresh.keep();
             root
         };
@@ -197,6 +229,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             segments: Segments::new(),
             locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
             recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
+            sweeping: Sweeping::default(),
             poison,
             _policy: std::marker::PhantomData,
         }
@@ -208,15 +241,23 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         if let Some(poison) = &self.poison {
             poison.check(op)?;
         }
-        if key.len() > MAX_KEY {
-            return Err(Error::KeyTooLong { len: key.len() });
-        }
+        self.check_key(key)?;
         Ok(Cx { tree: self, op, epoch: self.epochs.current(op) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY { Err(Error::KeyTooLong { len: key.len() }) } else { Ok(()) }
     }
 
     /// Makes the tree unusable if a panic comes before it is dropped.
     pub(crate) fn guard(&self, op: &Op<'_, M>) -> Result<Option<PoisonGuard<'_, M>>> {
         Ok(self.poison.as_ref().map(|poison| poison.guard(op)).transpose()?)
+    }
+
+    /// Its place in its pool; `None` for a tree in a bare mapping.
+    pub fn root(&self) -> Option<&Root<M>> {
+        self.arena.root()
     }
 
     /// The checkpoint epochs that the tree takes part in.
@@ -230,7 +271,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// As there.
     pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
-        Ok(self.epochs.sync(session)?)
+        self.epochs.sync(session)?;
+        self.sweep_bare(session)
     }
 
     /// Crosses a boundary if the interval has passed: see [`Epochs::tick`].
@@ -238,12 +280,53 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// As there.
     pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
-        Ok(self.epochs.tick(session)?)
+        let crossed = self.epochs.tick(session)?;
+        if crossed {
+            self.sweep_bare(session)?;
+        }
+        Ok(crossed)
+    }
+
+    /// A step of sweeping where the epochs do not drive it: a tree in a bare mapping is not behind an `Arc`.
+    fn sweep_bare(&self, session: &mut Session<M>) -> Result<()> {
+        if P::DURABLE && self.trusted > 0 && matches!(self.arena, Arena::Bare { .. }) {
+            self.sweep_step(&session.enter()?);
+        }
+        Ok(())
+    }
+
+    /// Undoes a little of what failed epochs have left. Returns whether there may be more.
+    fn sweep_step(&self, op: &Op<'_, M>) -> bool {
+        // After a panic the tree is left alone: the next opening undoes all of the epoch.
+        let Ok(cx) = self.cx(op, &[]) else { return false };
+        let pressed = if self.epochs.is_pressed() { self.slabs.lines_to_sweep(op.medium()) / 20 } else { 0 };
+        self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
+            self.slabs.sweep(op, cx.durably(), cursor, SWEEP_STEP.max(pressed), |off| {
+                let node = op.at(off);
+                if op.load(&node.stamp, Acquire).epoch() < self.trusted {
+                    cx.recover(off, node);
+                }
+            })
+        })
+    }
+
+    /// The tree's part in the epochs.
+    fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
+        match &self.arena {
+            Arena::Pool(root) => root.seat(op),
+            Arena::Bare { .. } => self.epochs.seat(op),
+        }
     }
 
     /// A ticket for everything that this thread has done: see [`Epochs::ticket`].
     pub fn ticket(&self, op: &Op<'_, M>) -> Ticket {
         self.epochs.ticket(op)
+    }
+
+    /// How many nodes the sessions of this run have written to the external log.
+    pub fn logged_nodes(&self, op: &Op<'_, M>) -> u64 {
+        let logged = |slot: &CachePadded<Slot>| slot.lock(op.medium()).as_ref().map_or(0, |local| local.logged);
+        self.locals.iter().map(logged).sum()
     }
 
     /// All extents of the tree, with what their heads say.

@@ -9,20 +9,21 @@
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | P3 images < any change of the nodes that InCLLp does not cover | flush+fence | unchanged nodes | puts the same back |
-//! | U1 nodes put back < `replayed` | flush+fence | the images, `replayed` as it was | puts them back again |
-//! | U2 `replayed` < first use of the tree | flush+fence | the same, nothing changed since | the same |
+//! | U1 nodes put back < the seat's `opened` | flush+fence | the images, `opened` as it was | puts them back again |
+//! | U2 `opened` < first use of the tree | flush+fence: J1 of the epochs | the same, nothing changed since | the same |
 //!
-//! `replayed` is the epoch of the run that has put images back. An image counts if it is of a failed epoch since then: the
-//! tree may stay closed for many runs of its pool, each with crashes, before it is next opened.
+//! `opened` is the epoch of the run that has last put images back. An image counts if it is of a failed epoch since then:
+//! the tree may stay closed for many runs of its pool, each with crashes, before it is next opened.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_cso::log::{Error as LogError, LinesLog, Log, Region};
+use durix_pmem::epoch::layout::Seat;
 use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
-use crate::layout::{Node, TreeRoot, slab_kind};
+use crate::layout::{Node, slab_kind};
 
 /// Words of a node.
 const WORDS: usize = size_of::<Node>() / 8;
@@ -136,15 +137,16 @@ impl Segments {
         Ok(log.expect("formatted just now"))
     }
 
-    /// Puts back what failed epochs had changed, and takes the segments over. Durable on return.
+    /// Puts back what failed epochs had changed, takes the segments over, and has the tree take part in the epochs.
+    /// Durable on return.
     pub(crate) fn replay<M: Medium>(
         &self,
         op: &Op<'_, M>,
         epochs: &Epochs<M>,
-        root: &TreeRoot,
+        seat: &Seat,
         extents: &[Extent],
     ) -> Result<()> {
-        let since = op.load(&root.replayed, Relaxed);
+        let since = op.load(&seat.opened, Relaxed);
         let mut logs = Vec::new();
         for extent in extents {
             let log = LinesLog::recover(op, region(*extent))?;
@@ -160,10 +162,8 @@ impl Segments {
         }
         // PERSIST U1: flush+fence
         op.fence();
-        op.store(&root.replayed, epochs.current(op), Relaxed);
-        op.write_back(&root.replayed);
-        // PERSIST U2: flush+fence
-        op.fence();
+        // PERSIST U2: flush+fence, inside
+        epochs.join(op, seat);
         for log in &mut logs {
             let tail = log.tail();
             log.trim(op, tail).map_err(Error::from)?;

@@ -23,6 +23,7 @@ use crate::cx::{Cx, Fresh, Locked, Wait};
 use crate::descend::Part;
 use crate::error::{Error, Result};
 use crate::layout::{Kinds, SLOTS, kind};
+use crate::split::Way;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
 use crate::{MAX_VALUE, Policy};
@@ -103,7 +104,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return match found {
                 Ok(rank) => self.change_found(locked, rank, rest, decide),
                 Err(rank) => match decide(None) {
-                    Change::Set(value) => self.insert(locked, root, rank, rest, value).map(|()| Done::Yes),
+                    Change::Set(value) => {
+                        let way = Way { root, above: place.above };
+                        self.insert(locked, way, rank, rest, value).map(|()| Done::Yes)
+                    }
                     Change::Keep | Change::Remove => Ok(Done::Yes),
                 },
             };
@@ -158,19 +162,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// A new key, at `rank`.
-    fn insert(
-        &self,
-        locked: Locked<'a, M, P>,
-        root: durix_pmem::Off<crate::layout::Node>,
-        rank: usize,
-        rest: &[u8],
-        value: &[u8],
-    ) -> Result<()> {
+    fn insert(&self, locked: Locked<'a, M, P>, way: Way, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
         let mut fresh = Fresh::new(*self);
         let entry = self.entry(&mut fresh, rest, value)?;
         let permutation = self.op.load(&locked.border().permutation, Relaxed);
         if permutation.len() >= P::CAPACITY {
-            self.split(locked, root, rank, entry, &mut fresh)?;
+            self.split(locked, way, rank, entry, &mut fresh)?;
         } else {
             let slot = self.slot_for(&locked, None)?;
             let mut locked = locked;
@@ -189,6 +186,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let place = self.slot_for(&locked, Some(slot))?;
         self.free_record(old)?;
         if place == slot && (old.kind, old.inline) == (entry.kind, entry.inline) {
+            locked.note(1 << (slot / 4 + 1));
             // One word: readers see the old value or the new one. Release for other threads alone.
             op.store(&border.slots[slot][1], entry.word, Release);
             return Ok(());
@@ -203,6 +201,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn remove(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize) -> Result<Done> {
         let (op, border) = (self.op, locked.border());
         let permutation = op.load(&border.permutation, Relaxed);
+        locked.log_unless_in_line()?;
         self.free_record(self.entry_in(border, op.load(&border.kinds, Relaxed), slot))?;
         locked.touch(1);
         locked.mark_dirty();
@@ -213,6 +212,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// A slot that may be written: for an update the `current` one, if that is allowed. Logs the node if there is no other
     /// way. Changes nothing that a reader sees.
     pub(crate) fn slot_for(&self, locked: &Locked<'a, M, P>, current: Option<usize>) -> Result<usize> {
+        locked.log_unless_in_line()?;
         if let Some(slot) = current.filter(|slot| locked.is_free_to_change(*slot)) {
             return Ok(slot);
         }

@@ -20,6 +20,7 @@
 //! A bypass costs no fence here: it is made durable with its generation (K4). Where the node's page was not active yet, N5
 //! costs one, unless it is the operation's own node, whose mark is fenced anyway.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Medium, Off, Op, Word};
@@ -144,6 +145,34 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
         Ok(true)
     }
 
+    /// Appends the last `limit` entries up to key `to`, descending, each durable. Returns whether that was all. One walk from
+    /// the head: links lead one way.
+    pub(crate) fn collect_back(&self, to: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
+        let op = self.op;
+        let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
+        let (mut ascent, mut last, mut all) = (Ascent::default(), VecDeque::new(), true);
+        while let Some(node) = op.get(seen.node()) {
+            let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if key > to {
+                break;
+            }
+            if next.is_deleted() {
+                self.settle(&node.next, next);
+            } else {
+                self.settle(word, seen);
+                last.push_back((key, op.load(&node.value, Relaxed)));
+                if last.len() > limit {
+                    last.pop_front();
+                    all = false;
+                }
+            }
+            ascent.pass(seen, key, next.is_deleted())?;
+            (word, seen) = (&node.next, next);
+        }
+        into.extend(last.into_iter().rev());
+        Ok(all)
+    }
+
     // ---- finding a place ----
 
     /// Finds the place of a key, and bypasses the deleted nodes on the way.
@@ -249,6 +278,24 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
             let next = self.settle(&node.next, next);
             if let Some(value) = self.delete(&place, node, next, next)? {
                 return Ok(Some(value));
+            }
+        }
+    }
+
+    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
+    pub(crate) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        loop {
+            let place = self.find(key)?;
+            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let value = self.op.load(&node.value, Relaxed);
+            if !wanted(value) {
+                self.settle(place.link.0, place.link.1);
+                return Ok(Some((value, false)));
+            }
+            let next = self.settle(&node.next, next);
+            // A node's value never changes, so the mark decides about the value that was looked at.
+            if self.delete(&place, node, next, next)?.is_some() {
+                return Ok(Some((value, true)));
             }
         }
     }

@@ -119,6 +119,11 @@ impl<M: Medium> HashTable<M> {
         self.chain(op, op.load(&op.at(node).key, Relaxed)).reaches(node)
     }
 
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
     /// newly active; none if the key is there.
     ///
@@ -167,6 +172,25 @@ impl<M: Medium> HashTable<M> {
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
         let outcome = self.chain(op, key).update(key, |old| (old == expected).then_some(value))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        let outcome = self.chain(op, key).remove_if(key, |value| value == expected)?;
+        Ok(outcome.is_some_and(|(_, removed)| removed))
+    }
+
+    /// Appends the entries of a part of the table: the one at `from`, 0 for the first; returns where to go on, if it was not
+    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        self.bucket(op, from & self.mask).collect(0, usize::MAX, into)?;
+        Ok((from < self.mask).then(|| from + 1))
     }
 
     /// Calls `f` for each entry, in no order. Each entry was there at some moment of the call; it is no snapshot. `f` may

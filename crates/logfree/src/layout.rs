@@ -1,13 +1,13 @@
 //! Everything that lies in persistent memory.
 //!
 //! # Root (one line, the index's own words in its pool's root entry)
-//! | word | list | hash table |
-//! |---|---|---|
-//! | 0 | bytes of a page | same |
-//! | 1 | offset of the first [`Segment`] of active pages | same |
-//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each |
-//! | 3 | – | number of buckets |
-//! | 4 to 7 | zero | zero |
+//! | word | list | hash table | search tree |
+//! |---|---|---|---|
+//! | 0 | bytes of a page | same | same |
+//! | 1 | offset of the first [`Segment`] of active pages | same | same |
+//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each | [`Link`] to the topmost branch |
+//! | 3 | – | number of buckets | – |
+//! | 4 to 7 | zero | zero | zero |
 //!
 //! # Page of nodes (a power of two of bytes, aligned to its size)
 //! | line | what |
@@ -22,6 +22,18 @@
 //! | 1 | key | no |
 //! | 2 | value | no: an update links a new node |
 //! | 3 to 7 | unused, arbitrary | no |
+//!
+//! # Branch of a search tree (one line, in the place of a node)
+//! | word | what | changes after publication |
+//! |---|---|---|
+//! | 0, 1 | `edges`: the [`Link`]s to what is left and right: a branch, the branch's own leaf of that side, or nothing | yes |
+//! | 2 | `router`: keys below it are on the left | no |
+//! | 3, 4 | `leaves[0]`: key and value of the left leaf; arbitrary if the edge has never led to it | no |
+//! | 5, 6 | `leaves[1]`: those of the right leaf | no |
+//! | 7 | unused, arbitrary | no |
+//!
+//! A leaf lies in the line of its branch: a search ends in the line where it makes its last turn, and an insert writes one
+//! line and one link.
 //!
 //! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
 //! stores within a line.
@@ -63,6 +75,26 @@ persistent! {
         pub(crate) unused: [Word; 5],
     }
 
+    /// A key with its value, in the line of a branch.
+    pub(crate) struct Leaf: align(8) {
+        /// The key.
+        pub(crate) key: Word,
+        /// The value.
+        pub(crate) value: Word,
+    }
+
+    /// A branch of a search tree, with its leaves.
+    pub(crate) struct Branch: align(64) {
+        /// What is left and right.
+        pub(crate) edges: [Word<Link>; 2],
+        /// Keys below it are on the left.
+        pub(crate) router: Word,
+        /// The leaves, where the edges say so.
+        pub(crate) leaves: [Leaf; 2],
+        /// Not used.
+        pub(crate) unused: Word,
+    }
+
     /// A part of the table of active pages. Segments are never freed.
     pub(crate) struct Segment: align(64) {
         /// The next segment.
@@ -74,18 +106,23 @@ persistent! {
 
 const DIRTY: u64 = 1;
 const DELETED: u64 = 2;
+const LEAF: u64 = 4;
 const MARKS: u64 = NODE - 1;
 
 /// A link to a node: its offset, and two marks in the low bits, which a node's alignment leaves free.
 ///
 /// - *dirty* (bit 0): the link may not be durable yet. Who depends on it makes it durable first.
 /// - *deleted* (bit 1): the node that holds the link is deleted; the link does not change any more.
+/// - *leaf* (bit 2, search trees): the edge leads to the leaf that lies beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link(u64);
 
 impl Link {
     /// To nothing, durable, not deleted.
     pub const NULL: Link = Link(0);
+
+    /// An edge to the leaf that lies beside it.
+    pub(crate) const LEAF: Link = Link(LEAF);
 
     /// A durable link, not deleted. The low six bits of `off` are dropped.
     #[inline(always)]
@@ -111,6 +148,12 @@ impl Link {
         self.0 & DELETED != 0
     }
 
+    /// Whether it leads to the leaf beside it.
+    #[inline(always)]
+    pub(crate) const fn is_leaf(self) -> bool {
+        self.0 & LEAF != 0
+    }
+
     /// The same, not durable yet.
     #[inline(always)]
     #[must_use]
@@ -132,8 +175,19 @@ impl Link {
         Link(self.0 | DELETED)
     }
 
+    /// The same, in a node that is not deleted.
+    #[must_use]
+    pub(crate) const fn thawed(self) -> Link {
+        Link(self.0 & !DELETED)
+    }
+
     #[inline(always)]
     pub(crate) fn node(self) -> Off<Node> {
+        Off::new(self.off())
+    }
+
+    #[inline(always)]
+    pub(crate) fn branch(self) -> Off<Branch> {
         Off::new(self.off())
     }
 }
@@ -200,6 +254,7 @@ impl PageShape {
 
 const _: () = {
     assert!(size_of::<Node>() == NODE as usize, "a node is one line");
+    assert!(size_of::<Branch>() == NODE as usize, "a branch and its leaves are one line");
     assert!(size_of::<Segment>() == 512);
     assert!(MAX_PAGE / NODE / 64 <= 16, "the bitmap of a page fits its head");
 };
@@ -213,6 +268,9 @@ mod tests {
     fn the_format_is_frozen() {
         assert_eq!(LAYOUT_VERSION, 1);
         assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
+        assert_eq!([offset_of!(Branch, edges), offset_of!(Branch, router), offset_of!(Branch, leaves)], [0, 16, 24]);
+        assert_eq!([offset_of!(Leaf, key), offset_of!(Leaf, value), size_of::<Leaf>()], [0, 8, 16]);
+        assert_eq!(Link::LEAF.to_bits(), 4);
         assert_eq!([offset_of!(Segment, next), offset_of!(Segment, cells)], [0, 8]);
         assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS], [0, 1, 2, 3]);
         assert_eq!([Link::to(0x1240).dirty().to_bits(), Link::to(0x1240).deleted().to_bits()], [0x1241, 0x1242]);

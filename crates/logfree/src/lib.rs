@@ -7,13 +7,15 @@
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
 //! | `chain` | Harris's list over durable links: one code for list and buckets |
 //! | [`List`], [`HashTable`] | lock-free maps on it |
+//! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
-//! can take back. [`List`] and [`HashTable`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
+//! can take back. [`List`], [`HashTable`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
 //! that stores to one cache line reach memory in order.
 
+mod bst;
 mod chain;
 mod error;
 mod finding;
@@ -26,6 +28,7 @@ mod pages;
 mod range;
 mod soft;
 
+pub use bst::Bst;
 pub use error::{Error, Result};
 pub use finding::Finding;
 pub use hash::HashTable;

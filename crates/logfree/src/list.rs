@@ -91,6 +91,11 @@ impl<M: Medium> List<M> {
         Chain { op, pages: &self.pages, head: op.at(self.head) }
     }
 
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
     /// newly active; none if the key is there.
     ///
@@ -139,6 +144,35 @@ impl<M: Medium> List<M> {
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
         let outcome = self.chain(op).update(key, |old| (old == expected).then_some(value))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        let outcome = self.chain(op).remove_if(key, |value| value == expected)?;
+        Ok(outcome.is_some_and(|(_, removed)| removed))
+    }
+
+    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
+    /// at some moment of the call.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.chain(op).collect(from, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
+    }
+
+    /// Appends some entries from key `to` down, descending; as [`walk`](Self::walk). Links lead one way, so each call walks
+    /// up to `to` from the first key on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.chain(op).collect_back(to, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
     }
 
     /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::Act::{self, *};
 use common::{Contents, Map, run, step};
-use durix_logfree::{HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -60,6 +60,11 @@ proptest! {
     #[test]
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn a_search_tree_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<Bst<M>>(&acts);
     }
 
     #[test]
@@ -197,6 +202,7 @@ fn settled_counts<S: Map<M>>() {
 fn write_backs_and_fences_of_single_operations() {
     settled_counts::<List<M>>();
     settled_counts::<HashTable<M>>();
+    settled_counts::<Bst<M>>();
 }
 
 macro_rules! one_and_one {
@@ -322,6 +328,11 @@ fn hammer<S: Map<M>>() {
 #[test]
 fn threads_share_a_list() {
     hammer::<List<M>>();
+}
+
+#[test]
+fn threads_share_a_search_tree() {
+    hammer::<Bst<M>>();
 }
 
 #[test]

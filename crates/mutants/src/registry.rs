@@ -80,7 +80,7 @@ fn pool() -> Structure {
 fn log<L: Tiny + 'static>(name: &'static str, files: &'static [&'static str]) -> Structure {
     let scenario = |(number, (age, holed, ops)): (usize, &(usize, bool, &[logs::Do]))| {
         let (age, holed) = (*age, *holed);
-        let make = move |plan| Tested::<L, _> { age, holed, wrap: plan, _log: PhantomData };
+        let make = move |plan| Tested::<L, _> { age, held: 0, holed, wrap: plan, _log: PhantomData };
         let base = Explorer::new().executions_per_point(2_000).samples(50);
         Of::new(format!("run {number}"), make, ops).with(base).after(&logs::AFTER).boxed()
     };

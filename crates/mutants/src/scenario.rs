@@ -190,10 +190,10 @@ impl<S: Subject> Scenario for Of<S> {
         let failure = explorer.shrunk(&subject, &self.ops, after, report, still_a_scenario).failure?;
         let again = explorer.clone().replay(&failure.replay).run_then(&subject, &self.ops, after).failure;
         plan.restore();
-        let replays = again.is_some_and(|again| again.to_string() == failure.to_string());
+        let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
         let is_site =
             |at: &std::panic::Location<'_>| (at.file(), at.line(), at.column()) == (site.file, site.line, site.column);
-        let named = explorer.suggestion_names(&subject, &self.ops, &failure, is_site);
+        let named = explorer.suggestion_names(&subject, &self.ops, after, &failure, is_site);
         let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
         let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
         Some(Told { failure, ops, replays, named })

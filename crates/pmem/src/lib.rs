@@ -31,14 +31,15 @@ mod session;
 pub mod space;
 mod word;
 
-pub use epoch::{Epochs, Ticket};
+pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;
 pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
 pub use mapping::{MAX_SESSIONS, Mapping};
 pub use medium::{
-    Counting, Counts, Delayed, Hardware, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives, WriteBackKind,
+    Counting, Counts, Delayed, Hardware, Killable, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives,
+    WriteBackKind,
 };
 pub use offset::Off;
 pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};

@@ -84,6 +84,19 @@ impl Reserve {
         matches!(self.memory, Memory::Pages { .. })
     }
 
+    /// Asks the kernel for pages of 2 MiB under the reserve, private memory or files of a tmpfs that allows them, which are
+    /// mapped already. A hint: what was touched before may stay in small pages. Returns whether the kernel takes it.
+    pub fn advise_huge_pages(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if self.is_pages() {
+            // SAFETY: the range is mapped and ours; the advice changes no content.
+            let advised =
+                unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxHugepage) };
+            return advised.is_ok();
+        }
+        false
+    }
+
     /// First address.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {

@@ -1,4 +1,7 @@
-//! Volatile maps for threads: what durability costs.
+//! Volatile maps: what durability costs. All but `BTreeMap` are for threads.
+
+use std::collections::BTreeMap;
+use std::sync::RwLock;
 
 use congee::U64Congee;
 use crossbeam_skiplist::SkipMap;
@@ -192,4 +195,27 @@ impl Map for DashMap<u64, u64> {
 
 pub(super) fn dash_map(_: &Plan) -> Result<Box<dyn Peer>, Error> {
     peer(DashMap::<u64, u64>::new())
+}
+
+impl Map for RwLock<BTreeMap<u64, u64>> {
+    const NAME: &'static str = "BTreeMap";
+    const SETUP: &'static str = "RwLock<BTreeMap>, taken once a batch";
+    fn insert(&self, keys: &[u64]) {
+        let mut map = self.write().expect("nothing panics");
+        for key in keys {
+            map.insert(*key, *key);
+        }
+    }
+    fn get(&self, keys: &[u64]) -> usize {
+        let map = self.read().expect("nothing panics");
+        keys.iter().filter(|k| map.get(*k) == Some(*k)).count()
+    }
+    fn scan(&self, starts: &[u64]) -> usize {
+        let map = self.read().expect("nothing panics");
+        starts.iter().map(|start| map.range(start..).take(SCAN).filter(|(k, v)| k == v).count()).sum()
+    }
+}
+
+pub(super) fn btree_map(_: &Plan) -> Result<Box<dyn Peer>, Error> {
+    peer(RwLock::new(BTreeMap::<u64, u64>::new()))
 }

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use durix::{Direction, Hardware, Index, KeyRange, Medium, Pool, PoolOptions};
+use durix::kind::Entry;
+use durix::{Db, Direction, Durability, Hardware, Index, KeyRange, Medium, Pool, PoolOptions};
 use durix_pmem::backing::{Backing, BackingKind, FileBacking};
+use durix_pmem::epoch::EpochStats;
 use durix_pmem::{Counting, Counts};
 use hdrhistogram::Histogram;
 use serde_json::json;
@@ -38,21 +40,39 @@ pub fn run(args: &BenchArgs) -> Result<Code, Failure> {
     if args.workload == Workload::E && !kind.ordered {
         return Err(Failure::usage(format!("workload E scans ranges, and {} keeps no order of keys", args.kind)));
     }
+    if !kind.limits.value.allow(args.value_bytes as usize) {
+        return Err(Failure::usage(format!("{} does not take values of {} bytes", args.kind, args.value_bytes)));
+    }
+    if keys_of(args, &kind) > kind.meant_for {
+        let what = format!("{} is meant for {} keys at most; set --keys to that or less", args.kind, kind.meant_for);
+        return Err(Failure::usage(what));
+    }
     let folder = args.dir.clone().unwrap_or_else(default_dir);
     let dir = tempfile::Builder::new().prefix("durix-bench-").tempdir_in(&folder);
     let dir = dir.map_err(Failure::io(format!("making a folder in {}", folder.display())))?;
-    let counts = counted(args, &dir.path().join("counted"))?;
+    let keys = keys_of(args, &kind);
+    let counts = counted(args, keys, &dir.path().join("counted"))?;
     let pool = create(args, &dir.path().join("pool"))?;
     let index = kind.open_or_create(&pool, "bench")?;
-    let filled = fill(&pool, &*index, args.keys, args)?;
-    let (took, latencies) = measure(&pool, &index, args)?;
-    let result = BenchResult { args, pool: &pool, filled, took, latencies, counts };
+    let buffered = kind.durability != Durability::Strict;
+    // Keeps taking checkpoints, where the kind needs them, until it is dropped.
+    let checkpoints = Db::builder().checkpoint_every(Duration::from_millis(args.checkpoint_ms));
+    let _db = buffered.then(|| checkpoints.over(pool.clone())).transpose()?;
+    let filled = fill(&pool, &*index, keys, args)?;
+    let (took, latencies) = measure(&pool, &index, keys, args)?;
+    let epochs = buffered.then(|| Ok::<_, Failure>(pool.epochs()?.stats())).transpose()?;
+    let result = BenchResult { args, keys, pool: &pool, filled, took, latencies, counts, epochs };
     if args.json {
         output::json(&result.as_json())?
     } else {
         output::line(&result.as_text())?
     };
     Ok(Code::Done)
+}
+
+/// How many keys there are to be.
+fn keys_of(args: &BenchArgs, kind: &Entry) -> u64 {
+    args.keys.unwrap_or(kind.meant_for.min(1_000_000))
 }
 
 fn options(args: &BenchArgs) -> PoolOptions {
@@ -98,13 +118,13 @@ fn on_threads<R: Send>(threads: u64, work: impl Fn(u64) -> Result<R, Failure> + 
 }
 
 /// Runs the workload; returns how long it took, and all latencies.
-fn measure(pool: &Pool, index: &Arc<dyn Index>, args: &BenchArgs) -> Result<(Duration, Latencies), Failure> {
+fn measure(pool: &Pool, index: &Arc<dyn Index>, keys: u64, args: &BenchArgs) -> Result<(Duration, Latencies), Failure> {
     let go = AtomicBool::new(false);
     let start = std::sync::Mutex::new(None);
     let barrier = std::sync::Barrier::new(args.threads as usize);
     let of_threads = on_threads(args.threads, |thread| {
         let mut worker = Worker::new(pool, &**index, args)?;
-        let mut requests = requests(args, args.keys, thread, args.threads);
+        let mut requests = requests(args, keys, thread, args.threads);
         let mut latencies = new_latencies();
         if barrier.wait().is_leader() {
             *start.lock().unwrap_or_else(|e| e.into_inner()) = Some(Instant::now());
@@ -194,14 +214,14 @@ impl<'a, M: Medium> Worker<'a, M> {
 }
 
 /// Exact counts of one thread's requests on a smaller index.
-fn counted(args: &BenchArgs, path: &Path) -> Result<Counts, Failure> {
+fn counted(args: &BenchArgs, keys: u64, path: &Path) -> Result<Counts, Failure> {
     let backing = FileBacking::create(path)?;
     let pmem = backing.kind() == BackingKind::Dax || !args.page_cache;
     let medium = if pmem { Hardware::for_pmem().ok_or(durix_pmem::Error::NoWriteBack)? } else { Hardware::PAGE_CACHE };
     let counting = Counting::new(medium);
     let pool = options(args).create_on(backing, counting)?;
     let index = durix::kind::named(&args.kind)?.open_or_create(&pool, "bench")?;
-    let keys = args.keys.min(COUNTED_KEYS);
+    let keys = keys.min(COUNTED_KEYS);
     fill(&pool, &*index, keys, args)?;
     let mut worker = Worker::new(&pool, &*index, args)?;
     let mut requests = requests(args, keys, 0, 1);
@@ -219,11 +239,14 @@ fn counted(args: &BenchArgs, path: &Path) -> Result<Counts, Failure> {
 
 struct BenchResult<'a> {
     args: &'a BenchArgs,
+    keys: u64,
     pool: &'a Pool,
     filled: Duration,
     took: Duration,
     latencies: Latencies,
     counts: Counts,
+    /// Where the kind is buffered.
+    epochs: Option<EpochStats>,
 }
 
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
@@ -245,22 +268,32 @@ impl BenchResult<'_> {
     }
 
     fn as_text(&self) -> String {
-        let BenchArgs { kind, keys, ops, threads, value_bytes, .. } = self.args;
-        let (workload, distribution) = self.titles();
+        let BenchArgs { kind, ops, threads, value_bytes, .. } = self.args;
+        let (keys, (workload, distribution)) = (self.keys, self.titles());
         let mut text = format!(
             "{kind}, workload {}, {distribution}: {keys} keys, {value_bytes} bytes a value, {ops} operations, {threads} thread(s)\n\
              medium      {}\n\
              filled      {:.0} inserts/s\n\
              throughput  {:.0} operations/s\n\
-             an operation: {:.3} write-backs, {:.3} fences, {:.3} stores ({COUNTED} operations counted, one thread)\n\n",
+             an operation: {:.3} write-backs, {:.3} fences, {:.3} stores ({COUNTED} operations counted, one thread)\n",
             workload.to_uppercase(),
             self.pool.mapping().medium().describe(),
-            *keys as f64 / self.filled.as_secs_f64(),
+            keys as f64 / self.filled.as_secs_f64(),
             self.a_second(),
             Self::an_op(self.counts.write_backs),
             Self::an_op(self.counts.fences),
             Self::an_op(self.counts.stores),
         );
+        if let Some(epochs) = self.epochs {
+            text.push_str(&format!(
+                "checkpoints {}, one in {} ms; the longest kept operations out for {:.2} ms, with {:.0} lines on average\n",
+                epochs.boundaries,
+                self.args.checkpoint_ms,
+                epochs.longest_pause as f64 / 1e6,
+                epochs.lines as f64 / epochs.boundaries.max(1) as f64,
+            ));
+        }
+        text.push('\n');
         let row = |(name, histogram): (&&str, &Histogram<u64>)| {
             let percentiles = PERCENTILES.iter().map(|p| histogram.value_at_percentile(*p).to_string());
             let mut row = vec![(*name).to_owned(), histogram.len().to_string(), format!("{:.0}", histogram.mean())];
@@ -275,8 +308,8 @@ impl BenchResult<'_> {
     }
 
     fn as_json(&self) -> serde_json::Value {
-        let BenchArgs { kind, keys, ops, threads, value_bytes, seed, .. } = self.args;
-        let (workload, distribution) = self.titles();
+        let BenchArgs { kind, ops, threads, value_bytes, seed, .. } = self.args;
+        let (keys, (workload, distribution)) = (self.keys, self.titles());
         let latency = |histogram: &Histogram<u64>| {
             let mut value = json!({ "count": histogram.len(), "mean": histogram.mean(), "max": histogram.max() });
             for p in PERCENTILES {
@@ -290,15 +323,20 @@ impl BenchResult<'_> {
             .filter(|(_, histogram)| !histogram.is_empty())
             .map(|(name, histogram)| ((*name).to_owned(), latency(histogram)))
             .collect();
+        let checkpoints = self.epochs.map(|epochs| {
+            let pause = epochs.longest_pause;
+            json!({ "count": epochs.boundaries, "every_ms": self.args.checkpoint_ms, "lines": epochs.lines, "longest_pause_ns": pause })
+        });
         json!({
             "kind": kind, "workload": workload, "distribution": distribution, "keys": keys, "ops": ops,
             "threads": threads, "value_bytes": value_bytes, "seed": seed,
             "medium": self.pool.mapping().medium().describe(),
-            "fill_inserts_per_second": *keys as f64 / self.filled.as_secs_f64(),
+            "fill_inserts_per_second": keys as f64 / self.filled.as_secs_f64(),
             "ops_per_second": self.a_second(),
             "write_backs_per_op": Self::an_op(self.counts.write_backs),
             "fences_per_op": Self::an_op(self.counts.fences),
             "stores_per_op": Self::an_op(self.counts.stores),
+            "checkpoints": checkpoints,
             "latency_ns": latencies,
         })
     }

@@ -46,9 +46,8 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
 fn check_index(pool: &Pool, name: &str) -> Result<(u64, Vec<String>), Failure> {
     let index = durix::kind::open_as_is(pool, name)?;
     let mut session = pool.session()?;
-    let op = session.enter()?;
-    let findings = index.check(&op)?;
-    Ok((index.len(&op), findings.iter().map(ToString::to_string).collect()))
+    let findings = index.check(&mut session)?;
+    Ok((index.len(&mut session)?, findings.iter().map(ToString::to_string).collect()))
 }
 
 fn report(as_json: bool, checked: &[(String, u64)], findings: &Findings) -> Result<(), Failure> {

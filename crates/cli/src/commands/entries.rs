@@ -34,9 +34,14 @@ pub fn get(args: &GetArgs) -> Result<Code, Failure> {
 
 pub fn put(args: &PutArgs) -> Result<Code, Failure> {
     let mut at = if args.create {
+        // Before a pool is made for it.
+        pools::new_types(&pools::new_kind(&args.at)?, &args.types)?;
         let pool = pools::options(&args.at.pool).open_or_create(&args.at.pool.pool)?;
-        Opened::existing_or_new(pool, &args.at)?
+        Opened::existing_or_new(pool, &args.at, &args.types)?
     } else {
+        if args.types.key_type.is_some() || args.types.value_type.is_some() {
+            return Err(Failure::usage("types are given to a new index only; add --create"));
+        }
         Opened::existing(pools::open_to_write(&args.at.pool)?, &args.at)?
     };
     let (key, value) = (at.codec.key(&args.key)?, at.codec.value(&args.value)?);

@@ -7,9 +7,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use durix::Types;
+use durix::{Durability, Hardware, Lengths, Limits, Types};
+use durix_pmem::Epochs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -34,9 +36,11 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     for file in &args.files {
         File::open(file).map_err(Failure::io(format!("opening {}", file.display())))?;
     }
-    if let Some(kind) = &args.at.kind {
-        // Before a pool is made for it.
-        durix::kind::named::<durix::Hardware>(kind)?;
+    // Before a pool is made for it.
+    let entry = pools::new_kind(&args.at)?;
+    pools::new_types(&entry, &args.types)?;
+    if args.at.kind.is_some() {
+        must_take(entry.name, entry.limits, args)?;
     }
     if args.at.pool.pool.is_dir() {
         return Err(Failure::Directory { path: args.at.pool.pool.clone() });
@@ -46,8 +50,11 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
         let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
         options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
     }
-    let at = Opened::existing_or_new(options.open_or_create(&args.at.pool.pool)?, &args.at)?;
-    let mut load = Load { at, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new() };
+    let at = Opened::existing_or_new(options.open_or_create(&args.at.pool.pool)?, &args.at, &args.types)?;
+    must_take(&format!("index {:?}", args.at.index), at.index.limits(), args)?;
+    let buffered = at.index.durability() != Durability::Strict;
+    let epochs = buffered.then(|| at.pool.epochs()).transpose()?;
+    let mut load = Load { at, epochs, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new(), done: 0 };
     let start = Instant::now();
     let done = match &args.tree {
         Some(tree) => load.tree(tree),
@@ -55,13 +62,27 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     };
     load.bar.finish_and_clear();
     let took = start.elapsed();
-    let Load { at, loaded, .. } = load;
-    let keys = { at.index.len(&at.pool.session()?.enter()?) };
+    let Load { mut at, loaded, .. } = load;
+    let keys = at.index.len(&mut at.session);
     let closed = at.close();
     done?;
+    let keys = keys?;
     closed?;
     report(args, &loaded, keys, took)?;
     Ok(Code::Done)
+}
+
+/// That what is to be loaded fits an index with these limits.
+fn must_take(what: &str, limits: Limits, args: &LoadArgs) -> Result<(), Failure> {
+    let (Lengths::Exactly(key), Lengths::Exactly(value)) = (limits.key, limits.value) else { return Ok(()) };
+    let refused = if args.tree.is_some() {
+        format!("--tree loads paths, and {what} takes keys of exactly {key} bytes")
+    } else if args.format == Format::Lines {
+        format!("lines have no values, and {what} takes values of exactly {value} bytes: use --format tsv")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(format!("{refused}; kinds that take any: {}", durix::kind::of_any_length())))
 }
 
 /// A progress bar on a terminal: by bytes where their number is known.
@@ -79,8 +100,14 @@ fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
     Ok(ProgressBar::new(bytes).with_style(style("{wide_bar} {bytes}/{total_bytes}, {eta}")?))
 }
 
+/// Entries between two looks at the clock, where the index is buffered.
+const TICK_EVERY: u64 = 256;
+
 struct Load {
     at: Opened,
+    /// Where the index is buffered: what a kill loses of the load is at most what came since the last checkpoint.
+    epochs: Option<Arc<Epochs<Hardware>>>,
+    done: u64,
     loaded: Loaded,
     bar: ProgressBar,
     value: Vec<u8>,
@@ -88,10 +115,16 @@ struct Load {
 
 impl Load {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        let limits = self.at.index.limits();
-        if key.len() > limits.key || value.len() > limits.value {
-            self.loaded.too_long += 1;
+        if let Err(error) = self.at.index.limits().check(key, Some(value)) {
+            match error {
+                durix::Error::KeyTooLong { .. } | durix::Error::ValueTooLong { .. } => self.loaded.too_long += 1,
+                other => return Err(other.into()),
+            }
             return Ok(());
+        }
+        self.done += 1;
+        if let Some(epochs) = self.epochs.as_ref().filter(|_| self.done.is_multiple_of(TICK_EVERY)) {
+            epochs.tick(&mut self.at.session)?;
         }
         let op = self.at.session.enter()?;
         let found = self.at.index.get(&op, key, &mut self.value)?;
@@ -172,7 +205,10 @@ impl Load {
                 Format::Lines if value.is_empty() => Vec::new(),
                 _ => codec.value_of_line(value, escaped).map_err(|f| bad(f.to_string()))?,
             };
-            self.put(&key, &value)?;
+            self.put(&key, &value).map_err(|failure| match failure {
+                Failure::Durix(error @ durix::Error::WrongLength { .. }) => bad(error.to_string()),
+                other => other,
+            })?;
             self.bar.inc(step);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! `repair`.
 
-use durix::{Hardware, Pool, PoolOptions};
+use durix::{Direction, Hardware, Index, KeyRange, Pool, PoolOptions};
 use durix_pmem::pool::IndexInfo;
 use serde_json::json;
 
@@ -63,11 +63,45 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
         }
         Err(error) => return Err(error.into()),
     };
-    let mut session = source.session()?;
-    saved.lost = from.check(&session.enter()?)?.iter().map(ToString::to_string).collect();
+    match from.check(&mut source.session()?) {
+        Ok(findings) => saved.lost = findings.iter().map(ToString::to_string).collect(),
+        Err(error) => saved.lost.push(error.to_string()),
+    }
     let to = kind.open_or_create(target, &info.name)?;
-    saved.entries = durix::copy::copy_index(source, &from, target, &to)?;
+    if let Err(error) = durix::copy::copy_index(source, &from, target, &to) {
+        saved.lost.push(corrupt(error)?);
+        saved.lost.extend(save_from_behind(source, &*from, target, &*to)?);
+    }
+    let mut session = target.session()?;
+    to.sync(&mut session)?;
+    saved.entries = to.len(&mut session)?;
     Ok(saved)
+}
+
+/// What is wrong with an index; any other error ends the repair.
+fn corrupt(error: durix::Error) -> Result<String, Failure> {
+    match error {
+        error @ durix::Error::Corrupt { .. } => Ok(error.to_string()),
+        error @ durix::Error::Pool(durix_pmem::Error::OutOfBounds { .. }) => Ok(error.to_string()),
+        other => Err(other.into()),
+    }
+}
+
+/// Copies an ordered index from its last key down, as far as it can be read: a copy has ended at what is damaged. Returns
+/// what ended this one.
+fn save_from_behind(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) -> Result<Option<String>, Failure> {
+    let Some(ordered) = from.as_ordered() else { return Ok(None) };
+    let (mut reading, mut writing) = (source.session()?, target.session()?);
+    let mut cursor = ordered.range(&KeyRange::all(), Direction::Backward);
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    loop {
+        match cursor.next_into(&reading.enter()?, &mut key, &mut value) {
+            // What is there already was copied from the front.
+            Ok(true) if to.insert_if_absent(&writing.enter()?, &key, &value)? => {}
+            Ok(_) => return Ok(None),
+            Err(error) => return Ok(Some(corrupt(error)?)),
+        }
+    }
 }
 
 fn report(as_json: bool, saved: &[Saved], damaged: &[String]) -> Result<(), Failure> {

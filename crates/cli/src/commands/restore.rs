@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
-use durix::{Index, Pool, Session, Types};
+use durix::{Hardware, Index, Pool, Session, Types};
+use serde_json::json;
 
 use super::dump::VERSION;
 use crate::args::RestoreArgs;
@@ -31,6 +32,11 @@ pub fn run(args: &RestoreArgs) -> Result<Code, Failure> {
         let _ = std::fs::remove_file(&partial);
     })?;
     durix::copy::publish(&partial, &args.pool.pool)?;
+    if args.json {
+        let indices: Vec<_> = restored.iter().map(|(n, e)| json!({ "index": n, "entries": e })).collect();
+        output::json(&json!({ "indices": indices }))?;
+        return Ok(Code::Done);
+    }
     for (name, entries) in restored {
         output::line(&format!("{name}: {entries} entries"))?;
     }
@@ -97,7 +103,8 @@ fn restore(
         if restored.iter().any(|(other, _)| *other == name) {
             return Err(reader.bad(format!("a second index named {name:?}")));
         }
-        let entry = durix::kind::named(args.kind.as_deref().unwrap_or(&kind))?;
+        let entry = durix::kind::named::<Hardware>(args.kind.as_deref().unwrap_or(&kind))?;
+        entry.limits.take(entry.name, types).map_err(|error| reader.bad(error.to_string()))?;
         let index = entry.open_or_create(&pool, &name)?;
         let entries = restore_index(&mut reader, &pool, &index, types)?;
         restored.push((name, entries));
@@ -155,9 +162,9 @@ fn insert(session: &mut Session, index: &dyn Index, key: &[u8], value: &[u8]) ->
 impl Reader {
     fn at_line(&self, error: durix::Error) -> Failure {
         match error {
-            error @ (durix::Error::KeyTooLong { .. } | durix::Error::ValueTooLong { .. }) => {
-                self.bad(error.to_string())
-            }
+            error @ (durix::Error::KeyTooLong { .. }
+            | durix::Error::ValueTooLong { .. }
+            | durix::Error::WrongLength { .. }) => self.bad(error.to_string()),
             other => other.into(),
         }
     }

@@ -33,7 +33,7 @@ pub fn run(args: &ScanArgs) -> Result<Code, Failure> {
 
 fn range(args: &ScanArgs, codec: &Codec) -> Result<KeyRange, Failure> {
     if let Some(prefix) = &args.prefix {
-        return Ok(KeyRange::prefix(&codec.key(prefix)?));
+        return Ok(KeyRange::prefix(&codec.prefix(prefix)?));
     }
     let key = |text: &Option<std::ffi::OsString>| text.as_ref().map(|text| codec.key(text)).transpose();
     Ok(KeyRange {

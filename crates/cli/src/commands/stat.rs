@@ -106,8 +106,8 @@ fn rows(args: &StatArgs, stats: &Stats, here: Guarantee) -> Result<(Vec<IndexRow
 
 fn inside(pool: &Pool, index: &dyn Index, here: Guarantee) -> Result<Inside, Failure> {
     let mut session = pool.session()?;
-    let op = session.enter()?;
-    let (types, stats) = (Types::of(index, &op), index.stats(&op));
+    let stats = index.stats(&mut session)?;
+    let types = Types::of(index, &session.enter()?);
     Ok(Inside { types, stats, guarantee: here.with(index.durability()) })
 }
 
@@ -148,7 +148,7 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
     if !rows.is_empty() {
         let cells = |row: &IndexRow| {
             let number = |of: fn(&Inside) -> u64| row.inside.as_ref().map_or_else(|| "-".into(), |i| of(i).to_string());
-            let dram = row.inside.as_ref().map_or_else(|| "-".into(), |i| human(i.stats.volatile_bytes));
+            let dram = row.inside.as_ref().and_then(|i| i.stats.volatile_bytes).map_or_else(|| "-".into(), human);
             let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.types.to_string());
             let durable = row.inside.as_ref().map_or("-", |i| match i.guarantee.durability {
                 Durability::Strict => "on return",

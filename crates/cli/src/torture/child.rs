@@ -1,16 +1,18 @@
 //! The process that is killed.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use durix::{Durability, Hardware, Index, Medium, Pool, PoolOptions};
+use durix::{Direction, Durability, Hardware, Index, KeyRange, Medium, Pool, PoolOptions};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
 
 use super::board::Board;
 use super::clocks::{self, Clocks};
-use super::steps::{self, PROBE, Plan};
+use super::steps::{self, Plan};
 use super::{INDEX, MAX_SIZE, POOL};
 use crate::args::{TortureChildArgs, TortureMedium};
 use crate::failure::{Code, Failure};
@@ -19,6 +21,10 @@ use crate::failure::{Code, Failure};
 const EVICT_ONE_IN: u64 = 200;
 /// Operations between two syncs of a thread, where the kind is buffered.
 const SYNC_EVERY: u64 = 256;
+/// Where a thread draws a ticket after a sync, instead of syncing again: it waits for it at the next turn.
+const TICKET_AFTER: u64 = 192;
+/// Most pairs of a scan.
+const SCAN: usize = 500;
 
 pub fn run(args: &TortureChildArgs) -> Result<Code, Failure> {
     let path = args.dir.join(POOL);
@@ -47,17 +53,24 @@ fn open<M: Medium>(pool: &Pool<M>, kind: &str) -> Result<Arc<dyn Index<M>>, Fail
     Ok(durix::kind::named(kind)?.open_or_create(pool, INDEX)?)
 }
 
-/// Leaves out one fence that an insert of this kind issues: the first one in the structure's own code.
+/// Leaves out one fence that an insert of this kind issues: the first one in the structure's own code, or, where the kind is
+/// buffered, in that of checkpoints.
 fn plant<M: Medium>(pool: &Pool<M>, kind: &str, mutants: &'static Mutants) -> Result<(), Failure> {
     let index = open(pool, kind)?;
+    let probe = steps::Form::of(index.limits()).probe();
     let mut session = pool.session()?;
+    let mut insert = |value: u64| {
+        index.insert(&session.enter()?, &probe, &value.to_be_bytes())?;
+        index.sync(&mut session)
+    };
     let count = |sites: Vec<(durix_pmem::Site, u64)>| sites.into_iter().collect::<std::collections::BTreeMap<_, _>>();
     // The first one may have to make room, with fences that later ones do not need.
-    index.insert(&session.enter()?, PROBE, b"1")?;
+    insert(1)?;
     let before = count(mutants.sites());
-    index.insert(&session.enter()?, PROBE, b"2")?;
+    insert(2)?;
     let hit = count(mutants.sites()).into_iter().find(|(site, hits)| {
-        let own = !Path::new(site.file).components().any(|part| part.as_os_str() == "pmem");
+        let part = |name: &str| Path::new(site.file).components().any(|part| part.as_os_str() == name);
+        let own = !part("pmem") || part("epoch");
         site.kind == SiteKind::Fence && own && before.get(site).copied().unwrap_or(0) < *hits
     });
     let (site, _) = hit.ok_or_else(|| Failure::usage(format!("an insert into a {kind} issues no fence of its own")))?;
@@ -71,14 +84,19 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
     let index = open(pool, &args.kind)?;
     let buffered = index.durability() != Durability::Strict;
     let clocks = buffered.then(|| Clocks::open(&args.dir, args.threads)).transpose()?;
-    let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys };
+    let form = steps::Form::of(index.limits());
+    let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys, form };
     board.say_ready();
     let results: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
         let spawn = |thread| {
             let (index, board, clocks) = (&*index, &board, clocks.as_ref());
             scope.spawn(move || work_as(pool, index, (board, clocks), plan, thread))
         };
-        let threads: Vec<_> = (0..args.threads).map(spawn).collect();
+        let mut threads: Vec<_> = (0..args.threads).map(spawn).collect();
+        if index.as_ordered().is_some() {
+            let index = &*index;
+            threads.push(scope.spawn(move || scan(pool, index, plan)));
+        }
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -96,6 +114,7 @@ fn work_as<M: Medium>(
     thread: u64,
 ) -> Result<(), Failure> {
     let mut session = pool.session()?;
+    let mut ticket = None;
     for number in 0.. {
         let step = plan.step(thread, number);
         if let Some(clocks) = clocks {
@@ -107,12 +126,61 @@ fn work_as<M: Medium>(
             }
         }
         board.begin(thread, number);
-        steps::run(index, &session.enter()?, thread, &step)?;
+        steps::run(index, &session.enter()?, plan.form, thread, &step)?;
         board.end(thread, number);
-        if clocks.is_some() && number % SYNC_EVERY == SYNC_EVERY - 1 {
-            index.sync(&mut session)?;
-            board.synced(thread, number + 1);
+        if clocks.is_none() {
+            continue;
         }
+        if number % (2 * SYNC_EVERY) == SYNC_EVERY + TICKET_AFTER {
+            ticket = Some((index.ticket(&session.enter()?), number + 1));
+        }
+        if number % SYNC_EVERY == SYNC_EVERY - 1 {
+            let covered = match ticket.take() {
+                Some((ticket, covered)) => {
+                    index.wait(&mut session, ticket)?;
+                    covered
+                }
+                None => {
+                    index.sync(&mut session)?;
+                    number + 1
+                }
+            };
+            board.synced(thread, covered);
+        }
+    }
+    Ok(())
+}
+
+/// Walks over parts of an ordered index, beside the writers: keys come in order, each once, and none that nobody wrote.
+fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<(), Failure> {
+    let mut session = pool.session()?;
+    let Some(ordered) = index.as_ordered() else { return Ok(()) };
+    for turn in 0.. {
+        let random = steps::mix(plan.seed ^ turn);
+        let from = plan.form.key(random % plan.threads, (random >> 32) % plan.keys_of_a_thread());
+        let (range, direction) = match random >> 8 & 1 {
+            0 => (KeyRange::new(Bound::Included(&from), Bound::Unbounded), Direction::Forward),
+            _ => (KeyRange::new(Bound::Unbounded, Bound::Excluded(&from)), Direction::Backward),
+        };
+        let mut cursor = ordered.range(&range, direction);
+        let (mut last, mut key, mut value) = (from, Vec::new(), Vec::new());
+        for step in 0..SCAN {
+            if !cursor.next_into(&session.enter()?, &mut key, &mut value)? {
+                break;
+            }
+            let in_order = match direction {
+                Direction::Forward => last < key || (step == 0 && last == key),
+                Direction::Backward => last > key,
+            };
+            let known = key == plan.form.probe() || plan.form.parse(&key, plan.threads as usize).is_some();
+            if !in_order || !known {
+                let (key, last) = (key.escape_ascii(), last.escape_ascii());
+                return Err(Failure::usage(format!("a scan {direction:?} met {key} after {last}")));
+            }
+            std::mem::swap(&mut last, &mut key);
+        }
+        // The writers are what is tried.
+        std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
 }

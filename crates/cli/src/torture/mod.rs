@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use durix::kind::Entry;
 use durix::{Pool, PoolOptions, Session};
 use serde_json::json;
 
@@ -23,7 +24,7 @@ use crate::failure::{Code, Failure};
 use crate::output;
 use board::{Board, Progress};
 pub use steps::mix;
-use steps::{Contents, Plan};
+use steps::{Contents, Form, Plan};
 use verify::Model;
 
 /// The file of the pool, in the folder of the torture.
@@ -58,12 +59,17 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
             "a fence is left out on the shadow medium only: on an ordinary file every store survives a kill",
         ));
     }
+    if let Some(keys) = args.keys.filter(|keys| *keys > kind.meant_for) {
+        let what = format!("{} is meant for {} keys at most, not {keys}", args.kind, kind.meant_for);
+        return Err(Failure::usage(what));
+    }
     let seed = args.seed.unwrap_or_else(random_seed);
     let folder = args.dir.clone().unwrap_or_else(default_dir);
     let made = tempfile::Builder::new().prefix("durix-torture-").tempdir_in(&folder);
     let dir = made.map_err(Failure::io(format!("making a folder in {}", folder.display())))?;
     let mut torture = Torture {
         args,
+        kind,
         seed,
         dir: dir.path().to_owned(),
         board: Board::open(dir.path())?,
@@ -108,6 +114,7 @@ fn progress(args: &TortureArgs) -> indicatif::ProgressBar {
 
 struct Torture<'a> {
     args: &'a TortureArgs,
+    kind: Entry,
     seed: u64,
     dir: PathBuf,
     board: Board,
@@ -143,7 +150,8 @@ impl Torture<'_> {
         let wanted = self.args.keys.unwrap_or_else(|| {
             // The first ones small; each size comes up within the first pools, and in its share later.
             let nth = number + 1;
-            SIZES.iter().find(|(_, every)| nth.is_multiple_of(*every)).map_or(100, |(keys, _)| *keys)
+            let fits = |(keys, every): &&(u64, u64)| *keys <= self.kind.meant_for && nth.is_multiple_of(*every);
+            SIZES.iter().find(fits).map_or(100, |(keys, _)| *keys)
         });
         let path = self.dir.join(POOL);
         match std::fs::remove_file(&path) {
@@ -153,15 +161,15 @@ impl Torture<'_> {
             _ => {}
         }
         let pool = PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE).create(&path)?;
-        let index = durix::kind::named(&self.args.kind)?.open_or_create(&pool, INDEX)?;
+        let index = self.kind.open_or_create(&pool, INDEX)?;
         self.keys = wanted;
-        let plan = Plan { seed: 0, threads: self.args.threads, keys: wanted };
+        let plan = self.plan(0, wanted);
         self.model = vec![Contents::new(); self.args.threads as usize];
         let mut session: Session = pool.session()?;
         for (thread, contents) in self.model.iter_mut().enumerate() {
             for number in (0..plan.keys_of_a_thread()).step_by(2) {
                 let id = mix(self.seed ^ mix(number << 8 | thread as u64));
-                index.insert(&session.enter()?, &steps::key(thread as u64, number), &steps::value(id))?;
+                index.insert(&session.enter()?, &plan.form.key(thread as u64, number), &plan.form.value(id))?;
                 contents.insert(number, id);
             }
         }
@@ -174,8 +182,12 @@ impl Torture<'_> {
         Ok(())
     }
 
+    fn plan(&self, seed: u64, keys: u64) -> Plan {
+        Plan { seed, threads: self.args.threads, keys, form: Form::of(self.kind.limits) }
+    }
+
     fn kill_a_child(&mut self, random: u64, kill: Kill) -> Result<Result<(), String>, Failure> {
-        let plan = Plan { seed: mix(random), threads: self.args.threads, keys: self.keys };
+        let plan = self.plan(mix(random), self.keys);
         self.board.clear();
         let mut child = self.spawn(&plan)?;
         let start = Instant::now();
@@ -234,7 +246,7 @@ impl Torture<'_> {
         self.size = size;
         let options = PoolOptions::new().read_only(true).accept_unclean(true);
         let opened = options.open(&path).map_err(durix::Error::from).and_then(|pool: Pool| {
-            let index = durix::kind::named(&self.args.kind)?.open(&pool, INDEX)?;
+            let index = self.kind.open(&pool, INDEX)?;
             Ok((pool, index))
         });
         let (pool, index) = match opened {
@@ -246,8 +258,8 @@ impl Torture<'_> {
             return Ok(Err(what));
         }
         let mut session = pool.session()?;
+        let findings = index.check(&mut session)?;
         let op = session.enter()?;
-        let findings = index.check(&op)?;
         let space = pool.space().check(&op, |owner| owner == index.root().owner());
         let first = findings.iter().map(ToString::to_string).chain(space.iter().map(ToString::to_string)).next();
         Ok(first.map_or(Ok(()), |what| Err(format!("check: {what}"))))

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use durix::{Batch, Index, Medium, Op};
+use durix::{Batch, Index, Lengths, Limits, Medium, Op};
 
 /// splitmix64.
 pub fn mix(seed: u64) -> u64 {
@@ -13,6 +13,71 @@ pub fn mix(seed: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ z >> 31
+}
+
+/// What keys and values are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Bytes: most are short, some need several lines.
+    Bytes,
+    /// Words of 8 bytes, for the kinds that take nothing else.
+    Words,
+}
+
+impl Form {
+    /// What an index with these limits takes.
+    pub fn of(limits: Limits) -> Form {
+        match limits.key {
+            Lengths::UpTo(_) => Form::Bytes,
+            Lengths::Exactly(_) => Form::Words,
+        }
+    }
+
+    /// The key with this number of a thread.
+    pub fn key(self, thread: u64, number: u64) -> Vec<u8> {
+        if self == Form::Words {
+            return (thread << 48 | number).to_be_bytes().to_vec();
+        }
+        let mut key = format!("{thread}:{number}").into_bytes();
+        if number % 7 == 3 {
+            key.resize(key.len() + (number % 4) as usize * 50, b'k');
+        }
+        key
+    }
+
+    /// Thread and number of a key, if one of so many threads has it.
+    pub fn parse(self, key: &[u8], threads: usize) -> Option<(usize, u64)> {
+        let (thread, number) = match self {
+            Form::Words => {
+                let word = u64::from_be_bytes(key.try_into().ok()?);
+                ((word >> 48) as usize, word & ((1 << 48) - 1))
+            }
+            Form::Bytes => {
+                let text = std::str::from_utf8(key).ok()?;
+                let (thread, number) = text.trim_end_matches('k').split_once(':')?;
+                (thread.parse().ok()?, number.parse().ok()?)
+            }
+        };
+        (thread < threads && self.key(thread as u64, number) == key).then_some((thread, number))
+    }
+
+    /// The value that an operation writes, by its identity.
+    pub fn value(self, id: u64) -> Vec<u8> {
+        let random = mix(id);
+        if self == Form::Words {
+            return random.to_be_bytes().to_vec();
+        }
+        let len = if random.is_multiple_of(16) { random >> 8 & 0x1ff } else { random >> 8 & 0x1f };
+        (0..len).map(|i| (random >> (i % 7 * 8)) as u8 ^ i as u8).collect()
+    }
+
+    /// A key that is no thread's: the parent does not look at it.
+    pub fn probe(self) -> Vec<u8> {
+        match self {
+            Form::Bytes => b"probe".to_vec(),
+            Form::Words => vec![0xff; 8],
+        }
+    }
 }
 
 /// What a child works on.
@@ -23,29 +88,11 @@ pub struct Plan {
     pub threads: u64,
     /// Keys of all threads together.
     pub keys: u64,
+    pub form: Form,
 }
 
 /// Most changes of a batch.
 const BATCH: u64 = 4;
-/// Begins the keys that are no one's: the parent does not look at them.
-pub const PROBE: &[u8] = b"probe";
-
-/// Bytes of the key with this number of a thread: most are short, some need several lines.
-pub fn key(thread: u64, number: u64) -> Vec<u8> {
-    let mut key = format!("{thread}:{number}").into_bytes();
-    if number % 7 == 3 {
-        key.resize(key.len() + (number % 4) as usize * 50, b'k');
-    }
-    key
-}
-
-/// The value that an operation writes, by its identity.
-pub fn value(id: u64) -> Vec<u8> {
-    let random = mix(id);
-    let len = if random.is_multiple_of(16) { random >> 8 & 0x1ff } else { random >> 8 & 0x1f };
-    (0..len).map(|i| (random >> (i % 7 * 8)) as u8 ^ i as u8).collect()
-}
-
 /// A change of one key: the identity of its new value, or none for its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -89,8 +136,8 @@ impl Plan {
 }
 
 /// Does a step on an index.
-pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, thread: u64, step: &Step) -> durix::Result<()> {
-    let bytes = |change: &Change| (key(thread, change.key), value(change.id.unwrap_or_default()));
+pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, form: Form, thread: u64, step: &Step) -> durix::Result<()> {
+    let bytes = |change: &Change| (form.key(thread, change.key), form.value(change.id.unwrap_or_default()));
     match step {
         Step::Insert(change) => {
             let (key, value) = bytes(change);
@@ -105,14 +152,14 @@ pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, thread: u64, step: &
             index.update(op, &key, &value)?;
         }
         Step::Remove(change) => {
-            index.remove(op, &key(thread, change.key))?;
+            index.remove(op, &form.key(thread, change.key))?;
         }
         Step::Batch(changes) => {
             let mut batch = Batch::new();
             for change in changes {
-                let key = key(thread, change.key);
+                let key = form.key(thread, change.key);
                 match change.id {
-                    Some(id) => batch.insert(&key, &value(id)),
+                    Some(id) => batch.insert(&key, &form.value(id)),
                     None => batch.remove(&key),
                 };
             }
@@ -152,7 +199,7 @@ mod tests {
 
     #[test]
     fn steps_follow_from_the_seed_and_reach_every_kind() {
-        let plan = Plan { seed: 7, threads: 3, keys: 100 };
+        let plan = Plan { seed: 7, threads: 3, keys: 100, form: Form::Bytes };
         let steps: Vec<Step> = (0..200).map(|number| plan.step(1, number)).collect();
         assert_eq!(steps, (0..200).map(|number| plan.step(1, number)).collect::<Vec<_>>());
         for is_there in [
@@ -164,29 +211,41 @@ mod tests {
         ] {
             assert!(is_there);
         }
+        let value = |id| Form::Bytes.value(id);
         assert!((0..200).any(|id| value(id).len() > 100) && (0..200).any(|id| value(id).is_empty()));
     }
 
     #[test]
-    fn the_model_does_what_the_index_does() {
-        let db = durix::Db::over(
-            durix::PoolOptions::new()
-                .create_on(durix_pmem::backing::HeapBacking::new(16 << 20), durix::Hardware::PAGE_CACHE)
-                .unwrap(),
-        );
-        let index = db.open_index("m", None).unwrap();
+    fn keys_that_nobody_wrote_are_not_parsed() {
+        for form in [Form::Bytes, Form::Words] {
+            assert_eq!(form.parse(&form.key(1, 3), 2), Some((1, 3)));
+            assert!(form.parse(&form.key(2, 0), 2).is_none() && form.parse(b"x", 2).is_none());
+            assert!(form.parse(&form.probe(), 64).is_none());
+        }
+        assert!(Form::Bytes.parse(b"1:3", 2).is_none());
+    }
+
+    #[test]
+    fn the_model_does_what_every_kind_of_index_does() {
+        let options = durix::PoolOptions::new();
+        let pool = options.create_on(durix_pmem::backing::HeapBacking::new(64 << 20), durix::Hardware::PAGE_CACHE);
+        let db = durix::Db::over(pool.unwrap());
         let mut session = db.pool().session().unwrap();
-        let plan = Plan { seed: 3, threads: 1, keys: 20 };
-        let mut contents = Contents::new();
-        for number in 0..2000 {
-            let step = plan.step(0, number);
-            let op = session.enter().unwrap();
-            run(&*index, &op, 0, &step).unwrap();
-            let made = changes(&step, &contents);
-            make(&mut contents, &made);
-            for k in 0..20 {
-                let expected = contents.get(&k).map(|id| value(*id));
-                assert_eq!(index.get_vec(&op, &key(0, k)).unwrap(), expected, "after {step:?}");
+        for kind in durix::kind::kinds::<durix::Hardware>() {
+            let index = db.open_index(kind.name, Some(kind.name)).unwrap();
+            let plan = Plan { seed: 3, threads: 1, keys: 20, form: Form::of(kind.limits) };
+            let mut contents = Contents::new();
+            for number in 0..1000 {
+                let step = plan.step(0, number);
+                let op = session.enter().unwrap();
+                run(&*index, &op, plan.form, 0, &step).unwrap();
+                let made = changes(&step, &contents);
+                make(&mut contents, &made);
+                for k in 0..20 {
+                    let expected = contents.get(&k).map(|id| plan.form.value(*id));
+                    let found = index.get_vec(&op, &plan.form.key(0, k)).unwrap();
+                    assert_eq!(found, expected, "{} after {step:?}", kind.name);
+                }
             }
         }
     }

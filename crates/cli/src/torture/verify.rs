@@ -11,7 +11,7 @@ use durix::{Durability, Index, Pool};
 
 use super::board::Progress;
 use super::clocks::Clocks;
-use super::steps::{self, Change, Contents, PROBE, Plan};
+use super::steps::{self, Change, Contents, Form, Plan};
 use crate::failure::Failure;
 
 /// What every thread's keys hold.
@@ -35,7 +35,7 @@ pub fn verify(
     done: &[Progress],
     clocks: impl Fn() -> Result<Clocks, Failure>,
 ) -> Result<(), String> {
-    let found = read(pool, index, model.len()).map_err(|error| error.to_string())?;
+    let found = read(pool, index, plan.form, model.len()).map_err(|error| error.to_string())?;
     let (atomic, is_strict) = (index.batch_is_atomic(), index.durability() == Durability::Strict);
     let mut cuts = Vec::new();
     for (thread, contents) in model.iter_mut().enumerate() {
@@ -81,16 +81,17 @@ fn one_moment(cuts: &[Cut], ended: impl Fn(u64, u64, u64) -> u64) -> Result<(), 
     Ok(())
 }
 
-fn read(pool: &Pool, index: &dyn Index, threads: usize) -> Result<Found, Failure> {
+fn read(pool: &Pool, index: &dyn Index, form: Form, threads: usize) -> Result<Found, Failure> {
     let mut found = Found { threads: vec![BTreeMap::new(); threads] };
     let mut session = pool.session()?;
     let mut cursor = index.cursor();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     while cursor.next_into(&session.enter()?, &mut key, &mut value)? {
-        if key == PROBE {
+        if key == form.probe() {
             continue;
         }
-        let (thread, number) = parse(&key, threads)
+        let (thread, number) = form
+            .parse(&key, threads)
             .ok_or_else(|| Failure::usage(format!("a key that nobody wrote: {}", key.escape_ascii())))?;
         if found.threads[thread].insert(number, std::mem::take(&mut value)).is_some() {
             return Err(Failure::usage(format!("key {} came twice", key.escape_ascii())));
@@ -99,20 +100,13 @@ fn read(pool: &Pool, index: &dyn Index, threads: usize) -> Result<Found, Failure
     Ok(found)
 }
 
-fn parse(key: &[u8], threads: usize) -> Option<(usize, u64)> {
-    let text = std::str::from_utf8(key).ok()?;
-    let (thread, number) = text.trim_end_matches('k').split_once(':')?;
-    let (thread, number): (usize, u64) = (thread.parse().ok()?, number.parse().ok()?);
-    (thread < threads && steps::key(thread as u64, number) == key).then_some((thread, number))
-}
-
 /// What differs between contents and what was found, in one key.
-fn difference(contents: &Contents, found: &BTreeMap<u64, Vec<u8>>, thread: u64) -> Option<String> {
-    let name = |number: u64| String::from_utf8_lossy(&steps::key(thread, number)).into_owned();
+fn difference(contents: &Contents, found: &BTreeMap<u64, Vec<u8>>, form: Form, thread: u64) -> Option<String> {
+    let name = |number: u64| format!("{thread}:{number}");
     for (number, id) in contents {
         match found.get(number) {
             None => return Some(format!("key {} was promised and is not there", name(*number))),
-            Some(value) if *value != steps::value(*id) => {
+            Some(value) if *value != form.value(*id) => {
                 return Some(format!("key {} has another value than was promised", name(*number)));
             }
             Some(_) => {}
@@ -144,7 +138,7 @@ fn strict(
     }
     if progress.begun > progress.ended {
         let changes = steps::changes(&plan.step(thread, progress.ended), contents);
-        let holds = |change: &Change| found.get(&change.key) == change.id.map(steps::value).as_ref();
+        let holds = |change: &Change| found.get(&change.key) == change.id.map(|id| plan.form.value(id)).as_ref();
         // The last change of a key counts; judged by the keys that the operation touches only.
         for part in remains(&changes, atomic) {
             let mut after = BTreeMap::new();
@@ -157,7 +151,7 @@ fn strict(
             }
         }
     }
-    difference(contents, found, thread).map_or(Ok(()), Err)
+    difference(contents, found, plan.form, thread).map_or(Ok(()), Err)
 }
 
 fn buffered(
@@ -169,7 +163,7 @@ fn buffered(
     atomic: bool,
 ) -> Result<Cut, String> {
     // The keys that are not as they were found: kept up to date, so that each step costs its own keys only.
-    let agrees = |key: u64, id: Option<u64>| found.get(&key) == id.map(steps::value).as_ref();
+    let agrees = |key: u64, id: Option<u64>| found.get(&key) == id.map(|id| plan.form.value(id)).as_ref();
     let mut wrong: BTreeSet<u64> = found.keys().chain(contents.keys()).copied().collect();
     wrong.retain(|key| !agrees(*key, contents.get(key).copied()));
     let mut matched: Option<(Cut, Contents)> = None;
@@ -179,7 +173,7 @@ fn buffered(
             if wrong.is_empty() {
                 see(&mut matched, contents, number, number);
             } else if first_difference.is_none() {
-                first_difference = difference(contents, found, thread);
+                first_difference = difference(contents, found, plan.form, thread);
             }
         }
         if number == progress.begun {
@@ -228,7 +222,7 @@ fn see(matched: &mut Option<(Cut, Contents)>, contents: &Contents, least: u64, m
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { seed: 5, threads: 1, keys: 10 };
+    const PLAN: Plan = Plan { seed: 5, threads: 1, keys: 10, form: Form::Bytes };
 
     /// What `count` operations of the plan make.
     fn after(count: u64) -> Contents {
@@ -241,7 +235,7 @@ mod tests {
     }
 
     fn found(contents: &Contents) -> BTreeMap<u64, Vec<u8>> {
-        contents.iter().map(|(key, id)| (*key, steps::value(*id))).collect()
+        contents.iter().map(|(key, id)| (*key, PLAN.form.value(*id))).collect()
     }
 
     fn progress(synced: u64, ended: u64, begun: u64) -> Progress {
@@ -312,11 +306,5 @@ mod tests {
         Clocks::open(dir.path(), 3).unwrap().note(2, 100_000, 1, 77);
         let clocks = Clocks::open(dir.path(), 3).unwrap();
         assert_eq!((clocks.ended(2, 100_000, 1), clocks.ended(2, 100_000, 0)), (77, 0));
-    }
-
-    #[test]
-    fn keys_that_nobody_wrote_are_not_parsed() {
-        assert_eq!(parse(&steps::key(1, 3), 2), Some((1, 3)));
-        assert!(parse(b"1:3", 2).is_none() && parse(&steps::key(2, 0), 2).is_none() && parse(b"x", 2).is_none());
     }
 }

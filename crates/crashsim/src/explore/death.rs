@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::{Found, Run, attempt, minimise};
+use super::{Found, Run, attempt, story};
 use crate::Persistency;
 use crate::recorder::{CLOSE, RECORD};
 use crate::report::{Cause, Failure};
@@ -83,9 +83,10 @@ impl<S: Subject> Run<'_, S> {
         let newest = at.completed + usize::from(at.in_flight);
         let mut second = self.second_process(at.event, at.oldest..=newest);
         let mut trace = self.trace[..at.event].to_vec();
-        let told = minimise::position(&trace, at.event);
+        let told = story::position(&trace, at.event);
         trace.push(Event::Death);
         trace.append(&mut second.trace);
+        self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
         let mut models = self.models[at.oldest..=newest].to_vec();
         let found = models.len();
         models.append(&mut second.models);

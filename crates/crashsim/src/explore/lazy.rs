@@ -1,6 +1,6 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
-use super::{Found, Frozen, Point, Run};
+use super::{Found, Frozen, Point, Run, suggest};
 use crate::recorder::{Decision, RECORD, Recorder};
 use crate::region::REGION;
 use crate::report::Cause;
@@ -92,7 +92,11 @@ impl<S: Subject> Run<'_, S> {
         self.push_layer();
         let depth = self.inner.len() + 1;
         self.inner.push((0, trace.to_vec()));
-        for (seq, event) in trace.iter().enumerate() {
+        // With the addition that is being tried, if any.
+        let changed = self.trying.map(|fix| suggest::applied(trace, fix));
+        for at in 0..changed.as_ref().map_or(trace.len(), Vec::len) {
+            let (seq, event) =
+                changed.as_ref().map_or_else(|| (at, &trace[at]), |changed| (changed[at].0, &changed[at].1));
             let raises = {
                 let state = self.sim.recorder.lock();
                 state.layers[depth].raises(self.explorer.machine, event)
@@ -101,7 +105,7 @@ impl<S: Subject> Run<'_, S> {
             if raises && self.is_new_point(seq, first_new) {
                 self.crash_inside(point, seq)?;
             }
-            self.sim.recorder.step(depth, seq as u32, event);
+            self.sim.recorder.step(depth, at as u32, event);
         }
         let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
         if stored && self.is_new_point(trace.len(), first_new) {

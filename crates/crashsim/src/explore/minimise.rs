@@ -1,22 +1,34 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
+use super::story::{Read, position};
 use super::{Found, Missing, Point, Run};
 use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;
-use crate::trace::Event;
-use crate::window::{Pending, Positions};
+use crate::window::Positions;
 
 /// States of a line tried in search of one with fewer missing stores.
 const TRIES: usize = 256;
 
-/// Missing stores told in a story.
-const TOLD: usize = 4;
+/// Recoveries spent on finding a state with fewer deviating lines.
+const FEWER: usize = 4000;
+
+/// States of windows, the windows being (layer, line).
+type States = [((u32, u32), Positions)];
 
 impl<S: Subject> Run<'_, S> {
     /// Takes the decisions in force as the failing state, and lets as many stores as possible reach memory while it
     /// still fails.
     pub(super) fn minimise(&mut self, point: &Point, windows: &[(u32, u32)], cause: Cause) -> Box<Found> {
+        self.found_at(point, windows, cause, true)
+    }
+
+    /// Takes the decisions in force as the failing state as they are, for a replay.
+    pub(super) fn named(&mut self, point: &Point, windows: &[(u32, u32)], cause: Cause) -> Box<Found> {
+        self.found_at(point, windows, cause, false)
+    }
+
+    fn found_at(&mut self, point: &Point, windows: &[(u32, u32)], mut cause: Cause, minimise: bool) -> Box<Found> {
         let rejected;
         let mut states: Vec<((u32, u32), Positions)> = {
             let mut state = self.sim.recorder.lock();
@@ -35,7 +47,6 @@ impl<S: Subject> Run<'_, S> {
             state.rejected.retain(|(_, before)| *before);
             states
         };
-        let mut cause = cause;
         if !matches!(cause, Cause::Nondeterministic) {
             self.hold(&states);
             match self.attempt(point, 0) {
@@ -44,13 +55,26 @@ impl<S: Subject> Run<'_, S> {
                 Ok(()) => cause = Cause::Nondeterministic,
                 Err(again) => {
                     cause = again;
-                    self.raise(point, &mut states, &mut cause);
+                    if minimise {
+                        if self.explorer.suggest {
+                            self.fewer_lines(point, &mut states, &mut cause);
+                        }
+                        self.raise(point, &mut states, &mut cause);
+                    }
                 }
             }
         }
+        self.canonical(&mut states);
         let deviating = self.deviating(&states);
         let reads = self.reads(point, &deviating);
-        self.found(point, &deviating, &reads, cause)
+        self.found(point, &deviating, reads, cause)
+    }
+
+    /// Positions that cannot be told apart, because the values are equal, become those that a replay arrives at.
+    fn canonical(&mut self, states: &mut States) {
+        self.hold(states);
+        let state = self.sim.recorder.lock();
+        states.iter_mut().for_each(|(window, positions)| *positions = state.window(*window).highest_fitting());
     }
 
     /// The decisions in force as they are, without running anything.
@@ -60,21 +84,12 @@ impl<S: Subject> Run<'_, S> {
             windows.iter().map(|w| (*w, state.window(*w).highest_fitting())).collect()
         };
         let deviating = self.deviating(&states);
-        self.found(point, &deviating, &[], cause)
+        self.found(point, &deviating, Vec::new(), cause)
     }
 
-    fn found(
-        &self,
-        point: &Point,
-        deviating: &[((u32, u32), Positions)],
-        reads: &[((u32, u32), String)],
-        cause: Cause,
-    ) -> Box<Found> {
-        let mut details = Vec::new();
-        for (window, positions) in deviating {
-            details.extend(self.tell(point, *window, positions));
-            details.extend(reads.iter().filter(|(of, _)| of == window).map(|(_, told)| format!("    {told}")));
-        }
+    fn found(&self, point: &Point, deviating: &States, reads: Vec<Read>, cause: Cause) -> Box<Found> {
+        let told = |(window, positions): &((u32, u32), Positions)| self.tell(point, *window, positions, &reads, &cause);
+        let details = deviating.iter().flat_map(told).collect();
         Box::new(Found {
             point: *point,
             cause,
@@ -82,32 +97,11 @@ impl<S: Subject> Run<'_, S> {
             details,
             crashes: self.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect(),
             replay: self.replay_of(point, deviating),
-            missing: self.missing(deviating),
+            missing: self.missing(deviating, &reads),
         })
     }
 
-    /// Runs the failing state once more to see where the lines that matter are read.
-    fn reads(&mut self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<((u32, u32), String)> {
-        for (window, _) in deviating {
-            self.unfix(*window);
-        }
-        self.sim.recorder.lock().forced = deviating.to_vec();
-        let _ = self.attempt(point, 0);
-        let mut state = self.sim.recorder.lock();
-        state.undo_decisions();
-        state.forced.clear();
-        let reads = std::mem::take(&mut state.reads);
-        let told = reads.into_iter().filter_map(|(layer, line, word, choice, at)| {
-            let (_, positions) = deviating.iter().find(|(window, _)| *window == (layer, line))?;
-            let highest = state.window((layer, line)).highest();
-            let stale = positions[word as usize] < highest[word as usize];
-            let found = choice.map_or("what was there before".to_owned(), |value| format!("{value:#x}"));
-            stale.then(|| ((layer, line), format!("word {word} read at {}, found {found}", place(at))))
-        });
-        told.collect()
-    }
-
-    fn replay_of(&self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<Crash> {
+    fn replay_of(&self, point: &Point, deviating: &States) -> Vec<Crash> {
         let state = self.sim.recorder.lock();
         let events = std::iter::once(point.event).chain(self.inner.iter().map(|(seq, _)| *seq));
         let crashes = events.enumerate().map(|(layer, event)| {
@@ -118,17 +112,21 @@ impl<S: Subject> Run<'_, S> {
         crashes.collect()
     }
 
-    fn missing(&self, deviating: &[((u32, u32), Positions)]) -> Vec<Missing> {
+    /// The missing stores; those of the recovery that was crashed last come first.
+    fn missing(&self, deviating: &States, reads: &[Read]) -> Vec<Missing> {
         let state = self.sim.recorder.lock();
-        let own = deviating.iter().filter(|((layer, _), _)| *layer == 0);
-        let stores = own.flat_map(|(window, positions)| {
+        let stores = deviating.iter().flat_map(|(window, positions)| {
             let line = state.lines[window.1 as usize].number;
-            state.window(*window).missing(positions).map(move |store| Missing { line, seq: store.seq, at: store.at })
+            let read = reads.iter().find(|read| read.window == *window).map(|read| read.at);
+            let of_line = state.window(*window).missing(positions);
+            of_line.map(move |store| Missing { layer: window.0, line, seq: store.seq, at: store.at, read })
         });
-        stores.collect()
+        let mut missing: Vec<_> = stores.collect();
+        missing.sort_by_key(|missing| std::cmp::Reverse(missing.layer));
+        missing
     }
 
-    fn hold(&mut self, states: &[((u32, u32), Positions)]) {
+    fn hold(&mut self, states: &States) {
         for (window, positions) in states {
             self.unfix(*window);
             self.fix(*window, positions);
@@ -136,7 +134,7 @@ impl<S: Subject> Run<'_, S> {
     }
 
     /// What each line could be at most, given the decisions that led to a nested crash.
-    fn ceilings(&mut self, states: &[((u32, u32), Positions)]) -> Vec<Positions> {
+    fn ceilings(&mut self, states: &States) -> Vec<Positions> {
         for (window, _) in states {
             self.unfix(*window);
         }
@@ -145,22 +143,90 @@ impl<S: Subject> Run<'_, S> {
         states.iter().map(|(window, _)| state.window(*window).highest_fitting()).collect()
     }
 
-    fn raise(&mut self, point: &Point, states: &mut [((u32, u32), Positions)], cause: &mut Cause) {
+    /// Lets each line reach memory, or as much of it as may be, until nothing more can.
+    fn raise(&mut self, point: &Point, states: &mut States, cause: &mut Cause) {
         let ceilings = self.ceilings(states);
         self.hold(states);
-        for (at, ceiling) in ceilings.iter().enumerate() {
-            if states[at].1 != *ceiling {
-                let _ =
-                    self.try_state(point, states, at, ceiling, cause) || self.fewer_missing(point, states, at, cause);
+        loop {
+            let mut raised = false;
+            for (at, ceiling) in ceilings.iter().enumerate() {
+                raised |= states[at].1 != *ceiling
+                    && (self.try_state(point, states, at, ceiling, cause)
+                        || self.fewer_missing(point, states, at, cause));
+            }
+            if !raised {
+                return;
             }
         }
+    }
+
+    /// Looks for a failing state of this crash point in which one line alone deviates, or two.
+    fn fewer_lines(&mut self, point: &Point, states: &mut Vec<((u32, u32), Positions)>, cause: &mut Cause) {
+        let ceilings = self.ceilings(states);
+        let top: Vec<_> = states.iter().zip(&ceilings).map(|((window, _), ceiling)| (*window, *ceiling)).collect();
+        let lower: Vec<Vec<Positions>> =
+            top.iter().map(|(window, ceiling)| self.lower_states(*window, ceiling)).collect();
+        let mut budget = FEWER;
+        for lines in 1..=2 {
+            if states.iter().zip(&ceilings).filter(|((_, at), ceiling)| at != *ceiling).count() <= lines {
+                break;
+            }
+            if let Some((failing, again)) = self.search(point, &top, &lower, lines, &mut budget) {
+                (*states, *cause) = (failing, again);
+                return;
+            }
+        }
+        self.hold(states);
+    }
+
+    /// The states of a window below the greatest, those with the fewest missing stores first.
+    fn lower_states(&self, window: (u32, u32), ceiling: &Positions) -> Vec<Positions> {
+        let state = self.sim.recorder.lock();
+        let window = state.window(window);
+        let mut lower = Vec::new();
+        window.for_each_state(|positions| {
+            if positions != ceiling && lower.len() < TRIES && window.agrees(positions) {
+                lower.push((window.missing(positions).count(), *positions));
+            }
+        });
+        lower.sort_by_key(|(missing, _)| *missing);
+        lower.into_iter().map(|(_, positions)| positions).collect()
+    }
+
+    /// A failing state in which so many lines (one or two) deviate from `top`.
+    fn search(
+        &mut self,
+        point: &Point,
+        top: &States,
+        lower: &[Vec<Positions>],
+        lines: usize,
+        budget: &mut usize,
+    ) -> Option<(Vec<((u32, u32), Positions)>, Cause)> {
+        let one = || (0..top.len()).flat_map(|at| lower[at].iter().map(move |positions| (at, positions)));
+        for (first, positions) in one() {
+            let mut states = top.to_vec();
+            states[first].1 = *positions;
+            let seconds = one().filter(|(second, _)| lines == 2 && *second > first);
+            for second in std::iter::once(None).filter(|_| lines == 1).chain(seconds.map(Some)) {
+                *budget = budget.checked_sub(1)?;
+                let mut states = states.clone();
+                if let Some((second, positions)) = second {
+                    states[second].1 = *positions;
+                }
+                self.hold(&states);
+                if let Err(cause) = self.attempt(point, 0) {
+                    return Some((states, cause));
+                }
+            }
+        }
+        None
     }
 
     /// Whether it still fails with another state of one line; keeps that state if so.
     fn try_state(
         &mut self,
         point: &Point,
-        states: &mut [((u32, u32), Positions)],
+        states: &mut States,
         at: usize,
         positions: &Positions,
         cause: &mut Cause,
@@ -183,13 +249,7 @@ impl<S: Subject> Run<'_, S> {
         }
     }
 
-    fn fewer_missing(
-        &mut self,
-        point: &Point,
-        states: &mut [((u32, u32), Positions)],
-        at: usize,
-        cause: &mut Cause,
-    ) -> bool {
+    fn fewer_missing(&mut self, point: &Point, states: &mut States, at: usize, cause: &mut Cause) -> bool {
         let mut others: Vec<(usize, Positions)> = {
             self.unfix(states[at].0);
             self.freeze(0);
@@ -211,78 +271,8 @@ impl<S: Subject> Run<'_, S> {
         others.iter().any(|(_, positions)| self.try_state(point, states, at, positions, cause))
     }
 
-    fn deviating(&self, states: &[((u32, u32), Positions)]) -> Vec<((u32, u32), Positions)> {
+    fn deviating(&self, states: &States) -> Vec<((u32, u32), Positions)> {
         let state = self.sim.recorder.lock();
         states.iter().filter(|(window, positions)| *positions != state.window(*window).highest()).copied().collect()
-    }
-
-    /// The missing stores of a line, and why they are not guaranteed.
-    fn tell(&self, point: &Point, window: (u32, u32), positions: &Positions) -> Vec<String> {
-        let state = self.sim.recorder.lock();
-        let number = state.lines[window.1 as usize].number;
-        let (trace, end, who) = match window.0.checked_sub(1).map(|inner| &self.inner[inner as usize]) {
-            None => (&*self.trace, point.event, "line"),
-            Some((end, trace)) => (trace, *end, "recovery's stores to line"),
-        };
-        let missing: Vec<Pending> = state.window(window).missing(positions).copied().collect();
-        let mut told = vec![format!(
-            "{who} {:#x}: {} of {} stores that were not yet guaranteed did not reach memory",
-            u64::from(number) * 64,
-            missing.len(),
-            state.window(window).stores.len()
-        )];
-        for store in missing.iter().take(TOLD) {
-            told.push(format!(
-                "    word {} <- {:#x}, stored at {}; {}",
-                store.word,
-                store.value,
-                place(store.at),
-                fate(&trace[..end], store, number)
-            ));
-        }
-        if missing.len() > TOLD {
-            told.push(format!("    and {} more", missing.len() - TOLD));
-        }
-        told
-    }
-}
-
-/// Why a store was not guaranteed by the time of the crash.
-fn fate(trace: &[Event], store: &Pending, number: u32) -> String {
-    if store.nt {
-        return "around the cache, not fenced before the crash".into();
-    }
-    let request = trace.iter().enumerate().skip(store.seq as usize).find_map(|(seq, event)| match event {
-        Event::WriteBack { line, at, slot } if *line == number => Some((seq, *at, *slot)),
-        _ => None,
-    });
-    match request {
-        None => "not written back before the crash".into(),
-        Some((_, at, _)) => format!("written back at {}, not fenced before the crash", place(at)),
-    }
-}
-
-/// A place in the source.
-pub(crate) fn place(at: crate::trace::At) -> String {
-    format!("{}:{}", at.file(), at.line())
-}
-
-/// The event just before a position of a trace, told.
-pub(crate) fn position(trace: &[Event], seq: usize) -> String {
-    let last = trace[..seq].iter().rev().find(|e| !e.is_mark());
-    let next = trace[seq..].iter().find(|e| !e.is_mark());
-    match (last, next) {
-        (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
-        (Some(event), _) => format!("after {}", describe(event)),
-        (None, _) => "before anything was done".into(),
-    }
-}
-
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Store { at, .. } => format!("the store at {}", place(at)),
-        Event::WriteBack { at, .. } => format!("the write-back at {}", place(at)),
-        Event::Fence { at, .. } => format!("the fence at {}", place(at)),
-        _ => "an ordering point".into(),
     }
 }

@@ -5,11 +5,12 @@ mod death;
 mod lazy;
 mod minimise;
 mod sample;
+mod story;
 pub(crate) mod suggest;
 mod threaded;
 
 pub(crate) use attempt::message_of;
-pub(crate) use minimise::place;
+pub(crate) use story::place;
 pub(crate) use threaded::{Allowed, Answers, Program};
 
 use std::fmt::Debug;
@@ -202,18 +203,26 @@ impl Explorer {
     }
 
     /// Whether the suggestion of a failure puts back what was left out at the place for which `is_site` holds; `intact` is
-    /// the subject with nothing left out. For measuring the suggestions.
+    /// the subject with nothing left out, run with the same operations. For measuring the suggestions.
     #[doc(hidden)]
     pub fn suggestion_names<S: Subject>(
         &self,
         intact: &S,
         ops: &[S::Op],
+        after: &[S::Op],
         failure: &Failure,
         is_site: impl Fn(&std::panic::Location<'_>) -> bool,
     ) -> bool {
         let Some(fix) = failure.fix else { return false };
-        let mut run = Run::new(self, intact, ops, &[], None);
-        run.record().is_ok() && fix.names(&run.trace, is_site)
+        let replaying = Explorer { replay: Some(failure.code.clone()), suggest: false, ..self.clone() };
+        let (ops, after) = replaying.kept(ops, after).unwrap_or_else(|| (ops.to_vec(), after.to_vec()));
+        let mut run = Run::new(&replaying, intact, &ops, &after, None);
+        run.kept = Some(Vec::new());
+        let recorded = run.record().is_ok();
+        let in_operations = recorded && fix.names(&run.trace, &is_site);
+        let _ = run.power_failures().and_then(|()| run.process_deaths());
+        let recoveries = run.kept.take().unwrap_or_default();
+        in_operations || recoveries.iter().any(|trace| fix.names(trace, &is_site))
     }
 
     /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
@@ -270,8 +279,10 @@ pub(crate) struct Run<'a, S: Subject> {
     pub(crate) inner: Vec<(usize, Vec<Event>)>,
     frozen: Vec<Frozen>,
     death: Option<death::Death<S>>,
-    /// A suggestion is being tried: everything is explored, whatever a replay string names.
-    trying: bool,
+    /// A suggestion that is being tried: everything is explored, whatever a replay string names.
+    trying: Option<suggest::Fix>,
+    /// Traces of recoveries that are replayed, and of next processes, for those who ask for them.
+    kept: Option<Vec<Vec<Event>>>,
     report: Report,
     random: u64,
 }
@@ -309,7 +320,8 @@ impl<'a, S: Subject> Run<'a, S> {
             inner: Vec::new(),
             frozen: Vec::new(),
             death: None,
-            trying: false,
+            trying: None,
+            kept: None,
             report: Report::default(),
             random,
         }
@@ -436,7 +448,7 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     fn replay(&self) -> Option<&'a Replay> {
-        self.explorer.replay.as_ref().filter(|_| !self.trying)
+        self.explorer.replay.as_ref().filter(|_| self.trying.is_none())
     }
 
     /// Whether the crash to be replayed is at this position.
@@ -483,13 +495,14 @@ impl<'a, S: Subject> Run<'a, S> {
             self.fix(window, &positions);
         }
         if deeper.is_empty() {
-            return self.attempt(point, 0).map_err(|cause| self.minimise(point, &windows, cause));
+            return self.attempt(point, 0).map_err(|cause| self.named(point, &windows, cause));
         }
         let _ = self.attempt(point, RECORD);
         let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
         self.push_layer();
         let depth = self.inner.len() + 1;
         let end = deeper[0].event.min(trace.len());
+        self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
         self.inner.push((end, trace));
         for seq in 0..end {
             let event = self.inner[depth - 1].1[seq];
@@ -535,11 +548,11 @@ impl<'a, S: Subject> Run<'a, S> {
 
     fn story(&mut self, found: Found) -> Failure {
         let point = found.point;
-        let mut crashes = vec![minimise::position(&self.trace, point.event)];
+        let mut crashes = vec![story::position(&self.trace, point.event)];
         crashes.extend(found.crashes);
         let death = self.death.as_ref().map(|death| death.event);
         let replay = Replay { crashes: found.replay, death, ..Replay::default() };
-        let suggestion = self.explorer.suggest.then(|| self.suggest(&found.missing)).flatten();
+        let suggestion = self.explorer.suggest.then(|| self.suggest(&found.missing, point.event)).flatten();
         let mut failure = Failure {
             crash: Some((point.completed, point.in_flight)),
             crashes,
@@ -550,6 +563,8 @@ impl<'a, S: Subject> Run<'a, S> {
             replay: replay.encode(),
             code: replay,
             after: self.after.iter().map(|op| format!("{op:?}")).collect(),
+            assumed: self.explorer.assumptions(),
+            explored: self.report.so_far(),
             ..self.plain_failure(found.cause)
         };
         self.tell_death(&mut failure);
@@ -578,13 +593,17 @@ impl<S: Subject> Drop for Run<'_, S> {
     }
 }
 
-/// A store that did not reach memory, of the operations' own.
+/// A store that did not reach memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing {
+    /// Of the operations (0), or of a recovery.
+    pub(crate) layer: u32,
     pub(crate) line: u32,
     /// Position in the trace.
     pub(crate) seq: u32,
     pub(crate) at: At,
+    /// Where its line is read first.
+    pub(crate) read: Option<At>,
 }
 
 /// A state that is not allowed.

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::minimise::place;
+use super::story::place;
 use super::{Missing, Run};
 use crate::subject::Subject;
 use crate::trace::{At, Event};
@@ -40,39 +40,45 @@ pub(crate) enum Fix {
 }
 
 impl Fix {
-    /// Whether the addition puts back what was left out at a place: `trace` is that of the code with nothing left out.
+    /// Whether the addition puts back what was left out at a place, in one of the traces (of the operations, of a recovery) of
+    /// the code with nothing left out.
     pub(crate) fn names(self, trace: &[Event], is_site: impl Fn(At) -> bool) -> bool {
-        let removed = trace
-            .iter()
-            .enumerate()
-            .filter(|(_, e)| matches!(e, Event::WriteBack { at, .. } | Event::Fence { at, .. } if is_site(at)));
-        let mut removed = removed;
-        if let Fix::SettleInRecovery { .. } = self {
-            // What was left out is in the recovery, which is not part of this trace.
-            return removed.all(|(_, event)| matches!(event, Event::WriteBack { .. }));
-        }
-        removed.any(|(seq, event)| match (self, *event) {
+        let removed =
+            |event: &Event| matches!(event, Event::WriteBack { at, .. } | Event::Fence { at, .. } if is_site(at));
+        (0..trace.len()).filter(|seq| removed(&trace[*seq])).any(|seq| self.puts_back(trace, seq))
+    }
+
+    /// Whether the addition stands for the event at this position.
+    fn puts_back(self, trace: &[Event], seq: usize) -> bool {
+        let stored =
+            |store: At, of: u32| trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, l)| l == of));
+        let own = |slot: u16| move |event: &&Event| matches!(event, Event::Fence { slot: other, .. } if *other == slot);
+        let covered = |slot: u16| {
+            let since = trace[..seq].iter().rev().take_while(move |event| !own(slot)(event));
+            since.filter_map(move |event| match *event {
+                Event::WriteBack { slot: other, line, at } if other == slot => Some((line, at)),
+                _ => None,
+            })
+        };
+        let fenced_at =
+            |slot: u16, fence: At| trace[seq..].iter().find(own(slot)).and_then(at_of).is_some_and(|at| at == fence);
+        match (self, trace[seq]) {
             (Fix::FenceAfter { write_back }, Event::Fence { slot, .. }) => {
-                let since =
-                    trace[..seq].iter().rev().take_while(|e| !matches!(e, Event::Fence { slot: s, .. } if *s == slot));
-                since
-                    .into_iter()
-                    .any(|e| matches!(e, Event::WriteBack { at, slot: s, .. } if *at == write_back && *s == slot))
+                covered(slot).any(|(_, at)| at == write_back)
             }
             (Fix::WriteBackBeforeFence { store, fence }, Event::WriteBack { slot, line, .. }) => {
-                let next = trace[seq..].iter().find(|e| matches!(e, Event::Fence { slot: s, .. } if *s == slot));
-                let stored = trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line));
-                stored && next.is_some_and(|e| matches!(e, Event::Fence { at, .. } if *at == fence))
+                stored(store, line) && fenced_at(slot, fence)
             }
-            (Fix::WriteBackAllBefore { fence }, Event::WriteBack { slot, .. }) => {
-                let next = trace[seq..].iter().find(|e| matches!(e, Event::Fence { slot: s, .. } if *s == slot));
-                next.is_some_and(|e| matches!(e, Event::Fence { at, .. } if *at == fence))
+            (Fix::WriteBackAllBefore { fence }, Event::WriteBack { slot, .. }) => fenced_at(slot, fence),
+            (Fix::WriteBackAndFence { store }, Event::WriteBack { line, .. }) => stored(store, line),
+            (Fix::SettleInRecovery { store }, Event::WriteBack { line, .. }) => {
+                in_recovery(trace, seq) && stored(store, line)
             }
-            (Fix::WriteBackAndFence { store }, Event::WriteBack { line, .. }) => {
-                trace[..seq].iter().any(|e| stores_at(e, store).is_some_and(|(_, of)| of == line))
+            (Fix::SettleInRecovery { store }, Event::Fence { slot, .. }) => {
+                in_recovery(trace, seq) && covered(slot).any(|(line, _)| stored(store, line))
             }
             _ => false,
-        })
+        }
     }
 
     pub(crate) fn told(self) -> String {
@@ -95,22 +101,37 @@ impl Fix {
     }
 }
 
+/// Whether a position is in the recovery after the death of a process.
+fn in_recovery(trace: &[Event], seq: usize) -> bool {
+    trace[..seq].iter().any(|e| matches!(e, Event::Death)) && trace[seq..].iter().any(|e| matches!(e, Event::Recovered))
+}
+
 impl<S: Subject> Run<'_, S> {
-    /// An addition for one of the missing stores, with which this case passes.
-    pub(super) fn suggest(&mut self, missing: &[Missing]) -> Option<Fix> {
+    /// An addition for one of the missing stores, with which this case passes. `event`: where the operations crashed.
+    pub(super) fn suggest(&mut self, missing: &[Missing], event: usize) -> Option<Fix> {
         let original = Rc::clone(&self.trace);
         let report = self.report.clone();
         let mut fixes = Vec::new();
         for missing in missing.iter().take(TRIED) {
-            fixes.extend(fixes_for(&original, *missing));
+            let (trace, end) = match missing.layer.checked_sub(1).and_then(|inner| self.inner.get(inner as usize)) {
+                Some((end, trace)) => (&**trace, *end),
+                None => (&**original, event),
+            };
+            fixes.extend(fixes_for(trace, end, *missing));
         }
-        self.trying = true;
+        let mut tried: Vec<String> = Vec::new();
         let works = fixes.into_iter().find(|fix| {
+            let told = fix.told();
+            if tried.contains(&told) {
+                return false;
+            }
+            tried.push(told);
             self.unwind();
-            self.trace = Rc::new(applied(&original, *fix));
+            self.trying = Some(*fix);
+            self.trace = Rc::new(applied(&original, *fix).into_iter().map(|(_, event)| event).collect());
             self.crash_everywhere().is_ok()
         });
-        self.trying = false;
+        self.trying = None;
         self.trace = original;
         self.report = report;
         works
@@ -118,34 +139,82 @@ impl<S: Subject> Run<'_, S> {
 }
 
 /// What could be missing around a store, the likeliest first.
-fn fixes_for(trace: &[Event], missing: Missing) -> Vec<Fix> {
-    let of_line = |event: &&Event| matches!(event, Event::WriteBack { line, .. } if *line == missing.line);
+fn fixes_for(trace: &[Event], end: usize, missing: Missing) -> Vec<Fix> {
     let store = missing.at;
     let start = (missing.seq as usize).min(trace.len());
-    let slot = |event: &Event| match *event {
-        Event::WriteBack { slot, .. } | Event::Fence { slot, .. } | Event::Store { slot, .. } => Some(slot),
-        _ => None,
-    };
-    let requested = trace[start..].iter().position(|e| of_line(&e)).map(|at| start + at);
-    let write_back = requested.and_then(|at| at_of(&trace[at]));
-    let fences = |from: usize| trace[from..].iter().filter(|e| matches!(e, Event::Fence { .. }));
-    // A fence covers its own session: after one of another session, that session should have written back.
-    let foreign = requested.and_then(|at| fences(at).next().filter(|e| slot(e) != slot(&trace[at])));
-    let own = trace.get(start).and_then(slot);
-    let fence = foreign.or_else(|| fences(start).find(|e| slot(e) == own)).or_else(|| fences(start).next());
-    let fence = fence.and_then(at_of);
-    let mut fixes = Vec::new();
-    if trace.iter().any(|e| matches!(e, Event::Death)) {
+    let end = end.clamp(start, trace.len());
+    // Nothing that a dead process requested counts.
+    let alive = trace[..end].iter().rposition(|e| matches!(e, Event::Death)).map_or(start, |death| death.max(start));
+    let of_line = |at: &usize| matches!(trace[*at], Event::WriteBack { line, .. } if line == missing.line);
+    // The last request comes first: it was the nearest to succeed.
+    let mut fixes: Vec<Fix> =
+        (alive..end).rev().filter(of_line).take(TRIED).flat_map(|at| after_request(trace, end, at, store)).collect();
+    fixes.extend(before_fences(trace, (start, alive), missing));
+    if alive > start {
         fixes.push(Fix::SettleInRecovery { store });
     }
-    let another = fence.map(|fence| Fix::WriteBackBeforeFence { store, fence });
-    fixes.extend(another.filter(|_| foreign.is_some()));
-    fixes.extend(write_back.map(|write_back| Fix::FenceAfter { write_back }));
-    fixes.extend(another.filter(|_| foreign.is_none()));
-    fixes.extend(fence.map(|fence| Fix::WriteBackAllBefore { fence }));
     fixes.push(Fix::WriteBackAndFence { store });
     fixes.push(Fix::OrderAfter { store });
     fixes
+}
+
+/// A write-back was requested: what is missing is a fence, or, where another session of the same module fences, a write-back
+/// of its own.
+fn after_request(trace: &[Event], end: usize, request: usize, store: At) -> Vec<Fix> {
+    let whose = slot_of(&trace[request]);
+    let at = at_of(&trace[request]);
+    let mut fixes = Vec::new();
+    let fence = trace[request..end].iter().find(|e| matches!(e, Event::Fence { .. }));
+    let foreign = fence.filter(|fence| slot_of(fence) != whose).and_then(at_of);
+    let foreign = foreign.filter(|fence| at.is_some_and(|at| directory(at) == directory(fence)));
+    if let Some(fence) = foreign {
+        fixes.extend([Fix::WriteBackBeforeFence { store, fence }, Fix::WriteBackAllBefore { fence }]);
+    }
+    // Right there, or behind the last of the write-backs that are requested together.
+    let own = |event: &&Event| slot_of(event) == whose;
+    let together = trace[request..end].iter().filter(own).take_while(|e| !matches!(e, Event::Fence { .. }));
+    let last = together.filter(|e| matches!(e, Event::WriteBack { .. })).last().and_then(at_of);
+    fixes.extend([at, last].into_iter().flatten().map(|write_back| Fix::FenceAfter { write_back }));
+    fixes
+}
+
+/// No write-back was requested, or not by who fences: one before a fence. The next fence of the session that stored is the
+/// likeliest; after the death of a process, the one nearest in the source to where the line is read.
+fn before_fences(trace: &[Event], (start, alive): (usize, usize), missing: Missing) -> Vec<Fix> {
+    let store = missing.at;
+    let fences: Vec<&Event> = trace[alive..].iter().filter(|e| matches!(e, Event::Fence { .. })).collect();
+    let own = |fence: &&&Event| slot_of(fence) == trace.get(start).and_then(slot_of);
+    let likeliest = if alive > start {
+        let distance =
+            |fence: &&&Event| at_of(fence).zip(missing.read).map_or(usize::MAX, |(at, read)| distance(at, read));
+        fences.iter().min_by_key(distance)
+    } else {
+        fences.iter().find(own)
+    };
+    let mut fixes = Vec::new();
+    for fence in likeliest.into_iter().chain(fences.first()).filter_map(|fence| at_of(fence)) {
+        fixes.extend([Fix::WriteBackBeforeFence { store, fence }, Fix::WriteBackAllBefore { fence }]);
+    }
+    fixes
+}
+
+/// The directory of a place.
+fn directory(at: At) -> &'static str {
+    at.file().rsplit_once(['/', '\\']).map_or("", |(directory, _)| directory)
+}
+
+/// How far apart two files are: steps of their paths that differ.
+fn distance(a: At, b: At) -> usize {
+    let [a, b] = [a, b].map(|at| at.file().split(['/', '\\']).collect::<Vec<_>>());
+    let shared = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    a.len().max(b.len()) - shared
+}
+
+fn slot_of(event: &Event) -> Option<u16> {
+    match *event {
+        Event::WriteBack { slot, .. } | Event::Fence { slot, .. } | Event::Store { slot, .. } => Some(slot),
+        _ => None,
+    }
 }
 
 fn at_of(event: &Event) -> Option<At> {
@@ -163,62 +232,81 @@ fn stores_at(event: &Event, place: At) -> Option<(u16, u32)> {
     }
 }
 
-/// The trace as it would be with the addition.
-fn applied(trace: &[Event], fix: Fix) -> Vec<Event> {
+/// The trace as it would be with the addition; with each event its position in the trace as it is (for an added one, that of
+/// the event which it precedes).
+pub(super) fn applied(trace: &[Event], fix: Fix) -> Vec<(usize, Event)> {
+    let mut addition = Addition { fix, waiting: Vec::new() };
     let mut out = Vec::with_capacity(trace.len() + 16);
-    // Lines that have been stored at the place and wait for the write-back to be added.
-    let mut waiting: Vec<(u16, u32, At)> = Vec::new();
-    for event in trace {
-        match (fix, event) {
+    for (seq, event) in trace.iter().enumerate() {
+        out.extend(addition.before(event).into_iter().map(|added| (seq, added)));
+        out.push((seq, *event));
+        out.extend(addition.behind(event).map(|added| (seq + 1, added)));
+    }
+    out
+}
+
+/// An addition on its way along a trace.
+struct Addition {
+    fix: Fix,
+    /// Lines that have been stored, by whom and where, and wait for the write-back to be added.
+    waiting: Vec<(u16, u32, At)>,
+}
+
+impl Addition {
+    /// What is added before an event.
+    fn before(&mut self, event: &Event) -> Vec<Event> {
+        match (self.fix, event) {
             (
                 Fix::WriteBackBeforeFence { fence, .. } | Fix::WriteBackAllBefore { fence },
                 Event::Fence { slot, at },
             ) if *at == fence => {
-                out.extend(waiting.drain(..).map(|(_, line, at)| Event::WriteBack { slot: *slot, line, at }));
+                self.waiting.drain(..).map(|(_, line, at)| Event::WriteBack { slot: *slot, line, at }).collect()
             }
             (Fix::SettleInRecovery { .. }, Event::Recovered) => {
                 // A session of its own: nobody else's write-backs are settled by the way.
-                out.extend(waiting.drain(..).map(|(_, line, at)| Event::WriteBack { slot: ADDED, line, at }));
-                out.extend(out.last().and_then(at_of).map(|at| Event::Fence { slot: ADDED, at }));
+                let waiting = self.waiting.drain(..);
+                let mut added: Vec<_> =
+                    waiting.map(|(_, line, at)| Event::WriteBack { slot: ADDED, line, at }).collect();
+                added.extend(added.last().and_then(at_of).map(|at| Event::Fence { slot: ADDED, at }));
+                added
             }
-            (Fix::WriteBackAndFence { .. }, _) => settle_before(event, &mut waiting, &mut out),
-            _ => {}
+            (Fix::WriteBackAndFence { .. }, _) => self.settle_before(event),
+            _ => Vec::new(),
         }
-        out.push(*event);
-        match (fix, event) {
-            (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if *at == write_back => {
-                out.push(Event::Fence { slot: *slot, at });
+    }
+
+    /// What is added behind an event.
+    fn behind(&mut self, event: &Event) -> Option<Event> {
+        match (self.fix, *event) {
+            (Fix::FenceAfter { write_back }, Event::WriteBack { slot, at, .. }) if at == write_back => {
+                return Some(Event::Fence { slot, at });
             }
             (Fix::WriteBackAllBefore { .. }, Event::Store { slot, word, at, .. })
-                if !waiting.iter().any(|(_, line, _)| *line == word / 8) =>
+                if !self.waiting.iter().any(|(_, line, _)| *line == word / 8) =>
             {
-                waiting.push((*slot, word / 8, at));
+                self.waiting.push((slot, word / 8, at));
             }
             (
                 Fix::WriteBackBeforeFence { store, .. }
                 | Fix::WriteBackAndFence { store }
                 | Fix::SettleInRecovery { store },
                 _,
-            ) => {
-                waiting.extend(stores_at(event, store).map(|(slot, line)| (slot, line, store)));
-            }
+            ) => self.waiting.extend(stores_at(event, store).map(|(slot, line)| (slot, line, store))),
             (Fix::OrderAfter { store }, _) => {
-                out.extend(stores_at(event, store).map(|(slot, _)| Event::Order { slot }));
+                return stores_at(event, store).map(|(slot, _)| Event::Order { slot });
             }
             _ => {}
         }
+        None
     }
-    out
-}
 
-/// Before the operation returns, or its thread stores another line, what waits is written back and fenced.
-fn settle_before(event: &Event, waiting: &mut Vec<(u16, u32, At)>, out: &mut Vec<Event>) {
-    for (slot, line, at) in waiting.extract_if(.., |(slot, line, _)| match event {
-        Event::Store { slot: other, word, .. } => other == slot && word / 8 != *line,
-        Event::Return(_) => true,
-        _ => false,
-    }) {
-        out.push(Event::WriteBack { slot, line, at });
-        out.push(Event::Fence { slot, at });
+    /// Before the operation returns, or its thread stores another line, what waits is written back and fenced.
+    fn settle_before(&mut self, event: &Event) -> Vec<Event> {
+        let due = self.waiting.extract_if(.., |(slot, line, _)| match event {
+            Event::Store { slot: other, word, .. } => other == slot && word / 8 != *line,
+            Event::Return(_) => true,
+            _ => false,
+        });
+        due.flat_map(|(slot, line, at)| [Event::WriteBack { slot, line, at }, Event::Fence { slot, at }]).collect()
     }
 }

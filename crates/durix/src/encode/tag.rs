@@ -58,6 +58,23 @@ impl TypeTag {
         TypeTag(word << 8 | PARTS)
     }
 
+    /// How many bytes something of the type has: `None` if the tag does not say (bytes, named types), `Some(None)` if that
+    /// varies.
+    pub(crate) fn len(self) -> Option<Option<usize>> {
+        if self == TypeTag::BYTES {
+            return None;
+        }
+        let of = |code: u8| match code {
+            BOOL => Some(1),
+            CHAR => Some(4),
+            UNIT => Some(0),
+            8..=12 => Some(1 << (code - U8)),
+            16..=20 => Some(1 << (code - I8)),
+            _ => None,
+        };
+        Some(self.parts()?.into_iter().map(of).sum())
+    }
+
     /// The codes of the parts; `None` for a named type, and for a word that says nothing.
     pub(super) fn parts(self) -> Option<Vec<u8>> {
         if self == TypeTag::BYTES {

@@ -5,7 +5,9 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-use durix::{Cursor, Direction, Durability, Finding, Index, IndexStats, KeyRange, Limits, Medium, Op, OrderedIndex};
+use durix::{
+    Cursor, Direction, Durability, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Medium, Op, OrderedIndex,
+};
 use durix_pmem::{Kind, Root, Session, Structure};
 
 /// Pairs in a `BTreeMap`; buffered, as nothing of it survives.
@@ -44,7 +46,7 @@ impl<M: Medium> Index<M> for Model<M> {
     }
 
     fn limits(&self) -> Limits {
-        Limits { key: usize::MAX, value: usize::MAX, batch: usize::MAX }
+        Limits { key: Lengths::UpTo(usize::MAX), value: Lengths::UpTo(usize::MAX), batch: usize::MAX }
     }
 
     fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
@@ -61,10 +63,6 @@ impl<M: Medium> Index<M> for Model<M> {
 
     fn contains(&self, _: &Op<'_, M>, key: &[u8]) -> durix::Result<bool> {
         Ok(self.pairs().contains_key(key))
-    }
-
-    fn len(&self, _: &Op<'_, M>) -> u64 {
-        self.pairs().len() as u64
     }
 
     fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
@@ -104,12 +102,12 @@ impl<M: Medium> Index<M> for Model<M> {
         Ok(self.pairs().remove(key).is_some())
     }
 
-    fn check(&self, _: &Op<'_, M>) -> durix::Result<Vec<Finding>> {
+    fn check(&self, _: &mut Session<M>) -> durix::Result<Vec<Finding>> {
         Ok(Vec::new())
     }
 
-    fn stats(&self, op: &Op<'_, M>) -> IndexStats {
-        IndexStats::new(self.len(op), 0, 0)
+    fn stats(&self, session: &mut Session<M>) -> durix::Result<IndexStats> {
+        Ok(IndexStats::new(self.len(session)?, 0, None))
     }
 
     fn dump(&self, _: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {

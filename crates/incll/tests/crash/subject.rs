@@ -5,11 +5,7 @@ use std::ops::{Bound, ControlFlow};
 
 use durix_crashsim::{Simulated, Subject};
 use durix_incll::{BareOptions, Masstree};
-use durix_pmem::{Mapping, Mutating, Op, Plan, Session};
-
-#[path = "killable.rs"]
-mod killable;
-use killable::Killable;
+use durix_pmem::{Killable, Mapping, Mutating, Op, Plan, Session};
 
 pub type M = Killable<Mutating<Simulated>>;
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -156,7 +152,8 @@ impl Subject for Tested {
             }
             Act::Killed(act) => {
                 let dying = live.session.mapping().medium();
-                dying.dying(|| _ = self.apply(live, act));
+                // At its first fence, or at its end.
+                let _ = dying.dying_at(1, || _ = self.apply(live, act));
                 self.apply(live, &Act::Restart)
             }
             Act::Other(act) if matches!(**act, Act::Sync) => live.tree.sync(&mut live.other).is_ok(),

@@ -79,14 +79,21 @@ impl Active {
         if self.contains(page) {
             return false;
         }
-        let cell = self.vacant.pop().expect("room was made");
-        op.store(op.at(cell), page, Release);
+        let cell = self.enter_later(op, page);
         // PERSIST N3, N5: flush, with the caller's fence.
         op.write_back(op.at(cell));
+        true
+    }
+
+    /// Enters a page that is not in the table, for which there is a vacancy. Returns its cell, which the caller has to write
+    /// back.
+    pub(super) fn enter_later<M: Medium>(&mut self, op: &Op<'_, M>, page: u64) -> Off<Word> {
+        let cell = self.vacant.pop().expect("room was made");
+        op.store(op.at(cell), page, Release);
         self.last = self.entries.len();
         self.index.insert(page, self.last as u32);
         self.entries.push(Entry { page, cell, limbo: 0, free: 0 });
-        true
+        cell
     }
 
     /// Pages without anything under way, ascending.

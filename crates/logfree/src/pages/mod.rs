@@ -66,6 +66,27 @@ pub struct PageStats {
     pub active: u64,
 }
 
+/// A node that an operation is about to bypass.
+#[derive(Debug)]
+#[must_use = "its page stays active until it is retired, or given up"]
+pub(crate) struct Begun {
+    node: Off<Node>,
+    /// The cell that names its page, if that is new and not durable.
+    cell: Option<Off<Word>>,
+}
+
+impl Begun {
+    /// Starts writing back that the page is active (N5). Returns whether a fence has to follow before the bypass.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn write_back<M: Medium>(&self, op: &Op<'_, M>) -> bool {
+        if let Some(cell) = self.cell {
+            op.write_back(op.at(cell));
+        }
+        self.cell.is_some()
+    }
+}
+
 /// The volatile state of a session, made when it is first needed.
 pub(crate) type PerSession<T> = OnceLock<Box<CachePadded<Lock<T>>>>;
 
@@ -84,7 +105,7 @@ struct Slot {
     active: Active,
     /// Nodes that are allocated and that nothing leads to: to be handed out, the last first.
     free: Vec<u64>,
-    /// Nodes that were unlinked, and the link that was changed for it.
+    /// Nodes that were unlinked, and the link that was changed for it, if that may not be durable.
     limbo: Vec<(u64, Off<Word<Link>>)>,
     /// Generations of unlinked nodes, and what they wait for.
     waiting: VecDeque<(Vec<u64>, Grace)>,
@@ -240,6 +261,48 @@ impl<M: Medium> Pages<M> {
         new
     }
 
+    /// Enters the page of a node that this operation is about to bypass, and keeps it in the table until
+    /// [`retire_begun`](Pages::retire_begun) or [`cancel_unlink`](Pages::cancel_unlink). The caller has to see to
+    /// [`Begun::write_back`]. Trims the table where it has grown.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    #[inline]
+    pub(crate) fn begin_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<Begun> {
+        let slot = &mut *self.slot(op);
+        let page = self.shape.page_of(node.get());
+        let mut cell = None;
+        if !slot.active.contains(page) {
+            self.make_room(op, slot)?;
+            cell = Some(slot.active.enter_later(op, page));
+            slot.stats.unlink_misses += 1;
+        }
+        slot.active.entry(page).limbo += 1;
+        Ok(Begun { node, cell })
+    }
+
+    /// Ends what [`begin_unlink`](Pages::begin_unlink) has begun, without having bypassed the node.
+    #[cold]
+    pub(crate) fn cancel_unlink(&self, op: &Op<'_, M>, begun: Begun) {
+        if begun.write_back(op) {
+            // PERSIST N5: flush+fence: whoever finds the page in the table next takes it for durable.
+            op.fence();
+        }
+        self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
+    }
+
+    /// As [`retire`](Pages::retire), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
+    /// bypass is durable.
+    pub(crate) fn retire_begun(&self, op: &Op<'_, M>, begun: Begun) {
+        let slot = &mut *self.slot(op);
+        slot.stats.unlinks += 1;
+        slot.limbo.push((begun.node.get(), Off::NULL));
+        if slot.limbo.len() >= self.options.generation {
+            slot.close_generation(op);
+            slot.poll(op, self.shape);
+        }
+    }
+
     /// Takes over a node that this operation has bypassed by changing `link`. It is handed out again when nobody can hold
     /// it any more.
     pub(crate) fn retire(&self, op: &Op<'_, M>, node: Off<Node>, link: &Word<Link>) {
@@ -338,11 +401,11 @@ impl Slot {
         if self.limbo.is_empty() {
             return;
         }
-        for (_, link) in &self.limbo {
-            op.defer(op.at(*link));
+        let links = self.limbo.iter().map(|(_, link)| *link).filter(|link| !link.is_null());
+        if links.map(|link| op.defer(op.at(link))).count() > 0 {
+            // PERSIST K4, N6: flush+fence.
+            op.drain();
         }
-        // PERSIST K4, N6: flush+fence.
-        op.drain();
         let nodes = self.limbo.drain(..).map(|(node, _)| node).collect();
         self.waiting.push_back((nodes, op.grace()));
     }

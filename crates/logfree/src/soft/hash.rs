@@ -84,6 +84,11 @@ impl<M: Medium> SoftHash<M> {
         pool.open_structure(name, options)
     }
 
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.store.root()
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. One fence; none if it is there.
     ///
     /// # Errors
@@ -126,10 +131,19 @@ impl<M: Medium> SoftHash<M> {
     /// [`Error::Pool`].
     #[inline]
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+    }
+
+    /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
+    #[inline(always)]
+    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
             let Some((found, value)) = look.found else { return Ok(None) };
+            if !wanted(value) {
+                return Ok(Some((value, false)));
+            }
             let _guard = self.poison.guard(op)?;
             if let Some(mut locked) = self.table.lock(m, &look, &mut turn) {
                 let place = found.entry.place();
@@ -139,7 +153,7 @@ impl<M: Medium> SoftHash<M> {
                 locked.remove(found);
                 drop(locked);
                 self.store.give_back(op, place);
-                return Ok(Some(value));
+                return Ok(Some((value, true)));
             }
         }
     }
@@ -181,6 +195,14 @@ impl<M: Medium> SoftHash<M> {
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
+    }
+
     /// Sets the value of a key, whether it is there or not; returns the old one. One fence.
     ///
     /// # Errors
@@ -212,6 +234,21 @@ impl<M: Medium> SoftHash<M> {
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         Ok(self.table.look(op, hash(key), key, |_| ()).found.is_some())
+    }
+
+    /// Appends the entries of a part of the map: the one at `from`, 0 for the first; returns where to go on, if it was not
+    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and none that
+    /// is there all the time is passed over, also where the table grows meanwhile.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        Ok(self.table.walk(op, from, into))
+    }
+
+    /// Bytes of the table in volatile memory.
+    pub fn volatile_bytes(&self, op: &Op<'_, M>) -> u64 {
+        self.table.bytes(op.medium())
     }
 
     /// Calls `f` for each entry, in no order. Each was there at some moment of the call; it is no snapshot. `f` may change

@@ -183,7 +183,7 @@ impl<const N: usize> Links<N> {
 
     /// Appends up to [`BATCH`] entries between two keys, both included, ascending; returns whether those were all.
     pub(super) fn up<M: Medium>(&self, op: &Op<'_, M>, (first, last): (u64, u64), batch: &mut Vec<(u64, u64)>) -> bool {
-        let m = op.medium();
+        let (m, mut left) = (op.medium(), BATCH);
         let mut at = Self::next(m, self.before(m, first, 0).unwrap_or(self.at(self.head)), 0);
         while at != Ref::NONE {
             let node = self.at(at);
@@ -195,7 +195,8 @@ impl<const N: usize> Links<N> {
                 && let Some(value) = read(op, node)
             {
                 batch.push((key, value));
-                if batch.len() == BATCH {
+                left -= 1;
+                if left == 0 {
                     return false;
                 }
             }

@@ -149,6 +149,12 @@ impl Nodes {
         }
     }
 
+    /// Bytes of all nodes that were ever given out.
+    pub(super) fn bytes<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        let [low, high] = *self.cut.lock(op.medium());
+        low * size_of::<Low>() as u64 + high * size_of::<High>() as u64
+    }
+
     /// A node by name, which must not be [`Ref::NONE`].
     #[inline(always)]
     pub(super) fn at(&self, node: Ref) -> Node<'_> {

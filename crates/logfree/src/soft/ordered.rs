@@ -97,6 +97,11 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
         pool.open_structure(name, options)
     }
 
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.store.root()
+    }
+
     /// Reads all members, sorts them, and links them.
     fn recover(&self, session: &mut Session<M>, options: &SoftOptions) -> Result<()> {
         let all = Mutex::new(Vec::new());
@@ -153,13 +158,26 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// [`Error::Pool`].
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+    }
+
+    /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
+    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         let m = op.medium();
         let path = self.links.path(m, key);
-        let Some((node, name)) = path.found.filter(|(node, _)| !is_deleted(m, *node)) else { return Ok(None) };
+        let Some((node, name)) = path.found else { return Ok(None) };
+        match read(op, node) {
+            None => return Ok(None),
+            Some(value) if !wanted(value) => return Ok(Some((value, false))),
+            Some(_) => {}
+        }
         let _guard = self.poison.guard(op)?;
         let Some(mut held) = hold_live(m, node) else { return Ok(None) };
         let entry = held.entry();
         let value = entry.load(op);
+        if !wanted(value) {
+            return Ok(Some((value, false)));
+        }
         let mut path = Some(path);
         loop {
             // The node stays where it is while it is held; what is before it may have changed.
@@ -174,7 +192,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
         drop(held);
         self.store.give_back(op, entry.place());
         self.links.nodes.retire(op, &mut self.links.nodes.local(op), name);
-        Ok(Some(value))
+        Ok(Some((value, true)))
     }
 
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
@@ -215,6 +233,14 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
+    }
+
     /// Sets the value of a key, whether it is there or not; returns the old one. One fence.
     ///
     /// # Errors
@@ -244,6 +270,30 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// None at present.
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         Ok(self.links.get(op, key).is_some())
+    }
+
+    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
+    /// at some moment of the call.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.links.up(op, (from, u64::MAX), into);
+        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
+    }
+
+    /// Appends some entries from key `to` down, descending; as [`walk`](Self::walk).
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.links.down(op, (0, to), into);
+        Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
+    }
+
+    /// Bytes of the nodes in volatile memory.
+    pub fn volatile_bytes(&self, op: &Op<'_, M>) -> u64 {
+        self.links.nodes.bytes(op)
     }
 
     /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.

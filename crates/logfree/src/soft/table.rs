@@ -203,6 +203,15 @@ fn index(hash: u64, size: u64) -> u64 {
     if at < size { at } else { hash & mask >> 1 }
 }
 
+/// How many bits of a hash decide that it belongs to its bucket among `size`.
+#[inline]
+fn width(hash: u64, size: u64) -> u32 {
+    let bits = u64::BITS - (size - 1).leading_zeros();
+    let half = 1 << (bits - 1);
+    let at = index(hash, size);
+    if at >= half || at + half < size { bits } else { bits - 1 }
+}
+
 impl Table {
     /// An empty table of at least `buckets` buckets.
     pub(super) fn new(buckets: u64) -> Self {
@@ -286,6 +295,17 @@ impl Table {
         }
     }
 
+    /// Locks the bucket of a hash.
+    fn lock_hash<M: Medium>(&self, m: M, hash: u64) -> Locked<'_, M> {
+        loop {
+            let at = index(hash, self.size(m));
+            let locked = self.lock_bucket(m, at);
+            if index(hash, self.size(m)) == at {
+                return locked;
+            }
+        }
+    }
+
     fn lock_bucket<M: Medium>(&self, m: M, at: u64) -> Locked<'_, M> {
         let bucket = self.buckets.at(at);
         let mut turn = 0;
@@ -356,6 +376,28 @@ impl Table {
             drop(locked);
             f(&entries);
         }
+    }
+
+    /// Appends all entries of the bucket at `from`, and returns the place of the next; `None` behind the last.
+    ///
+    /// Places are hashes with their bits reversed: in this order a bucket that is split is followed by its other half, so
+    /// that a walk that goes on after a split has met neither half or both.
+    pub(super) fn walk<M: Medium>(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Option<u64> {
+        let (m, first) = (op.medium(), from.reverse_bits());
+        let locked = self.lock_hash(m, first);
+        // As long as it is locked it is not split.
+        let width = width(first, self.size(m));
+        locked.for_each_cell(|cell, entry| {
+            into.push((op.load(&op.at(entry.place()).key, Relaxed), Found { cell, entry }.value(op)));
+        });
+        drop(locked);
+        let step = 1 << (u64::BITS - width);
+        (from & !(step - 1)).checked_add(step)
+    }
+
+    /// Bytes of all buckets.
+    pub(super) fn bytes<M: Medium>(&self, m: M) -> u64 {
+        (self.size(m) + self.spills.lock(m).count) * size_of::<Bucket>() as u64
     }
 
     /// All entries, while nobody changes them.
@@ -509,6 +551,23 @@ mod tests {
                 assert!(before < size && after <= size);
                 assert!(before == after || (before == size - half && after == size), "{size}");
             }
+        }
+    }
+
+    #[test]
+    fn a_walk_in_reversed_order_meets_each_bucket_once_at_every_size() {
+        for size in 16..200u64 {
+            let (mut from, mut met) = (Some(0u64), std::collections::BTreeSet::new());
+            while let Some(place) = from {
+                let hash = place.reverse_bits();
+                let step = 1u64 << (64 - width(hash, size));
+                assert_eq!(place % step, 0, "{size}");
+                assert!(met.insert(index(hash, size)), "{size}");
+                // All of the step belongs to that bucket.
+                assert_eq!(index((place | (step - 1)).reverse_bits(), size), index(hash, size));
+                from = place.checked_add(step);
+            }
+            assert_eq!(met.len() as u64, size);
         }
     }
 

@@ -6,18 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_logfree::{Error, Finding, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_logfree::{Bst, Error, Finding, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Error as PoolError, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word};
-
-#[path = "killable.rs"]
-pub mod killable;
-use killable::Killable;
+use durix_pmem::{
+    Error as PoolError, Killable, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word,
+};
 
 /// A map under test.
 pub trait Map<M: Medium>: Structure<M, Error = Error> {
     /// Options for the smallest pools.
     fn small() -> Self::Options;
+    /// The last fence of an insert; of a remove, and of an update, right after the map was opened.
+    fn last_fences() -> [u64; 3] {
+        [2, 1, 3]
+    }
     fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error>;
     fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
     fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
@@ -28,11 +30,14 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
 }
 
 macro_rules! map {
-    ($name:ident, $small:expr) => {
+    ($name:ident, $small:expr $(, $last_fences:expr)?) => {
         impl<M: Medium> Map<M> for $name<M> {
             fn small() -> Self::Options {
                 $small
             }
+            $(fn last_fences() -> [u64; 3] {
+                $last_fences
+            })?
             fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
                 $name::insert(self, op, key, value)
             }
@@ -65,6 +70,7 @@ pub fn small() -> Options {
 
 map!(List, small());
 map!(HashTable, small());
+map!(Bst, small(), [2, 3, 2]);
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 map!(SoftList, SoftOptions::default().recovery_threads(1));
 map!(SoftSkipList, SoftOptions::default().recovery_threads(1));
@@ -245,7 +251,8 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
             Other(act) => run(&*live.map, &live.other.enter().unwrap(), act),
             Killed(act, fence, _) => {
                 let op = live.session.enter().unwrap();
-                op.medium().dying(*fence, || _ = run(&*live.map, &op, act));
+                let died = op.medium().dying_at(*fence, || _ = run(&*live.map, &op, act));
+                assert!(died, "the operation has fewer than {fence} fences");
                 drop(op);
                 live.reopen(&self.options);
                 None

@@ -40,8 +40,8 @@ pub enum Do {
     Trim(usize),
     /// The process dies and starts again; the power stays on.
     Reopen,
-    /// Another session takes over.
-    Switch,
+    /// Another session takes over, and does this.
+    Other(&'static Do),
     /// Nothing; tells the model that a formatting is about to start.
     WillFormat,
     /// Writes an empty log over whatever is there.
@@ -125,7 +125,8 @@ impl World {
             }
             Do::WillFormat => self.formatting = true,
             Do::Format => *self = World::default(),
-            Do::Switch | Do::Crashed => {}
+            Do::Other(what) => self.step::<L>(*what),
+            Do::Crashed => {}
         }
     }
 }
@@ -134,6 +135,8 @@ impl World {
 pub struct Tested<L, W> {
     /// Records appended and trimmed in the beginning, so that operations meet the end of the ring and old contents.
     pub age: usize,
+    /// Records that the log holds in the beginning, durably.
+    pub held: usize,
     /// The log starts as a crash may have left it: the first record of an unfenced batch is missing. The first operation
     /// has to be [`Do::Reopen`].
     pub holed: bool,
@@ -261,11 +264,15 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
         let to = log.tail();
         log.trim(&op, to).unwrap();
         log.commit(&op);
+        for number in 1..=self.held {
+            Live::put(&op, &mut log, (number as u64, L::LENS[number % 2]));
+        }
+        log.commit(&op);
         if self.holed {
             Live::make_hole(&op, &mut log);
         }
         drop(op);
-        Live { session, others: Vec::new(), log: Some(log), last: 0 }
+        Live { session, others: Vec::new(), log: Some(log), last: self.held as u64 }
     }
 
     fn recover(&self, store: &Self::Store) -> Result<Self::Live, String> {
@@ -281,10 +288,13 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
     }
 
     fn apply(&self, live: &mut Self::Live, what: &Do) {
-        if matches!(what, Do::Reopen | Do::Switch) {
+        if matches!(what, Do::Reopen | Do::Other(_)) {
             // Its fences do not cover what the one before had written back.
             let another = live.session.mapping().session().unwrap();
             live.others.push(std::mem::replace(&mut live.session, another));
+        }
+        if let Do::Other(what) = what {
+            return self.apply(live, what);
         }
         let op = live.session.enter().unwrap();
         if *what == Do::Format || live.log.is_none() {
@@ -305,7 +315,8 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
                 live.last = last(log);
             }
             Do::Crashed => live.last = last(log) + 1000,
-            Do::Switch | Do::WillFormat | Do::Format => {}
+            Do::WillFormat | Do::Format => {}
+            Do::Other(_) => unreachable!("taken apart above"),
         }
     }
 
@@ -321,7 +332,12 @@ impl<L: Tiny, W: Wrap> Subject for Tested<L, W> {
     }
 
     fn model(&self) -> Self::Model {
-        BTreeSet::from([World::default()])
+        let mut world = World::default();
+        for number in 1..=self.held {
+            world.step::<L>(Do::Stage(number % 2));
+        }
+        world.fence();
+        BTreeSet::from([world])
     }
 
     fn step(&self, model: &mut Self::Model, what: &Do) {
@@ -381,15 +397,15 @@ pub const AFTER: [Do; 5] = [Do::Crashed, Do::Stage(1), Do::Stage(0), Do::Trim(1)
 
 /// Runs of at most three operations, for logs of every age; and whether the log starts with a hole.
 pub const SHORT: [(bool, &[Do]); 13] = [
-    (false, &[Do::Stage(0), Do::Switch, Do::Commit]),
-    (false, &[Do::Stage(1), Do::Switch, Do::Commit]),
+    (false, &[Do::Stage(0), Do::Other(&Do::Commit)]),
+    (false, &[Do::Stage(1), Do::Other(&Do::Commit)]),
     (false, &[Do::Stage(1), Do::Stage(1), Do::Commit]),
     (false, &[Do::Stage(0), Do::Stage(1), Do::Commit]),
     (false, &[Do::Stage(0), Do::Reopen, Do::Stage(0)]),
     (false, &[Do::Stage(1), Do::Reopen, Do::Stage(1)]),
     (false, &[Do::Stage(1), Do::Trim(9), Do::Stage(1)]),
     (false, &[Do::Stage(1), Do::Trim(9), Do::Reopen]),
-    (false, &[Do::Trim(9), Do::Switch, Do::Commit]),
+    (false, &[Do::Trim(9), Do::Other(&Do::Commit)]),
     (false, &[Do::WillFormat, Do::Format, Do::Stage(0)]),
     (false, &[Do::WillFormat, Do::Format, Do::Stage(1)]),
     (true, &[Do::Reopen, Do::Stage(0)]),
@@ -413,8 +429,7 @@ pub const RUNS: [(usize, bool, &[Do]); 17] = [
             Do::Trim(9),
             Do::Commit,
             Do::Trim(9),
-            Do::Switch,
-            Do::Commit,
+            Do::Other(&Do::Commit),
             Do::Stage(1),
             Do::Stage(1),
             Do::Commit,
@@ -458,11 +473,9 @@ pub const RUNS: [(usize, bool, &[Do]); 17] = [
         false,
         &[
             Do::Stage(1),
-            Do::Switch,
-            Do::Commit,
+            Do::Other(&Do::Commit),
             Do::Stage(1),
-            Do::Switch,
-            Do::Stage(0),
+            Do::Other(&Do::Stage(0)),
             Do::Commit,
             Do::Stage(1),
             Do::Stage(1),
@@ -527,11 +540,9 @@ pub const RUNS: [(usize, bool, &[Do]); 17] = [
         &[
             Do::Stage(0),
             Do::Stage(1),
-            Do::Switch,
-            Do::Commit,
+            Do::Other(&Do::Commit),
             Do::Trim(9),
-            Do::Switch,
-            Do::Stage(1),
+            Do::Other(&Do::Stage(1)),
             Do::Stage(0),
             Do::Commit,
             Do::Trim(1),
@@ -546,14 +557,11 @@ pub const RUNS: [(usize, bool, &[Do]); 17] = [
             Do::Stage(1),
             Do::Commit,
             Do::Trim(1),
-            Do::Switch,
-            Do::Stage(1),
-            Do::Switch,
-            Do::Stage(1),
+            Do::Other(&Do::Stage(1)),
+            Do::Other(&Do::Stage(1)),
             Do::Commit,
             Do::Trim(1),
-            Do::Switch,
-            Do::Commit,
+            Do::Other(&Do::Commit),
         ],
     ),
     (1, true, &[Do::Reopen, Do::Stage(1), Do::Commit, Do::Stage(0), Do::Commit]),

@@ -1,6 +1,5 @@
 //! The subjects: each structure as the crash tests see it. The tests of the crates use them too.
 
-pub mod killable;
 pub mod list;
 pub mod logs;
 pub mod pool;

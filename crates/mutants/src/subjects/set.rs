@@ -6,9 +6,8 @@ use std::sync::Arc;
 use durix_crashsim::{Simulated, Subject};
 use durix_cso::set::{Batch, Error, PersistentSet, SetOptions};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Error as PoolError, Mutating, Op, Plan, Pool, PoolOptions, Session};
+use durix_pmem::{Error as PoolError, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
 
-use super::killable::Killable;
 use Act::*;
 
 /// The medium.

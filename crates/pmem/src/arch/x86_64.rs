@@ -69,8 +69,9 @@ pub(crate) fn prefetch_write(line: *const u8) {
 /// Asks for a line for reading. A hint: it never faults, whatever the address.
 #[inline(always)]
 pub(crate) fn prefetch_read(line: *const u8) {
+    // The intrinsic, not assembly: the lines of one object then share their base register.
     // SAFETY: SSE is part of the x86-64 baseline, and a prefetch touches no register, flag or architectural memory.
-    unsafe { asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
 }
 
 /// Stores words in pieces of 16 bytes. On the way to a persist fence every store in the buffer costs: a line in four

@@ -6,23 +6,49 @@ use crate::word::{Bits, Word};
 /// Largest epoch number: at one boundary a millisecond, 34 years.
 pub const MAX_EPOCH: u64 = (1 << 40) - 1;
 /// Ranges of failed epochs that a record holds.
-pub const MAX_FAILED: usize = 120;
+pub const MAX_FAILED: usize = 112;
 
 persistent! {
+    /// A structure's part in the epochs: half a line, in the root entry of an index, or for the only structure of a bare
+    /// mapping in the record. Zero: it has never taken part.
+    ///
+    /// | words | what | when it changes |
+    /// |---|---|---|
+    /// | 0 | the epoch in which the structure was last opened | J1: before anything of that epoch is changed |
+    /// | 1 | nothing that failed before this epoch is left in the structure | W1: when a pass has ended |
+    /// | 2 | what the word before becomes with the pass under way | W2: behind the cursor |
+    /// | 3 | how far the pass has come, in terms of the structure | W1: after the boundary behind it |
+    pub struct Seat: align(8) {
+        /// Word 0.
+        pub opened: Word,
+        /// Word 1.
+        pub swept: Word,
+        /// Word 2.
+        pub target: Word,
+        /// Word 3.
+        pub cursor: Word,
+    }
+
     /// 1024 bytes: the epoch, and the epochs that a crash has ended.
     ///
     /// | line | words | what | why there |
     /// |---|---|---|---|
     /// | 0 | 0 | epoch in progress, and whether the pool was closed at its start | one word: changes at once |
     /// | 0 | 1–7 | zero, not read | |
-    /// | 1–15 | all | failed epochs, a range a word, in no order; zero is free | a range grows by one store |
+    /// | 1–14 | all | failed epochs, a range a word, in no order; zero is free | a range grows by one store |
+    /// | 15 | 0–3 | the seat of the only structure of a bare mapping; zero in a pool | fenced apart from the others |
+    /// | 15 | 4–7 | zero, not read | |
     pub struct EpochRecord: align(64) {
         /// Line 0, word 0.
         pub epoch: Word<EpochWord>,
         /// Line 0, words 1 to 7.
         pub reserved: [Word; 7],
-        /// Lines 1 to 15.
+        /// Lines 1 to 14.
         pub failed: [Word<FailedRange>; MAX_FAILED],
+        /// Line 15, words 0 to 3.
+        pub seat: Seat,
+        /// Line 15, words 4 to 7.
+        pub rest: [Word; 4],
     }
 }
 
@@ -98,6 +124,7 @@ const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<EpochRecord>() == 1024);
     assert!(offset_of!(EpochRecord, epoch) / 64 != offset_of!(EpochRecord, failed) / 64, "fenced apart");
+    assert!(offset_of!(EpochRecord, seat).is_multiple_of(64), "fenced apart, and on one line");
 };
 
 #[cfg(test)]
@@ -110,7 +137,12 @@ mod tests {
     fn layout_is_frozen() {
         assert_eq!((size_of::<EpochRecord>(), align_of::<EpochRecord>()), (1024, 64));
         assert_eq!((offset_of!(EpochRecord, epoch), offset_of!(EpochRecord, failed)), (0, 64));
-        assert_eq!((MAX_EPOCH, MAX_FAILED), (0xff_ffff_ffff, 120));
+        assert_eq!((offset_of!(EpochRecord, seat), size_of::<Seat>()), (960, 32));
+        assert_eq!(
+            [offset_of!(Seat, opened), offset_of!(Seat, swept), offset_of!(Seat, target), offset_of!(Seat, cursor)],
+            [0, 8, 16, 24]
+        );
+        assert_eq!((MAX_EPOCH, MAX_FAILED), (0xff_ffff_ffff, 112));
         assert_eq!(EpochWord::new(1, false).to_bits(), 0xe400_0000_0000_0001);
         assert_eq!(FailedRange::new(7, 2).to_bits(), 0xe000_0200_0000_0007);
     }

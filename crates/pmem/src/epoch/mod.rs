@@ -6,7 +6,8 @@
 //! the paper flushes the whole cache by a privileged instruction, we write back the lines that sessions have
 //! [noted](Epochs::dirty).
 //!
-//! No thread is started: a boundary is run by whoever calls [`Epochs::tick`], [`Epochs::sync`] or [`Epochs::wait`].
+//! No thread is started: a boundary is run by whoever calls [`Epochs::tick`], [`Epochs::sync`] or [`Epochs::wait`]. The same
+//! caller then takes a step of [sweeping](Sweep) in every structure that has one to take.
 //!
 //! # Persist order
 //!
@@ -17,7 +18,7 @@
 //! | O0 epoch word as the opener reads it < that epoch in the failed set | write-back, fence | the word, or the one before it | takes what it finds |
 //! | O1 crashed epoch in the failed set < epoch word after it | write-back, fence | the old epoch word, the failed set with or without it | adds it, if it is not there |
 //! | O2 epoch word < first store of that epoch | write-back, fence | the failed set, the old epoch word | the same |
-//! | F1 what every structure has undone < its epochs leave the failed set | a boundary between | the failed set as it was | looks for them again |
+//! | J1, W1, W2, F1 | see [`sweep`](Sweeping) | | |
 //! | Z1 all lines < epoch word "closed" | as B1, and no operation enters any more | epoch word e, not closed | e has failed |
 //!
 //! The coordinator re-issues the write-backs of all sessions itself, because a fence covers only its own thread's. Without
@@ -29,8 +30,10 @@
 
 mod dirty;
 pub mod layout;
+mod sweep;
 
 use std::fmt;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,7 +48,9 @@ use crate::offset::Off;
 use crate::session::{Op, Session};
 use crate::word::Persistent;
 use dirty::DirtyLists;
-use layout::{EpochRecord, EpochWord, FailedRange, MAX_EPOCH, MAX_FAILED};
+use layout::{EpochRecord, EpochWord, FailedRange, MAX_EPOCH, MAX_FAILED, Seat};
+pub(crate) use sweep::Needs;
+pub use sweep::{Sweep, Sweeping};
 
 /// Time between boundaries unless set.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(64);
@@ -96,7 +101,15 @@ pub struct Epochs<M: Medium> {
     state: Lock<State>,
     /// Ranges that the record still holds.
     remembered: AtomicU64,
+    seats: Seats<M>,
+    /// Structures that may have something to undo.
+    members: Lock<Vec<Weak<dyn Sweep<M>>>>,
+    /// How many they are.
+    sweeping: AtomicU64,
 }
+
+/// Calls back with the needs of every structure that has ever taken part and is still there.
+pub(crate) type Seats<M> = Box<dyn Fn(&Op<'_, M>, &mut dyn FnMut(Needs)) -> Result<()> + Send + Sync>;
 
 #[derive(Debug)]
 struct State {
@@ -113,7 +126,7 @@ impl<M: Medium> fmt::Debug for Epochs<M> {
 impl<M: Medium> Epochs<M> {
     /// Opens the epochs of a record, 1024 bytes that were zero when it was first opened. The epoch that a crash has ended
     /// counts as failed from now on. Durable on return: at most three fences. `op` must be of `mapping`, and nothing that
-    /// takes part may be at work.
+    /// takes part may be at work. One structure can take part, with the record's own [seat](Self::seat).
     ///
     /// # Errors
     /// [`Error::DamagedEpochs`]; [`Error::TooManyFailedEpochs`].
@@ -127,6 +140,21 @@ impl<M: Medium> Epochs<M> {
     /// # Errors
     /// As [`open`](Self::open); [`Error::BadOption`] if `first` is zero or too large.
     pub fn open_at(op: &Op<'_, M>, mapping: &Mapping<M>, record: Off<EpochRecord>, first: u64) -> Result<Self> {
+        let seats: Seats<M> = Box::new(move |op, f| {
+            Needs::of(op, &op.at(record).seat).into_iter().for_each(f);
+            Ok(())
+        });
+        Self::open_with(op, mapping, record, first, seats)
+    }
+
+    /// As [`open_at`](Self::open_at), for the structures whose needs `seats` tells.
+    pub(crate) fn open_with(
+        op: &Op<'_, M>,
+        mapping: &Mapping<M>,
+        record: Off<EpochRecord>,
+        first: u64,
+        seats: Seats<M>,
+    ) -> Result<Self> {
         if first == 0 || first > MAX_EPOCH / 2 {
             let rule = "between 1 and half of the largest epoch";
             return Err(Error::BadOption { option: "first epoch", value: first, rule });
@@ -144,7 +172,7 @@ impl<M: Medium> Epochs<M> {
             // PERSIST O0<O1: flush+fence
             op.write_back(&at.epoch);
             op.fence();
-            add_failed(op, at, found)?; // PERSIST O1<O2: flush+fence, inside
+            add_failed(op, at, found, &seats)?; // PERSIST O1<O2: flush+fence, inside
             found + 1
         };
         if current > MAX_EPOCH {
@@ -167,6 +195,9 @@ impl<M: Medium> Epochs<M> {
             dirty: DirtyLists::new(),
             interval: AtomicU64::new(DEFAULT_INTERVAL.as_nanos() as u64),
             state: Lock::new(State { last: Instant::now(), stats }),
+            seats,
+            members: Lock::new(Vec::new()),
+            sweeping: AtomicU64::new(0),
         })
     }
 
@@ -233,7 +264,8 @@ impl<M: Medium> Epochs<M> {
     /// [`Error::ForeignSession`]; the epoch then goes on.
     pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
         self.own(session)?;
-        self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))?
+        self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))??;
+        self.sweep(session)
     }
 
     /// Runs a boundary if the interval has passed since the last. Returns whether it did. Call it as often as you like, from
@@ -255,6 +287,7 @@ impl<M: Medium> Epochs<M> {
                 let now = m.shared_load(&self.current, Ordering::Relaxed);
                 if now == seen { self.cross(session, false) } else { Ok(()) }
             })??;
+            self.sweep(session)?;
         }
         Ok(due)
     }
@@ -273,26 +306,83 @@ impl<M: Medium> Epochs<M> {
         EpochStats { failed_ranges, ..self.state.lock(m).stats }
     }
 
-    /// Forgets the failed epochs. To be called when every structure that takes part, open or not, has undone them
-    /// everywhere, and a boundary has passed since (F1); until this service is opened again, they still
-    /// [count](Self::is_failed). Durable on return: one fence.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`] unless a boundary has passed since the service was opened.
-    pub fn forget_failed(&self, op: &Op<'_, M>) -> Result<()> {
-        let boundaries = self.state.lock(op.medium()).stats.boundaries;
-        if boundaries == 0 {
-            let rule = "at least one since the epochs were opened";
-            return Err(Error::BadOption { option: "boundaries", value: boundaries, rule });
+    // ---- taking part ----
+
+    /// The seat of the only structure of a bare mapping.
+    pub fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
+        &op.at(self.record).seat
+    }
+
+    /// Has the structure with that seat take part from now on: to be called when it is opened, before it changes anything
+    /// that it would undo. Durable on return: one fence. A structure that takes part without a seat would have its failed
+    /// epochs forgotten.
+    pub fn join(&self, op: &Op<'_, M>, seat: &Seat) {
+        let now = self.current(op);
+        if op.load(&seat.opened, Ordering::Relaxed) == 0 {
+            // Nothing of it is older.
+            op.store(&seat.swept, now, Ordering::Relaxed);
         }
-        let at = op.at(self.record);
-        for word in &at.failed {
-            op.store(word, FailedRange::FREE, Ordering::Relaxed);
-        }
-        op.write_back_slice(&at.failed);
+        op.store(&seat.opened, now, Ordering::Release);
+        // Shown to be needed by the trees of a pool (crates/incll/tests/pool.rs).
+        op.write_back(seat);
+        // PERSIST J1: flush+fence
         op.fence();
-        op.medium().shared_rmw(&self.remembered, Rmw::And, 0);
-        Ok(())
+    }
+
+    /// Has a structure that has [joined](Self::join) swept behind each boundary, for as long as it lives.
+    pub fn drive(&self, member: Weak<dyn Sweep<M>>) {
+        let m = self.mapping.medium();
+        self.members.lock(m).push(member);
+        m.shared_rmw(&self.sweeping, Rmw::Add, 1);
+    }
+
+    /// Whether so many failed epochs are remembered that a step should be a twentieth of the whole pass, however large.
+    pub fn is_pressed(&self) -> bool {
+        self.mapping.medium().shared_load(&self.remembered, Ordering::Relaxed) as usize > MAX_FAILED / 2
+    }
+
+    /// Takes a step in every structure that may have something to undo.
+    fn sweep(&self, session: &mut Session<M>) -> Result<()> {
+        let m = self.mapping.medium();
+        if m.shared_load(&self.sweeping, Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        // Not under the lock, and let go outside of the operation: the last handle of a structure may close its pool.
+        let members = std::mem::take(&mut *self.members.lock(m));
+        let before = members.len();
+        let alive: Vec<_> = members.iter().filter_map(|member| Some((member, member.upgrade()?))).collect();
+        let mut left = Vec::new();
+        let mut result = Ok(());
+        for (weak, member) in &alive {
+            let may_have_more = match session.enter() {
+                Ok(op) => member.sweep(&op),
+                Err(error) => {
+                    result = Err(error);
+                    true
+                }
+            };
+            if may_have_more {
+                left.push(Weak::clone(weak));
+            }
+        }
+        m.shared_rmw(&self.sweeping, Rmw::Add, ((before - left.len()) as u64).wrapping_neg());
+        self.members.lock(m).extend(left);
+        result
+    }
+
+    /// Removes the failed epochs that no structure needs from the record; until this service is opened again they still
+    /// [count](Self::is_failed). Where an index cannot be read, nothing is forgotten.
+    fn forget(&self, op: &Op<'_, M>) {
+        let at = op.at(self.record);
+        let Ok((failed, needs)) = read_failed(op, at).and_then(|f| Ok((f, needs(op, &self.seats)?))) else { return };
+        let mut left = failed.len();
+        for word in unneeded(op, at, &failed, &needs) {
+            // F1 holds. Noted, not fenced: see `sweep`.
+            op.store(word, FailedRange::FREE, Ordering::Relaxed);
+            self.dirty(op, word);
+            left -= 1;
+        }
+        op.medium().shared_store(&self.remembered, left as u64, Ordering::Relaxed);
     }
 
     // ---- the boundary ----
@@ -371,29 +461,64 @@ fn read_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord) -> Result<Vec<(u64, 
     Ok(ranges)
 }
 
-/// Adds an epoch to the failed ones, durably: one fence.
-fn add_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord, epoch: u64) -> Result<()> {
-    let mut place = None;
-    let mut value = FailedRange::new(epoch, 1);
-    for word in &at.failed {
-        let range = op.load(word, Ordering::Relaxed);
-        match range.get() {
-            Some((first, count)) if epoch.wrapping_sub(first) < count => {
-                (place, value) = (Some(word), range);
-                break;
-            }
-            Some((first, count)) if first + count == epoch && count < FailedRange::MAX_COUNT => {
-                (place, value) = (Some(word), FailedRange::new(first, count + 1));
-                break;
-            }
-            None if range == FailedRange::FREE && place.is_none() => place = Some(word),
-            Some(_) | None => {}
+/// The needs of all structures that take part.
+fn needs<M: Medium>(op: &Op<'_, M>, seats: &Seats<M>) -> Result<Vec<Needs>> {
+    let mut needs = Vec::new();
+    seats(op, &mut |need| needs.push(need))?;
+    Ok(needs)
+}
+
+/// The words of a record that hold failed epochs, of all `failed` ones, that nobody needs.
+fn unneeded<'s, M: Medium>(
+    op: &Op<'_, M>,
+    at: &'s EpochRecord,
+    failed: &[(u64, u64)],
+    needs: &[Needs],
+) -> Vec<&'s crate::Word<FailedRange>> {
+    let is_needed = |range| needs.iter().any(|need| need.touches(range, failed));
+    let is_free = |word: &&crate::Word<FailedRange>| {
+        op.load(*word, Ordering::Relaxed).get().is_some_and(|range| !is_needed(range))
+    };
+    at.failed.iter().filter(is_free).collect()
+}
+
+/// Adds an epoch to the failed ones, durably: one fence. Where the record is full, it takes the place of one that nobody
+/// needs any more.
+fn add_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord, epoch: u64, seats: &Seats<M>) -> Result<()> {
+    let (place, value) = match place_for(op, at, epoch) {
+        Some(place) => place,
+        None => {
+            let mut failed = read_failed(op, at)?;
+            failed.push((epoch, 1));
+            let free = unneeded(op, at, &failed, &needs(op, seats)?);
+            let word = *free.first().ok_or(Error::TooManyFailedEpochs { limit: MAX_FAILED })?;
+            (word, FailedRange::new(epoch, 1))
         }
-    }
-    let place = place.ok_or(Error::TooManyFailedEpochs { limit: MAX_FAILED })?;
+    };
     op.store(place, value, Ordering::Release);
     op.write_back(place);
     // PERSIST O1<O2: flush+fence. Also where it was there already: after the mere death of a process it may not be durable.
     op.fence();
     Ok(())
+}
+
+/// Where an epoch goes, and what is stored there.
+fn place_for<'s, M: Medium>(
+    op: &Op<'_, M>,
+    at: &'s EpochRecord,
+    epoch: u64,
+) -> Option<(&'s crate::Word<FailedRange>, FailedRange)> {
+    let mut free = None;
+    for word in &at.failed {
+        let range = op.load(word, Ordering::Relaxed);
+        match range.get() {
+            Some((first, count)) if epoch.wrapping_sub(first) < count => return Some((word, range)),
+            Some((first, count)) if first + count == epoch && count < FailedRange::MAX_COUNT => {
+                return Some((word, FailedRange::new(first, count + 1)));
+            }
+            None if range == FailedRange::FREE && free.is_none() => free = Some(word),
+            Some(_) | None => {}
+        }
+    }
+    free.map(|word| (word, FailedRange::new(epoch, 1)))
 }

@@ -10,19 +10,42 @@ use crate::line::Lines;
 #[derive(Clone, Copy, Debug)]
 pub struct Delayed<M> {
     inner: M,
-    delay: Duration,
+    delay: Delay,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Delay {
+    Fixed(Duration),
+    /// Nanoseconds, which may change at any time.
+    Shared(&'static AtomicU64),
+}
+
+impl Delay {
+    #[inline(always)]
+    fn get(self) -> Duration {
+        match self {
+            Delay::Fixed(delay) => delay,
+            Delay::Shared(nanos) => Duration::from_nanos(nanos.load(Ordering::Relaxed)),
+        }
+    }
 }
 
 impl<M: Medium> Delayed<M> {
     /// Adds `delay` to each fence of `inner`. The papers use 0 to 1000 ns; zero adds nothing, not even the clock.
     pub fn new(inner: M, delay: Duration) -> Self {
-        Delayed { inner, delay }
+        Delayed { inner, delay: Delay::Fixed(delay) }
+    }
+
+    /// Adds as many nanoseconds as `nanos` holds when the fence is executed: so that one large structure can be measured with
+    /// several delays in turn.
+    pub fn adjustable(inner: M, nanos: &'static AtomicU64) -> Self {
+        Delayed { inner, delay: Delay::Shared(nanos) }
     }
 }
 
 impl<M: Medium> Medium for Delayed<M> {
     fn describe(self) -> String {
-        format!("{} + {} ns a fence", self.inner.describe(), self.delay.as_nanos())
+        format!("{} + {} ns a fence", self.inner.describe(), self.delay.get().as_nanos())
     }
 
     fn survives(self) -> Survives {
@@ -104,9 +127,10 @@ impl<M: Medium> Medium for Delayed<M> {
     #[track_caller]
     fn fence(self) {
         self.inner.fence();
-        if !self.delay.is_zero() {
+        let delay = self.delay.get();
+        if !delay.is_zero() {
             let start = Instant::now();
-            while start.elapsed() < self.delay {
+            while start.elapsed() < delay {
                 std::hint::spin_loop();
             }
         }

@@ -19,6 +19,7 @@
 mod counting;
 mod delayed;
 mod hardware;
+mod killable;
 mod mutating;
 mod shadow;
 
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
 pub use hardware::{Hardware, WriteBackKind};
+pub use killable::Killable;
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
 pub use shadow::{Shadow, ShadowBacking};
 

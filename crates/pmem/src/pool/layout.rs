@@ -4,6 +4,7 @@
 //! number. So each word can be judged alone, whatever a crash did to its neighbours: nothing here rests on more than
 //! 8-byte atomicity.
 
+use crate::epoch::layout::Seat;
 use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, ROOT_SIZE};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
@@ -84,7 +85,8 @@ persistent! {
     /// |---|---|---|
     /// | 0 | 0 | state, with a CRC-32C over itself, kind, version and name |
     /// | 0 | 1–2 | kind tag, layout version of the structure |
-    /// | 0 | 3–7 | zero, not read |
+    /// | 0 | 3–6 | its part in the [checkpoint epochs](crate::epoch::layout::Seat), where it takes part |
+    /// | 0 | 7 | zero, not read |
     /// | 1, 2 | 0–7 | name, buffers A and B; the state says which |
     /// | 3 | 0–7 | the structure's own |
     ///
@@ -97,8 +99,10 @@ persistent! {
         pub kind: Word,
         /// Line 0, word 2.
         pub version: Word,
-        /// Line 0, words 3 to 7.
-        pub reserved: [Word; 5],
+        /// Line 0, words 3 to 6.
+        pub seat: Seat,
+        /// Line 0, word 7.
+        pub reserved: Word,
         /// Lines 1 and 2.
         pub names: [[Word; 8]; 2],
         /// Line 3.
@@ -178,6 +182,10 @@ const _: () = {
     assert!(offset_of!(Header, state) / LINE != offset_of!(Header, boot) / LINE, "fenced apart");
     assert!(offset_of!(Header, boot).is_multiple_of(LINE), "both boot ids on one line");
     assert!(offset_of!(RootEntry, kind) / LINE == offset_of!(RootEntry, state) / LINE);
+    assert!(
+        offset_of!(RootEntry, seat) / LINE == 0 && offset_of!(RootEntry, reserved) / LINE == 0,
+        "a seat on one line"
+    );
     assert!(offset_of!(RootEntry, names).is_multiple_of(LINE) && offset_of!(RootEntry, user).is_multiple_of(LINE));
     assert!(MAX_NAME < 64, "a name fits into its line, and its length into six bits");
 };
@@ -211,7 +219,7 @@ mod tests {
         assert_eq!(offset_of!(RootEntry, state), 0);
         assert_eq!(offset_of!(RootEntry, kind), 8);
         assert_eq!(offset_of!(RootEntry, version), 16);
-        assert_eq!(offset_of!(RootEntry, reserved), 24);
+        assert_eq!((offset_of!(RootEntry, seat), offset_of!(RootEntry, reserved)), (24, 56));
         assert_eq!(offset_of!(RootEntry, names), 64);
         assert_eq!(offset_of!(RootEntry, user), 192);
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));

@@ -39,13 +39,13 @@ pub use stats::Stats;
 pub use structure::{IndexInfo, Root, Structure};
 
 use crate::backing::Access;
-use crate::epoch::Epochs;
+use crate::epoch::{Epochs, Needs};
 use crate::error::{Error, Result};
 use crate::lock::{Lock, LockGuard};
 use crate::mapping::Mapping;
 use crate::medium::{Hardware, Medium};
 use crate::offset::Off;
-use crate::session::Session;
+use crate::session::{Op, Session};
 use crate::space::Space;
 use file::PoolFile;
 use structure::Registry;
@@ -129,7 +129,9 @@ impl<M: Medium> Pool<M> {
         if let Some(epochs) = &*epochs {
             return Ok(Arc::clone(epochs));
         }
-        let opened = Arc::new(Epochs::open(&op, self.mapping(), Off::new(geometry::EPOCHS_OFF))?);
+        let geometry = self.geometry().clone();
+        let seats = Box::new(move |op: &Op<'_, M>, f: &mut dyn FnMut(Needs)| roots::needs(op, &geometry, f));
+        let opened = Arc::new(Epochs::open_with(&op, self.mapping(), Off::new(geometry::EPOCHS_OFF), 1, seats)?);
         *epochs = Some(Arc::clone(&opened));
         Ok(opened)
     }

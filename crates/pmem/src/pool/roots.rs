@@ -19,6 +19,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::Geometry;
 use super::layout::{MAX_NAME, RootEntry};
+use crate::epoch::Needs;
+use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
 use crate::medium::Medium;
 use crate::offset::Off;
@@ -105,6 +107,19 @@ pub(crate) struct RootRecord {
     buffer: usize,
 }
 
+/// Calls `f` with what every live index needs of the checkpoint epochs.
+///
+/// # Errors
+/// [`Error::DamagedRoot`].
+pub(crate) fn needs<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, f: &mut dyn FnMut(Needs)) -> Result<()> {
+    for root in RootRef::all(op, geometry) {
+        if root.read()?.is_some_and(|record| record.state == RootState::Live) {
+            Needs::of(op, root.seat()).into_iter().for_each(&mut *f);
+        }
+    }
+    Ok(())
+}
+
 /// Checks that a name may be given to an index: 1 to [`MAX_NAME`] bytes.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME {
@@ -140,6 +155,11 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         &self.entry.user
     }
 
+    /// The structure's part in the checkpoint epochs.
+    pub(crate) fn seat(&self) -> &'s Seat {
+        &self.entry.seat
+    }
+
     /// What the entry says; `None` if it is free.
     ///
     /// # Errors
@@ -173,7 +193,8 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         self.op.store(&self.entry.kind, u64::from_le_bytes(kind.tag), Relaxed);
         self.op.store(&self.entry.version, kind.version.into(), Relaxed);
         self.op.store_bytes(&self.entry.names[0], name.as_bytes());
-        for word in &self.entry.user {
+        let Seat { opened, swept, target, cursor } = &self.entry.seat;
+        for word in self.entry.user.iter().chain([opened, swept, target, cursor]) {
             self.op.store(word, 0, Relaxed);
         }
         self.op.write_back(self.entry);

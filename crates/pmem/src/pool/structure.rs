@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::Pool;
 use super::roots::{Kind, RootRecord, RootRef, RootState, check_name};
+use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::medium::Medium;
@@ -45,6 +46,9 @@ pub trait Structure<M: Medium>: Sized + Send + Sync + 'static {
     /// # Errors
     /// The index then stays as it is, and is not open.
     fn open(session: &mut Session<M>, root: Root<M>, options: &Self::Options) -> Result<Self, Self::Error>;
+
+    /// Called once when it was opened, before anyone has it: the place to hand out weak references to itself.
+    fn opened(self: &Arc<Self>) {}
 }
 
 /// The place of an index in its pool. It keeps the pool alive.
@@ -88,6 +92,11 @@ impl<M: Medium> Root<M> {
     /// The name of the index, as of now.
     pub fn name(&self) -> String {
         self.shared.name.lock(self.pool().mapping().medium()).clone()
+    }
+
+    /// The index's part in the checkpoint epochs: see [`Epochs::join`](crate::Epochs::join).
+    pub fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
+        RootRef::new(op, self.pool().geometry(), self.owner()).seat()
     }
 
     /// The index's own line in its root entry; zero when it is created. The last two words are not the structure's: whoever
@@ -278,6 +287,7 @@ impl<M: Medium> Pool<M> {
     ) -> Result<Arc<S>, S::Error> {
         let (owner, weak) = (root.owner(), Arc::downgrade(&root.shared));
         let structure = Arc::new(S::open(session, root, options)?);
+        S::opened(&structure);
         let any: Arc<dyn Any + Send + Sync> = structure.clone();
         let entry = Entry::Open { kind: S::KIND, structure: Arc::downgrade(&any), root: weak };
         self.registry().entries.insert(owner.0, entry);

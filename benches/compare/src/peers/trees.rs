@@ -1,0 +1,151 @@
+//! `Masstree` of `durix-incll`: durable, and the same tree without any logging.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use durix_bench::cso_append::medium;
+use durix_bench::place::Place;
+use durix_incll::{BareOptions, Durable, Masstree, Policy, Transient};
+use durix_pmem::backing::FileBacking;
+use durix_pmem::{Hardware, Mapping, Medium, Op, Pool, PoolOptions, Reserve, Session};
+
+use super::{Error, Peer, Worker};
+use crate::harness::{Plan, SCAN};
+
+/// Keys of one operation; between two operations a boundary may come.
+const BATCH: usize = 64;
+
+/// Bytes a key that are set aside.
+const ROOM: u64 = 64;
+
+struct Tree<P: Policy> {
+    tree: Arc<Masstree<Hardware, P>>,
+    mapping: Mapping<Hardware>,
+    setup: String,
+    /// Of the durable tree.
+    pool: Option<Pool>,
+}
+
+/// The durable tree in a pool of its own, a file in `DURIX_DIR`, taken for persistent memory.
+pub(super) fn durable(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+    let error = Error::of("Durix Masstree");
+    let place = Place::from_env();
+    let path = place.unused_path();
+    let backing = FileBacking::create(&path).map_err(|e| error(&e))?;
+    let options = PoolOptions::new().initial_size(plan.all_keys() * ROOM + (64 << 20)).assume_pmem(true);
+    let pool = options.create_on(backing, medium());
+    let _ = std::fs::remove_file(&path);
+    let pool = pool.map_err(|e| error(&e))?;
+    let tree = Masstree::<_, Durable>::open(&pool, "compare").map_err(|e| error(&e))?;
+    let setup = format!("{}, {}, epochs of 64 ms, sync() for each insert", medium().describe(), place.pages);
+    Ok(Box::new(Tree { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool) }))
+}
+
+/// The tree without logging, in anonymous memory.
+fn volatile_in(plan: &Plan, huge: bool) -> Result<Box<dyn Peer>, Error> {
+    let error = Error::of("Durix Masstree, volatile");
+    let bytes = plan.all_keys() * ROOM + (64 << 20);
+    let reserve = Reserve::pages(bytes, bytes).map_err(|e| error(&e))?;
+    let huge = huge && reserve.advise_huge_pages();
+    let mapping = Mapping::new(reserve, bytes, Hardware::PAGE_CACHE, false).map_err(|e| error(&e))?;
+    let mut session = mapping.session().map_err(|e| error(&e))?;
+    let tree = Masstree::<_, Transient>::volatile(&mut session, &mapping, BareOptions::default());
+    let tree = Arc::new(tree.map_err(|e| error(&e))?);
+    let pages = if huge { "2 MiB pages" } else { "4 KiB pages" };
+    Ok(Box::new(Tree { tree, mapping, setup: format!("no logging, no write-backs, {pages}"), pool: None }))
+}
+
+pub(super) fn volatile(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+    volatile_in(plan, false)
+}
+
+pub(super) fn volatile_huge(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+    volatile_in(plan, true)
+}
+
+impl<P: Policy> Peer for Tree<P> {
+    fn name(&self) -> &str {
+        match (P::DURABLE, self.setup.contains("2 MiB")) {
+            (true, _) => "Durix Masstree",
+            (false, false) => "Durix Masstree, volatile",
+            (false, true) => "Durix Masstree, volatile, huge pages",
+        }
+    }
+    fn durability(&self) -> &'static str {
+        if P::DURABLE { "power failure" } else { "nothing" }
+    }
+    fn parameters(&self) -> String {
+        self.setup.clone()
+    }
+    fn is_durable(&self) -> bool {
+        P::DURABLE
+    }
+    fn storage(&self) -> u64 {
+        let stats = self.pool.as_ref().and_then(|pool| pool.stats().ok());
+        stats.map_or(0, |stats| stats.space.by_owner.iter().map(|(_, bytes)| bytes).sum())
+    }
+    fn worker(&self) -> Box<dyn Worker + '_> {
+        let session = self.mapping.session().expect("a session for each thread");
+        Box::new(TreeWorker { tree: &self.tree, session })
+    }
+}
+
+struct TreeWorker<'a, P: Policy> {
+    tree: &'a Masstree<Hardware, P>,
+    session: Session<Hardware>,
+}
+
+impl<P: Policy> TreeWorker<'_, P> {
+    fn put(tree: &Masstree<Hardware, P>, op: &Op<'_>, key: u64) {
+        assert!(tree.insert(op, &key.to_be_bytes(), &key.to_le_bytes()).expect("room"), "a new key");
+    }
+
+    fn scan_from(tree: &Masstree<Hardware, P>, op: &Op<'_>, start: u64) -> usize {
+        let (mut count, mut seen) = (0, 0);
+        let visit = |key: &[u8], value: durix_incll::Value<'_, Hardware>| {
+            seen += 1;
+            count += usize::from(*key == value.as_u64().to_be_bytes());
+            if seen < SCAN { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let from = start.to_be_bytes();
+        tree.range(op, Bound::Included(&from), Bound::Unbounded, visit).expect("a sound tree");
+        count
+    }
+}
+
+impl<P: Policy> Worker for TreeWorker<'_, P> {
+    fn insert(&mut self, keys: &[u64]) {
+        for batch in keys.chunks(BATCH) {
+            let op = self.session.enter().expect("the pool is open");
+            batch.iter().for_each(|key| Self::put(self.tree, &op, *key));
+            drop(op);
+            self.tree.tick(&mut self.session).expect("a boundary");
+        }
+        if P::DURABLE {
+            self.tree.sync(&mut self.session).expect("a boundary");
+        }
+    }
+    fn insert_each_durably(&mut self, keys: &[u64]) {
+        for key in keys {
+            Self::put(self.tree, &self.session.enter().expect("the pool is open"), *key);
+            self.tree.sync(&mut self.session).expect("a boundary");
+        }
+    }
+    fn get(&mut self, keys: &[u64]) -> usize {
+        let mut count = 0;
+        for batch in keys.chunks(BATCH) {
+            let op = self.session.enter().expect("the pool is open");
+            let get = |key: &u64| self.tree.get(&op, &key.to_be_bytes()).expect("a sound tree");
+            count += batch.iter().filter(|key| get(key).is_some_and(|value| value.as_u64() == **key)).count();
+        }
+        count
+    }
+    fn scan(&mut self, starts: &[u64]) -> usize {
+        let mut count = 0;
+        for batch in starts.chunks(BATCH) {
+            let op = self.session.enter().expect("the pool is open");
+            count += batch.iter().map(|start| Self::scan_from(self.tree, &op, *start)).sum::<usize>();
+        }
+        count
+    }
+}

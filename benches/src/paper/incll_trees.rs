@@ -1,0 +1,499 @@
+//! What the figures of the durable Masstree (ASPLOS'19, section 6) share.
+//!
+//! | contestant | what it is |
+//! |---|---|
+//! | MT+ | our tree without any logging: the same code, the same memory, the same barrier every 64 ms |
+//! | INCLL | the durable tree: InCLL and the external log, all lines that an epoch has dirtied written back at its end |
+//! | LOGGING | the durable tree without InCLL: every node that an epoch changes is written to the external log first |
+//!
+//! Keys and values are 8 bytes; keys are scrambled, so that those that are often drawn do not lie together. A phase of a round
+//! is a number of **whole epochs**: it begins right behind a boundary and ends right behind one, so that every line that its
+//! operations have dirtied is written back within its time. Which keys are drawn is decided before, not within that time, and
+//! is the same for all contestants.
+
+use std::hint::black_box;
+use std::ops::{Bound, ControlFlow};
+use std::time::Duration;
+
+use durix_incll::{BareOptions, Durable, LoggingOnly, Masstree, Policy, Transient};
+use durix_pmem::{Mapping, Medium, Session};
+
+use super::report::{Form, Panel};
+use super::{Context, Error, Figure, Measured};
+use crate::cso_append::medium;
+use crate::interleave::{Contestant, Outcome, Series, Stopwatch, interleave_telling};
+use crate::machine::Bytes;
+use crate::place::{Place, free_bytes};
+
+/// Where all of it stands in the paper.
+pub(super) const SOURCE: &str =
+    "Cohen, Aksun, Avni, Larus: Fine-Grain Checkpointing with In-Cache-Line Logging (ASPLOS'19), section 6";
+
+/// Time between boundaries, as in the paper.
+const EPOCH: Duration = Duration::from_millis(64);
+
+/// Operations between two looks at the clock.
+const BATCH: usize = 64;
+
+/// Operations that are drawn in advance; a phase goes through them again and again.
+const DRAWN: usize = 1 << 20;
+
+/// Keys of a scan.
+const SCAN: usize = 10;
+
+/// A mix of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// So many of a hundred are puts of keys that are there, the others gets.
+    Puts(u8),
+    /// Ten keys in order.
+    Scan,
+}
+
+/// YCSB A, B, C and E, as the paper has them.
+pub(super) const MIXES: [(&str, Mix); 4] =
+    [("A", Mix::Puts(50)), ("B", Mix::Puts(5)), ("C", Mix::Puts(0)), ("E", Mix::Scan)];
+
+/// How keys are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Draw {
+    Uniform,
+    /// Zipfian with 0.99, as in YCSB.
+    Zipfian,
+}
+
+pub(super) const DRAWS: [(&str, Draw); 2] = [("uniform", Draw::Uniform), ("zipfian", Draw::Zipfian)];
+
+/// A pseudo-random sequence (xorshift).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        (u128::from(self.next()) * u128::from(limit) >> 64) as u64
+    }
+}
+
+/// A rank is drawn with probability proportional to 1 / rank^0.99 (Gray et al., SIGMOD'94, as in YCSB).
+struct Zipf {
+    n: u64,
+    zeta: f64,
+    alpha: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    const THETA: f64 = 0.99;
+
+    fn new(n: u64) -> Self {
+        let zeta = |n: u64| (1..=n).map(|i| (i as f64).powf(-Self::THETA)).sum::<f64>();
+        let (zeta_n, two) = (zeta(n), zeta(2));
+        let eta = (1.0 - (2.0 / n as f64).powf(1.0 - Self::THETA)) / (1.0 - two / zeta_n);
+        Zipf { n, zeta: zeta_n, alpha: 1.0 / (1.0 - Self::THETA), eta }
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let u = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let uz = u * self.zeta;
+        if uz < 1.0 {
+            return 0;
+        }
+        if uz < 1.0 + 0.5f64.powf(Self::THETA) {
+            return 1;
+        }
+        ((self.n as f64 * (self.eta * u - self.eta + 1.0).powf(self.alpha)) as u64).min(self.n - 1)
+    }
+}
+
+/// Key number `i`: different for each `i`, neighbours far apart.
+pub(super) fn key(i: u64) -> u64 {
+    let mut z = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// Keys, drawn in advance, and a die of 100 for each.
+pub(super) struct Drawn(pub(super) Vec<(u64, u8)>);
+
+/// For each way of drawing the operations of a phase.
+pub(super) fn drawn(keys: u64, draw: Draw, seed: u64) -> Drawn {
+    let mut random = Random(key(seed) | 1);
+    let zipf = (draw == Draw::Zipfian).then(|| Zipf::new(keys));
+    let one = |random: &mut Random| {
+        let rank = match &zipf {
+            Some(zipf) => zipf.draw(random),
+            None => random.below(keys),
+        };
+        (key(rank), random.below(100) as u8)
+    };
+    Drawn((0..DRAWN.min(keys as usize * 64)).map(|_| one(&mut random)).collect())
+}
+
+/// A kind of tree, and how it is made.
+pub(super) trait Kind: Policy {
+    const NAME: &'static str;
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>>
+    where
+        Self: Sized;
+}
+
+impl Kind for Transient {
+    const NAME: &'static str = "MT+";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::volatile(session, mapping, BareOptions::default())
+    }
+}
+
+impl Kind for Durable {
+    const NAME: &'static str = "INCLL";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::open_bare(session, mapping, BareOptions::default())
+    }
+}
+
+impl Kind for LoggingOnly {
+    const NAME: &'static str = "LOGGING";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::open_bare_logging_only(session, mapping, BareOptions::default())
+    }
+}
+
+/// A tree with its keys, and what works on it.
+pub(super) struct Tree<M: Medium, P: Policy> {
+    pub(super) tree: Masstree<M, P>,
+    pub(super) session: Session<M>,
+    pub(super) mapping: Mapping<M>,
+    pub(super) keys: u64,
+}
+
+/// Bytes that the tree of a figure needs: nodes, and segments of the external log.
+fn bytes(keys: u64) -> u64 {
+    keys * 48 + (96 << 20)
+}
+
+impl<M: Medium, P: Kind> Tree<M, P> {
+    /// A tree of keys `0..keys`, in memory of a place.
+    pub(super) fn fill(place: &Place, medium: M, keys: u64) -> Result<Self, Error> {
+        let needed = bytes(keys);
+        if let Some(free) = free_bytes(&place.dir).filter(|free| *free < needed) {
+            let dir = place.dir.display().to_string();
+            let what = format!("a tree of {keys} keys");
+            return Err(Error::Room { what, needed: Bytes(needed), free: Bytes(free), dir });
+        }
+        let mapping = place.map(needed.next_multiple_of(2 << 20), medium)?;
+        let mut session = mapping.session()?;
+        let tree = P::make(&mut session, &mapping)?;
+        tree.epochs().set_interval(EPOCH);
+        let mut made = Tree { tree, session, mapping, keys };
+        for first in (0..keys).step_by(BATCH) {
+            let op = made.session.enter()?;
+            for i in first..(first + BATCH as u64).min(keys) {
+                made.tree.insert(&op, &key(i).to_be_bytes(), &i.to_le_bytes())?;
+            }
+            drop(op);
+            made.tree.tick(&mut made.session)?;
+        }
+        made.tree.sync(&mut made.session)?;
+        Ok(made)
+    }
+
+    /// Works through `epochs` whole epochs. Returns how many operations that were; `pauses` gets what each boundary kept
+    /// operations out, in nanoseconds.
+    pub(super) fn work(
+        &mut self,
+        mix: Mix,
+        drawn: &Drawn,
+        epochs: usize,
+        pauses: &mut Vec<u64>,
+    ) -> durix_incll::Result<usize> {
+        let mut done = 0;
+        for batch in round_and_round(drawn) {
+            batch_on(&self.tree, &mut self.session, mix, batch)?;
+            done += batch.len();
+            if self.tree.tick(&mut self.session)? {
+                pauses.push(self.tree.epochs().stats().last_pause);
+            }
+            if pauses.len() == epochs {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Nanoseconds an operation, over whole epochs.
+    pub(super) fn phase(&mut self, mix: Mix, drawn: &Drawn, epochs: usize) -> f64 {
+        self.tree.sync(&mut self.session).expect("a boundary");
+        let start = Stopwatch::start();
+        let done = self.work(mix, drawn, epochs, &mut Vec::new()).expect("a sound tree with room");
+        start.elapsed().as_nanos() as f64 / done as f64
+    }
+}
+
+/// Batches of what was drawn, for ever.
+fn round_and_round(drawn: &Drawn) -> impl Iterator<Item = &[(u64, u8)]> {
+    drawn.0.chunks_exact(BATCH.min(drawn.0.len())).cycle()
+}
+
+/// One operation a key of a batch.
+fn batch_on<M: Medium, P: Policy>(
+    tree: &Masstree<M, P>,
+    session: &mut Session<M>,
+    mix: Mix,
+    batch: &[(u64, u8)],
+) -> durix_incll::Result<()> {
+    for (key, die) in batch {
+        let op = session.enter()?;
+        let bytes = key.to_be_bytes();
+        match mix {
+            Mix::Puts(puts) if *die < puts => _ = tree.insert(&op, &bytes, &u64::from(*die).to_le_bytes())?,
+            Mix::Puts(_) => _ = black_box(tree.get(&op, &bytes)?.map(|value| value.as_u64())),
+            Mix::Scan => {
+                let (mut left, mut sum) = (SCAN, 0);
+                tree.range(&op, Bound::Included(&bytes), Bound::Unbounded, |key, value| {
+                    sum ^= value.as_u64() ^ u64::from(key[7]);
+                    left -= 1;
+                    if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                black_box(sum);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Works until boundary number `until`, which this or another thread crosses. Returns how many operations that were.
+pub(super) fn work_on<M: Medium, P: Policy>(
+    tree: &Masstree<M, P>,
+    session: &mut Session<M>,
+    mix: Mix,
+    drawn: &Drawn,
+    until: u64,
+) -> durix_incll::Result<usize> {
+    let mut done = 0;
+    // A boundary ends an epoch: `until` of them are behind when the epoch has gone on by as many.
+    let stats = tree.epochs().stats();
+    let last = stats.epoch + until.saturating_sub(stats.boundaries);
+    for batch in round_and_round(drawn) {
+        batch_on(tree, session, mix, batch)?;
+        done += batch.len();
+        tree.tick(session)?;
+        if tree.epochs().current(&session.enter()?) >= last {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Works for nine tenths of an epoch.
+pub(super) fn almost_an_epoch<M: Medium, P: Policy>(
+    tree: &Masstree<M, P>,
+    session: &mut Session<M>,
+    mix: Mix,
+    drawn: &Drawn,
+) -> durix_incll::Result<()> {
+    let start = Stopwatch::start();
+    for batch in round_and_round(drawn) {
+        batch_on(tree, session, mix, batch)?;
+        if start.elapsed() >= EPOCH * 9 / 10 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One phase: what is done, with which keys, and what happens before.
+pub(super) struct Phase<'d> {
+    pub(super) mix: Mix,
+    pub(super) drawn: &'d Drawn,
+    pub(super) before: &'d dyn Fn(),
+}
+
+/// A tree in rounds.
+struct Rounds<'d, const PHASES: usize, M: Medium, P: Policy> {
+    tree: Tree<M, P>,
+    phases: &'d [Phase<'d>; PHASES],
+    epochs: usize,
+}
+
+impl<const PHASES: usize, M: Medium, P: Kind> Contestant<PHASES> for Rounds<'_, PHASES, M, P> {
+    fn name(&self) -> &str {
+        P::NAME
+    }
+
+    fn round(&mut self) -> [f64; PHASES] {
+        std::array::from_fn(|phase| {
+            let Phase { mix, drawn, before } = &self.phases[phase];
+            before();
+            self.tree.phase(*mix, drawn, self.epochs)
+        })
+    }
+}
+
+/// Which trees take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Take {
+    pub(super) transient: bool,
+    pub(super) logging: bool,
+}
+
+/// How a figure measures its points.
+pub(super) struct Rounded {
+    pub(super) keys: u64,
+    pub(super) epochs: usize,
+    pub(super) rounds: usize,
+}
+
+/// The rounds of a figure, unless it is quick.
+pub(super) fn rounded(context: &Context<'_>, keys: u64) -> Rounded {
+    let (epochs, rounds) = if context.quick { (2, 5) } else { (6, 7) };
+    Rounded { keys, epochs, rounds }
+}
+
+/// Rounds that are not counted.
+pub(super) const WARM_UP: usize = 1;
+
+/// Fills the trees and measures all phases, the trees in turn.
+pub(super) fn measure<const PHASES: usize, M: Medium>(
+    context: &Context<'_>,
+    (place, medium): (&Place, M),
+    how: &Rounded,
+    take: Take,
+    phases: &[Phase<'_>; PHASES],
+) -> Result<Vec<Outcome<PHASES>>, Error> {
+    let Rounded { keys, epochs, rounds } = *how;
+    let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = Vec::new();
+    if take.transient {
+        contestants.push(Box::new(Rounds { tree: Tree::<M, Transient>::fill(place, medium, keys)?, phases, epochs }));
+    }
+    contestants.push(Box::new(Rounds { tree: Tree::<M, Durable>::fill(place, medium, keys)?, phases, epochs }));
+    if take.logging {
+        contestants.push(Box::new(Rounds { tree: Tree::<M, LoggingOnly>::fill(place, medium, keys)?, phases, epochs }));
+    }
+    Ok(interleave_telling(&mut contestants, WARM_UP, rounds, &mut || context.tick()))
+}
+
+/// A panel of a figure.
+pub(super) fn panel(
+    title: impl Into<String>,
+    place: &Place,
+    how: &Rounded,
+    (x_label, x): (&str, Vec<String>),
+    (y_label, form): (&str, Form),
+) -> Panel {
+    let method = format!(
+        "{} keys, one thread; medians of {} interleaved rounds of {} whole epochs of 64 ms",
+        millions(how.keys),
+        how.rounds,
+        how.epochs
+    );
+    Panel::new(title, place, super::medium_text(medium()), method).axes(x_label, x, y_label, form)
+}
+
+/// The series of a contestant in a phase.
+pub(super) fn series<'o, const PHASES: usize>(
+    outcomes: &'o [Outcome<PHASES>],
+    name: &str,
+    phase: usize,
+) -> Option<&'o Series> {
+    outcomes.iter().find(|outcome| outcome.name == name).map(|outcome| &outcome.phases[phase])
+}
+
+/// How much longer an operation of INCLL takes than one of MT+, in percent; the median of the rounds.
+pub(super) fn overhead<const PHASES: usize>(outcomes: &[Outcome<PHASES>], phase: usize) -> f64 {
+    match (series(outcomes, "INCLL", phase), series(outcomes, "MT+", phase)) {
+        (Some(ours), Some(base)) => (ours.ratio_to(base).median() - 1.0) * 100.0,
+        _ => f64::NAN,
+    }
+}
+
+/// A number of keys in words.
+pub(super) fn millions(keys: u64) -> String {
+    match keys {
+        k if k >= 1_000_000 && k % 100_000 == 0 => format!("{}M", k as f64 / 1e6),
+        k if k >= 1000 && k.is_multiple_of(1000) => format!("{}K", k / 1000),
+        k => k.to_string(),
+    }
+}
+
+/// The keys of a figure: 20 million, fewer in a hurry, or what the user has said.
+pub(super) fn keys_of(context: &Context<'_>) -> u64 {
+    context.keys_or(if context.quick { 1_000_000 } else { 20_000_000 })
+}
+
+/// What a reader of a quick figure has to know.
+pub(super) fn notes(context: &Context<'_>, keys: u64) -> Vec<String> {
+    let quick = context.quick && context.keys.is_none();
+    let fewer = format!("--quick: {} keys instead of 20M", millions(keys));
+    quick.then_some(fewer).into_iter().collect()
+}
+
+/// An empty result with its notes.
+pub(super) fn empty(context: &Context<'_>, keys: u64) -> Measured {
+    Measured { panels: Vec::new(), claims: Vec::new(), notes: notes(context, keys) }
+}
+
+/// A figure of section 6.
+pub(super) const fn figure(
+    name: &'static str,
+    title: &'static str,
+    run: fn(&Context<'_>) -> Result<Measured, Error>,
+) -> Figure {
+    Figure { name, title, source: SOURCE, keys: Some("keys of the trees (20 million, with --quick one million)"), run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn keys_differ_and_zipfian_ranks_are_skewed_and_in_range() {
+        assert_eq!((0..100_000).map(key).collect::<HashSet<_>>().len(), 100_000);
+        let (zipf, mut random) = (Zipf::new(1000), Random(7));
+        let draws: Vec<u64> = (0..20_000).map(|_| zipf.draw(&mut random)).collect();
+        assert!(draws.iter().all(|rank| *rank < 1000));
+        let first = draws.iter().filter(|rank| **rank == 0).count() as f64 / 20_000.0;
+        assert!((0.11..0.15).contains(&first), "1 / zeta(1000, 0.99) is 0.130, drawn {first}");
+    }
+
+    #[test]
+    fn a_phase_is_whole_epochs_and_leaves_nothing_dirty() {
+        let place = Place::at(std::env::temp_dir());
+        let mut tree = Tree::<_, Durable>::fill(&place, medium(), 2000).unwrap();
+        tree.tree.epochs().set_interval(Duration::from_millis(2));
+        let drawn = drawn(2000, Draw::Uniform, 1);
+        let before = tree.tree.epochs().stats();
+        let mut pauses = Vec::new();
+        let done = tree.work(Mix::Puts(50), &drawn, 3, &mut pauses).unwrap();
+        let after = tree.tree.epochs().stats();
+        assert!(done >= 3 * BATCH && pauses.len() == 3, "{done} operations, {pauses:?}");
+        assert_eq!(after.boundaries - before.boundaries, 3);
+        tree.tree.sync(&mut tree.session).unwrap();
+        assert_eq!(tree.tree.epochs().stats().lines, after.lines, "the last operation was before the last boundary");
+    }
+
+    #[test]
+    fn all_kinds_of_trees_do_the_same() {
+        let place = Place::at(std::env::temp_dir());
+        let drawn = drawn(3000, Draw::Zipfian, 5);
+        fn count<P: Kind>(place: &Place, drawn: &Drawn) -> (u64, u64) {
+            let mut tree = Tree::<_, P>::fill(place, medium(), 3000).unwrap();
+            tree.work(Mix::Puts(50), drawn, 1, &mut Vec::new()).unwrap();
+            tree.work(Mix::Scan, drawn, 1, &mut Vec::new()).unwrap();
+            let op = tree.session.enter().unwrap();
+            (tree.tree.len(&op).unwrap(), tree.tree.logged_nodes(&op))
+        }
+        let ours = count::<Durable>(&place, &drawn);
+        assert_eq!((count::<Transient>(&place, &drawn), ours.0), ((3000, 0), 3000));
+        let logging = count::<LoggingOnly>(&place, &drawn);
+        assert!(logging.0 == 3000 && logging.1 > 0, "{logging:?}");
+    }
+}

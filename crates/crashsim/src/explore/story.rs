@@ -1,0 +1,181 @@
+//! What became of a line, told in the order in which it happened: stores, write-backs, fences, the crash, the read.
+
+use super::{Explorer, Point, Run};
+use crate::report::Cause;
+use crate::subject::{Contract, Subject};
+use crate::trace::{At, Event};
+use crate::window::{Pending, Positions};
+
+/// Missing stores told of a line, and reads.
+const TOLD: usize = 4;
+
+/// A read of a line that matters, by the recovery that failed: layer and line, word, what it found.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) window: (u32, u32),
+    pub(super) word: u8,
+    pub(super) at: At,
+    found: Option<u64>,
+}
+
+impl<S: Subject> Run<'_, S> {
+    /// Runs the failing state once more to see where the lines that matter are read.
+    pub(super) fn reads(&mut self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<Read> {
+        for (window, _) in deviating {
+            self.unfix(*window);
+        }
+        self.sim.recorder.lock().forced = deviating.to_vec();
+        let _ = self.attempt(point, 0);
+        let mut state = self.sim.recorder.lock();
+        state.undo_decisions();
+        state.forced.clear();
+        let reads = std::mem::take(&mut state.reads);
+        let told = reads.into_iter().filter_map(|(layer, line, word, found, at)| {
+            let (_, positions) = deviating.iter().find(|(window, _)| *window == (layer, line))?;
+            let highest = state.window((layer, line)).highest();
+            let stale = positions[word as usize] < highest[word as usize];
+            stale.then_some(Read { window: (layer, line), word, at, found })
+        });
+        told.collect()
+    }
+
+    /// The missing stores of a line, why they are not guaranteed, and who has read what was there instead.
+    pub(super) fn tell(
+        &self,
+        point: &Point,
+        window: (u32, u32),
+        positions: &Positions,
+        reads: &[Read],
+        cause: &Cause,
+    ) -> Vec<String> {
+        let state = self.sim.recorder.lock();
+        let number = state.lines[window.1 as usize].number;
+        let (trace, end, who) = match window.0.checked_sub(1).map(|inner| &self.inner[inner as usize]) {
+            None => (&**self.trace, point.event, "line"),
+            Some((end, trace)) => (&**trace, *end, "the recovery's stores to line"),
+        };
+        let missing: Vec<Pending> = state.window(window).missing(positions).copied().collect();
+        let mut told = vec![format!(
+            "{who} {:#x}: {} of {} stores that were not yet guaranteed did not reach memory",
+            u64::from(number) * 64,
+            missing.len(),
+            state.window(window).stores.len()
+        )];
+        let mut fates: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for store in missing.iter().take(TOLD) {
+            let whose = if window.0 == 0 { whose(trace, store.seq as usize) } else { String::new() };
+            let stored = format!("word {} <- {:#x} at {}{whose}", store.word, store.value, place(store.at));
+            let fate = fate(&trace[..end], store, number);
+            // Stores that share their fate are told together.
+            match fates.last_mut() {
+                Some((stores, last)) if *last == fate => stores.push(stored),
+                _ => fates.push((vec![stored], fate)),
+            }
+        }
+        for (stores, fate) in fates {
+            told.extend(stores.into_iter().map(|stored| format!("    stored        {stored}")));
+            told.extend(fate.into_iter().map(|line| format!("    {line}")));
+        }
+        if missing.len() > TOLD {
+            told.push(format!("    and {} more stores", missing.len() - TOLD));
+        }
+        let by = match cause {
+            Cause::Later { .. } | Cause::LaterState { .. } => "after the crash",
+            _ => "by the recovery",
+        };
+        for read in reads.iter().filter(|read| read.window == window).take(TOLD) {
+            let found = read.found.map_or("what was there before".to_owned(), |value| format!("{value:#x}"));
+            told.push(format!("    read          word {} at {} {by}, found {found}", read.word, place(read.at)));
+        }
+        told
+    }
+}
+
+impl Explorer {
+    /// What a failure rests on, in words.
+    pub(super) fn assumptions(&self) -> String {
+        let contract = match self.contract {
+            Contract::Strict => "what has returned is durable",
+            Contract::Buffered => "everything up to the last sync is durable",
+        };
+        let drains = if self.machine.locked_drains { "wait" } else { "do not wait" };
+        format!("{}; locked instructions {drains} for write-backs; contract: {contract}", self.machine.model)
+    }
+}
+
+/// In which operation an event of the trace is, with a comma before.
+fn whose(trace: &[Event], seq: usize) -> String {
+    if !trace.iter().any(|event| matches!(event, Event::Created)) {
+        return String::new();
+    }
+    let mut whose = ", by the creation".to_owned();
+    let (mut returned, mut recovering) = (0, false);
+    for event in &trace[..seq.min(trace.len())] {
+        match event {
+            Event::Created => whose = ", before the operations".into(),
+            Event::Invoke => whose = format!(", by operation {returned}"),
+            Event::Return(number) => returned = *number + 1,
+            Event::Death => (whose, recovering) = (", by the recovery of the next process".into(), true),
+            Event::Recovered => returned = 0,
+            _ => {}
+        }
+        if recovering && matches!(event, Event::Invoke) {
+            whose = ", by the next process".into();
+        }
+    }
+    whose
+}
+
+/// Why a store was not guaranteed by the time of the crash, a line each step.
+fn fate(trace: &[Event], store: &Pending, number: u32) -> Vec<String> {
+    if store.nt {
+        return vec!["around the cache, not fenced before the crash".into()];
+    }
+    let of_line = |event: &Event| match event {
+        Event::WriteBack { line, at, slot } if *line == number => Some((*at, *slot)),
+        _ => None,
+    };
+    let from = (store.seq as usize).min(trace.len());
+    let Some((seq, (at, slot))) = trace.iter().enumerate().skip(from).find_map(|(i, e)| Some((i, of_line(e)?))) else {
+        let early = trace[..from].iter().rev().take_while(|event| !matches!(event, Event::Return(_))).find_map(of_line);
+        let early = early.map(|(at, _)| format!(" (the write-back at {} came before the store)", place(at)));
+        return vec![format!("not written back before the crash{}", early.unwrap_or_default())];
+    };
+    let mut told = vec![format!("written back  at {}, not fenced before the crash", place(at))];
+    let died = trace[seq..].iter().position(|event| matches!(event, Event::Death)).map_or(trace.len(), |n| seq + n);
+    let foreign = trace[seq..].iter().find_map(|event| match event {
+        Event::Fence { slot: other, at } if *other != slot => Some(*at),
+        _ => None,
+    });
+    if died < trace.len() {
+        told.push("              by a process that died before its fence".into());
+    } else if let Some(at) = foreign {
+        told.push(format!("fenced        at {}, but by another session, whose fence does not cover it", place(at)));
+    }
+    told
+}
+
+/// A place in the source.
+pub(crate) fn place(at: At) -> String {
+    format!("{}:{}", at.file(), at.line())
+}
+
+/// The event just before a position of a trace, told.
+pub(crate) fn position(trace: &[Event], seq: usize) -> String {
+    let last = trace[..seq].iter().rev().find(|e| !e.is_mark());
+    let next = trace[seq..].iter().find(|e| !e.is_mark());
+    match (last, next) {
+        (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
+        (Some(event), _) => format!("after {}", describe(event)),
+        (None, _) => "before anything was done".into(),
+    }
+}
+
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Store { at, .. } => format!("the store at {}", place(at)),
+        Event::WriteBack { at, .. } => format!("the write-back at {}", place(at)),
+        Event::Fence { at, .. } => format!("the fence at {}", place(at)),
+        _ => "an ordering point".into(),
+    }
+}

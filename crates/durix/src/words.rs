@@ -1,0 +1,325 @@
+//! The log-free maps as [`Index`]: maps of words, which take keys and values of exactly 8 bytes.
+//!
+//! Bytes are words in big-endian order, so the order of words is the order of bytes, and `u64`, `i64` and whatever else
+//! encodes to 8 bytes keeps its order.
+//!
+//! A map joins with one line of [`word_index`]. What it needs: `root`, `get`, `insert` (if absent), `update`,
+//! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
+//! as a key; an ordered one also needs `walk_back`.
+
+use durix_logfree::{HashTable, List, SoftHash};
+use durix_pmem::pool::Durability;
+use durix_pmem::{Medium, Op, Root, Session};
+use std::fmt;
+use std::ops::Bound;
+
+use crate::error::{Error, Result};
+use crate::index::{
+    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, STEP, alone,
+};
+use crate::kind::Openable;
+
+/// Keys and values.
+type Pairs = Vec<(u64, u64)>;
+
+/// Bytes of a key and of a value.
+const WORD: usize = size_of::<u64>();
+const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exactly(WORD), batch: usize::MAX };
+
+impl From<durix_logfree::Error> for Error {
+    fn from(error: durix_logfree::Error) -> Self {
+        use durix_logfree::Error as E;
+        match error {
+            E::Pool(error) => Error::Pool(error),
+            E::BadOption { option, value, rule } => durix_pmem::Error::BadOption { option, value, rule }.into(),
+            // The name is added by whoever knows it: see `kind::open`.
+            other => Error::Corrupt { index: String::new(), what: other.to_string() },
+        }
+    }
+}
+
+/// The word of a key.
+fn key(bytes: &[u8]) -> Result<u64> {
+    word("key", bytes)
+}
+
+/// The word of a value.
+fn value(bytes: &[u8]) -> Result<u64> {
+    word("value", bytes)
+}
+
+fn word(role: &'static str, bytes: &[u8]) -> Result<u64> {
+    let word = bytes.try_into().map_err(|_| Error::WrongLength { role, len: bytes.len(), expected: WORD })?;
+    Ok(u64::from_be_bytes(word))
+}
+
+fn finding(found: durix_logfree::Finding) -> Finding {
+    use durix_logfree::Finding as F;
+    let offset = match found {
+        F::Leaked { off } | F::NotAllocated { off } | F::Misplaced { off, .. } => off,
+        _ => 0,
+    };
+    Finding { offset, what: found.to_string() }
+}
+
+/// Bytes of all extents of an index.
+fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
+    root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum()
+}
+
+/// Implements [`Index`] for a map of words, and [`OrderedIndex`] if it is `ordered`. `volatile` says how many bytes of volatile
+/// memory a map has in an operation.
+macro_rules! word_index {
+    ($map:ident, ordered, volatile: $volatile:expr) => {
+        word_index!(@index $map, $volatile, fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
+
+        impl<M: Medium> OrderedIndex<M> for $map<M> {
+            fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+                let words = Words::of(range);
+                match direction {
+                    Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                        let next = self.walk(op, from, into)?;
+                        Ok(words.and_then(|words| words.cut_above(next, into)))
+                    })),
+                    Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                        let next = self.walk_back(op, to, into)?;
+                        Ok(words.and_then(|words| words.cut_below(next, into)))
+                    })),
+                }
+            }
+        }
+    };
+    ($map:ident, unordered, volatile: $volatile:expr) => {
+        word_index!(@index $map, $volatile,);
+    };
+    (@index $map:ident, $volatile:expr, $($as_ordered:item)?) => {
+        impl<M: Medium> Index<M> for $map<M> {
+            fn root(&self) -> &Root<M> {
+                $map::root(self)
+            }
+
+            fn durability(&self) -> Durability {
+                Durability::Strict
+            }
+
+            fn limits(&self) -> Limits {
+                WORDS
+            }
+
+            $($as_ordered)?
+
+            fn get(&self, op: &Op<'_, M>, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+                into.clear();
+                let found = $map::get(self, op, key(bytes)?)?;
+                found.inspect(|word| into.extend_from_slice(&word.to_be_bytes()));
+                Ok(found.is_some())
+            }
+
+            fn contains(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+                Ok($map::contains(self, op, key(bytes)?)?)
+            }
+
+            fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+                Box::new(Walk::new(Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
+            }
+
+            fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                let (key, value) = (key(bytes)?, value(new)?);
+                // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
+                loop {
+                    if $map::update(self, op, key, value)?.is_some() {
+                        return Ok(false);
+                    }
+                    if $map::insert(self, op, key, value)? {
+                        return Ok(true);
+                    }
+                }
+            }
+
+            fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                Ok($map::insert(self, op, key(bytes)?, value(new)?)?)
+            }
+
+            fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                Ok($map::update(self, op, key(bytes)?, value(new)?)?.is_some())
+            }
+
+            fn compare_and_set(
+                &self,
+                op: &Op<'_, M>,
+                bytes: &[u8],
+                expected: Option<&[u8]>,
+                new: Option<&[u8]>,
+            ) -> Result<bool> {
+                let (key, new) = (key(bytes)?, new.map(value).transpose()?);
+                // A value of another length cannot be the one that is there.
+                let expected = match expected.map(value) {
+                    Some(Err(_)) => return Ok(false),
+                    Some(Ok(word)) => Some(word),
+                    None => None,
+                };
+                Ok(match (expected, new) {
+                    (None, None) => !$map::contains(self, op, key)?,
+                    (None, Some(new)) => $map::insert(self, op, key, new)?,
+                    (Some(old), Some(new)) => $map::compare_and_set(self, op, key, old, new)?,
+                    (Some(old), None) => $map::compare_and_remove(self, op, key, old)?,
+                })
+            }
+
+            fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+                Ok($map::remove(self, op, key(bytes)?)?.is_some())
+            }
+
+            fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+                let findings = alone(self, session, |op| Ok($map::check(self, op)?))?;
+                Ok(findings.into_iter().map(finding).collect())
+            }
+
+            fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+                let keys = Index::len(self, session)?;
+                let op = session.enter()?;
+                let volatile: fn(&$map<M>, &Op<'_, M>) -> Option<u64> = $volatile;
+                Ok(IndexStats::new(keys, extent_bytes($map::root(self), &op), volatile(self, &op)))
+            }
+
+            fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+                let mut cursor = self.cursor();
+                while let Some((key, value)) = cursor.next(op).map_err(|_| fmt::Error)? {
+                    writeln!(out, "{} {}", key.escape_ascii(), value.escape_ascii())?;
+                }
+                Ok(())
+            }
+        }
+
+        impl<M: Medium> Openable<M> for $map<M> {
+            const LIMITS: Limits = WORDS;
+        }
+    };
+}
+
+word_index!(List, ordered, volatile: |_, _| None);
+word_index!(HashTable, unordered, volatile: |_, _| None);
+word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
+
+/// The words of a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Words {
+    first: u64,
+    last: u64,
+}
+
+impl Words {
+    /// `None` where no key of 8 bytes lies in the range.
+    fn of(range: &KeyRange) -> Option<Words> {
+        let first = match &range.lower {
+            Bound::Unbounded => 0,
+            // A key that goes on behind the bound's bytes is behind the bound.
+            Bound::Included(bytes) | Bound::Excluded(bytes) if bytes.len() < WORD => padded(bytes),
+            Bound::Included(bytes) if bytes.len() == WORD => padded(bytes),
+            Bound::Included(bytes) | Bound::Excluded(bytes) => padded(bytes).checked_add(1)?,
+        };
+        let last = match &range.upper {
+            Bound::Unbounded => u64::MAX,
+            Bound::Included(bytes) | Bound::Excluded(bytes) if bytes.len() < WORD => padded(bytes).checked_sub(1)?,
+            Bound::Excluded(bytes) if bytes.len() == WORD => padded(bytes).checked_sub(1)?,
+            Bound::Included(bytes) | Bound::Excluded(bytes) => padded(bytes),
+        };
+        (first <= last).then_some(Words { first, last })
+    }
+
+    /// Takes away the entries above the range; returns where to go on, if it goes on within the range.
+    fn cut_above(self, next: Option<u64>, entries: &mut Pairs) -> Option<u64> {
+        entries.retain(|(key, _)| *key <= self.last);
+        next.filter(|next| *next <= self.last)
+    }
+
+    /// Takes away the entries below the range; returns where to go on, if it goes on within the range.
+    fn cut_below(self, next: Option<u64>, entries: &mut Pairs) -> Option<u64> {
+        entries.retain(|(key, _)| *key >= self.first);
+        next.filter(|next| *next >= self.first)
+    }
+}
+
+/// The first 8 bytes as a word; missing ones are zero.
+fn padded(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD];
+    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    u64::from_be_bytes(word)
+}
+
+/// A walk that takes some entries at a time.
+struct Walk<S> {
+    /// Appends entries from a place on, and says where to go on.
+    step: S,
+    next: Option<u64>,
+    /// What is left of the last step, its next entry last.
+    entries: Pairs,
+    key: [u8; WORD],
+    value: [u8; WORD],
+}
+
+impl<S> Walk<S> {
+    fn new(first: Option<u64>, step: S) -> Self {
+        Walk { step, next: first, entries: Vec::new(), key: [0; WORD], value: [0; WORD] }
+    }
+}
+
+impl<M, S> Cursor<M> for Walk<S>
+where
+    M: Medium,
+    S: FnMut(&Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>>,
+{
+    fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
+        while self.entries.is_empty() {
+            let Some(place) = self.next.take() else { return Ok(None) };
+            // Parts of a table are small, so that several are taken at a time.
+            let mut place = Some(place);
+            while let Some(from) = place
+                && self.entries.len() < STEP
+            {
+                let mut part = Vec::new();
+                place = (self.step)(op, from, &mut part)?;
+                self.entries.append(&mut part);
+            }
+            self.next = place;
+            self.entries.reverse();
+        }
+        let Some((key, value)) = self.entries.pop() else { return Ok(None) };
+        (self.key, self.value) = (key.to_be_bytes(), value.to_be_bytes());
+        Ok(Some((&self.key, &self.value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bytes_are_ranges_of_words() {
+        let keys: Vec<[u8; 8]> =
+            [0, 1, 255, 256, 1 << 56, (1 << 56) + 1, u64::MAX - 1, u64::MAX].map(u64::to_be_bytes).into();
+        let mut bounds: Vec<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
+        for key in &keys {
+            bounds.extend([
+                key[..7].to_vec(),
+                key[..1].to_vec(),
+                [&key[..], &[0]].concat(),
+                [&key[..], &[255]].concat(),
+            ]);
+        }
+        bounds.push(Vec::new());
+        let kinds: [fn(&[u8]) -> Bound<&[u8]>; 3] =
+            [|bytes| Bound::Included(bytes), |bytes| Bound::Excluded(bytes), |_| Bound::Unbounded];
+        for (lower, upper) in bounds.iter().flat_map(|lower| bounds.iter().map(move |upper| (lower, upper))) {
+            for (a, b) in (0..9).map(|i| (kinds[i / 3], kinds[i % 3])) {
+                let range = KeyRange::new(a(lower), b(upper));
+                let words = Words::of(&range);
+                for key in &keys {
+                    let word = u64::from_be_bytes(*key);
+                    let within = words.is_some_and(|words| (words.first..=words.last).contains(&word));
+                    assert_eq!(within, range.contains(key), "{key:?} in {range:?}");
+                }
+            }
+        }
+    }
+}

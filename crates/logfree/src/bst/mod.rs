@@ -1,0 +1,252 @@
+//! A search tree.
+
+mod tree;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
+use crate::options::Options;
+use crate::pages::{PageStats, Pages, Reachable};
+use crate::range::{BATCH, downwards, upwards};
+use tree::Tree;
+
+/// A durable lock-free binary search tree of 8-byte keys and values. It is not balanced: operations take logarithmic time
+/// where keys come in random order, and linear time where they come sorted.
+///
+/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
+pub struct Bst<M: Medium = Hardware> {
+    pages: Pages<M>,
+    head: Off<Word<Link>>,
+}
+
+impl<M: Medium> fmt::Debug for Bst<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bst").field("root", self.pages.root()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Structure<M> for Bst<M> {
+    const KIND: Kind = Kind { tag: *b"LF-BST  ", version: LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
+        let op = session.enter()?;
+        Pages::create(&op, root, options)?;
+        // Durable before the index goes live.
+        op.write_back(root.words(&op));
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let op = session.enter()?;
+        let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
+        let (pages, found) = Pages::open(&op, root, &[], options)?;
+        drop(op);
+        let map = Bst { pages, head };
+        map.pages.recover(session, &found, &Reachable::Search(&|op, node| map.tree(op).reaches(node.cast())))?;
+        Ok(map)
+    }
+}
+
+impl<M: Medium> Bst<M> {
+    /// Opens the tree named `name`, creating it if it is not there. Recovery takes the time of a search for each branch in a
+    /// page that was active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
+    /// [`Error::BadOption`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options. A tree that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    #[inline(always)]
+    fn tree<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Tree<'a, 's, M> {
+        Tree { op, pages: &self.pages, head: op.at(self.head) }
+    }
+
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
+    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
+    /// newly active; none if the key is there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
+    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.tree(op).insert(key, value)
+    }
+
+    /// Removes a key; returns its value. One fence; none if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.tree(op).remove(key)
+    }
+
+    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.tree(op).get(key)
+    }
+
+    /// Whether a key is there; as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        Ok(self.get(op, key)?.is_some())
+    }
+
+    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        Ok(self.tree(op).update(key, |_| Some(value))?.map(|(old, _)| old))
+    }
+
+    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
+        let outcome = self.tree(op).update(key, |old| (old == expected).then_some(value))?;
+        Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
+    /// `f` may change the tree.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
+        upwards(&range, |keys, batch| self.tree(op).collect(keys, true, BATCH, batch), f)
+    }
+
+    /// As [`range`](Self::range), descending.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
+        downwards(&range, |keys, batch| self.tree(op).collect(keys, false, BATCH, batch), f)
+    }
+
+    fn end(&self, op: &Op<'_, M>, first: bool) -> Result<Option<(u64, u64)>> {
+        let mut found = Vec::new();
+        self.tree(op).collect((0, u64::MAX), first, 1, &mut found)?;
+        Ok(found.pop())
+    }
+
+    /// The entry with the smallest key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        self.end(op, true)
+    }
+
+    /// The entry with the largest key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn last(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        self.end(op, false)
+    }
+
+    /// Calls `f` for each entry, ascending; as [`range`](Self::range).
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn for_each(&self, op: &Op<'_, M>, f: impl FnMut(u64, u64)) -> Result<()> {
+        self.range(op, .., f)
+    }
+
+    /// Number of keys. Linear.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
+        let mut len = 0;
+        self.for_each(op, |_, _| len += 1)?;
+        Ok(len)
+    }
+
+    /// Whether there is no key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        Ok(self.first(op)?.is_none())
+    }
+
+    /// How the tree's memory is used.
+    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    /// The branch that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
+    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+
+    /// Compares what is allocated with what is reachable, and keys with their places. No other operation may be open
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
+        self.tree(op).walk((0, u64::MAX), true, |step| {
+            if step.edge.off() != 0 && !reachable.insert(step.edge.off()) {
+                findings.push(Finding::Misplaced { off: step.edge.off(), key: step.first });
+            }
+            if let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) {
+                let key = op.load(&leaf.key, std::sync::atomic::Ordering::Relaxed);
+                if !(step.first..=step.last).contains(&key) {
+                    findings.push(Finding::Misplaced { off: op.off_of(leaf).get(), key });
+                }
+            }
+            true
+        })?;
+        findings.extend(self.pages.check(op, &reachable, &[]));
+        Ok(findings)
+    }
+
+    /// Writes every branch with its edges and leaves, in the order of keys, for people who look for a fault.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        let mut result = Ok(());
+        let walked = self.tree(op).walk((0, u64::MAX), true, |step| {
+            result = tree::describe(op, step, out);
+            result.is_ok()
+        });
+        result?;
+        if let Err(error) = walked {
+            writeln!(out, "{error}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,518 @@
+//! A lock-free external search tree over durable links, after Natarajan and Mittal (PPoPP 2014), with the leaves moved into
+//! the lines of their branches.
+//!
+//! An edge of a branch leads to another branch, to the leaf that lies beside it in the branch's line, or to nothing. An edge
+//! never leads to its leaf again once it has led elsewhere, so what a leaf holds never changes after publication:
+//!
+//! ```text
+//! leaf ──insert, update──▶ branch ──bypass──▶ branch or nothing
+//!   └────remove──▶ nothing ──insert──▶ branch
+//! ```
+//!
+//! - An **insert** puts a new branch in the place of the leaf or of the nothing where its search ends, with the leaf found
+//!   copied beside the new one. An **update** puts a branch with the new value in the place of the leaf. Both are one exchange
+//!   of one edge.
+//! - A **remove** exchanges the edge to the leaf for nothing: in place of the flag of Natarajan and Mittal, after which their
+//!   leaf is gone, too.
+//! - A branch with nothing on one side and no leaf on the other decides nothing any more, and is **spliced** out: both edges
+//!   are frozen (the deletion mark of [`Link`]; the empty side first), then the edge to the branch is exchanged for what the
+//!   other side leads to. Whoever meets a frozen edge on the way to a change finishes this first.
+//!
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | B1 contents of a branch < an edge to it | flush+fence, of its owner | the branch unreachable | frees it, by the table of active pages |
+//! | B2 a swung edge < the answer of the operation, and of any that passes the edge | flush+fence, by `settle` of whoever comes first | the old edge or the new | nothing: both are states of the map |
+//! | B3 a bypass < the branch is used again | flush+fence: it is an edge as in B2 | the branch is reached | as B4 |
+//! | B4 page of a branch active < its edges are frozen, until it is bypassed durably | flush+fence (N5) | a branch with frozen edges | thaws the edges of branches in active pages |
+//!
+//! # One fence for a change and the splicing that follows
+//! A bypass is swung with the mark *dirty*, unlike in a list: with the branch a bound of the keys below goes, so whoever
+//! builds on it must know that it does not come back. It also makes the change durable that has made the branch useless:
+//! where the branch is gone, so are its empty side and the leaf that was there. So a remove that splices writes back the
+//! bypass alone, under one fence.
+//!
+//! # What an answer depends on
+//! Every operation settles each dirty edge that it passes, so all that it has seen is durable.
+//!
+//! # The races
+//! *One freezes a side, another inserts there.* Both exchange the edge. If the insert comes first, the branch decides
+//! something again, and the freezing stops, with nothing frozen; if the freezing comes first, the insert fails, finishes the
+//! splicing, and looks for its place again.
+//!
+//! *One removes the left leaf, another the right.* Each looks at the other side after its own exchange, so the later one
+//! sees both empty and splices. (Where neither does, because the processor holds such loads back, the branch stays until a
+//! later change splices it: it is reachable, so it is not leaked.)
+//!
+//! *Two splice one branch.* Freezing twice does no harm; one bypass succeeds, and that thread retires the branch.
+//!
+//! *One splices a branch, another the one above.* The edge to be bypassed is frozen by the other: the exchange fails, and
+//! the operation searches for the branch again, which splices what is frozen above it, and then the branch, unless others
+//! have done so. So no branch is left frozen but by a crash, which thaws it (B4): if words of a line tear, the second edge
+//! may be found frozen, and the first not.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use durix_pmem::{Medium, Off, Op, Word};
+
+use crate::error::{Error, Result};
+use crate::layout::{Branch, Leaf, Link, Node};
+use crate::link::{DurableLink, settle, swing};
+use crate::pages::{Begun, Pages};
+
+/// Branches in a row with one router at most; more are a loop. (Each is left behind by an update, whose fence takes longer
+/// than to follow it.)
+const MAX_SAME_ROUTER: u32 = 1 << 16;
+
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
+
+/// A tree, by its topmost edge.
+pub(super) struct Tree<'a, 's, M: Medium> {
+    pub(super) op: &'a Op<'s, M>,
+    pub(super) pages: &'a Pages<M>,
+    pub(super) head: &'s Word<Link>,
+}
+
+/// A word that holds an edge, and what was read from it.
+type Edge<'s> = (&'s Word<Link>, Link);
+
+/// Where the search for a key ends.
+struct Place<'s> {
+    /// The edge to `branch`.
+    incoming: Edge<'s>,
+    /// The branch that holds `edge`, and the side; `None` at the head.
+    branch: Option<(&'s Branch, usize)>,
+    /// Where the search ends: a leaf, or nothing.
+    edge: Edge<'s>,
+}
+
+impl<'s> Place<'s> {
+    fn leaf(&self) -> Option<&'s Leaf> {
+        self.branch.filter(|_| self.edge.1.is_leaf()).map(|(branch, side)| &branch.leaves[side])
+    }
+
+    fn sibling(&self) -> Option<&'s Word<Link>> {
+        self.branch.map(|(branch, side)| &branch.edges[1 - side])
+    }
+}
+
+/// The keys that can lie below an edge, so that a corrupt file cannot lead in circles.
+#[derive(Clone, Copy)]
+struct Room {
+    first: u64,
+    last: u64,
+    same: u32,
+}
+
+impl Room {
+    const ALL: Room = Room { first: 0, last: u64::MAX, same: 0 };
+
+    /// The room of the left and of the right side of a branch.
+    #[inline(always)]
+    fn split(self, branch: Link, router: u64) -> Result<[Room; 2]> {
+        let same = if router == self.first { self.same + 1 } else { 0 };
+        if router < self.first || router > self.last || same > MAX_SAME_ROUTER {
+            return Err(Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router });
+        }
+        // An empty room where nothing is below the router: no key is looked for there.
+        let left = Room { last: router.wrapping_sub(1), same: 0, ..self };
+        Ok([left, Room { first: router, same, ..self }])
+    }
+
+    fn meets(self, (from, to): (u64, u64)) -> bool {
+        self.first <= to && from <= self.last && self.first <= self.last
+    }
+}
+
+/// Whether a branch with these edges decides nothing: one side leads nowhere, the other to no leaf.
+fn is_useless(one: Link, other: Link) -> bool {
+    !one.is_leaf() && !other.is_leaf() && (one.off() == 0 || other.off() == 0)
+}
+
+/// What has become of a branch that was to be taken out.
+enum Spliced {
+    /// It is out.
+    Out,
+    /// It is out, and the edge that led to it leads nowhere.
+    LeftNothing,
+    /// It is frozen, and the edge to it has changed, or is frozen, too.
+    Blocked,
+    /// It decides something.
+    Decides,
+}
+
+/// A step of a walk: an edge, and the leaf beside it.
+pub(super) struct Step<'s> {
+    pub(super) word: &'s Word<Link>,
+    pub(super) edge: Link,
+    pub(super) leaf: Option<&'s Leaf>,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl<'a, 's, M: Medium> Tree<'a, 's, M> {
+    fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
+        DurableLink::new(self.op, word)
+    }
+
+    /// Makes an edge durable that was read, if it may not be.
+    #[inline(always)]
+    fn settle(&self, (word, seen): Edge<'s>) -> Link {
+        if seen.is_dirty() { settle(&self.link(word), seen) } else { seen }
+    }
+
+    /// Reads an edge, and makes it durable.
+    #[inline(always)]
+    fn pass(&self, word: &'s Word<Link>) -> Edge<'s> {
+        (word, self.settle((word, self.op.load(word, Acquire))))
+    }
+
+    // ---- searching ----
+
+    /// Follows the edges to the place of a key; `read` reads each. Calls `meet` with each before it is followed; if that
+    /// returns `false`, the search ends without a place.
+    #[inline(always)]
+    fn descend(
+        &self,
+        key: u64,
+        read: impl Fn(&'s Word<Link>) -> Edge<'s>,
+        mut meet: impl FnMut(&Place<'s>) -> Result<bool>,
+    ) -> Result<Option<Place<'s>>> {
+        let op = self.op;
+        let mut place = Place { incoming: (self.head, Link::NULL), branch: None, edge: read(self.head) };
+        if place.edge.1.is_leaf() {
+            let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
+            return Err(Error::Corrupt { what: "the topmost edge", offset, found });
+        }
+        let mut room = Room::ALL;
+        loop {
+            if !meet(&place)? {
+                return Ok(None);
+            }
+            let Some(branch) = op.get(place.edge.1.branch()) else { return Ok(Some(place)) };
+            let router = op.load(&branch.router, Relaxed);
+            let side = usize::from(key >= router);
+            room = room.split(place.edge.1, router)?[side];
+            place = Place { incoming: place.edge, branch: Some((branch, side)), edge: read(&branch.edges[side]) };
+        }
+    }
+
+    /// The value of a key, durable.
+    pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
+        let place = self.descend(key, |word| self.pass(word), |_| Ok(true))?.expect("nothing stops it");
+        let leaf = place.leaf().filter(|leaf| self.op.load(&leaf.key, Relaxed) == key);
+        Ok(leaf.map(|leaf| self.op.load(&leaf.value, Relaxed)))
+    }
+
+    /// Finds the place of a key for a change there, and finishes the splicings that it meets.
+    fn find(&self, key: u64) -> Result<Place<'s>> {
+        let help = |place: &Place<'s>| {
+            let Some((branch, _)) = place.branch.filter(|_| place.edge.1.is_deleted()) else { return Ok(true) };
+            let mut begun = Some(self.begin_splice(place.incoming.1.node())?);
+            self.splice(place.incoming, branch, &mut begun);
+            if let Some(begun) = begun {
+                self.pages.cancel_unlink(self.op, begun);
+            }
+            Ok(false)
+        };
+        loop {
+            if let Some(place) = self.descend(key, |word| self.pass(word), help)? {
+                return Ok(place);
+            }
+        }
+    }
+
+    // ---- changing ----
+
+    /// A branch that is durable, and that nothing leads to: a leaf with `key` and, if there is one, another leaf.
+    fn write(&self, off: Off<Node>, (key, value): (u64, u64), other: Option<(u64, u64)>) -> Link {
+        let op = self.op;
+        let branch = op.fresh(off.cast::<Branch>());
+        let (low, high) = match other {
+            Some(other) if other.0 < key => (Some(other), (key, value)),
+            Some(other) => (Some((key, value)), other),
+            None => (None, (key, value)),
+        };
+        op.store(&branch.edges[LEFT], if low.is_some() { Link::LEAF } else { Link::NULL }, Relaxed);
+        op.store(&branch.edges[RIGHT], Link::LEAF, Relaxed);
+        op.store(&branch.router, high.0, Relaxed);
+        if let Some((key, value)) = low {
+            op.store(&branch.leaves[LEFT].key, key, Relaxed);
+            op.store(&branch.leaves[LEFT].value, value, Relaxed);
+        }
+        op.store(&branch.leaves[RIGHT].key, high.0, Relaxed);
+        op.store(&branch.leaves[RIGHT].value, high.1, Relaxed);
+        let branch = branch.write_back(op);
+        // PERSIST B1, N4: flush+fence.
+        let branch = op.settle(branch);
+        Link::to(branch.off().get())
+    }
+
+    /// Swings the edge of a place to `new`, durably; `false` if it has changed. Splices the branch around it if it decides
+    /// nothing any more.
+    fn commit(&self, place: &Place<'s>, new: Link) -> Result<bool> {
+        let (word, seen) = place.edge;
+        let useless = || place.sibling().is_some_and(|word| is_useless(new, self.op.load(word, Acquire)));
+        if !useless() {
+            let Ok(swung) = swing(&self.link(word), seen, new) else { return Ok(false) };
+            settle(&self.link(word), swung);
+            if useless() {
+                self.splice_out(place, self.begin_splice(place.incoming.1.node())?)?;
+            }
+            return Ok(true);
+        }
+        let begun = self.begin_splice(place.incoming.1.node())?;
+        // With the mark of freezing, where it is this side that is empty.
+        let new = if new == Link::NULL { new.deleted() } else { new };
+        if swing(&self.link(word), seen, new).is_err() {
+            self.pages.cancel_unlink(self.op, begun);
+            return Ok(false);
+        }
+        self.splice_out(place, begun)?;
+        Ok(true)
+    }
+
+    /// Inserts a key that is not there; returns whether it was not.
+    pub(super) fn insert(&self, key: u64, value: u64) -> Result<bool> {
+        let mut spare = None;
+        let inserted = loop {
+            let place = self.find(key)?;
+            let leaf = place.leaf().map(|leaf| (self.op.load(&leaf.key, Relaxed), self.op.load(&leaf.value, Relaxed)));
+            if leaf.is_some_and(|(found, _)| found == key) {
+                break false;
+            }
+            let off = match spare {
+                Some(off) => off,
+                None => *spare.insert(self.pages.allocate(self.op)?),
+            };
+            if self.commit(&place, self.write(off, (key, value), leaf))? {
+                return Ok(true);
+            }
+        };
+        if let Some(off) = spare {
+            self.pages.give_back(self.op, off);
+        }
+        Ok(inserted)
+    }
+
+    /// The place of a key that is there, and its value.
+    fn find_leaf(&self, key: u64) -> Result<Option<(Place<'s>, u64)>> {
+        let place = self.find(key)?;
+        let leaf = place.leaf().filter(|leaf| self.op.load(&leaf.key, Relaxed) == key);
+        let value = leaf.map(|leaf| self.op.load(&leaf.value, Relaxed));
+        Ok(value.map(|value| (place, value)))
+    }
+
+    /// Removes a key; returns its value.
+    pub(super) fn remove(&self, key: u64) -> Result<Option<u64>> {
+        while let Some((place, value)) = self.find_leaf(key)? {
+            if self.commit(&place, Link::NULL)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replaces the value of a key by what `new` makes of it. Returns the value found, and whether it was replaced.
+    pub(super) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+        let mut spare = None;
+        let outcome = loop {
+            let Some((place, old)) = self.find_leaf(key)? else { break None };
+            let Some(value) = new(old) else { break Some((old, false)) };
+            let off = match spare {
+                Some(off) => off,
+                None => *spare.insert(self.pages.allocate(self.op)?),
+            };
+            if self.commit(&place, self.write(off, (key, value), None))? {
+                return Ok(Some((old, true)));
+            }
+        };
+        if let Some(off) = spare {
+            self.pages.give_back(self.op, off);
+        }
+        Ok(outcome)
+    }
+
+    // ---- splicing ----
+
+    /// Records that a branch may be taken out. One fence, if its page was not active.
+    fn begin_splice(&self, off: Off<Node>) -> Result<Begun> {
+        let begun = self.pages.begin_unlink(self.op, off)?;
+        if begun.write_back(self.op) {
+            // PERSIST N5: flush+fence.
+            self.op.fence();
+        }
+        Ok(begun)
+    }
+
+    /// Takes a branch out that decides nothing, or finishes doing so, durably; `incoming` is the edge to it.
+    fn splice(&self, incoming: Edge<'s>, branch: &'s Branch, begun: &mut Option<Begun>) -> Spliced {
+        let Some(other) = self.freeze(branch) else { return Spliced::Decides };
+        let Ok(swung) = swing(&self.link(incoming.0), incoming.1, Link::to(other.off())) else {
+            return Spliced::Blocked;
+        };
+        // PERSIST B3: flush+fence.
+        settle(&self.link(incoming.0), swung);
+        self.pages.retire_begun(self.op, begun.take().expect("is taken once"));
+        if other.off() == 0 { Spliced::LeftNothing } else { Spliced::Out }
+    }
+
+    /// Takes the branch of a place out, whose edge was swung. Returns only when the branch is out, or decides something
+    /// again, and the change is durable either way.
+    fn splice_out(&self, place: &Place<'s>, begun: Begun) -> Result<()> {
+        let Some((branch, _)) = place.branch else { return Ok(()) };
+        let mut begun = Some(begun);
+        let spliced = self.splice(place.incoming, branch, &mut begun);
+        if matches!(spliced, Spliced::Blocked | Spliced::Decides) {
+            self.pass(place.edge.0);
+        }
+        let router = self.op.load(&branch.router, Relaxed);
+        let done = match spliced {
+            Spliced::LeftNothing => self.tidy(router),
+            Spliced::Blocked => self.find(router).map(drop),
+            Spliced::Out | Spliced::Decides => Ok(()),
+        };
+        if let Some(begun) = begun {
+            self.pages.cancel_unlink(self.op, begun);
+        }
+        done
+    }
+
+    /// Freezes both edges of a branch; returns what it leads to. `None`, with nothing frozen, if it decides something.
+    fn freeze(&self, branch: &'s Branch) -> Option<Link> {
+        loop {
+            let seen = [LEFT, RIGHT].map(|side| self.op.load(&branch.edges[side], Acquire));
+            if !is_useless(seen[LEFT], seen[RIGHT]) {
+                return None;
+            }
+            // The empty side first: then the other cannot begin to matter.
+            let empty = if seen[LEFT].off() == 0 { LEFT } else { RIGHT };
+            if self.freeze_edge(&branch.edges[empty], seen[empty]) {
+                return Some(self.freeze_any(&branch.edges[1 - empty]));
+            }
+        }
+    }
+
+    /// Freezes an edge that was read as `seen`; `false` if it has changed.
+    fn freeze_edge(&self, word: &'s Word<Link>, seen: Link) -> bool {
+        seen.is_deleted() || self.op.compare_exchange(word, seen, seen.deleted()).is_ok()
+    }
+
+    /// Freezes an edge as it is.
+    fn freeze_any(&self, word: &'s Word<Link>) -> Link {
+        loop {
+            let seen = self.op.load(word, Acquire);
+            if self.freeze_edge(word, seen) {
+                return seen;
+            }
+        }
+    }
+
+    /// Splices the branch where the search for a key ends with nothing, if it decides nothing.
+    #[cold]
+    fn tidy(&self, key: u64) -> Result<()> {
+        let place = self.find(key)?;
+        let sibling = place.sibling().map(|word| self.op.load(word, Acquire));
+        if !sibling.is_some_and(|sibling| is_useless(place.edge.1, sibling)) {
+            return Ok(());
+        }
+        self.splice_out(&place, self.begin_splice(place.incoming.1.node())?)
+    }
+
+    // ---- walking ----
+
+    /// Calls `f` with every edge that may lead to keys between two, both included, upwards or downwards, until it returns
+    /// `false`. Returns whether that was all.
+    pub(super) fn walk(&self, keys: (u64, u64), upwards: bool, mut f: impl FnMut(&Step<'s>) -> bool) -> Result<bool> {
+        let mut open = vec![(self.head, None, Room::ALL)];
+        while let Some((word, leaf, room)) = open.pop() {
+            let edge = self.op.load(word, Acquire);
+            if !f(&Step { word, edge, leaf, first: room.first, last: room.last }) {
+                return Ok(false);
+            }
+            let Some(branch) = self.op.get(edge.branch()) else { continue };
+            let rooms = room.split(edge, self.op.load(&branch.router, Relaxed))?;
+            // What is pushed last comes first.
+            for side in if upwards { [RIGHT, LEFT] } else { [LEFT, RIGHT] } {
+                if rooms[side].meets(keys) {
+                    open.push((&branch.edges[side], Some(&branch.leaves[side]), rooms[side]));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Appends up to `limit` entries between two keys, both included, each durable. Returns whether those were all.
+    pub(super) fn collect(
+        &self,
+        keys: (u64, u64),
+        upwards: bool,
+        limit: usize,
+        into: &mut Vec<(u64, u64)>,
+    ) -> Result<bool> {
+        let op = self.op;
+        self.walk(keys, upwards, |step| {
+            self.settle((step.word, step.edge));
+            if let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) {
+                let key = op.load(&leaf.key, Relaxed);
+                if (keys.0..=keys.1).contains(&key) {
+                    if into.len() == limit {
+                        return false;
+                    }
+                    into.push((key, op.load(&leaf.value, Relaxed)));
+                }
+            }
+            true
+        })
+    }
+
+    // ---- recovery ----
+
+    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows; the fence is
+    /// the caller's (N8).
+    pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
+        let branch = self.op.at(off);
+        let router = self.op.load(&branch.router, Relaxed);
+        let read = |word| {
+            let seen = self.op.load(word, Acquire);
+            // PERSIST N8: flush, with the caller's fence.
+            self.op.write_back(word);
+            (word, seen)
+        };
+        let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
+        if place.is_none() {
+            self.thaw(branch);
+        }
+        Ok(place.is_none())
+    }
+
+    /// Takes the freezing marks off the edges of a branch.
+    fn thaw(&self, branch: &'s Branch) {
+        for word in &branch.edges {
+            let seen = self.op.load(word, Relaxed);
+            if seen.is_deleted() {
+                self.op.store(word, seen.thawed(), Relaxed);
+                // PERSIST B4: flush, with the caller's fence.
+                self.op.write_back(word);
+            }
+        }
+    }
+}
+
+/// Writes one step of a walk as a line.
+pub(super) fn describe<M: Medium>(op: &Op<'_, M>, step: &Step<'_>, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+    let at = op.off_of(step.word).get();
+    let marks = [(step.edge.is_dirty(), " dirty"), (step.edge.is_deleted(), " frozen")];
+    let marks: String = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
+    match step.leaf {
+        Some(leaf) if step.edge.is_leaf() => {
+            let (key, value) = (op.load(&leaf.key, Relaxed), op.load(&leaf.value, Relaxed));
+            writeln!(out, "{at:#x}: leaf {key} = {value}{marks}")
+        }
+        _ if step.edge.off() != 0 => {
+            let router = op.load(&op.at(step.edge.branch()).router, Relaxed);
+            writeln!(out, "{at:#x}: branch {:#x} at {router}{marks}", step.edge.off())
+        }
+        _ => writeln!(out, "{at:#x}: nothing{marks}"),
+    }
+}
