@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions, Structure};
 
@@ -160,7 +160,8 @@ fn links<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Option
             let options = Options::default().buckets(what.keys);
             ours::<M, HashTable<M>>(site, medium, what, &options).map(Some)
         }
-        Shape::SkipList | Shape::Bst => Ok(None),
+        Shape::Bst => ours::<M, Bst<M>>(site, medium, what, &Options::default()).map(Some),
+        Shape::SkipList => Ok(None),
     }
 }
 
@@ -172,6 +173,8 @@ pub fn make<M: Medium>(site: &(impl Site<M> + Site<Hardware>), medium: M, what: 
     let (keys, one_thread) = (what.keys, what.threads == 1);
     Ok(match (what.way, what.shape) {
         (Way::Soft, Shape::Hash) => Some(ours::<M, SoftHash<M>>(site, medium, what, &SoftOptions::default())?),
+        (Way::Soft, Shape::List) => Some(ours::<M, SoftList<M>>(site, medium, what, &SoftOptions::default())?),
+        (Way::Soft, Shape::SkipList) => Some(ours::<M, SoftSkipList<M>>(site, medium, what, &SoftOptions::default())?),
         (Way::Links, _) => links(site, medium, what)?,
         (Way::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
         (Way::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
@@ -225,8 +228,10 @@ mod tests {
     #[test]
     fn fences_are_what_each_way_promises() {
         let per_update = |shape, way| count(What { shape, way, keys: 256, threads: 1 }).unwrap();
-        let soft = per_update(Shape::Hash, Way::Soft).unwrap();
-        assert_eq!((soft.write_backs, soft.fences, soft.implicit_drains), (1.0, 1.0, 0.0));
+        for shape in [Shape::Hash, Shape::List, Shape::SkipList] {
+            let soft = per_update(shape, Way::Soft).unwrap();
+            assert_eq!((soft.write_backs, soft.fences, soft.implicit_drains), (1.0, 1.0, 0.0), "{}", shape.name());
+        }
         for shape in [Shape::List, Shape::Hash, Shape::Bst] {
             assert_eq!(per_update(shape, Way::Redo).unwrap().fences, 3.0, "{}", shape.name());
         }

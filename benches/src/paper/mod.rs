@@ -25,9 +25,11 @@ mod incll_many;
 mod incll_recovery;
 mod incll_sizes;
 mod incll_trees;
+mod logfree_fig10;
 mod logfree_fig5;
 mod logfree_fig6;
 mod logfree_fig7;
+mod logfree_fig9;
 mod logfree_sets;
 pub mod output;
 pub mod report;
@@ -81,6 +83,8 @@ pub const FIGURES: &[Figure] = &[
     logfree_fig5::FIGURE,
     logfree_fig6::FIGURE,
     logfree_fig7::FIGURE,
+    logfree_fig9::FIGURE,
+    logfree_fig10::FIGURE,
 ];
 
 /// The largest `--keys`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Mapping, Medium, Op};
 
 use super::Set;
@@ -39,4 +39,7 @@ macro_rules! ours {
 
 ours!(List, "link-and-persist");
 ours!(HashTable, "link-and-persist");
+ours!(Bst, "link-and-persist");
 ours!(SoftHash, "volatile links (SOFT)");
+ours!(SoftList, "volatile links (SOFT)");
+ours!(SoftSkipList, "volatile links (SOFT)");
