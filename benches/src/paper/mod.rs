@@ -29,6 +29,7 @@ mod logfree_fig10;
 mod logfree_fig5;
 mod logfree_fig6;
 mod logfree_fig7;
+mod logfree_fig8;
 mod logfree_fig9;
 mod logfree_sets;
 pub mod output;
@@ -83,6 +84,7 @@ pub const FIGURES: &[Figure] = &[
     logfree_fig5::FIGURE,
     logfree_fig6::FIGURE,
     logfree_fig7::FIGURE,
+    logfree_fig8::FIGURE,
     logfree_fig9::FIGURE,
     logfree_fig10::FIGURE,
 ];

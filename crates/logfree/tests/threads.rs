@@ -91,7 +91,11 @@ fn soft_list_returns_nothing_that_a_crash_can_take_back() {
 
 #[test]
 fn soft_skip_list_returns_nothing_that_a_crash_can_take_back() {
-    nobody_returns_what_a_crash_can_take_back::<SoftSkipList<Sim>>(Persistency::Pcso);
+    // The code of the list, on more levels, each of which multiplies the states.
+    let programs = readers().into_iter().enumerate().filter(|(number, _)| deep() || number % 4 == 0);
+    for (_, (name, program)) in programs {
+        complete::<SoftSkipList<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+    }
 }
 
 #[test]
