@@ -103,7 +103,7 @@ fn recoveries<S>(
 ) -> Result<Vec<f64>, SetError>
 where
     S: Structure<Hardware, Error = durix_logfree::Error>,
-    Arc<S>: Set<Hardware>,
+    Arc<S>: Set<Hardware, Local = ()>,
 {
     let pool: Pool<Hardware> = place.pool(medium(), keys)?;
     let mut set: Arc<S> = pool.open_structure("set", options)?;

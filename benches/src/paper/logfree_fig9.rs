@@ -46,7 +46,7 @@ const PAGES: [u64; 2] = [4 << 10, 64 << 10];
 fn hit_rates<S>(place: &Place, keys: u64, options: &S::Options, operations: u64) -> Result<[f64; 2], SetError>
 where
     S: Structure<Hardware, Error = durix_logfree::Error> + Stats,
-    Arc<S>: Set<Hardware>,
+    Arc<S>: Set<Hardware, Local = ()>,
 {
     // Counts need no write-backs.
     let pool: Pool<Hardware> = place.pool(Hardware::PAGE_CACHE, keys)?;

@@ -6,7 +6,7 @@ use super::cso_sets::keys_text;
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
-use crate::interleave::{Outcome, Series};
+use crate::interleave::Series;
 use crate::logfree::make::{PerUpdate, Shape, Way, What, count};
 use crate::logfree::report::{Outcomes, floors, measure, of, ratio, warm_up};
 use crate::logfree::rounds::OPERATIONS;
@@ -176,9 +176,4 @@ pub(super) fn fits(keys: u64) -> String {
 /// The sizes of an axis, as text.
 pub(super) fn sizes_text(sizes: &[u64]) -> Vec<String> {
     sizes.iter().copied().map(keys_text).collect()
-}
-
-/// An outcome's time of an operation.
-pub(super) fn each(outcome: &Outcome<2>) -> &Series {
-    &outcome.phases[0]
 }
