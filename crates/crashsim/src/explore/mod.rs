@@ -263,14 +263,21 @@ impl Explorer {
         in_operations || recoveries.iter().any(|trace| fix.names(trace, &is_site))
     }
 
-    /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
-    pub fn outcomes<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> std::collections::BTreeSet<String> {
+    /// What is observed after a crash anywhere in `ops`, and how much was explored for it. Nothing is judged.
+    #[doc(hidden)]
+    pub fn recovered<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> (std::collections::BTreeSet<String>, Report) {
         let mut outcomes = std::collections::BTreeSet::new();
         let mut observe = |state: &dyn Debug| {
             outcomes.insert(format!("{state:?}"));
         };
-        let explorer = Explorer { judge: false, ..self.clone() };
+        let explorer = Explorer { judge: false, process_deaths: false, ..self.clone() };
         let report = Run::new(&explorer, subject, ops, &[], Some(&mut observe)).run();
+        (outcomes, report)
+    }
+
+    /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
+    pub fn outcomes<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> std::collections::BTreeSet<String> {
+        let (outcomes, report) = self.recovered(subject, ops);
         report.assert_ok();
         outcomes
     }
