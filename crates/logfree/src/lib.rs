@@ -9,7 +9,7 @@
 //! | [`List`], [`HashTable`] | lock-free maps on it |
 //! | [`SkipList`] | a lock-free skip list on it, all levels durable |
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
-//! | [`SoftHash`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
@@ -39,4 +39,4 @@ pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;
 pub use skip::SkipList;
-pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftOptions};
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};
