@@ -185,6 +185,14 @@ pub enum Cause {
         /// Which operation.
         number: usize,
     },
+    /// An operation returned with something flushed and not fenced (where write-backs wait for themselves, as asked for by
+    /// [`Explorer::flushes_at_once`](crate::Explorer::flushes_at_once)).
+    Unfenced {
+        /// Which operation.
+        number: usize,
+        /// Where it was flushed.
+        flushed_at: String,
+    },
     /// A panic, also one for a loop without end.
     Panic {
         /// When.
@@ -259,6 +267,11 @@ impl fmt::Display for Cause {
             Cause::Unsettled { number } => {
                 write!(f, "operation {number} returned while something it stored was not guaranteed to be durable")
             }
+            Cause::Unfenced { number, flushed_at } => write!(
+                f,
+                "operation {number} returned without a fence behind the write-back at {flushed_at}: it is durable only where \
+                 write-backs wait for themselves (clflush)"
+            ),
             Cause::Panic { during, message } => write!(f, "panic during {during}: {message}"),
             Cause::Recovery { message } => write!(f, "recovery failed: {message}"),
             Cause::State { observed, allowed: states } => {
@@ -356,6 +369,17 @@ impl Failure {
         }
     }
 
+    /// Whether the operations after the recovery have a part in it.
+    #[doc(hidden)]
+    pub fn concerns_later_operations(&self) -> bool {
+        let answered = matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. });
+        answered
+            || self.death.is_some()
+            || self.crashes.iter().any(|crash| {
+                crash.contains("after the recovery") && !crash.contains("after the recovery and 0 operations")
+            })
+    }
+
     /// Whether the other tells the same: all but how much was explored before, and the replay string.
     #[doc(hidden)]
     pub fn tells_the_same(&self, other: &Failure) -> bool {
@@ -410,7 +434,7 @@ impl fmt::Display for Failure {
         for (depth, crash) in self.crashes.iter().enumerate() {
             writeln!(f, "crash {}: {crash}", depth + 1)?;
         }
-        if self.death.is_none() && matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
+        if self.death.is_none() && self.concerns_later_operations() {
             self.after.iter().try_for_each(|op| writeln!(f, "      AFTER IT    {op}"))?;
         }
         for line in &self.details {

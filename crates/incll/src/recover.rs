@@ -21,13 +21,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// the crash.
     #[cold]
     pub(crate) fn recover(&self, off: Off<Node>, node: &'a Node) {
-        let (op, epochs) = (self.op, &self.tree.epochs);
+        let op = self.op;
         let lock = (off.get() / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 48;
-        let _lock = self.tree.recovering[lock % self.tree.recovering.len()].lock(op.medium());
+        let lock = || self.tree.recovering[lock % self.tree.recovering.len()].lock(op.medium());
+        once(lock, || op.load(&node.stamp, Relaxed).epoch() < self.tree.trusted, || self.undo(off, node));
+    }
+
+    /// Undoes what a failed epoch has left in a node; its recovery lock is held.
+    fn undo(&self, off: Off<Node>, node: &'a Node) {
+        let (op, epochs) = (self.op, &self.tree.epochs);
         let stamp = op.load(&node.stamp, Relaxed);
-        if stamp.epoch() >= self.tree.trusted {
-            return;
-        }
         if !stamp.is_interior() {
             let border = self.border(off);
             if epochs.is_failed(stamp.epoch()) {
@@ -40,5 +43,72 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         // PERSIST R1: same line
         op.store(&node.stamp, Stamp::new(self.epoch, stamp.is_interior(), false, 1), Release);
         epochs.dirty(op, &node.version);
+    }
+}
+
+/// Runs `undo` under a lock unless another thread was faster. Whoever has seen, with an acquiring load, that a node is no
+/// longer old sees it undone: `undo` says so last, with a releasing store. Mirror: `Cx::enter`.
+fn once<G>(lock: impl FnOnce() -> G, is_old: impl FnOnce() -> bool, undo: impl FnOnce()) {
+    let _lock = lock();
+    if is_old() {
+        undo();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::once;
+    use loom::cell::UnsafeCell;
+    use loom::sync::atomic::{AtomicU64, Ordering};
+    use loom::sync::{Arc, Mutex};
+
+    /// A node: what `enter` looks at, and what it must not see before it was undone.
+    struct World {
+        stamp: AtomicU64,
+        permutation: UnsafeCell<u64>,
+        lock: Mutex<()>,
+    }
+
+    /// As `Cx::enter` does it.
+    fn enter(world: &World, seen: Ordering, said: Ordering) -> u64 {
+        if world.stamp.load(seen) == 0 {
+            once(
+                || world.lock.lock().unwrap(),
+                || world.stamp.load(Ordering::Relaxed) == 0,
+                || {
+                    // SAFETY: loom checks the access.
+                    world.permutation.with_mut(|p| unsafe { *p += 1 });
+                    world.stamp.store(1, said);
+                },
+            );
+        }
+        // SAFETY: loom checks the access.
+        world.permutation.with(|p| unsafe { *p })
+    }
+
+    fn explore(seen: Ordering, said: Ordering) {
+        loom::model(move || {
+            let world = World { stamp: AtomicU64::new(0), permutation: UnsafeCell::new(0), lock: Mutex::new(()) };
+            let world = Arc::new(world);
+            let threads = [(); 2].map(|()| {
+                let world = Arc::clone(&world);
+                loom::thread::spawn(move || assert_eq!(enter(&world, seen, said), 1))
+            });
+            assert_eq!(enter(&world, seen, said), 1);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_a_node_is_recovered_once_and_before_anyone_reads_it() {
+        explore(Ordering::Acquire, Ordering::Release);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_without_the_order_a_reader_sees_what_was_not_undone() {
+        explore(Ordering::Relaxed, Ordering::Relaxed);
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
-use crate::{Durable, LoggingOnly, MAX_KEY, Policy, Transient};
+use crate::{Durable, MAX_KEY, Policy, Transient};
 
 /// Locks for nodes that are being recovered.
 const RECOVERING: usize = 64;
@@ -43,6 +43,7 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
     sweeping: Sweeping,
+    sweep_step: u64,
     poison: Option<Poison<M>>,
     _policy: std::marker::PhantomData<fn() -> P>,
 }
@@ -62,11 +63,12 @@ impl<M: Medium, P: Policy> fmt::Debug for Masstree<M, P> {
 pub struct BareOptions {
     chunk: u64,
     first_epoch: u64,
+    sweep_step: u64,
 }
 
 impl Default for BareOptions {
     fn default() -> Self {
-        BareOptions { chunk: 64 << 10, first_epoch: 1 }
+        BareOptions { chunk: 64 << 10, first_epoch: 1, sweep_step: SWEEP_STEP }
     }
 }
 
@@ -81,6 +83,12 @@ impl BareOptions {
     #[must_use]
     pub fn first_epoch(self, first_epoch: u64) -> Self {
         BareOptions { first_epoch, ..self }
+    }
+
+    /// Lines that a sweep of failed epochs looks at behind a boundary, about; 2048 unless set.
+    #[must_use]
+    pub fn sweep_step(self, sweep_step: u64) -> Self {
+        BareOptions { sweep_step, ..self }
     }
 }
 
@@ -141,21 +149,7 @@ impl<M: Medium> Masstree<M, Durable> {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
-        Masstree::open_bare_in(session, mapping, options)
-    }
-}
-
-impl<M: Medium> Masstree<M, LoggingOnly> {
-    /// As [`Masstree::open_bare`], without InCLL. The layout is the same.
-    ///
-    /// # Errors
-    /// As [`Masstree::open`].
-    pub fn open_bare_logging_only(
-        session: &mut Session<M>,
-        mapping: &Mapping<M>,
-        options: BareOptions,
-    ) -> Result<Self> {
-        Masstree::open_bare_in(session, mapping, options)
+        Masstree::open_bare_as(session, mapping, options)
     }
 }
 
@@ -186,7 +180,16 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(tree)
     }
 
-    fn open_bare_in(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+    /// As [`Masstree::open_bare`], with another durable policy than [`Durable`]: for benches. With one policy nothing can be done
+    /// that another would have to know: all have the same layout.
+    ///
+    /// # Errors
+    /// As [`Masstree::open`].
+    ///
+    /// # Panics
+    /// If the policy is not durable: such a tree is made by [`volatile`](Self::volatile).
+    pub fn open_bare_as(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        assert!(P::DURABLE, "a volatile tree is not opened");
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
@@ -194,7 +197,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         if op.load(&line.root, Relaxed).is_null() {
             format(&op, &arena, line)?;
         }
-        Masstree::open_in(&op, epochs, arena, line, None)
+        let tree = Masstree::open_in(&op, epochs, arena, line, None)?;
+        Ok(Masstree { sweep_step: options.sweep_step, ..tree })
     }
 
     /// An empty tree that does not survive, in a mapping of zeroed memory.
@@ -230,6 +234,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
             recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
             sweeping: Sweeping::default(),
+            sweep_step: SWEEP_STEP,
             poison,
             _policy: std::marker::PhantomData,
         }
@@ -301,7 +306,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let Ok(cx) = self.cx(op, &[]) else { return false };
         let pressed = if self.epochs.is_pressed() { self.slabs.lines_to_sweep(op.medium()) / 20 } else { 0 };
         self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
-            self.slabs.sweep(op, cx.durably(), cursor, SWEEP_STEP.max(pressed), |off| {
+            self.slabs.sweep(op, cx.durably(), cursor, self.sweep_step.max(pressed), |off| {
                 let node = op.at(off);
                 if op.load(&node.stamp, Acquire).epoch() < self.trusted {
                     cx.recover(off, node);
@@ -327,6 +332,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn logged_nodes(&self, op: &Op<'_, M>) -> u64 {
         let logged = |slot: &CachePadded<Slot>| slot.lock(op.medium()).as_ref().map_or(0, |local| local.logged);
         self.locals.iter().map(logged).sum()
+    }
+
+    /// Bytes of all extents that the tree has taken.
+    pub fn bytes_in_extents(&self, op: &Op<'_, M>) -> u64 {
+        self.arena.bytes(op)
     }
 
     /// All extents of the tree, with what their heads say.

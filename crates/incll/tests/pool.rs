@@ -1,141 +1,15 @@
 //! Trees in pools: one consistent cut for all of them, crashes around creation, clean closing, reopening, damage.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
+#[path = "trees/subject.rs"]
+mod subject;
 
-use durix_crashsim::{Contract, Explorer, Report, Simulated, Sites, Subject, mutation_sweep};
+use std::ops::{Bound, ControlFlow};
+
+use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_incll::{Error, Masstree};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Hardware, Medium, Mutating, Plan, Pool, PoolOptions, Session};
-
-type M = Mutating<Simulated>;
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const LEN: u64 = 24 * 4096;
-
-fn options() -> PoolOptions {
-    let options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(3).pool_id([7; 16]).boot_id([7; 16]);
-    options.initial_size(LEN).max_size(LEN)
-}
-
-#[derive(Clone, Debug)]
-enum Act {
-    Put(usize, u8, u8),
-    Remove(usize, u8),
-    /// One operation on both trees.
-    Both(u8, u8),
-    Sync,
-}
-use Act::{Both, Put, Remove, Sync};
-
-/// Two trees in a pool; with `used`, in chunks that another tree has left full of old nodes.
-struct Tested {
-    plan: &'static Plan,
-    used: bool,
-}
-
-struct Live {
-    session: Session<M>,
-    trees: [Arc<Masstree<M>>; 2],
-}
-
-fn value(v: u8) -> Vec<u8> {
-    vec![v; if v < 100 { 8 } else { 20 }]
-}
-
-fn all<M: Medium>(tree: &Masstree<M>, session: &mut Session<M>) -> Map {
-    let op = session.enter().unwrap();
-    let mut map = Map::new();
-    tree.range(&op, Bound::Unbounded, Bound::Unbounded, |k, v| {
-        map.insert(k.to_vec(), v.to_vec());
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    map
-}
-
-impl Tested {
-    fn live(pool: &Pool<M>) -> Result<Live, String> {
-        let open = |name| Masstree::open(pool, name).map_err(|e| e.to_string());
-        let trees = [open("a")?, open("b")?];
-        Ok(Live { trees, session: pool.session().map_err(|e| e.to_string())? })
-    }
-}
-
-impl Subject for Tested {
-    type Op = Act;
-    type Ret = bool;
-    type State = [Map; 2];
-    type Model = [Map; 2];
-    type Store = (Simulated, M);
-    type Live = Live;
-
-    fn store(&self, medium: Simulated) -> Self::Store {
-        (medium, Mutating::new(medium, self.plan))
-    }
-    fn create(&self, (_, medium): &Self::Store) -> Live {
-        let pool = options().create_on(HeapBacking::new(LEN), *medium).unwrap();
-        if self.used {
-            let old = Masstree::open(&pool, "old").unwrap();
-            let mut session = pool.session().unwrap();
-            let op = session.enter().unwrap();
-            (0..60u8).for_each(|k| assert!(old.insert(&op, &[k; 9], &value(k)).unwrap()));
-            drop((old, op));
-            pool.drop_index("old").unwrap();
-        }
-        Tested::live(&pool).unwrap()
-    }
-    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
-        let backing = HeapBacking::from_image(simulated.image(LEN as usize));
-        let pool = match options().open_on(backing, *medium) {
-            Ok(unrecovered) => unrecovered.recover().map_err(|e| e.to_string())?,
-            // A crash in the creation of the pool itself, before there was any tree.
-            Err(durix_pmem::Error::Unfinished { .. } | durix_pmem::Error::NotAPool { .. }) => {
-                let backing = HeapBacking::from_image(simulated.image(LEN as usize));
-                options().create_on(backing, *medium).map_err(|e| e.to_string())?
-            }
-            Err(error) => return Err(error.to_string()),
-        };
-        Tested::live(&pool)
-    }
-    fn apply(&self, live: &mut Live, act: &Act) -> bool {
-        if matches!(act, Sync) {
-            return live.trees[0].sync(&mut live.session).is_ok();
-        }
-        let op = live.session.enter().unwrap();
-        match act {
-            Put(tree, k, v) => live.trees[*tree].insert(&op, &[*k], &value(*v)).unwrap(),
-            Remove(tree, k) => live.trees[*tree].remove(&op, &[*k]).unwrap(),
-            Both(k, v) => [0, 1].map(|i| live.trees[i].insert(&op, &[*k], &value(*v)).unwrap()) == [true; 2],
-            Sync => true,
-        }
-    }
-    fn observe(&self, live: &mut Live) -> [Map; 2] {
-        [0, 1].map(|i| all(&live.trees[i], &mut live.session))
-    }
-    fn check(&self, live: &mut Live) -> Vec<String> {
-        let op = live.session.enter().unwrap();
-        live.trees.iter().flat_map(|tree| tree.check(&op).unwrap()).map(|f| f.to_string()).collect()
-    }
-    fn model(&self) -> [Map; 2] {
-        Default::default()
-    }
-    fn step(&self, model: &mut [Map; 2], act: &Act) -> bool {
-        match act {
-            Put(tree, k, v) => model[*tree].insert(vec![*k], value(*v)).is_none(),
-            Remove(tree, k) => model[*tree].remove(&vec![*k]).is_some(),
-            Both(k, v) => model.each_mut().map(|map| map.insert(vec![*k], value(*v)).is_none()) == [true; 2],
-            Sync => true,
-        }
-    }
-    fn expect(&self, model: &[Map; 2]) -> [Map; 2] {
-        model.clone()
-    }
-    fn is_sync(&self, act: &Act) -> bool {
-        matches!(act, Sync)
-    }
-}
+use durix_pmem::{Hardware, Plan, Pool, PoolOptions, Session};
+use subject::{Both, LEN, Map, Put, Remove, Sync, Tested, all, options};
 
 fn scenario(plan: &'static Plan) -> Report {
     let explorer = Explorer::new().contract(Contract::Buffered).executions_per_point(3000).samples(100);
@@ -246,30 +120,38 @@ fn opening_takes_the_same_time_however_many_keys() {
     assert!(counts[1].1 <= counts[0].1 + 1100 && counts[1].0 <= counts[0].0 + 100, "{counts:?}");
 }
 
+/// The bytes of a pool as they are.
+fn image_of(session: &mut Session<Hardware>) -> Vec<u8> {
+    let mut image = vec![0; LEN as usize];
+    let op = session.enter().unwrap();
+    let words = op.slice("all", durix_pmem::Off::<durix_pmem::Word>::new(0), LEN / 8).unwrap();
+    op.load_bytes(words, &mut image);
+    image
+}
+
+/// A pool with a tree that nobody has closed.
+fn small_image(options: &PoolOptions) -> Vec<u8> {
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    for n in 0..60u64 {
+        let op = session.enter().unwrap();
+        tree.insert(&op, &(n % 40).to_be_bytes(), &[1; 8]).unwrap();
+        tree.insert(&op, &[&b"shared--prefix"[..], &[n as u8 % 7; 9]].concat(), &[n as u8; 30]).unwrap();
+        if n == 30 {
+            drop(op);
+            tree.sync(&mut session).unwrap();
+        }
+    }
+    image_of(&mut session)
+}
+
 /// Every word of a small pool, one at a time, gets one of a few bad values: whatever is called then ends with a result or
 /// an error.
 #[test]
 fn a_damaged_pool_never_panics() {
     let options = options();
-    let image = {
-        let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
-        let tree = Masstree::open(&pool, "t").unwrap();
-        let mut session = pool.session().unwrap();
-        for n in 0..60u64 {
-            let op = session.enter().unwrap();
-            tree.insert(&op, &(n % 40).to_be_bytes(), &[1; 8]).unwrap();
-            tree.insert(&op, &[&b"shared--prefix"[..], &[n as u8 % 7; 9]].concat(), &[n as u8; 30]).unwrap();
-            if n == 30 {
-                drop(op);
-                tree.sync(&mut session).unwrap();
-            }
-        }
-        let mut image = vec![0; LEN as usize];
-        let op = session.enter().unwrap();
-        let words = op.slice("all", durix_pmem::Off::<durix_pmem::Word>::new(0), LEN / 8).unwrap();
-        op.load_bytes(words, &mut image);
-        image
-    };
+    let image = small_image(&options);
     let mut random = 1u64;
     let used: Vec<usize> = (0..image.len() / 8).filter(|w| image[w * 8..w * 8 + 8] != [0; 8]).collect();
     for (round, word) in used.iter().enumerate().filter(|(round, word)| **word > 512 && round % 3 == 0) {
@@ -310,4 +192,72 @@ fn use_it(options: &PoolOptions, image: Vec<u8>) {
             return;
         }
     }
+}
+
+/// A few words at a time, and files that end too early.
+#[test]
+fn a_pool_with_many_damaged_words_or_a_part_missing_never_panics() {
+    let options = options();
+    let image = small_image(&options);
+    let used: Vec<usize> = (512..image.len() / 8).filter(|w| image[w * 8..w * 8 + 8] != [0; 8]).collect();
+    let mut random = 7u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize
+    };
+    for round in 0..400 {
+        let mut damaged = image.clone();
+        for _ in 0..2 + next() % 20 {
+            let at = used[next() % used.len()] * 8;
+            let old = u64::from_le_bytes(damaged[at..at + 8].try_into().unwrap());
+            let other = used[next() % used.len()] * 8;
+            let word = u64::from_le_bytes(image[other..other + 8].try_into().unwrap());
+            let bad = [old ^ 4 << (next() % 62), word, (next() as u64) << 3, old.wrapping_add(320), 0][next() % 5];
+            // Lock bits that nobody gives back are waited for, five seconds each: tested on their own.
+            damaged[at..at + 8].copy_from_slice(&(bad & !3 | old & 3).to_le_bytes());
+        }
+        if round % 8 == 0 {
+            damaged.truncate(next() % (image.len() / 8) * 8);
+        }
+        use_it(&options, damaged);
+    }
+}
+
+/// Each round ends without closing, behind a boundary and changes that no boundary follows. One of the trees stays closed
+/// for hundreds of rounds, with something left to undo in it.
+#[test]
+fn five_hundred_crashes_never_fill_the_set_of_failed_epochs() {
+    let options = options();
+    let mut image: Option<Vec<u8>> = None;
+    let mut models = [Map::new(), Map::new()];
+    let mut most = 0;
+    for round in 0..520u64 {
+        let pool = match image.take() {
+            None => options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap(),
+            Some(image) => {
+                options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap()
+            }
+        };
+        let mut session = pool.session().unwrap();
+        let open = if (100..400).contains(&round) { 1 } else { 2 };
+        let trees: Vec<_> = ["a", "b"][..open].iter().map(|name| Masstree::open(&pool, name).unwrap()).collect();
+        most = most.max(pool.epochs().unwrap().stats().failed_ranges);
+        let put = |tree: usize, key: u64, value: u64, session: &mut Session<Hardware>| {
+            let (key, value) = (key.to_be_bytes(), value.to_le_bytes());
+            trees[tree].insert(&session.enter().unwrap(), &key, &value).unwrap();
+            (key.to_vec(), value.to_vec())
+        };
+        for tree in 0..open {
+            assert_eq!(all(&trees[tree], &mut session), models[tree], "round {round}, tree {tree}");
+            models[tree].extend([put(tree, round % 20, round, &mut session)]);
+        }
+        // No time for a sweep in every seventh round, and in the last one before a tree is closed for long.
+        for _ in 0..if round % 7 == 0 || round == 99 { 1 } else { 3 } {
+            pool.epochs().unwrap().sync(&mut session).unwrap();
+        }
+        (0..open).for_each(|tree| _ = put(tree, (round + 3) % 20, 1 << 40, &mut session));
+        image = Some(image_of(&mut session));
+    }
+    println!("at most {most} ranges at a time");
+    assert!((2..10).contains(&most), "{most} ranges");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::Act::{self, *};
 use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -60,6 +60,11 @@ proptest! {
     #[test]
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn a_skip_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SkipList<M>>(&acts);
     }
 
     #[test]
@@ -165,6 +170,49 @@ fn ranges_of_a_list_are_what_a_btree_gives() {
     list.for_each(&op, |k, _| _ = list.remove(&op, k).unwrap()).unwrap();
     assert!(list.is_empty(&op).unwrap());
 }
+
+/// Ranges upwards and downwards, with every kind of bound, on keys near both ends and on more than one batch.
+macro_rules! ranges_both_ways {
+    ($test:ident, $map:ident) => {
+        #[test]
+        fn $test() {
+            use std::ops::Bound::{Excluded, Included, Unbounded};
+            let (pool, _) = pool();
+            let map = $map::open(&pool, "map").unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            assert_eq!((map.first(&op).unwrap(), map.last(&op).unwrap()), (None, None));
+            let keys = [0, 1, 5, 7, 100, 1 << 40, u64::MAX - 1, u64::MAX];
+            let model: Contents = keys.into_iter().chain(1000..1400).map(|k| (k, !k)).collect();
+            for i in 0..model.len() {
+                let (k, v) = model.iter().nth(i * 7919 % model.len()).unwrap();
+                assert!(map.insert(&op, *k, *v).unwrap());
+            }
+            let (mut first, mut last) = (model.first_key_value(), model.last_key_value());
+            assert_eq!(map.first(&op).unwrap(), first.take().map(|(k, v)| (*k, *v)));
+            assert_eq!(map.last(&op).unwrap(), last.take().map(|(k, v)| (*k, *v)));
+            for from in [Unbounded, Included(0), Excluded(0), Included(6), Excluded(1010), Excluded(u64::MAX)] {
+                for to in [Unbounded, Included(7), Excluded(7), Included(1100), Excluded(1 << 40), Excluded(0)] {
+                    let within = |k: &u64| std::ops::RangeBounds::contains(&(from, to), k);
+                    let mut expected: Vec<_> = model.iter().filter(|(k, _)| within(k)).map(|(k, v)| (*k, *v)).collect();
+                    let (mut up, mut down) = (Vec::new(), Vec::new());
+                    map.range(&op, (from, to), |k, v| up.push((k, v))).unwrap();
+                    map.range_rev(&op, (from, to), |k, v| down.push((k, v))).unwrap();
+                    assert_eq!(up, expected, "{from:?} {to:?}");
+                    expected.reverse();
+                    assert_eq!(down, expected, "{from:?} {to:?}, downwards");
+                }
+            }
+            // The callback may change the map.
+            map.range_rev(&op, .., |k, _| _ = map.remove(&op, k).unwrap()).unwrap();
+            assert!(map.is_empty(&op).unwrap());
+            assert_eq!(map.check(&op).unwrap(), []);
+        }
+    };
+}
+
+ranges_both_ways!(ranges_of_a_skip_list_are_what_a_btree_gives, SkipList);
+ranges_both_ways!(ranges_of_a_search_tree_are_what_a_btree_gives, Bst);
 
 // ---- counts ----
 
@@ -282,6 +330,45 @@ fn write_backs_and_fences_of_many_operations() {
     assert!(misses <= 2, "{misses} pages newly active in a table of 1024");
 }
 
+/// Two fences an insert and one a remove, whatever the height of the tower and whether a branch is spliced; and as many keys
+/// again as a page that is newly active costs.
+macro_rules! counts_of_many {
+    ($test:ident, $map:ident, $insert_lines:expr, $remove_lines:expr) => {
+        #[test]
+        fn $test() {
+            let (pool, medium) = pool();
+            let map = $map::open_with(&pool, "map", &Options::default()).unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            (0..512u64).for_each(|k| assert!(map.insert(&op, k * 7919 % 1024, k).unwrap()));
+            let (mut inserts, mut removes) = (0, 0);
+            let stats = map.page_stats(&op);
+            let counts = spent(medium, || {
+                for i in 0..20_000u64 {
+                    let key = (i * 0x9E37_79B9_7F4A_7C15) >> 54;
+                    match map.insert(&op, key, 1).unwrap() {
+                        true => inserts += 1,
+                        false => removes += u64::from(map.remove(&op, key).unwrap().is_some()),
+                    }
+                }
+            });
+            let now = map.page_stats(&op);
+            let misses = now.allocation_misses + now.unlink_misses - stats.allocation_misses - stats.unlink_misses;
+            let generations = (now.unlinks - stats.unlinks) / 64 + 1;
+            println!("{inserts} inserts, {removes} removes, {misses} pages: {counts:?}");
+            assert!(counts.fences <= 2 * inserts + removes + generations + misses, "{counts:?}");
+            let lines = ($insert_lines * inserts as f64 + $remove_lines * removes as f64) as u64;
+            assert!(counts.write_backs <= lines + 2 * misses, "{counts:?}");
+            assert_eq!(counts.implicit_drains, 0, "{counts:?}");
+            assert_eq!(map.check(&op).unwrap(), []);
+        }
+    };
+}
+
+// A third of a link more on upper levels, set and taken away.
+counts_of_many!(write_backs_and_fences_of_many_operations_on_a_skip_list, SkipList, 2.4, 2.4);
+counts_of_many!(write_backs_and_fences_of_many_operations_on_a_search_tree, Bst, 2.0, 1.0);
+
 // ---- threads ----
 
 fn hammer<S: Map<M>>() {
@@ -328,6 +415,11 @@ fn hammer<S: Map<M>>() {
 #[test]
 fn threads_share_a_list() {
     hammer::<List<M>>();
+}
+
+#[test]
+fn threads_share_a_skip_list() {
+    hammer::<SkipList<M>>();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
-use durix_logfree::{Bst, HashTable, List, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Plan, SiteKind};
 
 fn deep() -> bool {
@@ -74,6 +74,12 @@ fn hash_table_returns_nothing_that_a_crash_can_take_back() {
 }
 
 #[test]
+fn skip_list_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<SkipList<Sim>>(Persistency::Pcso);
+    complete::<SkipList<Sim>>("torn", &threads(Persistency::TornWords), &BEFORE, &readers()[6].1);
+}
+
+#[test]
 fn search_tree_returns_nothing_that_a_crash_can_take_back() {
     nobody_returns_what_a_crash_can_take_back::<Bst<Sim>>(Persistency::Pcso);
     complete::<Bst<Sim>>("torn", &threads(Persistency::TornWords), &BEFORE, &readers()[6].1);
@@ -104,6 +110,7 @@ fn two_threads_of_two_operations() {
     let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
     complete::<List<Sim>>("list", &threads, &BEFORE, &program);
     complete::<HashTable<Sim>>("hash table", &threads, &BEFORE, &program);
+    complete::<SkipList<Sim>>("skip list", &threads, &BEFORE, &program);
     complete::<Bst<Sim>>("search tree", &threads, &BEFORE, &program);
     complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
     complete::<SoftList<Sim>>("soft list", &threads, &BEFORE, &program);
@@ -114,6 +121,7 @@ fn three_threads() {
     let program = [vec![Insert(2, 2)], vec![Remove(1)], vec![Update(1, 7)]];
     let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
     complete::<List<Sim>>("list", &threads, &BEFORE, &program);
+    complete::<SkipList<Sim>>("skip list", &threads, &BEFORE, &program);
     complete::<Bst<Sim>>("search tree", &threads, &BEFORE, &program);
     complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
     complete::<SoftList<Sim>>("soft list", &threads, &BEFORE, &program);

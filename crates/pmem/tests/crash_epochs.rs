@@ -1,163 +1,13 @@
 //! The checkpoint epochs under simulation: two toy structures in one mapping, each a few cells with an undo copy on their
 //! own line, must come back as one consistent cut that is no older than the last boundary.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
-use durix_crashsim::{Contract, Explorer, Report, Simulated, Sites, Subject, mutation_sweep};
-use durix_pmem::epoch::layout::{EpochRecord, EpochWord};
-use durix_pmem::{
-    Epochs, Error, Hardware, Mapping, Mutating, Mutation, Off, Op, Plan, Session, SiteKind, Sweeping, Word, persistent,
-};
-
-type M = Mutating<Simulated>;
-
-persistent! {
-    /// A cell: its value, the value at the start of the epoch `stamp`.
-    struct Cell: align(64) { value: Word, saved: Word, stamp: Word, rest: [Word; 5] }
-}
-
-const RECORD: Off<EpochRecord> = Off::new(1024);
-const CELLS: usize = 3;
-
-/// Cells from some offset on: one structure.
-struct Cells {
-    first: u64,
-}
-
-impl Cells {
-    fn at<'s, M: durix_pmem::Medium>(&self, op: &Op<'s, M>, index: usize) -> &'s Cell {
-        op.at(Off::new(self.first + index as u64 * 64))
-    }
-
-    fn touch<M: durix_pmem::Medium>(op: &Op<'_, M>, epochs: &Epochs<M>, cell: &Cell) {
-        let (stamp, now) = (op.load(&cell.stamp, Relaxed), epochs.current(op));
-        if stamp < epochs.trusted() && epochs.is_failed(stamp) {
-            op.store(&cell.value, op.load(&cell.saved, Relaxed), Relaxed);
-        }
-        if stamp != now {
-            op.store(&cell.saved, op.load(&cell.value, Relaxed), Relaxed);
-            op.store(&cell.stamp, now, Release);
-            op.order();
-            epochs.dirty(op, cell);
-        }
-    }
-
-    fn get<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize) -> u64 {
-        let cell = self.at(op, index);
-        if op.load(&cell.stamp, Relaxed) < epochs.trusted() {
-            Self::touch(op, epochs, cell);
-        }
-        op.load(&cell.value, Relaxed)
-    }
-
-    fn set<M: durix_pmem::Medium>(&self, op: &Op<'_, M>, epochs: &Epochs<M>, index: usize, value: u64) {
-        let cell = self.at(op, index);
-        Self::touch(op, epochs, cell);
-        op.store(&cell.value, value, Release);
-    }
-}
-
-const LEFT: Cells = Cells { first: 4096 };
-const RIGHT: Cells = Cells { first: 8192 };
-
-#[derive(Clone, Debug)]
-enum Act {
-    Left(usize, u64),
-    Right(usize, u64),
-    /// One operation that changes both structures, by another session.
-    Both(u64),
-    Sync,
-}
-use Act::{Both, Left, Right, Sync};
-
-struct Tested {
-    plan: &'static Plan,
-}
-
-struct Live {
-    session: Session<M>,
-    other: Session<M>,
-    epochs: Epochs<M>,
-    sweeping: Sweeping,
-}
-
-impl Live {
-    /// A boundary, and a step of the sweep: one cell of each structure.
-    fn sync(&mut self) {
-        self.epochs.sync(&mut self.session).unwrap();
-        let op = self.session.enter().unwrap();
-        self.sweeping.step(&self.epochs, &op, self.epochs.seat(&op), |cursor| {
-            [LEFT, RIGHT].iter().for_each(|cells| _ = cells.get(&op, &self.epochs, cursor as usize));
-            (cursor + 1 < CELLS as u64).then_some(cursor + 1)
-        });
-    }
-}
-
-type State = [[u64; CELLS]; 2];
-
-fn open(mapping: &Mapping<M>) -> Result<Live, String> {
-    let mut session = mapping.session().unwrap();
-    // By another session than the one that joins: a fence covers its own session only.
-    let mut other = mapping.session().unwrap();
-    let epochs = Epochs::open(&other.enter().unwrap(), mapping, RECORD).map_err(|e| e.to_string())?;
-    {
-        let op = session.enter().unwrap();
-        epochs.join(&op, epochs.seat(&op));
-    }
-    Ok(Live { other, session, epochs, sweeping: Sweeping::default() })
-}
-
-impl Subject for Tested {
-    type Op = Act;
-    type Ret = ();
-    type State = State;
-    type Model = State;
-    type Store = Mapping<M>;
-    type Live = Live;
-
-    fn store(&self, medium: Simulated) -> Mapping<M> {
-        Mapping::heap(1 << 14, Mutating::new(medium, self.plan))
-    }
-    fn create(&self, mapping: &Mapping<M>) -> Live {
-        open(mapping).unwrap()
-    }
-    fn recover(&self, mapping: &Mapping<M>) -> Result<Live, String> {
-        open(mapping)
-    }
-    fn apply(&self, live: &mut Live, act: &Act) {
-        match act {
-            Left(index, value) => LEFT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
-            Right(index, value) => RIGHT.set(&live.session.enter().unwrap(), &live.epochs, *index, *value),
-            Both(value) => {
-                let op = live.other.enter().unwrap();
-                LEFT.set(&op, &live.epochs, 0, *value);
-                RIGHT.set(&op, &live.epochs, 0, *value);
-            }
-            Sync => live.sync(),
-        }
-    }
-    fn observe(&self, live: &mut Live) -> State {
-        let op = live.session.enter().unwrap();
-        [LEFT, RIGHT].map(|cells| std::array::from_fn(|index| cells.get(&op, &live.epochs, index)))
-    }
-    fn model(&self) -> State {
-        State::default()
-    }
-    fn step(&self, model: &mut State, act: &Act) {
-        match act {
-            Left(index, value) => model[0][*index] = *value,
-            Right(index, value) => model[1][*index] = *value,
-            Both(value) => (model[0][0], model[1][0]) = (*value, *value),
-            Sync => {}
-        }
-    }
-    fn expect(&self, model: &State) -> State {
-        *model
-    }
-    fn is_sync(&self, act: &Act) -> bool {
-        matches!(act, Sync)
-    }
-}
+use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_mutants::subjects::epochs::Act::{Both, Left, Restart, Right, Sync};
+use durix_mutants::subjects::epochs::{RECORD, Tested};
+use durix_pmem::epoch::layout::EpochWord;
+use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
@@ -174,7 +24,32 @@ fn scenario_with_deaths(plan: &'static Plan) -> Report {
     if report.failure.is_some() {
         return report;
     }
-    explorer().process_deaths(true).crashes(2).run_then(&Tested { plan }, &[Left(0, 1), Sync], &[Both(7), Sync])
+    let report =
+        explorer().process_deaths(true).crashes(2).run_then(&Tested { plan }, &[Left(0, 1), Sync], &[Both(7), Sync]);
+    if report.failure.is_some() { report } else { closed_for_a_while(plan) }
+}
+
+/// One structure stays closed while the other sweeps, and what failed is forgotten.
+fn closed_for_a_while(plan: &'static Plan) -> Report {
+    let acts = [Both(1), Sync, Restart, Both(2), Sync, Right(1, 3), Right(2, 4)];
+    let after: Vec<_> = [Left(0, 9)].into_iter().chain(vec![Sync; 10]).chain([Restart]).collect();
+    explorer().run_then(&Tested { plan }, &acts, &after)
+}
+
+#[test]
+fn a_structure_that_stays_closed_keeps_what_it_needs() {
+    let report = closed_for_a_while(Plan::new()).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
+}
+
+#[test]
+fn passes_of_a_sweep_among_restarts() {
+    let acts = [Both(1), Sync, Both(2), Restart, Both(3), Sync, Restart, Left(1, 4), Sync, Sync, Restart, Sync, Sync];
+    let after: Vec<_> = vec![Sync; 5].into_iter().chain([Restart, Both(8), Sync, Restart]).collect();
+    let report = explorer().run_then(&Tested { plan: Plan::new() }, &acts, &after).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
 }
 
 #[test]
@@ -186,7 +61,7 @@ fn two_structures_share_one_consistent_cut() {
 
 #[test]
 fn all_short_sequences() {
-    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync];
+    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Restart];
     let report = explorer().sequences(&Tested { plan: Plan::new() }, &alphabet, 4, &[Both(7), Sync, Left(1, 8)]);
     println!("{}", report.assert_ok());
 }
@@ -211,20 +86,10 @@ fn an_epoch_that_was_seen_to_fail_never_comes_again() {
     assert!(report.complete && report.deaths > 0);
 }
 
-/// The sites of `Epochs::join`: they matter where one of several structures stays closed, so in a pool.
-fn elsewhere() -> Vec<&'static str> {
-    let source = include_str!("../src/epoch/mod.rs");
-    let marked =
-        source.lines().enumerate().filter(|(_, line)| line.contains("Shown to be needed by the trees of a pool"));
-    marked
-        .flat_map(|(number, _)| [number + 2, number + 4].map(|line| &*format!("src/epoch/mod.rs:{line}").leak()))
-        .collect()
-}
-
 #[test]
 fn every_write_back_and_fence_of_the_service_is_needed() {
     let sweep = mutation_sweep(&Sites::in_files("src/epoch/"), scenario_with_deaths);
-    println!("{}", sweep.assert_all_caught(&elsewhere()));
+    println!("{}", sweep.assert_all_caught(&[]));
 }
 
 #[test]
@@ -232,7 +97,7 @@ fn half_of_the_lines_is_not_enough() {
     let mut sites = Sites::in_files("src/epoch/");
     sites.kinds = vec![SiteKind::WriteBack];
     sites.mutations = vec![Mutation::Delay];
-    println!("{}", mutation_sweep(&sites, scenario_with_deaths).assert_all_caught(&elsewhere()));
+    println!("{}", mutation_sweep(&sites, scenario_with_deaths).assert_all_caught(&[]));
 }
 
 // ---- without crashes ----
@@ -333,7 +198,7 @@ fn a_swept_epoch_is_forgotten_and_counts_until_the_next_opening() {
     drop(joined(&mapping, &mut session).unwrap());
     let epochs = joined(&mapping, &mut session).unwrap();
     let sweeping = Sweeping::default();
-    let mut step = |session: &mut Session<Hardware>| {
+    let step = |session: &mut Session<Hardware>| {
         let op = session.enter().unwrap();
         sweeping.step(&epochs, &op, epochs.seat(&op), |_| None)
     };

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
-use durix_crashsim::{Simulated, Subject};
+use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::{Killable, Mapping, Mutating, Op, Plan, Session};
 
@@ -58,23 +59,25 @@ pub struct Tested {
     pub first_epoch: u64,
     /// Bytes of the mapping.
     pub len: usize,
+    /// Lines of a step of the sweep.
+    pub sweep_step: u64,
 }
 
 impl Tested {
     pub fn new(plan: &'static Plan, before: Vec<Act>) -> Self {
-        Tested { plan, before, first_epoch: 1, len: 64 << 10 }
+        Tested { plan, before, first_epoch: 1, len: 64 << 10, sweep_step: 2048 }
     }
 
     fn open(&self, mapping: &Mapping<M>) -> Result<Live, String> {
         let mut session = mapping.session().map_err(|e| e.to_string())?;
-        let options = BareOptions::default().chunk(4096).first_epoch(self.first_epoch);
+        let options = BareOptions::default().chunk(4096).first_epoch(self.first_epoch).sweep_step(self.sweep_step);
         let tree = Masstree::open_bare(&mut session, mapping, options).map_err(|e| e.to_string())?;
-        Ok(Live { tree, other: mapping.session().map_err(|e| e.to_string())?, session })
+        Ok(Live { tree: Arc::new(tree), other: mapping.session().map_err(|e| e.to_string())?, session })
     }
 }
 
 pub struct Live {
-    tree: Masstree<M>,
+    tree: Arc<Masstree<M>>,
     session: Session<M>,
     other: Session<M>,
 }
@@ -89,7 +92,7 @@ fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
 }
 
 /// The tree as it is, and as it was at the last boundary.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Model {
     now: Map,
     durable: Map,
@@ -203,5 +206,24 @@ impl Subject for Tested {
             Act::Other(act) => self.is_sync(act),
             _ => false,
         }
+    }
+}
+
+impl Concurrent for Tested {
+    type Thread = (Session<M>, Arc<Masstree<M>>);
+
+    fn thread(&self, live: &Live, _number: usize) -> Self::Thread {
+        (live.session.mapping().session().unwrap(), Arc::clone(&live.tree))
+    }
+
+    fn run(&self, (session, tree): &mut Self::Thread, act: &Act) -> bool {
+        match act {
+            Act::Sync => tree.sync(session).is_ok(),
+            act => run(tree, &session.enter().unwrap(), act),
+        }
+    }
+
+    fn hidden(&self) -> Option<String> {
+        Some("lists of free blocks and of dirty lines, behind locks or by session".into())
     }
 }

@@ -54,6 +54,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Medium, Off, Op, Word};
 
+use super::thaw::thaw;
 use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node};
 use crate::link::{DurableLink, settle, swing};
@@ -313,6 +314,20 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         Ok(None)
     }
 
+    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
+    pub(super) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        while let Some((place, value)) = self.find_leaf(key)? {
+            if !wanted(value) {
+                return Ok(Some((value, false)));
+            }
+            // A leaf never changes: the edge that leads to it decides.
+            if self.commit(&place, Link::NULL)? {
+                return Ok(Some((value, true)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Replaces the value of a key by what `new` makes of it. Returns the value found, and whether it was replaced.
     pub(super) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
         let mut spare = None;
@@ -481,21 +496,9 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
         if place.is_none() {
-            self.thaw(branch);
+            thaw(self.op, branch);
         }
         Ok(place.is_none())
-    }
-
-    /// Takes the freezing marks off the edges of a branch.
-    fn thaw(&self, branch: &'s Branch) {
-        for word in &branch.edges {
-            let seen = self.op.load(word, Relaxed);
-            if seen.is_deleted() {
-                self.op.store(word, seen.thawed(), Relaxed);
-                // PERSIST B4: flush, with the caller's fence.
-                self.op.write_back(word);
-            }
-        }
     }
 }
 

@@ -134,6 +134,25 @@ impl<M: Medium> Epochs<M> {
         Self::open_at(op, mapping, record, 1)
     }
 
+    /// As [`open`](Self::open), for several structures of a bare mapping, whose seats lie at these offsets: half lines, zero at
+    /// first, which must be listed also for structures that stay closed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_for(
+        op: &Op<'_, M>,
+        mapping: &Mapping<M>,
+        record: Off<EpochRecord>,
+        seats: &[Off<Seat>],
+    ) -> Result<Self> {
+        let seats = seats.to_vec();
+        let seats: Seats<M> = Box::new(move |op, f| {
+            seats.iter().filter_map(|seat| Needs::of(op, op.at(*seat))).for_each(f);
+            Ok(())
+        });
+        Self::open_with(op, mapping, record, 1, seats)
+    }
+
     /// As [`open`](Self::open); a record that was never used starts with epoch `first`. For tests that drive an epoch's
     /// number over the edge of some field.
     ///
@@ -323,7 +342,6 @@ impl<M: Medium> Epochs<M> {
             op.store(&seat.swept, now, Ordering::Relaxed);
         }
         op.store(&seat.opened, now, Ordering::Release);
-        // Shown to be needed by the trees of a pool (crates/incll/tests/pool.rs).
         op.write_back(seat);
         // PERSIST J1: flush+fence
         op.fence();
