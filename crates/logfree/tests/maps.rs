@@ -345,7 +345,7 @@ macro_rules! counts_of_many {
             let stats = map.page_stats(&op);
             let counts = spent(medium, || {
                 for i in 0..20_000u64 {
-                    let key = (i * 0x9E37_79B9_7F4A_7C15) >> 54;
+                    let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
                     match map.insert(&op, key, 1).unwrap() {
                         true => inserts += 1,
                         false => removes += u64::from(map.remove(&op, key).unwrap().is_some()),
