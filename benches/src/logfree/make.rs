@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions, Structure};
 
@@ -161,7 +161,7 @@ fn links<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Option
             ours::<M, HashTable<M>>(site, medium, what, &options).map(Some)
         }
         Shape::Bst => ours::<M, Bst<M>>(site, medium, what, &Options::default()).map(Some),
-        Shape::SkipList => Ok(None),
+        Shape::SkipList => ours::<M, SkipList<M>>(site, medium, what, &Options::default()).map(Some),
     }
 }
 

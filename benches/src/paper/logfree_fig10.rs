@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftOptions, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftOptions, SoftSkipList};
 use durix_pmem::{Hardware, Pool, Structure};
 
 use super::logfree_sets::{check_room, figure, panel, sizes_text};
@@ -65,6 +65,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             let goal = (keys == GOAL.0).then_some(GOAL.1);
             context.now(format!("{} keys, {}", x[at], place.pages));
             one("hash table", goal, recoveries::<HashTable>(context, place, (keys, false), &links)?);
+            one("skip list", goal, recoveries::<SkipList>(context, place, (keys, false), &links)?);
             one("BST", goal, recoveries::<Bst>(context, place, (keys, false), &links)?);
             if keys <= LONGEST {
                 one("list", None, recoveries::<List>(context, place, (keys, true), &links)?);

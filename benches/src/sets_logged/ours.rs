@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{Bst, HashTable, List, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Mapping, Medium, Op};
 
 use super::Set;
@@ -40,6 +40,7 @@ macro_rules! ours {
 ours!(List, "link-and-persist");
 ours!(HashTable, "link-and-persist");
 ours!(Bst, "link-and-persist");
+ours!(SkipList, "link-and-persist");
 ours!(SoftHash, "volatile links (SOFT)");
 ours!(SoftList, "volatile links (SOFT)");
 ours!(SoftSkipList, "volatile links (SOFT)");

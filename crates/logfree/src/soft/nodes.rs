@@ -10,6 +10,8 @@ use std::sync::atomic::AtomicU64;
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Op};
 
+use crate::pages::PerSession;
+
 /// Most levels of a node.
 pub(super) const LEVELS: usize = 16;
 /// Levels of a node of one line.
@@ -136,7 +138,7 @@ pub(super) struct Nodes {
     high: [OnceLock<Box<[High]>>; SEGMENTS],
     /// How many there are of each kind.
     cut: Lock<[u64; 2]>,
-    sessions: Box<[OnceLock<Box<CachePadded<Lock<Local>>>>]>,
+    sessions: Box<[PerSession<Local>]>,
 }
 
 impl Nodes {
