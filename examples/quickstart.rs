@@ -4,47 +4,34 @@
 //! cargo run --release --example quickstart [-- --tree DIR] [--pool FILE]
 //! ```
 //!
-//! The program runs itself as a child. The child walks the tree and puts each path with its size and time into a
-//! `PersistentSet` on an ordinary file; after each insert has returned it tells its parent, through a pipe, that the
-//! entry is acknowledged. Somewhere in the middle the parent kills it with SIGKILL. Then the parent opens the pool again,
-//! looks every acknowledged entry up, finishes the walk, and compares the whole index with the tree.
+//! The program runs itself as a child. The child walks the tree and puts each path with its size and time into a durable
+//! Masstree in an ordinary file. A Masstree is buffered: what it holds becomes durable at checkpoints, here every 20 ms; after
+//! each the child tells its parent, through a pipe, which entries are acknowledged. Somewhere in the middle the parent kills
+//! it with SIGKILL. Then the parent opens the database again, looks every acknowledged entry up, finishes the walk, and
+//! compares the whole index, in order, with the tree.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use durix_cso::set::{MAX_KEY, PersistentSet};
-use durix_pmem::{Pool, PoolOptions};
+use durix::{Db, Direction, OrderedMap};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use rand::Rng;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What is stored for a path: its size in bytes, and its time of modification in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    size: u64,
-    time: i64,
-}
+type Entry = (u64, i64);
+/// Paths, in the order of their bytes.
+type Files = OrderedMap<Vec<u8>, Entry>;
 
-impl Entry {
-    fn encode(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.size.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.time.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Entry> {
-        let (size, time) = bytes.split_first_chunk::<8>()?;
-        Some(Entry { size: u64::from_le_bytes(*size), time: i64::from_le_bytes(time.try_into().ok()?) })
-    }
-}
+/// Time between checkpoints: the most that a kill can cost, as everything older is acknowledged.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 struct Args {
     tree: PathBuf,
@@ -89,42 +76,48 @@ fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<Args> {
     Ok(parsed)
 }
 
-/// Files and directories below `tree` whose paths fit a key, in the walk's order.
+/// Files and directories below `tree`, in the walk's order.
 fn walk(tree: &Path) -> impl Iterator<Item = (PathBuf, Entry)> {
     walkdir::WalkDir::new(tree).sort_by_file_name().into_iter().flatten().filter_map(|found| {
         let meta = found.metadata().ok()?;
         let path = found.into_path();
-        if path.as_os_str().len() > MAX_KEY {
-            return None;
-        }
         let modified = meta.modified().ok()?;
         let time = match modified.duration_since(UNIX_EPOCH) {
             Ok(after) => after.as_secs().cast_signed(),
             Err(before) => -before.duration().as_secs().cast_signed(),
         };
-        Some((path, Entry { size: meta.len(), time }))
+        Some((path, (meta.len(), time)))
     })
 }
 
-/// The child: indexes the tree and acknowledges each entry on standard output, as path length, path, entry.
+/// The child: indexes the tree, and acknowledges on standard output what a checkpoint has made durable.
 fn child(tree: &Path, pool: &Path) -> Result<()> {
-    let pool: Pool = PoolOptions::new().open_or_create(pool)?;
-    let files = PersistentSet::open(&pool, "files")?;
-    let mut session = pool.session()?;
-    let mut acknowledge = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    for (count, (path, entry)) in walk(tree).enumerate() {
-        files.insert(&session.enter()?, path.as_os_str().as_bytes(), &entry.encode())?;
-        // The insert has returned: from here on the entry must be found again.
+    let db = Db::open_or_create(pool)?;
+    let files: Files = db.ordered_map("files")?;
+    db.pool().epochs()?.set_interval(INTERVAL);
+    let (mut handle, mut pending) = (files.handle()?, Vec::new());
+    for (path, entry) in walk(tree) {
         let key = path.as_os_str().as_bytes();
-        acknowledge.write_all(&(key.len() as u32).to_le_bytes())?;
-        acknowledge.write_all(key)?;
-        acknowledge.write_all(&entry.encode())?;
-        if count % 16 == 15 {
-            acknowledge.flush()?;
+        handle.insert(key, &entry)?;
+        pending.push((key.to_vec(), entry));
+        if pending.len() % 16 == 0 && db.tick()? {
+            acknowledge(&mut pending)?;
         }
     }
-    acknowledge.flush()?;
-    Ok(())
+    db.sync()?;
+    acknowledge(&mut pending)
+}
+
+/// Tells the parent of entries that are durable, as path length, path, size, time: from here on they must be found again.
+fn acknowledge(pending: &mut Vec<(Vec<u8>, Entry)>) -> Result<()> {
+    let mut to = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    for (key, (size, time)) in pending.drain(..) {
+        to.write_all(&(key.len() as u32).to_le_bytes())?;
+        to.write_all(&key)?;
+        to.write_all(&size.to_le_bytes())?;
+        to.write_all(&time.to_le_bytes())?;
+    }
+    Ok(to.flush()?)
 }
 
 fn read_acknowledgement(from: &mut impl Read) -> Option<(Vec<u8>, Entry)> {
@@ -132,9 +125,10 @@ fn read_acknowledgement(from: &mut impl Read) -> Option<(Vec<u8>, Entry)> {
     from.read_exact(&mut len).ok()?;
     let mut key = vec![0; u32::from_le_bytes(len) as usize];
     from.read_exact(&mut key).ok()?;
-    let mut entry = [0; 16];
-    from.read_exact(&mut entry).ok()?;
-    Some((key, Entry::decode(&entry)?))
+    let (mut size, mut time) = ([0; 8], [0; 8]);
+    from.read_exact(&mut size).ok()?;
+    from.read_exact(&mut time).ok()?;
+    Some((key, (u64::from_le_bytes(size), i64::from_le_bytes(time))))
 }
 
 fn bar(len: u64, message: &'static str) -> Result<ProgressBar> {
@@ -168,22 +162,21 @@ fn run(tree: &Path, pool_file: &Path) -> Result<()> {
     let (acknowledged, loading) = load_until_killed(tree, pool_file, total, kill_at)?;
 
     let start = Instant::now();
-    let pool: Pool = PoolOptions::new().open(pool_file)?;
-    let files = PersistentSet::open(&pool, "files")?;
+    let db = Db::open(pool_file)?;
+    let files: Files = db.ordered_map("files")?;
     let reopening = start.elapsed();
-    let mut session = pool.session()?;
-    let entries = files.len(&session.enter()?);
-    println!("reopened in {reopening:.1?}: {} entries; {}", HumanCount(entries), pool.guarantee());
-    let verifying = verify(&pool, &files, &acknowledged)?;
-    let (finishing, added) = finish(tree, &pool, &files, total)?;
+    println!("reopened in {reopening:.1?}: {} entries; {}", HumanCount(files.len()?), files.guarantee());
+    let verifying = verify(&files, &acknowledged)?;
+    let (finishing, added) = finish(tree, &files)?;
+    compare(tree, &files)?;
 
-    let findings = files.check(&session.enter()?)?;
+    let findings = files.check()?;
     if !findings.is_empty() {
         return Err(format!("the check found {} faults, the first: {}", findings.len(), findings[0]).into());
     }
-    let (entries, bytes) = (files.len(&session.enter()?), std::fs::metadata(pool_file)?.len());
-    drop((session, files));
-    pool.close()?;
+    let (entries, bytes) = (files.len()?, std::fs::metadata(pool_file)?.len());
+    drop(files);
+    db.close()?;
 
     let per_second = |count: usize, time: Duration| HumanCount((count as f64 / time.as_secs_f64()) as u64).to_string();
     println!();
@@ -238,16 +231,15 @@ fn load_until_killed(
 }
 
 /// Looks every acknowledged entry up.
-fn verify(pool: &Pool, files: &PersistentSet, acknowledged: &HashMap<Vec<u8>, Entry>) -> Result<Duration> {
-    let mut session = pool.session()?;
+fn verify(files: &Files, acknowledged: &HashMap<Vec<u8>, Entry>) -> Result<Duration> {
+    let mut handle = files.handle()?;
     let progress = bar(acknowledged.len() as u64, "verifying acknowledged")?;
     let start = Instant::now();
-    let mut value = Vec::new();
     for (key, entry) in acknowledged {
-        let found = files.get(&session.enter()?, key, &mut value)?;
-        if !found || Entry::decode(&value) != Some(*entry) {
+        let found = handle.get(key)?;
+        if found != Some(*entry) {
             let path = String::from_utf8_lossy(key);
-            return Err(format!("LOST: {path} was acknowledged as {entry:?}, found {found} with {value:?}").into());
+            return Err(format!("LOST: {path} was acknowledged as {entry:?}, found {found:?}").into());
         }
         progress.inc(1);
     }
@@ -256,27 +248,34 @@ fn verify(pool: &Pool, files: &PersistentSet, acknowledged: &HashMap<Vec<u8>, En
     Ok(took)
 }
 
-/// Puts in what is missing, and compares the index with the tree.
-fn finish(tree: &Path, pool: &Pool, files: &PersistentSet, total: u64) -> Result<(Duration, u64)> {
-    let mut session = pool.session()?;
-    let progress = bar(total, "finishing the walk")?;
+/// Puts in what is missing. Returns how long that took, and how many entries were missing.
+fn finish(tree: &Path, files: &Files) -> Result<(Duration, u64)> {
+    let mut handle = files.handle()?;
     let start = Instant::now();
-    let (mut walked, mut added) = (0, 0);
+    let mut added = 0;
     for (path, entry) in walk(tree) {
-        let op = session.enter()?;
-        let key = path.as_os_str().as_bytes();
-        if !files.contains(&op, key)? {
-            added += 1;
-        }
-        files.insert(&op, key, &entry.encode())?;
-        walked += 1;
-        progress.inc(1);
+        added += u64::from(handle.insert(path.as_os_str().as_bytes(), &entry)?);
     }
-    let took = start.elapsed();
-    progress.abandon();
-    let entries = files.len(&session.enter()?);
-    if entries < walked {
-        return Err(format!("LOST: {entries} entries in the index, {walked} in the tree").into());
+    handle.sync()?;
+    Ok((start.elapsed(), added))
+}
+
+/// Compares the index with the tree, path by path in order, both ways.
+fn compare(tree: &Path, files: &Files) -> Result<()> {
+    let mut paths: Vec<Vec<u8>> = walk(tree).map(|(path, _)| path.into_os_string().into_vec()).collect();
+    paths.sort_unstable();
+    let found = files.iter().map(|pair| Ok(pair?.0)).collect::<Result<Vec<_>>>()?;
+    // A file that comes or goes meanwhile is no fault of the index: only what is in the tree has to be there.
+    if let Some(lost) = paths.iter().find(|path| found.binary_search(path).is_err()) {
+        return Err(format!("LOST: {} is in the tree and not in the index", String::from_utf8_lossy(lost)).into());
     }
-    Ok((took, added))
+    if !found.is_sorted() {
+        return Err("the index is not in order".into());
+    }
+    let backwards =
+        files.range::<Vec<u8>>(.., Direction::Backward)?.map(|pair| Ok(pair?.0)).collect::<Result<Vec<_>>>()?;
+    if backwards.iter().ne(found.iter().rev()) {
+        return Err("the index is another one backwards".into());
+    }
+    Ok(())
 }

@@ -97,6 +97,8 @@ struct Rounds {
     plan: Plan,
     /// Keys that are there.
     keys: u64,
+    /// Nanoseconds a key while the peer was filled, alone.
+    filling: f64,
     footprint: Footprint,
 }
 
@@ -105,8 +107,8 @@ impl Rounds {
     fn fill(make: peers::Make, plan: Plan) -> Result<Rounds, peers::Error> {
         let before = anonymous_memory();
         let peer = make(&plan)?;
-        let mut rounds = Rounds { peer, plan, keys: 0, footprint: Footprint::default() };
-        rounds.insert(plan.keys);
+        let mut rounds = Rounds { peer, plan, keys: 0, filling: 0.0, footprint: Footprint::default() };
+        rounds.filling = rounds.insert(plan.keys);
         rounds.footprint =
             Footprint { memory: anonymous_memory().saturating_sub(before), storage: rounds.peer.storage() };
         Ok(rounds)
@@ -205,6 +207,8 @@ pub struct Row {
     pub durability: &'static str,
     /// How it was set up.
     pub parameters: String,
+    /// Nanoseconds a key while it was filled: once, alone, not interleaved.
+    pub filling: f64,
     /// Bytes a key.
     pub footprint: Footprint,
     /// Keys when the footprint was measured.
@@ -223,11 +227,17 @@ pub fn measure(plan: Plan, make: &[peers::Make]) -> Result<Vec<Row>, peers::Erro
         eprintln!("filled {} ({})", last.peer.name(), last.peer.parameters());
     }
     let about: Vec<_> =
-        rounds.iter().map(|r| (r.peer.durability(), r.peer.parameters(), r.footprint, plan.keys)).collect();
+        rounds.iter().map(|r| (r.peer.durability(), r.peer.parameters(), r.filling, r.footprint)).collect();
     let mut contestants: Vec<Box<dyn Contestant<4>>> = rounds.into_iter().map(|r| Box::new(r) as _).collect();
     let outcomes = interleave(&mut contestants, WARM_UP, plan.rounds);
-    let row =
-        |(outcome, (durability, parameters, footprint, keys))| Row { outcome, durability, parameters, footprint, keys };
+    let row = |(outcome, (durability, parameters, filling, footprint))| Row {
+        outcome,
+        durability,
+        parameters,
+        filling,
+        footprint,
+        keys: plan.keys,
+    };
     Ok(outcomes.into_iter().zip(about).map(row).collect())
 }
 
@@ -235,7 +245,7 @@ pub fn measure(plan: Plan, make: &[peers::Make]) -> Result<Vec<Row>, peers::Erro
 pub fn render(plan: &Plan, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
-    let header = ["", "survives", "insert", "commit each", "get", "scan of 10", "bytes a key: memory", "files"];
+    let header = ["", "survives", "fill", "insert", "commit each", "get", "scan of 10", "bytes a key: memory", "files"];
     table.set_header(header);
     table.column_iter_mut().skip(2).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
     for row in rows {
@@ -243,12 +253,13 @@ pub fn render(plan: &Plan, rows: &[Row]) -> String {
         let bytes = |bytes: u64| format!("{:.0}", bytes as f64 / row.keys as f64);
         let Footprint { memory, storage } = row.footprint;
         let [name, survives] = [row.outcome.name.clone(), row.durability.to_owned()];
-        table.add_row([name, survives, rate(0), rate(1), rate(2), rate(3), bytes(memory), bytes(storage)]);
+        let fill = format!("{:.2}", 1000.0 / row.filling);
+        table.add_row([name, survives, fill, rate(0), rate(1), rate(2), rate(3), bytes(memory), bytes(storage)]);
     }
     let setups: String = rows.iter().map(|r| format!("{}: {}\n", r.outcome.name, r.parameters)).collect();
     format!(
         "{}\n{} keys of 8 bytes with values of 8, {} thread(s); million operations a second, medians of {} interleaved \
-         rounds\ninsert: stores make durable every {} ms; commit each: every insert is durable when it returns\n{table}\n{setups}",
+         rounds\nfill: all keys, once, alone; insert: stores make durable every {} ms; commit each: every insert is durable when it returns\n{table}\n{setups}",
         Machine::this(),
         plan.keys,
         plan.threads,

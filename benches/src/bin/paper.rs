@@ -58,9 +58,9 @@ fn list(args: &Args) -> Result<(), Error> {
         eprintln!("paper: `list` takes no options; they are ignored");
     }
     for figure in FIGURES {
-        print(&format!("{:12} {}\n", figure.name, figure.title));
+        print(&format!("{:15} {}\n", figure.name, figure.title));
         if let Some(keys) = figure.keys {
-            print(&format!("{:12}   --keys: {keys}\n", ""));
+            print(&format!("{:15}   --keys: {keys}\n", ""));
         }
     }
     Ok(())

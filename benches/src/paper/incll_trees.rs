@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-use durix_incll::{BareOptions, Durable, LoggingOnly, Masstree, Policy, Transient};
+use durix_incll::{BareOptions, Durable, LoggingOnly, Masstree, Pointers, Policy, Transient, Transient15};
 use durix_pmem::{Mapping, Medium, Session};
 
 use super::report::{Form, Panel};
@@ -162,7 +162,21 @@ impl Kind for Durable {
 impl Kind for LoggingOnly {
     const NAME: &'static str = "LOGGING";
     fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
-        Masstree::open_bare_logging_only(session, mapping, BareOptions::default())
+        Masstree::open_bare_as(session, mapping, BareOptions::default())
+    }
+}
+
+impl Kind for Transient15 {
+    const NAME: &'static str = "MT+, 15 keys a node";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::volatile(session, mapping, BareOptions::default())
+    }
+}
+
+impl Kind for Pointers {
+    const NAME: &'static str = "INCLL, values out of line";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::open_bare_as(session, mapping, BareOptions::default())
     }
 }
 
@@ -176,7 +190,7 @@ pub(super) struct Tree<M: Medium, P: Policy> {
 
 /// Bytes that the tree of a figure needs: nodes, and segments of the external log.
 fn bytes(keys: u64) -> u64 {
-    keys * 48 + (96 << 20)
+    keys * 80 + (96 << 20)
 }
 
 impl<M: Medium, P: Kind> Tree<M, P> {
@@ -321,6 +335,9 @@ struct Rounds<'d, const PHASES: usize, M: Medium, P: Policy> {
     tree: Tree<M, P>,
     phases: &'d [Phase<'d>; PHASES],
     epochs: usize,
+    /// Which phase comes first: each round begins one phase later, because the first finds the caches as the other tree has
+    /// left them.
+    first: usize,
 }
 
 impl<const PHASES: usize, M: Medium, P: Kind> Contestant<PHASES> for Rounds<'_, PHASES, M, P> {
@@ -329,11 +346,14 @@ impl<const PHASES: usize, M: Medium, P: Kind> Contestant<PHASES> for Rounds<'_, 
     }
 
     fn round(&mut self) -> [f64; PHASES] {
-        std::array::from_fn(|phase| {
+        let mut times = [0.0; PHASES];
+        for phase in (0..PHASES).map(|turn| (self.first + turn) % PHASES) {
             let Phase { mix, drawn, before } = &self.phases[phase];
             before();
-            self.tree.phase(*mix, drawn, self.epochs)
-        })
+            times[phase] = self.tree.phase(*mix, drawn, self.epochs);
+        }
+        self.first = (self.first + 1) % PHASES;
+        times
     }
 }
 
@@ -368,16 +388,32 @@ pub(super) fn measure<const PHASES: usize, M: Medium>(
     take: Take,
     phases: &[Phase<'_>; PHASES],
 ) -> Result<Vec<Outcome<PHASES>>, Error> {
-    let Rounded { keys, epochs, rounds } = *how;
     let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = Vec::new();
     if take.transient {
-        contestants.push(Box::new(Rounds { tree: Tree::<M, Transient>::fill(place, medium, keys)?, phases, epochs }));
+        contestants.push(contestant::<PHASES, M, Transient>((place, medium), how, phases)?.0);
     }
-    contestants.push(Box::new(Rounds { tree: Tree::<M, Durable>::fill(place, medium, keys)?, phases, epochs }));
+    contestants.push(contestant::<PHASES, M, Durable>((place, medium), how, phases)?.0);
     if take.logging {
-        contestants.push(Box::new(Rounds { tree: Tree::<M, LoggingOnly>::fill(place, medium, keys)?, phases, epochs }));
+        contestants.push(contestant::<PHASES, M, LoggingOnly>((place, medium), how, phases)?.0);
     }
-    Ok(interleave_telling(&mut contestants, WARM_UP, rounds, &mut || context.tick()))
+    Ok(interleave_telling(&mut contestants, WARM_UP, how.rounds, &mut || context.tick()))
+}
+
+/// A contestant, and what filling its tree took: nanoseconds a key, and bytes a key.
+pub(super) type Filled<'d, const PHASES: usize> = (Box<dyn Contestant<PHASES> + 'd>, [f64; 2]);
+
+/// Fills a tree.
+pub(super) fn contestant<'d, const PHASES: usize, M: Medium, P: Kind>(
+    (place, medium): (&Place, M),
+    how: &Rounded,
+    phases: &'d [Phase<'d>; PHASES],
+) -> Result<Filled<'d, PHASES>, Error> {
+    let start = Stopwatch::start();
+    let mut tree = Tree::<M, P>::fill(place, medium, how.keys)?;
+    let time = start.elapsed().as_nanos() as f64 / how.keys as f64;
+    let extents = tree.tree.bytes_in_extents(&tree.session.enter()?);
+    let rounds = Rounds { tree, phases, epochs: how.epochs, first: 0 };
+    Ok((Box::new(rounds), [time, extents as f64 / how.keys as f64]))
 }
 
 /// A panel of a figure.

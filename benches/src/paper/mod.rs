@@ -21,6 +21,7 @@ mod incll_delays;
 mod incll_fig2;
 mod incll_fig4;
 mod incll_flush;
+mod incll_layouts;
 mod incll_many;
 mod incll_recovery;
 mod incll_sizes;
@@ -74,6 +75,7 @@ pub const FIGURES: &[Figure] = &[
     incll_flush::FIGURE,
     incll_recovery::FIGURE,
     incll_many::FIGURE,
+    incll_layouts::FIGURE,
 ];
 
 /// The largest `--keys`.

@@ -147,6 +147,7 @@ pub struct GetArgs {
     #[command(flatten)]
     pub at: IndexArgs,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     pub key: OsString,
     /// Print the bytes of the value as they are, without a newline
     #[arg(long, conflicts_with = "json")]
@@ -160,8 +161,10 @@ pub struct PutArgs {
     #[command(flatten)]
     pub types: TypeArgs,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     pub key: OsString,
     /// The value
+    #[arg(allow_negative_numbers = true)]
     pub value: OsString,
     /// Make the pool and the index where there is none
     #[arg(long)]
@@ -176,7 +179,7 @@ pub struct DelArgs {
     #[command(flatten)]
     pub at: IndexArgs,
     /// The keys
-    #[arg(required = true)]
+    #[arg(required = true, allow_negative_numbers = true)]
     pub keys: Vec<OsString>,
 }
 
@@ -188,10 +191,10 @@ pub struct ScanArgs {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub prefix: Option<OsString>,
     /// Only keys from this one on
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub from: Option<OsString>,
     /// Only keys before this one
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub to: Option<OsString>,
     /// From the largest key down
     #[arg(long)]

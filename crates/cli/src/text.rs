@@ -110,8 +110,9 @@ impl Codec {
         if tag == TypeTag::BYTES {
             return Ok(bytes);
         }
-        let utf8 = String::from_utf8_lossy(&bytes);
-        match tag.from_text(&utf8) {
+        let bad =
+            |_| Failure::BadText { what: format!("{role} {} is no UTF-8, which {tag} needs", bytes.escape_ascii()) };
+        match tag.from_text(std::str::from_utf8(&bytes).map_err(bad)?) {
             Some(read) => read.map_err(|unfit| Failure::BadText { what: format!("{role} {unfit}") }),
             None => Err(Failure::BadText {
                 what: format!("the {role}s of this index are of type {tag}, which this command cannot write"),

@@ -1,6 +1,7 @@
 //! The command as a user tries it, with right and with wrong arguments.
 
 mod common;
+mod kinds;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -130,7 +131,7 @@ fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
     let path = place.pool("p");
     let text = place.works(&["stat", "--pool", "p"]);
     for part in
-        ["closed", "page cache", "survives the death of the process, not a power failure", "main", "pset", "on return"]
+        ["closed", "page cache", "what is durable survives the death of the process", "main", "pset", "on return"]
     {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
@@ -263,12 +264,8 @@ fn what_can_be_read_of_a_damaged_pool_is_saved() {
     });
     let checked = place.durix(&["check", "--pool", "p"]);
     assert_eq!(checked.code, 1, "{}", checked.err);
-    assert!(
-        checked.out.contains("index \"main\" is corrupt: the set is corrupt: the lengths of an entry"),
-        "{}",
-        checked.out
-    );
-    place.fails(&["get", "--pool", "p", "key 1"], 4, "run `durix check`, and `durix repair`");
+    assert!(checked.out.contains("index \"main\" is corrupt: the lengths of an entry"), "{}", checked.out);
+    place.fails(&["get", "--pool", "p", "key 1"], 4, "run `durix check`, then `durix repair` or restore a copy");
     let repaired = place.durix(&["repair", "--pool", "p", "--into", "q"]);
     assert_eq!(repaired.code, 1, "something was lost: {}", repaired.err);
     assert!(repaired.out.contains("1999") && repaired.out.contains("the lengths of an entry"), "{}", repaired.out);
@@ -333,7 +330,7 @@ fn indices_and_kinds_that_are_not_there_are_told() {
     place.fails(
         &["get", "--pool", "p", "--kind", "btree", "k"],
         2,
-        "there is no kind of index named \"btree\"; there are: pset",
+        "there is no kind of index named \"btree\"; there are: pset, masstree, hash",
     );
     place.fails(&["load", "--pool", "new", "--kind", "btree"], 2, "there is no kind of index named \"btree\"");
     assert!(!place.path("new").exists());
@@ -448,4 +445,85 @@ fn completions_and_the_manual_page_are_printed() {
     let help = place.works(&["--help"]);
     assert!(help.contains("Exit codes:") && !help.contains("torture-child"), "{help}");
     assert!(place.works(&["--version"]).starts_with("durix 0."));
+}
+
+// ---- what is wrong around it ----
+
+#[test]
+fn a_file_that_was_cut_off_is_told_and_stays_as_it_is() {
+    let place = Place::new();
+    let path = place.pool("p");
+    let whole = std::fs::read(&path).unwrap();
+    let told =
+        [(0, "the creation of p was interrupted"), (1000, "p"), (whole.len() / 2, "it was truncated; restore a copy")];
+    for (len, says) in told {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        for verb in [&["get", "--pool", "p", "a"][..], &["scan", "--pool", "p"], &["check", "--pool", "p"]] {
+            let ended = place.durix(verb);
+            assert_eq!(ended.code, 4, "{verb:?} of {len} bytes: {}{}", ended.out, ended.err);
+            assert!(ended.err.contains(says), "{len} bytes: {}", ended.err);
+        }
+        assert_eq!(std::fs::read(&path).unwrap().len(), len);
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_there_stays() {
+    let place = Place::new();
+    place.pool("p");
+    // A file that may not become larger than so many KiB fails as a full disk does.
+    let full = |args: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 20000; exec {} {args}", env!("CARGO_BIN_EXE_durix"));
+        let mut command = std::process::Command::new("bash");
+        let output = command.args(["-c", &script]).current_dir(place.dir.path()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        common::Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    };
+    let many: String = (0..400_000).map(|i| format!("a key with number {i}, to take room\n")).collect();
+    std::fs::write(place.path("many"), many).unwrap();
+    for kind in ["pset", "masstree"] {
+        let args = format!("load --quiet --pool {kind} --kind {kind} many");
+        let ended = full(&args);
+        assert_eq!(ended.code, 5, "{}{}", ended.out, ended.err);
+        assert!(ended.err.contains("has no room for") && ended.err.contains("free some space"), "{}", ended.err);
+        let said = json(&place.works(&["check", "--pool", kind, "--json"]));
+        assert_eq!(said["findings"], serde_json::json!([]));
+        assert!(said["checked"][0]["keys"].as_u64().unwrap() > 10_000, "{said}");
+    }
+    let ended = full("copy --pool masstree --to copy");
+    assert!(ended.code == 0 || (ended.code == 5 && !place.path("copy").exists()), "{}", ended.err);
+    assert!(!place.path("copy.partial").exists());
+}
+
+#[test]
+fn input_that_is_no_text_is_kept_as_bytes_or_refused_with_its_line() {
+    let place = Place::new();
+    let args = ["load", "--pool", "p", "--format", "tsv"];
+    assert_eq!(place.fed(&args, b"bad\xff\xfeutf\tv\xc3\n").code, 0);
+    assert_eq!(place.works(&["scan", "--pool", "p"]), "bad\\xff\\xfeutf\tv\\xc3\n");
+    assert_eq!(place.works(&["get", "--pool", "p", "-e", "bad\\xff\\xfeutf"]), "v\\xc3\n");
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = place.command(&["get", "--pool", "p"]);
+    let raw = command.arg(std::ffi::OsStr::from_bytes(b"bad\xff\xfeutf")).output().unwrap();
+    assert_eq!(raw.status.code(), Some(0), "arguments need not be UTF-8 either");
+    let strings = ["load", "--pool", "s", "--format", "tsv", "--key-type", "string"];
+    let ended = place.fed(&strings, b"good\t1\nbad\xff\t2\n");
+    fails(&ended, &strings, 4, "line 2 of standard input: key");
+    fails(&place.fed(&args, b"k\t\\q\n"), &args, 4, "line 1 of standard input: value \"\\\\q\": \\q is no escape");
+    assert_eq!(place.works(&["scan", "--pool", "s", "--keys-only"]), "good\n");
+}
+
+#[test]
+fn files_and_folders_that_may_not_be_used_are_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let path = place.pool("p");
+    place.fails(&["load", "--pool", "no/such/folder/p", "--kind", "masstree"], 5, "no/such/folder/p");
+    place.fails(&["put", "--create", "--pool", "p/below", "k", "v"], 5, "p/below");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    // The administrator may read everything.
+    if std::fs::File::open(&path).is_err() {
+        place.fails(&["get", "--pool", "p", "a"], 5, "permission");
+        place.fails(&["stat", "--pool", "p"], 5, "permission");
+    }
 }

@@ -25,6 +25,33 @@ fn nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn nothing_promised_is_lost_by_any_kind() {
+    let place = Place::new();
+    let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "10" };
+    for kind in durix::kind::kinds::<durix::Hardware>() {
+        let said =
+            json(&place.works(&["torture", kind.name, "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"]));
+        assert_eq!(said["lost"], false, "{}: {said}", kind.name);
+        assert!(said["acknowledged"].as_u64().unwrap() > 1000, "{}: the children hardly worked: {said}", kind.name);
+    }
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
+}
+
+#[test]
+fn a_fence_left_out_is_found_within_fifty_rounds_in_every_kind() {
+    let place = Place::new();
+    for kind in durix::kind::kinds::<durix::Hardware>() {
+        let args = ["torture", kind.name, "--rounds", "50", "--threads", "4", "--plant", "--dir", "."];
+        let ended = place.durix(&args);
+        assert_eq!(ended.code, 1, "{}: {}{}", kind.name, ended.out, ended.err);
+        assert!(ended.out.starts_with("LOST in round "), "{}: {}", kind.name, ended.out);
+        let pool = ended.out.lines().find_map(|line| line.trim().strip_prefix("pool")).unwrap();
+        let pool = std::path::Path::new(pool.trim().split(" (").next().unwrap());
+        std::fs::remove_dir_all(place.dir.path().join(pool.parent().unwrap())).unwrap();
+    }
+}
+
+#[test]
 fn a_set_without_its_fence_is_found_out_within_fifty_rounds() {
     let place = Place::new();
     let ended = place.durix(&["torture", "pset", "--rounds", "50", "--plant", "--seed", "11", "--dir", "."]);

@@ -5,8 +5,10 @@ use std::fmt;
 /// A natural number of any size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Little-endian, without leading zeros.
+    /// Little-endian, without leading zeros; empty for numbers below 2^128, which most are.
     limbs: Vec<u32>,
+    /// The number if it is below 2^128, otherwise 0.
+    small: u128,
 }
 
 impl Count {
@@ -18,38 +20,49 @@ impl Count {
     /// The product with `factor`.
     #[must_use]
     pub fn times(&self, factor: u128) -> Self {
-        let mut product = Count { limbs: vec![0; self.limbs.len() + 4] };
+        if let Some(product) = self.small().and_then(|number| number.checked_mul(factor)) {
+            return Count::from(product);
+        }
+        let limbs = self.limbs();
+        let mut product = vec![0; limbs.len() + 4];
         for (shift, digit) in (0..4).map(|i| (i, (factor >> (32 * i)) as u32)) {
             let mut carry = 0u64;
-            for (at, limb) in self.limbs.iter().enumerate() {
-                let sum = u64::from(*limb) * u64::from(digit) + u64::from(product.limbs[at + shift]) + carry;
-                product.limbs[at + shift] = sum as u32;
+            for (at, limb) in limbs.iter().enumerate() {
+                let sum = u64::from(*limb) * u64::from(digit) + u64::from(product[at + shift]) + carry;
+                product[at + shift] = sum as u32;
                 carry = sum >> 32;
             }
-            for limb in &mut product.limbs[self.limbs.len() + shift..] {
+            for limb in &mut product[limbs.len() + shift..] {
                 let sum = u64::from(*limb) + carry;
                 *limb = sum as u32;
                 carry = sum >> 32;
             }
         }
-        product.trimmed()
+        Count::of(product)
     }
 
     /// Adds `other`.
     pub fn add(&mut self, other: &Count) {
-        self.limbs.resize(self.limbs.len().max(other.limbs.len()) + 1, 0);
-        let mut carry = 0u64;
-        for (at, limb) in self.limbs.iter_mut().enumerate() {
-            let sum = u64::from(*limb) + u64::from(other.limbs.get(at).copied().unwrap_or(0)) + carry;
-            *limb = sum as u32;
-            carry = sum >> 32;
+        if let (Some(one), Some(two)) = (self.small(), other.small())
+            && let Some(sum) = one.checked_add(two)
+        {
+            self.small = sum;
+            return;
         }
-        *self = std::mem::take(self).trimmed();
+        let (mut sum, theirs) = (self.limbs(), other.limbs());
+        sum.resize(sum.len().max(theirs.len()) + 1, 0);
+        let mut carry = 0u64;
+        for (at, limb) in sum.iter_mut().enumerate() {
+            let both = u64::from(*limb) + u64::from(theirs.get(at).copied().unwrap_or(0)) + carry;
+            *limb = both as u32;
+            carry = both >> 32;
+        }
+        *self = Count::of(sum);
     }
 
     /// The number, if it is less than 2^128.
     pub fn small(&self) -> Option<u128> {
-        (self.limbs.len() <= 4).then(|| self.limbs.iter().rev().fold(0, |n, limb| n << 32 | u128::from(*limb)))
+        self.limbs.is_empty().then_some(self.small)
     }
 
     pub(crate) fn equals(&self, number: u128) -> bool {
@@ -60,25 +73,36 @@ impl Count {
         self.small().is_some_and(|n| n <= number)
     }
 
-    fn trimmed(mut self) -> Self {
-        while self.limbs.last() == Some(&0) {
-            self.limbs.pop();
+    /// All of its limbs, little-endian.
+    fn limbs(&self) -> Vec<u32> {
+        match self.small() {
+            Some(number) => (0..4).map(|i| (number >> (32 * i)) as u32).collect(),
+            None => self.limbs.clone(),
         }
-        self
+    }
+
+    fn of(mut limbs: Vec<u32>) -> Self {
+        while limbs.last() == Some(&0) {
+            limbs.pop();
+        }
+        match limbs.len() {
+            0..=4 => limbs.iter().rev().fold(0, |n, limb| n << 32 | u128::from(*limb)).into(),
+            _ => Count { limbs, small: 0 },
+        }
     }
 
     /// Binary logarithm, rounded down; 0 for 0.
     pub fn log2(&self) -> u64 {
         match self.limbs.last() {
             Some(top) => self.limbs.len() as u64 * 32 - 1 - u64::from(top.leading_zeros()),
-            None => 0,
+            None => u64::from(self.small.checked_ilog2().unwrap_or(0)),
         }
     }
 }
 
 impl From<u128> for Count {
     fn from(number: u128) -> Self {
-        Count { limbs: (0..4).map(|i| (number >> (32 * i)) as u32).collect() }.trimmed()
+        Count { limbs: Vec::new(), small: number }
     }
 }
 
@@ -114,6 +138,14 @@ mod tests {
         for _ in 0..256 {
             count = count.times(9);
         }
+        let mut twice = count.clone();
+        twice.add(&count);
+        assert_eq!(twice, count.times(2));
+        assert_eq!(twice.log2(), 812);
+        let mut carried = Count::from(u128::MAX);
+        carried.add(&Count::one());
+        assert_eq!((carried.log2(), carried.small()), (128, None));
+        assert_eq!(carried, Count::from(1 << 127).times(2));
         assert_eq!(count.to_string(), "2^811");
         assert_eq!(count.small(), None);
         assert_eq!(Count::from(1_000_000_000_000).to_string(), "1000000000000");

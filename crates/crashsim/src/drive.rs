@@ -59,7 +59,7 @@ impl Explorer {
                 let _ = if *simplify { tree.simplify() } else { tree.complicate() };
             }
             let (ops, after) = tree.current();
-            return self.run_then(subject, &ops, &after);
+            return self.clone().seed(*seed).run_then(subject, &ops, &after);
         }
         let quick = Explorer { suggest: false, ..self.clone() };
         let mut total = Report::default();
@@ -67,7 +67,7 @@ impl Explorer {
             let seed = mix(self.seed.wrapping_add(case));
             let mut tree = tree(generate, seed);
             let (ops, after) = tree.current();
-            let mut report = quick.run_then(subject, &ops, &after);
+            let mut report = quick.clone().seed(seed).run_then(subject, &ops, &after);
             if report.failure.is_some() {
                 report.failure = self.shrink(subject, &mut tree, seed).or(report.failure);
             }
@@ -90,7 +90,7 @@ impl Explorer {
         tree: &mut impl ValueTree<Value = (Vec<S::Op>, Vec<S::Op>)>,
         seed: u64,
     ) -> Option<Failure> {
-        let quick = Explorer { suggest: false, ..self.clone() };
+        let quick = Explorer { suggest: false, seed, ..self.clone() };
         let mut smallest = tree.current();
         let (mut moves, mut kept) = (Vec::new(), 0);
         let mut simplify = true;
@@ -104,7 +104,7 @@ impl Explorer {
             }
         }
         moves.truncate(kept);
-        let mut failure = self.run_then(subject, &smallest.0, &smallest.1).failure?;
+        let mut failure = self.clone().seed(seed).run_then(subject, &smallest.0, &smallest.1).failure?;
         failure.set_case(Case::Generated { seed, moves });
         Some(failure)
     }

@@ -1,5 +1,8 @@
 //! A whole crash test in one place: all short sequences of an alphabet of operations, generated long ones, and threads.
 
+use std::ops::{RangeInclusive, RangeToInclusive};
+
+use proptest::collection::vec;
 use proptest::strategy::Strategy as Generate;
 
 use crate::explore::Explorer;
@@ -42,6 +45,31 @@ impl From<Samples> for Budget {
     }
 }
 
+/// A number, or a range of numbers: `3`, `1..=5`, `..=2`.
+#[derive(Clone, Debug)]
+pub struct Numbers(RangeInclusive<usize>);
+
+impl From<usize> for Numbers {
+    fn from(number: usize) -> Self {
+        Numbers(number..=number)
+    }
+}
+
+impl From<RangeInclusive<usize>> for Numbers {
+    fn from(range: RangeInclusive<usize>) -> Self {
+        Numbers(range)
+    }
+}
+
+impl From<RangeToInclusive<usize>> for Numbers {
+    fn from(range: RangeToInclusive<usize>) -> Self {
+        Numbers(1..=range.end)
+    }
+}
+
+/// Most operations generated to run on what was recovered, where none are given.
+const MOST_AFTER: usize = 3;
+
 type Part<S> = Box<dyn Fn(&CrashTest<S>) -> Report>;
 
 /// A crash test, put together; [`crash_test!`](crate::crash_test) writes one as a `#[test]`.
@@ -50,7 +78,7 @@ pub struct CrashTest<S: Subject> {
     explorer: Explorer,
     alphabet: Vec<S::Op>,
     after: Vec<S::Op>,
-    len: usize,
+    len: Numbers,
     cases: u64,
     generated: Option<Part<S>>,
     threads: Option<Part<S>>,
@@ -61,14 +89,23 @@ impl<S: Subject> CrashTest<S> {
     pub fn new(subject: S) -> Self {
         CrashTest {
             subject,
-            explorer: Explorer::new(),
+            explorer: Explorer::new().crashes(2).crash_later(true),
             alphabet: Vec::new(),
             after: Vec::new(),
-            len: 3,
+            len: Numbers(1..=3),
             cases: 100,
             generated: None,
             threads: None,
         }
+    }
+
+    /// Names the reference model. It is the subject's own: this only says so where the test is read.
+    #[must_use]
+    pub fn model<M>(self) -> Self
+    where
+        S: Subject<Model = M>,
+    {
+        self
     }
 
     /// Runs every sequence of [`len`](Self::len) of these operations.
@@ -77,10 +114,11 @@ impl<S: Subject> CrashTest<S> {
         CrashTest { alphabet: alphabet.into(), ..self }
     }
 
-    /// Operations in a sequence of the alphabet, 3 if nothing is said; with [`threads`](Self::threads), in each thread.
+    /// Operations in a history, a number or a range; up to 3 if nothing is said. With [`threads`](Self::threads), in each
+    /// thread. Of the sequences of an alphabet the longest are run: shorter ones are their prefixes.
     #[must_use]
-    pub fn len(self, len: usize) -> Self {
-        CrashTest { len, ..self }
+    pub fn len(self, len: impl Into<Numbers>) -> Self {
+        CrashTest { len: len.into(), ..self }
     }
 
     /// Runs these on every recovered structure.
@@ -89,10 +127,28 @@ impl<S: Subject> CrashTest<S> {
         CrashTest { after: after.into(), ..self }
     }
 
-    /// Runs generated operations: pairs of operations, and operations on what was recovered. See
-    /// [`cases`](Self::cases).
+    /// Runs generated histories of [`len`](Self::len) operations, as many as there are [`cases`](Self::cases). What runs on
+    /// the recovered structure is generated, too, unless it is [given](Self::after).
     #[must_use]
-    pub fn ops(self, generate: impl Generate<Value = (Vec<S::Op>, Vec<S::Op>)> + 'static) -> Self {
+    pub fn ops(self, op: impl Generate<Value = S::Op> + 'static) -> Self
+    where
+        S::Op: 'static,
+    {
+        let op = op.boxed();
+        let part = move |test: &Self| {
+            let ops = vec(op.clone(), test.len.0.clone());
+            if test.after.is_empty() {
+                return test.explorer.check(&test.subject, test.cases, &(ops, vec(op.clone(), 0..=MOST_AFTER)));
+            }
+            let after = test.after.clone();
+            test.explorer.check(&test.subject, test.cases, &ops.prop_map(move |ops| (ops, after.clone())))
+        };
+        CrashTest { generated: Some(Box::new(part)), ..self }
+    }
+
+    /// Runs generated pairs of histories, and operations on what was recovered. See [`cases`](Self::cases).
+    #[must_use]
+    pub fn histories(self, generate: impl Generate<Value = (Vec<S::Op>, Vec<S::Op>)> + 'static) -> Self {
         let part = move |test: &Self| test.explorer.check(&test.subject, test.cases, &generate);
         CrashTest { generated: Some(Box::new(part)), ..self }
     }
@@ -103,10 +159,11 @@ impl<S: Subject> CrashTest<S> {
         CrashTest { cases, ..self }
     }
 
-    /// How many crashes follow each other at most.
+    /// How many crashes follow each other at most; 2 if nothing is said.
     #[must_use]
-    pub fn crashes(self, crashes: usize) -> Self {
-        CrashTest { explorer: self.explorer.clone().crashes(crashes), ..self }
+    pub fn crashes(self, crashes: impl Into<Numbers>) -> Self {
+        let most = *crashes.into().0.end();
+        CrashTest { explorer: self.explorer.clone().crashes(most), ..self }
     }
 
     /// What the structure promises.
@@ -151,7 +208,7 @@ impl<S: Subject> CrashTest<S> {
     pub fn run(&self) -> Report {
         let mut total = Report::default();
         if !self.alphabet.is_empty() {
-            total = self.explorer.sequences(&self.subject, &self.alphabet, self.len, &self.after);
+            total = self.explorer.sequences(&self.subject, &self.alphabet, *self.len.0.end(), &self.after);
         }
         for part in [&self.generated, &self.threads].into_iter().flatten() {
             if total.failure.is_none() {
@@ -163,17 +220,34 @@ impl<S: Subject> CrashTest<S> {
 }
 
 impl<S: Concurrent> CrashTest<S> {
-    /// Runs also every program of so many threads with [`len`](Self::len) operations of the alphabet each.
+    /// Runs also every program of so many threads (a number, or a range: of which 1 is what runs anyway) with
+    /// [`len`](Self::len) operations of the alphabet each.
     #[must_use]
-    pub fn threads(self, threads: usize) -> Self {
+    pub fn threads(self, threads: impl Into<Numbers>) -> Self {
+        let threads = threads.into();
         let part = move |test: &Self| {
-            Threads::new(test.explorer.clone()).programs(&test.subject, &test.alphabet, threads, test.len, &test.after)
+            let mut total = Report::default();
+            for (threads, len) in
+                threads.0.clone().filter(|n| *n > 1).flat_map(|n| test.lens().map(move |len| (n, len)))
+            {
+                if total.failure.is_none() {
+                    let explorer = Threads::new(test.explorer.clone());
+                    total.merge(explorer.programs(&test.subject, &test.alphabet, threads, len, &test.after));
+                }
+            }
+            total
         };
         CrashTest { threads: Some(Box::new(part)), ..self }
     }
+
+    /// Operations in a thread; at least one.
+    fn lens(&self) -> RangeInclusive<usize> {
+        *self.len.0.start().max(&1)..=*self.len.0.end()
+    }
 }
 
-/// Writes a crash test as a `#[test]`: its name, its subject, and then any of the settings of
+/// Writes a crash test as a `#[test]`: its name, the structure under test (a [`Subject`](crate::Subject), by the keyword
+/// `structure` or `subject`), the type of its reference model if you like, and then any of the settings of
 /// [`CrashTest`](crate::CrashTest).
 ///
 /// ```
@@ -213,11 +287,12 @@ impl<S: Concurrent> CrashTest<S> {
 /// # }
 /// crash_test! {
 ///     name: the_counter_is_durable,
-///     subject: Counter,
+///     structure: Counter,
+///     model: u64,
 ///     alphabet: [1, 2],
-///     len: 4,
-///     after: [5],
-///     crashes: 2,
+///     ops: 1..100u64,
+///     len: 1..=4,
+///     crashes: ..=2,
 ///     contract: Contract::Strict,
 ///     medium: Persistency::Pcso,
 ///     process_deaths: true,
@@ -226,10 +301,22 @@ impl<S: Concurrent> CrashTest<S> {
 /// # fn main() {}
 /// ```
 ///
-/// The test panics with the story of the first failure, and prints what was explored. `threads:` takes a number, for a
-/// subject that is [`Concurrent`](crate::Concurrent); `replay:` takes the string of a failure.
+/// The test panics with the story of the first failure, and prints what was explored. `threads:` takes a number or a range,
+/// for a subject that is [`Concurrent`](crate::Concurrent); `replay:` takes the string of a failure.
 #[macro_export]
 macro_rules! crash_test {
+    ($(#[$meta:meta])* name: $name:ident, structure: $($rest:tt)*) => {
+        $crate::crash_test! { $(#[$meta])* name: $name, subject: $($rest)* }
+    };
+    ($(#[$meta:meta])* name: $name:ident, subject: $subject:expr, model: $model:ty
+        $(, $key:ident : $value:expr)* $(,)?) => {
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            let report = $crate::CrashTest::new($subject).model::<$model>()$(.$key($value))*.run().assert_ok();
+            println!("{}: {report}", stringify!($name));
+        }
+    };
     ($(#[$meta:meta])* name: $name:ident, subject: $subject:expr $(, $key:ident : $value:expr)* $(,)?) => {
         $(#[$meta])*
         #[test]

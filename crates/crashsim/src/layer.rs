@@ -4,7 +4,7 @@
 //! a layer has not stored, or whose store did not reach memory, falls through to the layer below.
 
 use crate::Persistency;
-use crate::trace::{Event, StoreKind};
+use crate::trace::{At, Event, StoreKind};
 use crate::window::{Pending, WORDS, Window};
 
 /// Rules of the machine.
@@ -13,6 +13,8 @@ pub(crate) struct Machine {
     pub(crate) model: Persistency,
     /// Whether a locked instruction waits for pending write-backs.
     pub(crate) locked_drains: bool,
+    /// Whether a write-back waits for itself, as `clflush` does.
+    pub(crate) flushes_at_once: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ struct Thread {
     write_backs: Vec<(u32, u32)>,
     /// Stores around the cache under way: (index of the line, word, position in the trace).
     around: Vec<(u32, u8, u32)>,
+    /// Of a write-back that has waited for itself, and that no fence has followed yet.
+    unfenced: Option<At>,
 }
 
 /// A session as a layer sees it: positions in the trace, and what is on its way to memory.
@@ -62,6 +66,7 @@ impl Layer {
             thread.acquired = 0;
             thread.write_backs.clear();
             thread.around.clear();
+            thread.unfenced = None;
         }
     }
 
@@ -88,16 +93,30 @@ impl Layer {
     }
 
     /// Whether `event` makes something durable that might not have been: a crash just before it can leave what no
-    /// later crash can.
-    pub(crate) fn raises(&self, machine: Machine, event: &Event) -> bool {
+    /// later crash can. `index_of` gives the index of a line of the arena.
+    pub(crate) fn raises(&self, machine: Machine, event: &Event, index_of: impl Fn(u32) -> Option<u32>) -> bool {
         match *event {
             Event::Store { .. } if machine.model == Persistency::Eadr => true,
             Event::Store { slot, kind: StoreKind::Locked, .. } | Event::Locked { slot } if machine.locked_drains => {
                 self.would_drain(slot)
             }
             Event::Fence { slot, .. } => self.would_drain(slot),
+            Event::WriteBack { line, .. } if machine.flushes_at_once && machine.model.writes_back() => {
+                index_of(line).and_then(|index| self.window(index)).is_some_and(|w| w.would_settle(u32::MAX))
+            }
+            Event::Sync { .. } => !machine.model.writes_back() && self.is_open(),
             _ => false,
         }
+    }
+
+    fn is_open(&self) -> bool {
+        self.lines.iter().any(|line| self.window(*line).is_some_and(|window| !window.stores.is_empty()))
+    }
+
+    /// Where something was flushed that no fence of its session has followed yet. On a machine whose write-backs do not wait
+    /// for themselves it would not be durable.
+    pub(crate) fn unfenced(&self) -> Option<At> {
+        self.threads.iter().find_map(|thread| thread.unfenced)
     }
 
     /// What the layer keeps for each session, by slot, for those who compare layers.
@@ -142,7 +161,7 @@ impl Layer {
                     self.window_mut(line).push_durable(word, value);
                     return;
                 }
-                let nt = kind == StoreKind::NonTemporal;
+                let nt = kind == StoreKind::NonTemporal && machine.model.writes_back();
                 let req = if kind == StoreKind::Release || kind == StoreKind::Locked {
                     seq
                 } else {
@@ -164,6 +183,19 @@ impl Layer {
                 self.locked(machine, slot, seq, &mut changed);
                 self.thread(slot).ordered = seq;
             }
+            Event::WriteBack { .. } | Event::Fence { .. } if !machine.model.writes_back() => {
+                if let Event::Fence { slot, .. } = *event {
+                    self.thread(slot).ordered = seq;
+                }
+            }
+            Event::WriteBack { slot, line, at } if machine.flushes_at_once => {
+                let Some(index) = index_of(line) else { return };
+                if let Some(window) = self.windows.get_mut(index as usize).filter(|w| w.would_settle(seq)) {
+                    window.settle(seq);
+                    changed(index);
+                    self.thread(slot).unfenced = Some(at);
+                }
+            }
             Event::WriteBack { slot, line, .. } => {
                 if let Some(index) = index_of(line) {
                     self.thread(slot).write_backs.push((index, seq));
@@ -173,6 +205,7 @@ impl Layer {
                 self.drain(slot, &mut changed);
                 self.thread(slot).ordered = seq;
             }
+            Event::Sync { .. } => self.sync(machine, &mut changed),
             Event::Death => self.die(seq, &mut changed),
             Event::Created | Event::Invoke | Event::Return(_) | Event::Recovered => {}
         }
@@ -196,8 +229,24 @@ impl Layer {
         self.born = seq;
     }
 
+    /// The disk has everything that the page cache has. Persistent memory has no page cache.
+    fn sync(&mut self, machine: Machine, changed: &mut impl FnMut(u32)) {
+        if machine.model.writes_back() {
+            return;
+        }
+        for at in 0..self.lines.len() {
+            let line = self.lines[at];
+            let window = &mut self.windows[line as usize];
+            if !window.stores.is_empty() {
+                window.settle_all();
+                changed(line);
+            }
+        }
+    }
+
     fn drain(&mut self, slot: u16, changed: &mut impl FnMut(u32)) {
         let thread = self.thread(slot);
+        thread.unfenced = None;
         let mut write_backs = std::mem::take(&mut thread.write_backs);
         let mut around = std::mem::take(&mut thread.around);
         for (line, mark) in write_backs.drain(..) {

@@ -92,7 +92,7 @@ mod window;
 
 pub use count::Count;
 pub use explore::{Explorer, Strategy};
-pub use harness::{Budget, CrashTest, Exhaustive, Samples};
+pub use harness::{Budget, CrashTest, Exhaustive, Numbers, Samples};
 pub use medium::Simulated;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
 pub use report::{Cause, Failure, Report, Schedules};

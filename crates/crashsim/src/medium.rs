@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Rmw, Survives};
 
+use crate::Persistency;
 use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
 use crate::threads::{self, Step};
 use crate::trace::{At, Event, StoreKind};
@@ -148,7 +149,10 @@ impl Medium for Simulated {
     }
 
     fn survives(self) -> Survives {
-        Survives::PowerFailure
+        match self.recorder.lock().machine.model {
+            Persistency::PageCache => Survives::ProcessDeath,
+            _ => Survives::PowerFailure,
+        }
     }
 
     fn for_session(self, slot: u32) -> Self {
@@ -240,6 +244,15 @@ impl Medium for Simulated {
         if self.mode() & RECORD != 0 {
             let at = Location::caller();
             self.recorder.lock().trace.push(Event::Fence { slot: self.slot, at });
+        }
+    }
+
+    #[track_caller]
+    fn synced(self) {
+        self.meet(None, Step::Fence);
+        if self.mode() & RECORD != 0 {
+            let at = Location::caller();
+            self.recorder.lock().trace.push(Event::Sync { at });
         }
     }
 

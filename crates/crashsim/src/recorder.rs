@@ -9,7 +9,7 @@ use durix_pmem::LINE;
 
 use crate::Persistency;
 use crate::layer::{Layer, Machine};
-use crate::region::{Decided, Range};
+use crate::region::{Decided, REGION, Range};
 use crate::trace::{At, Event};
 use crate::window::{Choice, Positions, WORDS};
 
@@ -31,6 +31,9 @@ pub(crate) const FINISH: u32 = 16;
 
 const MANY: u32 = u32::MAX;
 
+/// Most decisions that are kept from one execution to the next.
+const EXPECTED: usize = 128;
+
 /// Accesses after which a recovery is taken for endless.
 const MAX_STEPS: u64 = 50_000_000;
 
@@ -45,6 +48,7 @@ pub(crate) struct Recorder {
     pub(crate) steps: AtomicU64,
     /// The only session that has stored since the recording began, plus one; `MANY` if there are several.
     storer: AtomicU32,
+    expected: Expected,
     busy: AtomicBool,
     state: UnsafeCell<State>,
 }
@@ -76,6 +80,54 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+/// Words that the recovery under way will read again, and in which order, because its decisions on them are those of the
+/// execution before: they hold their values already, and are flagged as undecided only so that the order is checked.
+#[derive(Debug)]
+struct Expected {
+    words: [AtomicU32; EXPECTED],
+    /// How many of them are in force, and how many have been read.
+    len: AtomicU32,
+    met: AtomicU32,
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Expected { words: std::array::from_fn(|_| AtomicU32::new(0)), len: AtomicU32::new(0), met: AtomicU32::new(0) }
+    }
+}
+
+impl Expected {
+    /// Takes note that a word is read: `Some(true)` if it is the one expected, `None` if none is.
+    #[inline(always)]
+    fn meet(&self, word: u32) -> Option<bool> {
+        let met = self.met.load(Ordering::Relaxed);
+        if met == self.len.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.met.store(met + 1, Ordering::Relaxed);
+        Some(self.words[met as usize].load(Ordering::Relaxed) == word)
+    }
+
+    /// Whether all of them have been read.
+    fn are_met(&self) -> bool {
+        self.met.load(Ordering::Relaxed) == self.len.load(Ordering::Relaxed)
+    }
+
+    fn clear(&self) {
+        self.len.store(0, Ordering::Relaxed);
+        self.met.store(0, Ordering::Relaxed);
+    }
+
+    /// False if there is no room.
+    fn push(&self, word: u32) -> bool {
+        let len = self.len.load(Ordering::Relaxed);
+        let Some(place) = self.words.get(len as usize) else { return false };
+        place.store(word, Ordering::Relaxed);
+        self.len.store(len + 1, Ordering::Relaxed);
+        true
     }
 }
 
@@ -133,6 +185,8 @@ pub(crate) struct State {
     /// Words (line, word) whose decision was taken back, while the arena still holds it.
     undone: Vec<(u32, u8)>,
     spare: Vec<Vec<(Choice, u128)>>,
+    /// Spare paths, empty.
+    pub(crate) paths: Vec<Vec<Decision>>,
     /// States of windows that are decided only when they are read, so that the reads are known.
     pub(crate) forced: Vec<((u32, u32), Positions)>,
     /// Reads of forced windows: (layer, line, word, what was read).
@@ -152,7 +206,7 @@ pub(crate) struct State {
 
 impl Default for Machine {
     fn default() -> Self {
-        Machine { model: Persistency::Pcso, locked_drains: false }
+        Machine { model: Persistency::Pcso, locked_drains: false, flushes_at_once: false }
     }
 }
 
@@ -165,6 +219,7 @@ impl Recorder {
             flags: AtomicPtr::new(std::ptr::null_mut()),
             steps: AtomicU64::new(0),
             storer: AtomicU32::new(0),
+            expected: Expected::default(),
             busy: AtomicBool::new(false),
             state: UnsafeCell::new(State::default()),
         }
@@ -214,6 +269,7 @@ impl Recorder {
                 self.queue(&mut state, index);
             }
             self.restore(&mut state);
+            self.flag_expected();
         }
     }
 
@@ -241,6 +297,7 @@ impl Recorder {
             self.queue(&mut state, index);
         }
         self.restore(&mut state);
+        self.expected.clear();
         let state = &mut *state;
         for line in state.lines.drain(..) {
             state.index[line.number as usize] = 0;
@@ -357,8 +414,56 @@ impl Recorder {
     }
 
     /// A read of a word that the crash state leaves open: decides it, and puts the value into the arena.
-    #[cold]
+    #[inline]
     pub(crate) fn resolve(&self, word: u32, at: At) {
+        match self.expected.meet(word) {
+            None => self.resolve_now(word, at),
+            Some(true) => {
+                let flag = self.flag(word / WORDS as u32);
+                flag.store(flag.load(Ordering::Relaxed) & !(1 << (word % WORDS as u32)), Ordering::Relaxed);
+            }
+            Some(false) => self.went_elsewhere(),
+        }
+    }
+
+    /// The recovery has not read what it read before.
+    #[cold]
+    pub(crate) fn went_elsewhere(&self) -> ! {
+        self.lock().nondeterministic = true;
+        panic!("nondeterministic recovery: run again on the same crash state, it read something else");
+    }
+
+    /// Whether all that was read before, with the same decisions, has been read again.
+    pub(crate) fn met_expected(&self) -> bool {
+        self.expected.are_met()
+    }
+
+    /// Keeps the decisions that the next execution shares with the last one, and undoes all others.
+    fn rewind(&self, state: &mut State) {
+        self.expected.clear();
+        let mut kept = 0;
+        while let Some((word, decisions)) = state.shared(kept) {
+            if !self.expected.push(word) {
+                break;
+            }
+            kept += decisions;
+        }
+        state.undo_decisions_from(kept);
+        state.cursor = kept;
+    }
+
+    /// Has the words that are expected met once more.
+    fn flag_expected(&self) {
+        for word in &self.expected.words[..self.expected.len.load(Ordering::Relaxed) as usize] {
+            let word = word.load(Ordering::Relaxed);
+            let flag = self.flag(word / WORDS as u32);
+            flag.store(flag.load(Ordering::Relaxed) | 1 << (word % WORDS as u32), Ordering::Relaxed);
+        }
+        self.expected.met.store(0, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn resolve_now(&self, word: u32, at: At) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (number, bit) = (word / WORDS as u32, word % WORDS as u32);
@@ -373,7 +478,7 @@ impl Recorder {
         let value = state.decide(index, bit as usize, at);
         let Some(value) = value else {
             drop(guard);
-            panic!("nondeterministic recovery: run again on the same crash state, it read something else");
+            self.went_elsewhere();
         };
         self.flag(number).fetch_and(!(1 << bit), Ordering::Relaxed);
         if let Some(cell) = self.arena_word(word) {
@@ -395,11 +500,11 @@ impl Recorder {
     /// Puts everything as it was right after the crash, for another run of the recovery.
     pub(crate) fn restart(&self, mode: u32) {
         let mut state = self.lock();
-        state.undo_decisions();
-        state.cursor = 0;
+        self.rewind(&mut state);
         state.rejected.retain(|(_, before)| *before);
         state.fresh = true;
         self.restore(&mut state);
+        self.flag_expected();
         self.steps.store(0, Ordering::Relaxed);
         self.storer.store(0, Ordering::Relaxed);
         self.mode.store(mode, Ordering::Relaxed);
@@ -448,10 +553,28 @@ impl Recorder {
         image
     }
 
+    /// Whether the execution under way leaves a trace.
+    pub(crate) fn records(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) & RECORD != 0
+    }
+
+    /// Applies an event of a finished trace to the layer at `depth`, unless it makes something durable that might not have
+    /// been: then it says so, and does nothing.
+    pub(crate) fn step_unless_raising(&self, depth: usize, seq: u32, event: &Event) -> bool {
+        let mut guard = self.lock();
+        let raises = guard.layers[depth].raises(guard.machine, event, |line| guard.index_of(line));
+        if !raises {
+            self.step_in(&mut guard, depth, seq, event);
+        }
+        raises
+    }
+
     /// Applies an event of a finished trace to the layer at `depth`.
     pub(crate) fn step(&self, depth: usize, seq: u32, event: &Event) {
-        let mut guard = self.lock();
-        let state = &mut *guard;
+        self.step_in(&mut self.lock(), depth, seq, event);
+    }
+
+    fn step_in(&self, state: &mut State, depth: usize, seq: u32, event: &Event) {
         let (index, lines, queue) = (&state.index, &mut state.lines, &mut state.queue);
         state.layers[depth].step(
             state.machine,
@@ -511,11 +634,11 @@ impl State {
     /// the recovery is not deterministic.
     fn branch(&mut self, layer: usize, line: u32, word: usize, at: At) -> Option<Choice> {
         let forced = self.forced.iter().find(|(window, _)| *window == (layer as u32, line)).map(|(_, at)| at[word]);
-        let choice = match (forced, self.path.get(self.cursor)) {
+        let (choice, states) = match (forced, self.path.get(self.cursor)) {
             (Some(position), _) => {
                 let choice = self.layers[layer].windows[line as usize].value_at(word, position);
                 self.reads.push((layer as u32, line, word as u8, choice, at));
-                choice
+                (choice, None)
             }
             (None, Some(known)) if !self.silent => {
                 if (known.layer, known.line, known.word) != (layer as u32, line, word as u8) {
@@ -523,30 +646,35 @@ impl State {
                     return None;
                 }
                 self.cursor += 1;
-                known.candidates[known.taken as usize].0
+                let (choice, states) = known.candidates[known.taken as usize];
+                (choice, Some(states))
             }
             _ => self.first_choice(layer, line, word)?,
         };
-        self.layers[layer].windows[line as usize].decide(word, choice);
+        let window = &mut self.layers[layer].windows[line as usize];
+        match states {
+            Some(states) => window.decide_counted(word, (choice, states)),
+            None => window.decide(word, choice),
+        }
         self.decided.push((layer as u32, line, word as u8));
         Some(choice)
     }
 
     /// The first of the choices for a word that is read for the first time with these decisions; the others will
     /// follow.
-    fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<Choice> {
+    fn first_choice(&mut self, layer: usize, line: u32, word: usize) -> Option<(Choice, Option<u128>)> {
         let window = &mut self.layers[layer].windows[line as usize];
         window.refresh(self.machine.model);
         let mut candidates = self.spare.pop().unwrap_or_default();
         window.candidates(word, &mut candidates);
         let sum = candidates.iter().map(|c| c.1).fold(0, u128::saturating_add);
-        self.exact &= sum == window.count() && sum > 0;
-        let first = candidates.first()?.0;
+        self.exact &= sum == window.count_left() && sum > 0;
+        let (first, states) = *candidates.first()?;
         if self.silent {
             self.spare.push(candidates);
-            return Some(first);
+            return Some((first, Some(states)));
         }
-        let unit = self.leaf_weight().and_then(|weight| weight.checked_div(sum));
+        let unit = self.leaf_weight().and_then(|weight| divided(weight, sum));
         let (layer, word, trace_len) = (layer as u32, word as u8, self.trace.len() as u32);
         self.path.push(Decision {
             layer,
@@ -561,7 +689,19 @@ impl State {
             rejected: None,
         });
         self.cursor += 1;
-        Some(first)
+        Some((first, Some(states)))
+    }
+
+    /// The word of the decision at a position of the path and the number of decisions on it, if they are in force and hold
+    /// in the next execution, too. Not for regions; nor for the last word, about which something new is to be decided.
+    fn shared(&self, at: usize) -> Option<(u32, usize)> {
+        let first = self.path.get(at).filter(|d| d.word != REGION)?;
+        let on_it = |d: &&Decision| (d.line, d.word) == (first.line, first.word);
+        let decisions = self.path[at..].iter().take_while(on_it).count();
+        let in_force = self.decided.get(at..at + decisions)?.iter().zip(&self.path[at..]);
+        let same = in_force.clone().all(|(word, d)| *word == (d.layer, d.line, d.word));
+        (same && at + decisions < self.path.len())
+            .then(|| (self.lines[first.line as usize].number * WORDS as u32 + u32::from(first.word), decisions))
     }
 
     /// For how many states an execution with the decisions so far stands; `None` where the number is too large, and
@@ -574,7 +714,12 @@ impl State {
     }
 
     pub(crate) fn undo_decisions(&mut self) {
-        for (layer, line, word) in self.decided.drain(..) {
+        self.undo_decisions_from(0);
+    }
+
+    /// Undoes all decisions but the first ones.
+    fn undo_decisions_from(&mut self, keep: usize) {
+        for (layer, line, word) in self.decided.drain(keep..) {
             self.layers[layer as usize].windows[line as usize].undecide(word as usize);
             self.undone.push((line, word));
         }
@@ -638,6 +783,14 @@ impl State {
 
     pub(crate) fn unfix(&mut self, (layer, line): (u32, u32)) {
         self.layers[layer as usize].windows[line as usize].undecide_all();
+    }
+}
+
+/// The quotient; most numbers are small.
+fn divided(number: u128, by: u128) -> Option<u128> {
+    match (u64::try_from(number), u64::try_from(by)) {
+        (Ok(number), Ok(by)) => number.checked_div(by).map(u128::from),
+        _ => number.checked_div(by),
     }
 }
 

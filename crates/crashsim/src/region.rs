@@ -1,6 +1,7 @@
 //! Regions that a checksum covers: recovery reads all of them, and every word would split the execution. Instead the
-//! region is taken as one: everything has reached memory; nothing has; a handful of torn images, which drive the checksum
-//! itself; and all the rest, which the checksum rejects.
+//! region is taken as one: everything has reached memory; nothing has; what was visible in between whenever something else
+//! happened than stores to the region (an older object that was whole, and overwritten); a handful of torn images, which
+//! drive the checksum itself; and all the rest, which the checksum rejects.
 
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,9 @@ use crate::window::{Choice, Positions, WORDS};
 
 /// Regions with no more states are read word by word.
 const FEW: u128 = 64;
+
+/// Most moments at which a region is taken as it was visible; with more, the exploration is not complete.
+const MOMENTS: usize = 32;
 
 /// Marks a decision on a region in the place of the word.
 pub(crate) const REGION: u8 = 0xff;
@@ -73,6 +77,10 @@ impl Recorder {
         if self.mode.load(Ordering::Relaxed) & DECIDE == 0 || count == 0 {
             return None;
         }
+        if !self.met_expected() {
+            // Its words may be flagged because they were read before; this region was decided after that, or not at all.
+            return None;
+        }
         let mut guard = self.lock();
         let state = &mut *guard;
         let lines = first / WORDS as u32..=(first + count - 1) / WORDS as u32;
@@ -88,9 +96,8 @@ impl Recorder {
             Ok(Some(group)) => group,
             Ok(None) => return None,
             Err(()) => {
-                state.nondeterministic = true;
                 drop(guard);
-                panic!("nondeterministic recovery: run again on the same crash state, it read something else");
+                self.went_elsewhere();
             }
         };
         let Some(group) = group else {
@@ -175,18 +182,27 @@ impl State {
 
     /// The images, each once, and what is left for "rejected"; with the number of states of each.
     fn images(&mut self, open: &[Open], all: u128) -> Vec<(Option<Vec<Decided>>, u128)> {
-        let mut images: Vec<(Option<Vec<Decided>>, u128)> = Vec::new();
+        let mut groups: Vec<Vec<Decided>> = Vec::new();
         for image in IMAGES {
-            let group = open.iter().enumerate().flat_map(|(number, o)| {
+            let at = |number: usize, o: &Open| {
                 let window = self.window((o.layer, o.line));
-                let at: Positions =
-                    if image.has(number, open.len()) { window.highest_fitting() } else { window.lowest_fitting() };
-                let words = (0..WORDS).filter(|w| o.words >> w & 1 == 1);
-                let decided: Vec<Decided> =
-                    words.map(|w| (o.layer, o.line, w as u8, window.value_at(w, at[w]))).collect();
-                decided
-            });
-            let group: Vec<Decided> = group.collect();
+                Some(if image.has(number, open.len()) { window.highest_fitting() } else { window.lowest_fitting() })
+            };
+            groups.extend(self.group(open, at));
+        }
+        for (layer, seq) in self.moments(open) {
+            let at = |_: usize, o: &Open| {
+                let window = self.window((o.layer, o.line));
+                match o.layer.cmp(&layer) {
+                    std::cmp::Ordering::Less => Some(window.highest_fitting()),
+                    std::cmp::Ordering::Greater => Some(window.lowest_fitting()),
+                    std::cmp::Ordering::Equal => Some(window.visible_at(seq)).filter(|at| window.agrees(at)),
+                }
+            };
+            groups.extend(self.group(open, at));
+        }
+        let mut images: Vec<(Option<Vec<Decided>>, u128)> = Vec::new();
+        for group in groups {
             if images.iter().any(|(known, _)| known.as_ref() == Some(&group)) {
                 continue;
             }
@@ -198,6 +214,35 @@ impl State {
             images.insert(1, (None, if all == u128::MAX { all } else { all - named }));
         }
         images
+    }
+
+    /// The words of a region, decided by the state of each of its windows.
+    fn group(&self, open: &[Open], at: impl Fn(usize, &Open) -> Option<Positions>) -> Option<Vec<Decided>> {
+        let mut group = Vec::new();
+        for (number, o) in open.iter().enumerate() {
+            let (window, at) = (self.window((o.layer, o.line)), at(number, o)?);
+            let words = (0..WORDS).filter(|w| o.words >> w & 1 == 1);
+            group.extend(words.map(|w| (o.layer, o.line, w as u8, window.value_at(w, at[w]))));
+        }
+        Some(group)
+    }
+
+    /// Where stores to a region ended, for the time being: the layer, and the position of the last of them in its trace.
+    fn moments(&mut self, open: &[Open]) -> Vec<(u32, u32)> {
+        let mut stores = Vec::new();
+        for o in open {
+            let within = |word: u8| o.words >> word & 1 == 1;
+            let window = self.window((o.layer, o.line));
+            stores.extend(window.stores.iter().filter(|s| within(s.word)).map(|s| (o.layer, s.seq)));
+        }
+        stores.sort_unstable();
+        let goes_on = |at: usize| stores.get(at + 1).is_some_and(|next| *next == (stores[at].0, stores[at].1 + 1));
+        let mut ends: Vec<_> = (0..stores.len()).filter(|at| !goes_on(*at)).map(|at| stores[at]).collect();
+        if ends.len() > MOMENTS {
+            ends.drain(..ends.len() - MOMENTS);
+            self.exact = false;
+        }
+        ends
     }
 
     fn states_with(&mut self, open: &[Open], group: &[Decided]) -> u128 {

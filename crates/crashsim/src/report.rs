@@ -185,6 +185,14 @@ pub enum Cause {
         /// Which operation.
         number: usize,
     },
+    /// An operation returned with something flushed and not fenced (where write-backs wait for themselves, as asked for by
+    /// [`Explorer::flushes_at_once`](crate::Explorer::flushes_at_once)).
+    Unfenced {
+        /// Which operation.
+        number: usize,
+        /// Where it was flushed.
+        flushed_at: String,
+    },
     /// A panic, also one for a loop without end.
     Panic {
         /// When.
@@ -259,6 +267,11 @@ impl fmt::Display for Cause {
             Cause::Unsettled { number } => {
                 write!(f, "operation {number} returned while something it stored was not guaranteed to be durable")
             }
+            Cause::Unfenced { number, flushed_at } => write!(
+                f,
+                "operation {number} returned without a fence behind the write-back at {flushed_at}: it is durable only where \
+                 write-backs wait for themselves (clflush)"
+            ),
             Cause::Panic { during, message } => write!(f, "panic during {during}: {message}"),
             Cause::Recovery { message } => write!(f, "recovery failed: {message}"),
             Cause::State { observed, allowed: states } => {

@@ -87,12 +87,20 @@ pub enum Persistency {
     TornWords,
     /// Everything visible: the caches are in the persistence domain.
     Eadr,
+    /// A file in the page cache: each word of its 512-byte sectors independently at any of its values since the last
+    /// sync ([`Medium::synced`](durix_pmem::Medium::synced)). Write-backs and fences guarantee nothing.
+    PageCache,
 }
 
 impl Persistency {
     /// Whether stores to one line reach memory in order.
     pub(crate) fn orders_lines(self) -> bool {
-        self != Persistency::TornWords
+        matches!(self, Persistency::Pcso | Persistency::Eadr)
+    }
+
+    /// Whether write-backs and fences make anything durable.
+    pub(crate) fn writes_back(self) -> bool {
+        self != Persistency::PageCache
     }
 }
 
@@ -102,6 +110,7 @@ impl std::fmt::Display for Persistency {
             Persistency::Pcso => "PCSO (lines are written back whole, their stores in order)",
             Persistency::TornWords => "torn words (each 8-byte word on its own)",
             Persistency::Eadr => "eADR (everything visible survives)",
+            Persistency::PageCache => "page cache (each word of a sector on its own, until a sync)",
         })
     }
 }

@@ -50,6 +50,10 @@ pub(crate) enum Event {
         slot: u16,
         at: At,
     },
+    /// The backing has been synced: everything visible is on the disk, where there is one under the page cache.
+    Sync {
+        at: At,
+    },
     /// The structure has been created; crashes count from here.
     Created,
     /// The next operation starts.

@@ -45,6 +45,19 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug)]
 struct Span([(u16, u16); WORDS]);
 
+impl Span {
+    /// The union of two disjoint boxes, if that is a box: they differ in one word, where one goes on from the other.
+    fn joined(&self, other: &Span) -> Option<Span> {
+        let mut differing = (0..WORDS).filter(|w| self.0[*w] != other.0[*w]);
+        let (word, None) = (differing.next()?, differing.next()) else { return None };
+        let (one, two) = (self.0[word], other.0[word]);
+        let (low, high) = if one.0 <= two.0 { (one, two) } else { (two, one) };
+        let mut joined = *self;
+        joined.0[word] = (low.0, high.1);
+        (low.1 + 1 == high.0).then_some(joined)
+    }
+}
+
 /// The window of one line in one layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
@@ -64,6 +77,8 @@ pub(crate) struct Window {
     starts: [u16; WORDS + 1],
     values: Vec<u64>,
     spans: Vec<Span>,
+    /// Number of states that agree with what is decided, while that is known.
+    left: Option<u128>,
 }
 
 impl Window {
@@ -78,6 +93,7 @@ impl Window {
         self.floor_mask = 0;
         self.open = 0;
         self.decided = 0;
+        self.left = None;
         self.stale = true;
     }
 
@@ -106,6 +122,11 @@ impl Window {
             upto[store.word as usize] = store.seq + 1;
         }
         self.settle_words(&upto);
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn settle_all(&mut self) {
+        self.settle_words(&[u32::MAX; WORDS]);
     }
 
     /// Makes the around-the-cache store at `seq`, and what it overwrote, durable.
@@ -149,23 +170,56 @@ impl Window {
         }
         self.values.clear();
         self.spans.clear();
+        self.left = None;
         self.chosen = [0; WORDS];
-        for word in 0..WORDS {
-            self.starts[word] = self.values.len() as u16;
-            self.values.extend(self.stores.iter().filter(|s| s.word as usize == word).map(|s| s.value));
-        }
-        assert!(self.values.len() < u16::MAX as usize, "a line with 65535 stores that were never made durable");
-        self.starts[WORDS] = self.values.len() as u16;
-        if model.orders_lines() {
+        self.sort_values();
+        if model.orders_lines() && !self.is_unordered() {
             for cut in 0..=self.stores.len() {
                 if self.stores.get(cut).is_none_or(|s| !s.nt) {
                     let span = self.span_at(cut);
-                    self.spans.push(span);
+                    self.push_span(span);
                 }
             }
         } else {
             self.spans.push(Span(std::array::from_fn(|w| (0, self.starts[w + 1] - self.starts[w]))));
         }
+    }
+
+    /// Puts the values of each word together, in order.
+    fn sort_values(&mut self) {
+        assert!(self.stores.len() < u16::MAX as usize, "a line with 65535 stores that were never made durable");
+        let mut counts = [0u16; WORDS];
+        for store in &self.stores {
+            counts[store.word as usize] += 1;
+        }
+        let mut next = [0u16; WORDS];
+        for word in 0..WORDS {
+            next[word] = self.starts[word];
+            self.starts[word + 1] = self.starts[word] + counts[word];
+        }
+        self.values.resize(self.stores.len(), 0);
+        for store in &self.stores {
+            let place = &mut next[store.word as usize];
+            self.values[*place as usize] = store.value;
+            *place += 1;
+        }
+    }
+
+    /// Whether no store is ordered after one of another word.
+    fn is_unordered(&self) -> bool {
+        let first = self.stores.first().map_or(0, |s| s.seq);
+        self.stores.iter().all(|s| s.nt || s.req <= first)
+    }
+
+    /// Adds a box; where it and the last one make up one larger box, that one takes their place. Stores without any
+    /// order among themselves then need a single one.
+    fn push_span(&mut self, span: Span) {
+        let mut span = span;
+        while let Some(joined) = self.spans.last().and_then(|last| last.joined(&span)) {
+            self.spans.pop();
+            span = joined;
+        }
+        self.spans.push(span);
     }
 
     /// The states in which the store at index `cut` is the first missing one (or none is missing, beyond the end).
@@ -212,14 +266,30 @@ impl Window {
         self.decided |= 1 << word;
         self.choice[word] = choice;
         self.chosen[word] = 0;
+        self.left = None;
+    }
+
+    /// Decides a word by a choice with which so many states agree.
+    pub(crate) fn decide_counted(&mut self, word: usize, (choice, states): (Choice, u128)) {
+        self.decide(word, choice);
+        self.left = Some(states);
     }
 
     pub(crate) fn undecide(&mut self, word: usize) {
         self.decided &= !(1 << word);
+        self.left = None;
     }
 
     pub(crate) fn undecide_all(&mut self) {
         self.decided = 0;
+        self.left = None;
+    }
+
+    /// [`count`](Window::count), told at once where the last decision has told it.
+    pub(crate) fn count_left(&mut self) -> u128 {
+        let left = self.left.unwrap_or_else(|| self.count());
+        self.left = Some(left);
+        left
     }
 
     #[inline]
@@ -354,6 +424,15 @@ impl Window {
             if index < n && !store.nt {
                 at[store.word as usize] = seen[store.word as usize];
             }
+        }
+        at
+    }
+
+    /// The state with every store up to a position of the trace.
+    pub(crate) fn visible_at(&self, seq: u32) -> Positions {
+        let mut at = [0; WORDS];
+        for store in self.stores.iter().filter(|s| s.seq <= seq) {
+            at[store.word as usize] += 1;
         }
         at
     }

@@ -69,9 +69,9 @@ pub enum Error {
     },
 
     /// What lies in the pool was not written by this code.
-    #[error("index {index:?} is corrupt: {what}; run `durix check`, and `durix repair` or a copy of it")]
+    #[error("{} is corrupt: {what}; run `durix check`, then `durix repair` or restore a copy", titled(index))]
     Corrupt {
-        /// The index.
+        /// The index; empty where only the structure is known.
         index: String,
         /// What makes no sense.
         what: String,
@@ -142,4 +142,28 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+}
+
+fn titled(index: &str) -> String {
+    if index.is_empty() { "the index".into() } else { format!("index {index:?}") }
+}
+
+impl Error {
+    /// What the pool told a structure: a link that leads out of the pool is the structure's fault.
+    pub(crate) fn of_structure(error: durix_pmem::Error) -> Self {
+        match error {
+            out @ durix_pmem::Error::OutOfBounds { .. } => {
+                let text = out.to_string();
+                let what = text.strip_prefix("the pool is corrupt: ").unwrap_or(&text);
+                let what = what.split_once(';').map_or(what, |(what, _)| what).to_owned();
+                Error::Corrupt { index: String::new(), what }
+            }
+            other => Error::Pool(other),
+        }
+    }
+
+    /// What a structure found; the index's name is added by whoever knows it.
+    pub(crate) fn corrupt(what: &str, offset: u64, found: u64) -> Self {
+        Error::Corrupt { index: String::new(), what: format!("{what} at {offset:#x} holds {found:#x}") }
+    }
 }

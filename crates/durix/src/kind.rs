@@ -95,6 +95,12 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             false,
             Strict,
         )),
+        entry::<M, durix_logfree::Bst<M>>(about(
+            "bst",
+            "lock-free search tree of 8-byte keys and values, durable on return (link-and-persist)",
+            true,
+            Strict,
+        )),
         entry::<M, durix_logfree::List<M>>(About {
             meant_for: 1000,
             ..about(

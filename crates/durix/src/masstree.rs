@@ -17,10 +17,11 @@ impl From<durix_incll::Error> for Error {
     fn from(error: durix_incll::Error) -> Self {
         use durix_incll::Error as E;
         match error {
-            E::Pool(error) => Error::Pool(error),
+            E::Pool(error) => Error::of_structure(error),
             E::KeyTooLong { len } => Error::KeyTooLong { len, limit: MAX_KEY },
             E::ValueTooLong { len } => Error::ValueTooLong { len, limit: MAX_VALUE },
             // The name is added by whoever knows it: see `kind::open`.
+            E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
         }
     }

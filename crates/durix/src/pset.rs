@@ -14,11 +14,12 @@ use crate::kind::Openable;
 impl From<set::Error> for Error {
     fn from(error: set::Error) -> Self {
         match error {
-            set::Error::Pool(error) => Error::Pool(error),
+            set::Error::Pool(error) => Error::of_structure(error),
             set::Error::KeyTooLong { len } => Error::KeyTooLong { len, limit: MAX_KEY },
             set::Error::ValueTooLong { len } => Error::ValueTooLong { len, limit: MAX_VALUE },
             set::Error::TransactionTooLarge { keys } => Error::BatchTooLarge { keys, limit: MAX_TRANSACTION },
             // The name is added by whoever knows it: see `kind::open`.
+            set::Error::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
         }
     }

@@ -7,7 +7,7 @@
 //! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
 //! as a key; an ordered one also needs `walk_back`.
 
-use durix_logfree::{HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SoftHash};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
@@ -30,9 +30,10 @@ impl From<durix_logfree::Error> for Error {
     fn from(error: durix_logfree::Error) -> Self {
         use durix_logfree::Error as E;
         match error {
-            E::Pool(error) => Error::Pool(error),
+            E::Pool(error) => Error::of_structure(error),
             E::BadOption { option, value, rule } => durix_pmem::Error::BadOption { option, value, rule }.into(),
             // The name is added by whoever knows it: see `kind::open`.
+            E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
         }
     }
@@ -198,6 +199,7 @@ macro_rules! word_index {
 }
 
 word_index!(List, ordered, volatile: |_, _| None);
+word_index!(Bst, ordered, volatile: |_, _| None);
 word_index!(HashTable, unordered, volatile: |_, _| None);
 word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 

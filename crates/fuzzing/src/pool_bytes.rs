@@ -58,18 +58,23 @@ fn fill(pool: &Pool) {
 /// offset, one of what to do, two of operand.
 pub fn mutate_and_use(input: &[u8]) {
     let mut image = pristine().to_vec();
+    mutate(&mut image, input);
+    use_image(image);
+}
+
+/// Applies a mutation to an image; an image that is too short to be one is left alone.
+pub(crate) fn mutate(image: &mut Vec<u8>, input: &[u8]) {
     for step in input.chunks_exact(6).take(64) {
         let at = u32::from_le_bytes([step[0], step[1], step[2], 0]) as usize % image.len();
         match step[3] % 8 {
             0..=2 => image[at] ^= 1 << (step[4] % 8),
             3 => image[at] = step[4],
-            4 => set_word(&mut image, at, u64::from(u16::from_le_bytes([step[4], step[5]]))),
-            5 => set_word(&mut image, at, u64::MAX << (step[4] % 64)),
-            6 => copy_line(&mut image, at, usize::from(u16::from_le_bytes([step[4], step[5]])) * 64),
+            4 => set_word(image, at, u64::from(u16::from_le_bytes([step[4], step[5]]))),
+            5 => set_word(image, at, u64::MAX << (step[4] % 64)),
+            6 => copy_line(image, at, usize::from(u16::from_le_bytes([step[4], step[5]])) * 64),
             _ => image.truncate(at.max(1)),
         }
     }
-    use_image(image);
 }
 
 fn set_word(image: &mut [u8], at: usize, value: u64) {

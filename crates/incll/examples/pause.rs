@@ -33,7 +33,14 @@ struct Shown {
 }
 
 /// Puts random keys until told to stop, counting, and noting the longest operation.
-fn put(tree: &Masstree, session: &mut Session, keys: u64, thread: u64, [puts, longest]: [&AtomicU64; 2], stop: &AtomicBool) {
+fn put(
+    tree: &Masstree,
+    session: &mut Session,
+    keys: u64,
+    thread: u64,
+    [puts, longest]: [&AtomicU64; 2],
+    stop: &AtomicBool,
+) {
     let mut state = thread + 1;
     while !stop.load(Ordering::Relaxed) {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -93,7 +100,9 @@ fn main() {
         stop.store(true, Ordering::Relaxed);
     });
     println!("{keys} keys, {medium:?}; microseconds of a boundary with operations kept out");
-    println!("mode      p50     p99    p99.9  longest   lines inside / ahead, a boundary   puts a boundary  longest put (median)");
+    println!(
+        "mode      p50     p99    p99.9  longest   lines inside / ahead, a boundary   puts a boundary  longest put (median)"
+    );
     for (mode, shown) in MODES.iter().zip(&mut shown) {
         shown.pauses.sort_unstable();
         shown.longest.sort_unstable();
@@ -102,7 +111,12 @@ fn main() {
         let [inside, ahead] = shown.lines.map(|lines| lines / n as u64);
         println!(
             "{mode:7} {:6.1} {:7.1} {:8.1} {:8.1}   {inside:8} / {ahead:8} {:22} {:14.1}",
-            at(0.5), at(0.99), at(0.999), at(1.0), shown.puts / n as u64, shown.longest[shown.longest.len() / 2] as f64 / 1e3,
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(1.0),
+            shown.puts / n as u64,
+            shown.longest[shown.longest.len() / 2] as f64 / 1e3,
         );
     }
 }

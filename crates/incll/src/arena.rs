@@ -146,6 +146,14 @@ impl<M: Medium> Arena<M> {
         found
     }
 
+    /// Bytes of all extents.
+    pub(crate) fn bytes(&self, op: &Op<'_, M>) -> u64 {
+        match self {
+            Arena::Pool(root) => root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum(),
+            Arena::Bare { first, next, .. } => op.medium().shared_load(next, Ordering::Acquire) - first,
+        }
+    }
+
     /// Gives an extent back for good, where that is possible.
     pub(crate) fn give_back(&self, op: &Op<'_, M>, extent: Extent) -> Option<Extent> {
         match self {

@@ -71,6 +71,8 @@ pub trait Policy: std::fmt::Debug + Send + Sync + 'static {
     /// Whether a durable tree undoes what it can by InCLL; otherwise every node that an epoch changes is written to the external
     /// log first.
     const IN_LINE: bool = true;
+    /// Whether values of eight bytes lie in the node where the key allows it; otherwise each value has a block of its own.
+    const IN_PLACE: bool = true;
     /// Keys of a border node before it splits, at most [`layout::SLOTS`].
     const CAPACITY: usize;
 }
@@ -91,6 +93,16 @@ pub struct LoggingOnly;
 impl Policy for LoggingOnly {
     const DURABLE: bool = true;
     const IN_LINE: bool = false;
+    const CAPACITY: usize = 14;
+}
+
+/// As [`Durable`], with every value in a block of its own, as the paper has it: to show what values in place save.
+#[derive(Debug)]
+pub struct Pointers;
+
+impl Policy for Pointers {
+    const DURABLE: bool = true;
+    const IN_PLACE: bool = false;
     const CAPACITY: usize = 14;
 }
 

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
-use crate::{Durable, LoggingOnly, MAX_KEY, Policy, Transient};
+use crate::{Durable, MAX_KEY, Policy, Transient};
 
 /// Locks for nodes that are being recovered.
 const RECOVERING: usize = 64;
@@ -149,21 +149,7 @@ impl<M: Medium> Masstree<M, Durable> {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_bare(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
-        Masstree::open_bare_in(session, mapping, options)
-    }
-}
-
-impl<M: Medium> Masstree<M, LoggingOnly> {
-    /// As [`Masstree::open_bare`], without InCLL. The layout is the same.
-    ///
-    /// # Errors
-    /// As [`Masstree::open`].
-    pub fn open_bare_logging_only(
-        session: &mut Session<M>,
-        mapping: &Mapping<M>,
-        options: BareOptions,
-    ) -> Result<Self> {
-        Masstree::open_bare_in(session, mapping, options)
+        Masstree::open_bare_as(session, mapping, options)
     }
 }
 
@@ -194,7 +180,16 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(tree)
     }
 
-    fn open_bare_in(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+    /// As [`Masstree::open_bare`], with another durable policy than [`Durable`]: for benches. With one policy nothing can be done
+    /// that another would have to know: all have the same layout.
+    ///
+    /// # Errors
+    /// As [`Masstree::open`].
+    ///
+    /// # Panics
+    /// If the policy is not durable: such a tree is made by [`volatile`](Self::volatile).
+    pub fn open_bare_as(session: &mut Session<M>, mapping: &Mapping<M>, options: BareOptions) -> Result<Self> {
+        assert!(P::DURABLE, "a volatile tree is not opened");
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
@@ -252,7 +247,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             poison.check(op)?;
         }
         self.check_key(key)?;
-        Ok(Cx { tree: self, op, epoch: self.epochs.current(op) })
+        let (epoch, round) = self.epochs.now(op);
+        Ok(Cx { tree: self, op, epoch, round })
     }
 
     #[inline(always)]
@@ -337,6 +333,11 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn logged_nodes(&self, op: &Op<'_, M>) -> u64 {
         let logged = |slot: &CachePadded<Slot>| slot.lock(op.medium()).as_ref().map_or(0, |local| local.logged);
         self.locals.iter().map(logged).sum()
+    }
+
+    /// Bytes of all extents that the tree has taken.
+    pub fn bytes_in_extents(&self, op: &Op<'_, M>) -> u64 {
+        self.arena.bytes(op)
     }
 
     /// All extents of the tree, with what their heads say.

@@ -155,7 +155,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn entry(&self, fresh: &mut Fresh<'a, M, P>, rest: &[u8], value: &[u8]) -> Result<Entry> {
         let Part { slice, rank } = Part::of(rest);
         let (inline, word) = match <[u8; 8]>::try_from(value) {
-            Ok(bytes) if rank <= kind::LAST_SHORT => (true, u64::from_le_bytes(bytes)),
+            Ok(bytes) if P::IN_PLACE && rank <= kind::LAST_SHORT => (true, u64::from_le_bytes(bytes)),
             _ => (false, fresh.record(rest.get(8..).unwrap_or_default(), value)?),
         };
         Ok(Entry { slice, kind: rank, inline, word })

@@ -4,6 +4,8 @@
 //!
 //! `cargo run --release -p durix-mutants` prints the table. [`registry`] says how a structure is added.
 
+pub mod clock;
+pub mod goals;
 pub mod patterns;
 pub mod registry;
 pub mod scenario;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use durix_crashsim::{Cause, Explorer, Failure, Persistency, Report, Subject};
+use durix_crashsim::{Cause, Concurrent, Explorer, Failure, Persistency, Report, Subject, Threads};
 use durix_pmem::{Mutation, Plan, Site};
 
 /// By which bound a fault was caught.
@@ -57,10 +57,45 @@ pub struct Told {
     pub named: bool,
 }
 
+impl Told {
+    /// About a failure, run `again` from its replay string.
+    pub fn new(failure: Failure, again: Option<Failure>, named: bool) -> Self {
+        let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
+        let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
+        let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
+        Told { failure, ops, replays, named }
+    }
+
+    /// Whether it is as small as a failure should be: at most 3 operations, 2 preemptions and 2 deviating lines.
+    pub fn is_small(&self) -> bool {
+        self.ops <= 3 && self.failure.preemptions <= 2 && self.failure.deviating <= 2
+    }
+}
+
+/// Everything that can be recovered: after each number of operations, the states over all crashes up to there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    states: Vec<std::collections::BTreeSet<String>>,
+    /// Whether these are all, with a certificate.
+    pub complete: bool,
+    /// Recoveries run.
+    pub executions: u64,
+}
+
+impl Recovered {
+    /// Whether the same states can be recovered.
+    pub fn equals(&self, other: &Recovered) -> bool {
+        self.complete && other.complete && self.states == other.states
+    }
+}
+
 /// Something that runs under a [`Plan`] and may fail: a subject, its operations, and how they are crashed.
 pub trait Scenario {
     /// Its name.
     fn name(&self) -> &str;
+
+    /// How many operations it has.
+    fn ops(&self) -> usize;
 
     /// The ways to explore it, the cheapest first.
     fn rungs(&self) -> &[Rung];
@@ -70,6 +105,9 @@ pub trait Scenario {
 
     /// Explores it with one site made faulty, for the smallest failure.
     fn tell(&self, plan: &'static Plan, fault: (Site, Mutation), rung: &Rung) -> Option<Told>;
+
+    /// What can be recovered, if that can be said.
+    fn recovered(&self, plan: &'static Plan, rung: &Rung) -> Option<Recovered>;
 }
 
 impl Rung {
@@ -137,6 +175,13 @@ impl<S: Subject> Of<S> {
         self.rung(Bound::Recovery, explorer)
     }
 
+    /// The same, and the recoveries and what follows them are crashed twice.
+    #[must_use]
+    pub fn nested_deaths(self) -> Self {
+        let explorer = self.base.clone().process_deaths(true).crashes(2);
+        self.rung(Bound::Recovery, explorer)
+    }
+
     /// With torn lines, too.
     #[must_use]
     pub fn torn(self) -> Self {
@@ -167,6 +212,10 @@ impl<S: Subject> Scenario for Of<S> {
         &self.name
     }
 
+    fn ops(&self) -> usize {
+        self.ops.len()
+    }
+
     fn rungs(&self) -> &[Rung] {
         &self.rungs
     }
@@ -187,15 +236,99 @@ impl<S: Subject> Scenario for Of<S> {
             plan.mutate(site, mutation);
             report.failure.is_none()
         };
-        let failure = explorer.shrunk(&subject, &self.ops, after, report, still_a_scenario).failure?;
-        let again = explorer.clone().replay(&failure.replay).run_then(&subject, &self.ops, after).failure;
+        let failure = explorer.shrunk(&subject, &self.ops, after, report, still_a_scenario).failure;
+        let again = failure.as_ref().map(|f| explorer.clone().replay(&f.replay).run_then(&subject, &self.ops, after));
         plan.restore();
-        let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
+        let failure = failure?;
         let is_site =
             |at: &std::panic::Location<'_>| (at.file(), at.line(), at.column()) == (site.file, site.line, site.column);
         let named = explorer.suggestion_names(&subject, &self.ops, after, &failure, is_site);
-        let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
-        let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
-        Some(Told { failure, ops, replays, named })
+        Some(Told::new(failure, again.and_then(|again| again.failure), named))
+    }
+
+    fn recovered(&self, plan: &'static Plan, rung: &Rung) -> Option<Recovered> {
+        let subject = (self.make)(plan);
+        let mut recovered = Recovered { states: Vec::new(), complete: true, executions: 0 };
+        for len in 0..=self.ops.len() {
+            let (states, report) = rung.explorer.recovered(&subject, &self.ops[..len]);
+            recovered.complete &= report.failure.is_none() && report.complete;
+            recovered.executions += report.executions;
+            recovered.states.push(states);
+        }
+        Some(recovered)
+    }
+}
+
+/// Threads on one subject, in every interleaving.
+pub struct Interleaved<S: Concurrent> {
+    name: String,
+    make: Box<dyn Fn(&'static Plan) -> S>,
+    program: Vec<Vec<S::Op>>,
+    after: Vec<S::Op>,
+    rung: [Rung; 1],
+    preemptions: u32,
+}
+
+impl<S: Concurrent> Interleaved<S> {
+    /// One sequence of operations for each thread, at most two preemptions, and `after` on what was recovered.
+    pub fn new(
+        name: impl Into<String>,
+        make: impl Fn(&'static Plan) -> S + 'static,
+        program: &[Vec<S::Op>],
+        after: &[S::Op],
+    ) -> Self {
+        let explorer = Explorer::new().executions_per_point(100).samples(20);
+        let rung = [Rung { bound: Bound::TwoThreads, explorer, after: true }];
+        Interleaved {
+            name: name.into(),
+            make: Box::new(make),
+            program: program.to_vec(),
+            after: after.to_vec(),
+            rung,
+            preemptions: 2,
+        }
+    }
+
+    /// As a trait object.
+    pub fn boxed(self) -> Box<dyn Scenario>
+    where
+        S: 'static,
+    {
+        Box::new(self)
+    }
+
+    fn explore(&self, plan: &'static Plan, explorer: Explorer) -> Report {
+        Threads::new(explorer).preemptions(self.preemptions).run(&(self.make)(plan), &self.program, &self.after)
+    }
+}
+
+impl<S: Concurrent> Scenario for Interleaved<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ops(&self) -> usize {
+        // Dearer than any sequence: comes last.
+        100 + self.program.iter().map(Vec::len).sum::<usize>()
+    }
+
+    fn rungs(&self) -> &[Rung] {
+        &self.rung
+    }
+
+    fn run(&self, plan: &'static Plan, rung: &Rung) -> Report {
+        self.explore(plan, rung.explorer.clone())
+    }
+
+    fn tell(&self, plan: &'static Plan, (site, mutation): (Site, Mutation), rung: &Rung) -> Option<Told> {
+        plan.mutate(site, mutation);
+        let failure = self.explore(plan, rung.explorer.clone()).failure;
+        let again = failure.as_ref().map(|f| self.explore(plan, rung.explorer.clone().replay(&f.replay)));
+        plan.restore();
+        Some(Told::new(failure?, again.and_then(|again| again.failure), false))
+    }
+
+    fn recovered(&self, _: &'static Plan, _: &Rung) -> Option<Recovered> {
+        None
     }
 }

@@ -82,7 +82,6 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
 fn corrupt(error: durix::Error) -> Result<String, Failure> {
     match error {
         error @ durix::Error::Corrupt { .. } => Ok(error.to_string()),
-        error @ durix::Error::Pool(durix_pmem::Error::OutOfBounds { .. }) => Ok(error.to_string()),
         other => Err(other.into()),
     }
 }

@@ -119,6 +119,11 @@ fn state(state: State) -> &'static str {
     }
 }
 
+/// What a pool's contents survive; when what is durable is a matter of each index.
+fn reach(guarantee: Guarantee) -> String {
+    guarantee.to_string().replace("an operation that has returned", "what is durable")
+}
+
 fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) -> String {
     let space = &stats.space;
     let lines = [
@@ -136,8 +141,11 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
             ),
         ),
         ("mapping", here.mapping.into()),
-        ("hardware", here.medium.clone()),
-        ("guarantee", here.guarantee.to_string()),
+        (
+            "hardware",
+            here.medium.strip_prefix("hardware (").and_then(|m| m.strip_suffix(')')).unwrap_or(&here.medium).into(),
+        ),
+        ("guarantee", reach(here.guarantee)),
         ("indices", format!("{} of {}", stats.indices.len(), stats.geometry.indices)),
     ];
     let rows_of = |(name, value): (&str, String)| vec![name.to_owned(), value];
@@ -152,7 +160,7 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
             let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.types.to_string());
             let durable = row.inside.as_ref().map_or("-", |i| match i.guarantee.durability {
                 Durability::Strict => "on return",
-                _ => "at syncs",
+                _ => "at checkpoints",
             });
             let name = row.name.clone();
             vec![name, row.kind.clone(), number(|i| i.stats.keys), human(row.bytes), dram, types, durable.into()]
@@ -167,9 +175,12 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
         }
     }
     if let (Some(_), [IndexRow { inside: Some(inside), .. }]) = (&args.index, rows) {
+        text.push_str(&format!("\n\n{}", inside.guarantee));
         let details = inside.stats.details.iter().map(|(name, value)| vec![(*name).to_owned(), value.to_string()]);
-        text.push_str("\n\n");
-        text.push_str(&table(&[], details.collect(), &[1]));
+        let details: Vec<_> = details.collect();
+        if !details.is_empty() {
+            text.push_str(&format!("\n\n{}", table(&[], details, &[1])));
+        }
     }
     text
 }

@@ -9,6 +9,7 @@ use super::{Point, Run};
 use crate::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;
 use crate::subject::Subject;
+use crate::trace::Event;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -46,22 +47,28 @@ impl<S: Subject> Run<'_, S> {
         let subject = self.subject;
         let mut live = None;
         let during = Cell::new("the recovery");
+        self.stages.clear();
         let outcome = quietly(|| {
             let store = self.store.as_ref().expect("not dropped yet");
             let recovered = subject.recover(store).map_err(|message| Cause::Recovery { message })?;
-            let live = live.insert(recovered);
-            recorder.mode.store(DECIDE, Ordering::Relaxed);
+            let at_work = live.insert(recovered);
+            if !self.explorer.crash_later {
+                recorder.mode.store(DECIDE, Ordering::Relaxed);
+            }
             during.set("the operations after the recovery");
-            self.judge(point, live)?;
+            self.judge(point, at_work)?;
+            // What dropping reads must not branch.
+            recorder.mode.store(CLOSE, Ordering::Relaxed);
+            during.set("closing");
+            drop(live.take());
             Ok(())
         });
-        // What dropping reads must not branch.
         recorder.mode.store(CLOSE, Ordering::Relaxed);
-        let closed = quietly(|| drop(live));
-        recorder.mode.store(0, Ordering::Relaxed);
-        if outcome == Ok(Ok(())) {
-            return closed.map_err(|message| Cause::Panic { during: "closing", message });
+        if live.is_some() {
+            // It has failed already.
+            let _ = quietly(|| drop(live));
         }
+        recorder.mode.store(0, Ordering::Relaxed);
         outcome.unwrap_or_else(|message| Err(Cause::Panic { during: during.get(), message }))
     }
 
@@ -79,11 +86,17 @@ impl<S: Subject> Run<'_, S> {
             return Err(Cause::State { observed: format!("{observed:?}"), allowed });
         }
         self.find("after the recovery", live)?;
-        if self.after.is_empty() {
+        let recorder = self.sim.recorder;
+        if self.after.is_empty() && !recorder.records() {
             return Ok(());
         }
         let matching = allowed.filter(|n| self.states[*n] == observed);
-        self.go_on(matching.map(|n| self.models[n].clone()).collect(), live)
+        let models: Vec<_> = matching.map(|n| self.models[n].clone()).collect();
+        self.stage(Event::Recovered, &models);
+        let models = self.go_on(models, live)?;
+        // What follows is no longer the structure's own doing.
+        recorder.mode.store(DECIDE, Ordering::Relaxed);
+        if self.after.is_empty() { Ok(()) } else { self.judge_later(&models, live) }
     }
 
     fn find(&self, when: &'static str, live: &mut S::Live) -> Result<(), Cause> {
@@ -92,8 +105,12 @@ impl<S: Subject> Run<'_, S> {
     }
 
     /// Runs the operations after the recovery; at least one of the models must agree all along.
-    fn go_on(&self, mut models: Vec<S::Model>, live: &mut S::Live) -> Result<(), Cause> {
+    fn go_on(&mut self, mut models: Vec<S::Model>, live: &mut S::Live) -> Result<Vec<S::Model>, Cause> {
         for (number, op) in self.after.iter().enumerate() {
+            let recorder = self.sim.recorder;
+            if recorder.records() {
+                recorder.lock().trace.push(Event::Invoke);
+            }
             let answer = self.subject.apply(live, op);
             let mut expected = None;
             models.retain_mut(|model| {
@@ -106,7 +123,12 @@ impl<S: Subject> Run<'_, S> {
                 let (op, answer, expected) = (format!("{op:?}"), format!("{answer:?}"), format!("{expected:?}"));
                 return Err(Cause::Later { number, op, answer, expected });
             }
+            self.stage(Event::Return(number as u32), &models);
         }
+        Ok(models)
+    }
+
+    fn judge_later(&self, models: &[S::Model], live: &mut S::Live) -> Result<(), Cause> {
         let observed = self.subject.observe(live);
         if !models.iter().any(|model| self.subject.expect(model) == observed) {
             let allowed = models.iter().map(|m| format!("{:?}", self.subject.expect(m))).collect();

@@ -1,5 +1,6 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
+use super::later::At;
 use super::{Found, Frozen, Point, Run, suggest};
 use crate::recorder::{Decision, RECORD, Recorder};
 use crate::region::REGION;
@@ -46,8 +47,8 @@ impl<S: Subject> Run<'_, S> {
         let outcome = self.attempt(point, if nested { RECORD } else { 0 });
         let (consistent, trace) = {
             let mut state = recorder.lock();
-            let consistent = !state.nondeterministic && state.cursor == state.path.len();
-            (consistent, std::mem::take(&mut state.trace))
+            let consistent = !state.nondeterministic && state.cursor == state.path.len() && recorder.met_expected();
+            (consistent, if nested { std::mem::take(&mut state.trace) } else { Vec::new() })
         };
         let outcome = if consistent { outcome } else { Err(Cause::Nondeterministic) };
         if let Err(cause) = outcome {
@@ -56,10 +57,10 @@ impl<S: Subject> Run<'_, S> {
         if nested {
             recorder.lock().undo_decisions();
             self.crash_in_recovery(point, &trace, first_new)?;
+            let mut state = recorder.lock();
+            state.trace = trace;
+            state.trace.clear();
         }
-        let mut state = recorder.lock();
-        state.trace = trace;
-        state.trace.clear();
         Ok(())
     }
 
@@ -67,7 +68,8 @@ impl<S: Subject> Run<'_, S> {
     fn take_path(&mut self, total: Option<u128>) -> (Vec<Decision>, Option<u128>) {
         let mut state = self.sim.recorder.lock();
         state.undo_decisions();
-        (std::mem::take(&mut state.path), std::mem::replace(&mut state.total, total))
+        let fresh = state.paths.pop().unwrap_or_default();
+        (std::mem::replace(&mut state.path, fresh), std::mem::replace(&mut state.total, total))
     }
 
     fn put_path_back(&mut self, (path, total): (Vec<Decision>, Option<u128>)) {
@@ -76,7 +78,8 @@ impl<S: Subject> Run<'_, S> {
             state.drop_last();
         }
         state.undo_decisions();
-        state.path = path;
+        let used = std::mem::replace(&mut state.path, path);
+        state.paths.push(used);
         state.total = total;
     }
 
@@ -89,31 +92,41 @@ impl<S: Subject> Run<'_, S> {
         trace: &[Event],
         first_new: Option<usize>,
     ) -> Result<(), Box<Found>> {
+        let stages = std::mem::take(&mut self.stages);
         self.push_layer();
         let depth = self.inner.len() + 1;
         self.inner.push((0, trace.to_vec()));
         // With the addition that is being tried, if any.
         let changed = self.trying.map(|fix| suggest::applied(trace, fix));
-        for at in 0..changed.as_ref().map_or(trace.len(), Vec::len) {
+        let mut at = At::default();
+        for step in 0..changed.as_ref().map_or(trace.len(), Vec::len) {
             let (seq, event) =
-                changed.as_ref().map_or_else(|| (at, &trace[at]), |changed| (changed[at].0, &changed[at].1));
-            let raises = {
-                let state = self.sim.recorder.lock();
-                state.layers[depth].raises(self.explorer.machine, event)
-                    || (self.explorer.every_event && !event.is_mark() && !state.layers[depth].lines.is_empty())
-            };
-            if raises && self.is_new_point(seq, first_new) {
-                self.crash_inside(point, seq)?;
+                changed.as_ref().map_or_else(|| (step, &trace[step]), |changed| (changed[step].0, &changed[step].1));
+            if self.is_nested_point(depth, event) && self.is_new_point(seq, first_new) {
+                self.crash_later(point, at, &stages, |run, point| run.crash_inside(point, seq))?;
             }
-            self.sim.recorder.step(depth, at as u32, event);
+            self.sim.recorder.step(depth, step as u32, event);
+            at.advance(event, |number| self.subject.is_sync(&self.after[number]));
         }
         let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
         if stored && self.is_new_point(trace.len(), first_new) {
-            self.crash_inside(point, trace.len())?;
+            self.crash_later(point, at, &stages, |run, point| run.crash_inside(point, trace.len()))?;
         }
         self.inner.pop();
         self.pop_layer();
         Ok(())
+    }
+
+    /// Whether a crash just before `event` can leave what no later one can, or may leave less.
+    fn is_nested_point(&self, depth: usize, event: &Event) -> bool {
+        let state = self.sim.recorder.lock();
+        let layer = &state.layers[depth];
+        if layer.lines.is_empty() {
+            return false;
+        }
+        let starts = matches!(event, Event::Invoke);
+        let everywhere = self.explorer.every_event && !event.is_mark();
+        starts || everywhere || layer.raises(self.explorer.machine, event, |line| state.index_of(line))
     }
 
     /// Whether no earlier execution has crashed at this position with the same decisions. The execution differs from

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod death;
+mod later;
 mod lazy;
 mod minimise;
 mod sample;
@@ -50,6 +51,9 @@ pub struct Explorer {
     pub(crate) seed: u64,
     pub(crate) suggest: bool,
     pub(crate) crash_in_create: bool,
+    pub(crate) crash_in_close: bool,
+    pub(crate) crash_later: bool,
+    pub(crate) crash_points: Option<u64>,
     pub(crate) settled_returns: bool,
     pub(crate) process_deaths: bool,
     pub(crate) shrink_ops: bool,
@@ -59,7 +63,7 @@ pub struct Explorer {
 impl Default for Explorer {
     fn default() -> Self {
         Explorer {
-            machine: Machine { model: Persistency::Pcso, locked_drains: false },
+            machine: Machine { model: Persistency::Pcso, locked_drains: false, flushes_at_once: false },
             contract: Contract::Strict,
             strategy: Strategy::Lazy,
             crashes: 1,
@@ -70,6 +74,9 @@ impl Default for Explorer {
             seed: 0x9E37_79B9_7F4A_7C15,
             suggest: true,
             crash_in_create: false,
+            crash_in_close: false,
+            crash_later: false,
+            crash_points: None,
             settled_returns: false,
             process_deaths: false,
             shrink_ops: false,
@@ -80,6 +87,7 @@ impl Default for Explorer {
 
 impl Explorer {
     /// PCSO, strict contract, one crash, lazy, at most 20 000 executions a crash point and 200 samples beyond.
+    /// ([`CrashTest`](crate::CrashTest) and [`crash_test!`](crate::crash_test) explore second crashes unless told otherwise.)
     pub fn new() -> Self {
         Explorer::default()
     }
@@ -96,6 +104,14 @@ impl Explorer {
         Explorer { machine: Machine { locked_drains, ..self.machine }, ..self }
     }
 
+    /// Whether a write-back waits for itself, as `clflush` does. Off by default: the others only start it. Where it is on,
+    /// an operation that returns with something flushed and not fenced is a failure under [`Contract::Strict`]: on a machine
+    /// with `clwb` it would be lost. (Of one thread; [`Threads`](crate::Threads) do not look for that.)
+    #[must_use]
+    pub fn flushes_at_once(self, flushes_at_once: bool) -> Self {
+        Explorer { machine: Machine { flushes_at_once, ..self.machine }, ..self }
+    }
+
     /// What the structure promises.
     #[must_use]
     pub fn contract(self, contract: Contract) -> Self {
@@ -108,7 +124,9 @@ impl Explorer {
         Explorer { strategy, ..self }
     }
 
-    /// How many crashes follow each other at most: with 2, every recovery is crashed too, and recovered again.
+    /// How many crashes follow each other at most: with 2 every recovery is crashed too, and recovered again; and with
+    /// [`crash_later`](Explorer::crash_later) the operations after it. What the first recovery has shown must be there after
+    /// the second.
     #[must_use]
     pub fn crashes(self, crashes: usize) -> Self {
         Explorer { crashes: crashes.max(1), ..self }
@@ -119,6 +137,26 @@ impl Explorer {
     #[must_use]
     pub fn crash_in_create(self, crash_in_create: bool) -> Self {
         Explorer { crash_in_create, ..self }
+    }
+
+    /// Crashes also while the structure is being dropped, after the last operation.
+    #[must_use]
+    pub fn crash_in_close(self, crash_in_close: bool) -> Self {
+        Explorer { crash_in_close, ..self }
+    }
+
+    /// Whether with [`crashes`](Explorer::crashes) beyond one the operations after a recovery are crashed as the recovery is. Off
+    /// by default: it multiplies the executions.
+    #[must_use]
+    pub fn crash_later(self, crash_later: bool) -> Self {
+        Explorer { crash_later, ..self }
+    }
+
+    /// Crashes at so many places of an execution only, picked at random by the [seed](Explorer::seed) and the operations: for
+    /// many random histories. The report then says "not complete".
+    #[must_use]
+    pub fn crash_points(self, points: u64) -> Self {
+        Explorer { crash_points: Some(points), ..self }
     }
 
     /// Demands that no operation returns while something it stored is not durable yet, whether or not recovery can tell:
@@ -225,14 +263,21 @@ impl Explorer {
         in_operations || recoveries.iter().any(|trace| fix.names(trace, &is_site))
     }
 
-    /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
-    pub fn outcomes<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> std::collections::BTreeSet<String> {
+    /// What is observed after a crash anywhere in `ops`, and how much was explored for it. Nothing is judged.
+    #[doc(hidden)]
+    pub fn recovered<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> (std::collections::BTreeSet<String>, Report) {
         let mut outcomes = std::collections::BTreeSet::new();
         let mut observe = |state: &dyn Debug| {
             outcomes.insert(format!("{state:?}"));
         };
-        let explorer = Explorer { judge: false, ..self.clone() };
+        let explorer = Explorer { judge: false, process_deaths: false, ..self.clone() };
         let report = Run::new(&explorer, subject, ops, &[], Some(&mut observe)).run();
+        (outcomes, report)
+    }
+
+    /// What is observed after a crash anywhere in `ops`, over all crash states; nothing is judged.
+    pub fn outcomes<S: Subject>(&self, subject: &S, ops: &[S::Op]) -> std::collections::BTreeSet<String> {
+        let (outcomes, report) = self.recovered(subject, ops);
         report.assert_ok();
         outcomes
     }
@@ -278,6 +323,8 @@ pub(crate) struct Run<'a, S: Subject> {
     /// Crash points of recoveries in force, outermost first.
     pub(crate) inner: Vec<(usize, Vec<Event>)>,
     frozen: Vec<Frozen>,
+    /// What the last recovery that was recorded has shown: see [`later`].
+    stages: Vec<Vec<S::Model>>,
     death: Option<death::Death<S>>,
     /// A suggestion that is being tried: everything is explored, whatever a replay string names.
     trying: Option<suggest::Fix>,
@@ -319,6 +366,7 @@ impl<'a, S: Subject> Run<'a, S> {
             trace: Rc::default(),
             inner: Vec::new(),
             frozen: Vec::new(),
+            stages: Vec::new(),
             death: None,
             trying: None,
             kept: None,
@@ -332,7 +380,8 @@ impl<'a, S: Subject> Run<'a, S> {
             Err(failure) => Some(*failure),
             Ok(()) => self.power_failures().and_then(|()| self.process_deaths()).err().map(|failure| *failure),
         };
-        self.report.complete &= failure.is_none() && self.explorer.replay.is_none();
+        self.report.complete &=
+            failure.is_none() && self.explorer.replay.is_none() && self.explorer.crash_points.is_none();
         self.report.failure = failure;
         std::mem::take(&mut self.report)
     }
@@ -379,8 +428,12 @@ impl<'a, S: Subject> Run<'a, S> {
                     break;
                 }
             }
+            if self.explorer.crash_in_close && wrong.is_none() {
+                drop(live);
+                return (None, wrong);
+            }
             recorder.mode.store(0, std::sync::atomic::Ordering::Relaxed);
-            (live, wrong)
+            (Some(live), wrong)
         });
         recorder.mode.store(0, std::sync::atomic::Ordering::Relaxed);
         self.trace = Rc::new(std::mem::take(&mut recorder.lock().trace));
@@ -408,19 +461,24 @@ impl<'a, S: Subject> Run<'a, S> {
         let created = self.explorer.crash_in_create && self.death.is_none();
         let mut walk = Walk { created, dirty: true, last: None, completed: 0, ahead: 0, synced: 0 };
         let mut born = self.death.is_none();
+        let picked = self.picked(&trace);
         for (seq, event) in trace.iter().enumerate() {
-            let raises = self.sim.recorder.lock().layers[0].raises(self.explorer.machine, event);
             let mark = matches!(event, Event::Invoke | Event::Return(_) | Event::Recovered);
             let everywhere = self.explorer.every_event && !event.is_mark();
-            if walk.created && (raises || mark || everywhere || self.replays(seq)) {
-                self.crash_at(&mut walk, seq)?;
+            let wanted = walk.created && (mark || everywhere || self.replays(seq));
+            let raises = !wanted && self.sim.recorder.step_unless_raising(0, seq as u32, event);
+            if wanted || raises {
+                let skipped = picked.as_ref().is_some_and(|picked| !picked.contains(&seq));
+                if walk.created && !skipped {
+                    self.crash_at(&mut walk, seq)?;
+                }
+                self.sim.recorder.step(0, seq as u32, event);
             }
-            self.sim.recorder.step(0, seq as u32, event);
             if let Event::Return(number) = event
-                && self.explorer.settled_returns
                 && walk.created
             {
                 self.demand_settled(&walk, *number as usize, seq)?;
+                self.demand_fenced(&walk, *number as usize, seq)?;
             }
             // What the first process did is over.
             born |= matches!(event, Event::Death);
@@ -429,11 +487,46 @@ impl<'a, S: Subject> Run<'a, S> {
                 walk.advance(event, found, |number| self.syncs(number));
             }
         }
-        self.crash_at(&mut walk, trace.len())
+        match picked {
+            Some(picked) if !picked.contains(&trace.len()) => Ok(()),
+            _ => self.crash_at(&mut walk, trace.len()),
+        }
+    }
+
+    /// The positions that [`Explorer::crash_points`] leaves, out of those where something may become durable or an operation
+    /// starts or returns.
+    fn picked(&mut self, trace: &[Event]) -> Option<Vec<usize>> {
+        let points = self.explorer.crash_points.filter(|_| self.trying.is_none() && self.explorer.replay.is_none())?;
+        let created = trace.iter().position(|e| matches!(e, Event::Created)).unwrap_or_default();
+        let from = if self.explorer.crash_in_create { 0 } else { created };
+        let places = trace.iter().enumerate().skip(from).filter(|(_, event)| {
+            matches!(event, Event::Fence { .. } | Event::Sync { .. } | Event::Invoke | Event::Return(_))
+        });
+        let mut places: Vec<usize> = places.map(|(seq, _)| seq).chain([trace.len()]).collect();
+        let mut picked = Vec::new();
+        while !places.is_empty() && (picked.len() as u64) < points {
+            let at = sample::next(&mut self.random) % places.len() as u64;
+            picked.push(places.swap_remove(at as usize));
+        }
+        Some(picked)
+    }
+
+    /// Nothing may be flushed and not fenced when an operation returns.
+    fn demand_fenced(&mut self, walk: &Walk, number: usize, event: usize) -> Result<(), Box<Found>> {
+        if !self.explorer.machine.flushes_at_once || self.explorer.contract != Contract::Strict {
+            return Ok(());
+        }
+        let Some(at) = self.sim.recorder.lock().layers[0].unfenced() else { return Ok(()) };
+        let (oldest, newest, completed) = (walk.completed, walk.completed + 1, walk.completed);
+        let point = Point { oldest, newest, completed, in_flight: walk.ahead > 0, event };
+        Err(self.told(&point, &[], Cause::Unfenced { number, flushed_at: place(at) }))
     }
 
     /// Nothing may be open when an operation returns.
     fn demand_settled(&mut self, walk: &Walk, number: usize, event: usize) -> Result<(), Box<Found>> {
+        if !self.explorer.settled_returns {
+            return Ok(());
+        }
         let windows = self.sim.recorder.lock().open_windows();
         if windows.is_empty() {
             return Ok(());
@@ -499,16 +592,19 @@ impl<'a, S: Subject> Run<'a, S> {
         }
         let _ = self.attempt(point, RECORD);
         let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
+        let stages = std::mem::take(&mut self.stages);
         self.push_layer();
         let depth = self.inner.len() + 1;
         let end = deeper[0].event.min(trace.len());
         self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
         self.inner.push((end, trace));
+        let mut at = later::At::default();
         for seq in 0..end {
             let event = self.inner[depth - 1].1[seq];
             self.sim.recorder.step(depth, seq as u32, &event);
+            at.advance(&event, |number| self.subject.is_sync(&self.after[number]));
         }
-        self.rerun(point, deeper)
+        self.crash_later(point, at, &stages, |run, point| run.rerun(point, deeper))
     }
 
     pub(crate) fn explore(&mut self, point: &Point) -> Result<(), Box<Found>> {
@@ -540,7 +636,7 @@ impl<'a, S: Subject> Run<'a, S> {
         state.depth = depth;
     }
 
-    /// Number of states at this crash point: all open windows, or those of the uppermost layer.
+    /// Number of states at this crash point.
     pub(crate) fn states_here(&self, windows: &[(u32, u32)]) -> Count {
         let state = self.sim.recorder.lock();
         windows.iter().fold(Count::one(), |product, window| product.times(state.window(*window).count()))

@@ -1,6 +1,7 @@
 //! What became of a line, told in the order in which it happened: stores, write-backs, fences, the crash, the read.
 
 use super::{Explorer, Point, Run};
+use crate::Persistency;
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
 use crate::trace::{At, Event};
@@ -65,7 +66,7 @@ impl<S: Subject> Run<'_, S> {
         for store in missing.iter().take(TOLD) {
             let whose = if window.0 == 0 { whose(trace, store.seq as usize) } else { String::new() };
             let stored = format!("word {} <- {:#x} at {}{whose}", store.word, store.value, place(store.at));
-            let fate = fate(&trace[..end], store, number);
+            let fate = fate(&trace[..end], store, number, self.explorer.machine.model);
             // Stores that share their fate are told together.
             match fates.last_mut() {
                 Some((stores, last)) if *last == fate => stores.push(stored),
@@ -127,7 +128,10 @@ fn whose(trace: &[Event], seq: usize) -> String {
 }
 
 /// Why a store was not guaranteed by the time of the crash, a line each step.
-fn fate(trace: &[Event], store: &Pending, number: u32) -> Vec<String> {
+fn fate(trace: &[Event], store: &Pending, number: u32, model: Persistency) -> Vec<String> {
+    if !model.writes_back() {
+        return vec!["not synced before the crash".into()];
+    }
     if store.nt {
         return vec!["around the cache, not fenced before the crash".into()];
     }
@@ -166,6 +170,7 @@ pub(crate) fn position(trace: &[Event], seq: usize) -> String {
     let next = trace[seq..].iter().find(|e| !e.is_mark());
     match (last, next) {
         (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
+        (_, Some(Event::Sync { at })) => format!("just before the sync at {}", place(*at)),
         (Some(event), _) => format!("after {}", describe(event)),
         (None, _) => "before anything was done".into(),
     }
@@ -176,6 +181,7 @@ fn describe(event: &Event) -> String {
         Event::Store { at, .. } => format!("the store at {}", place(at)),
         Event::WriteBack { at, .. } => format!("the write-back at {}", place(at)),
         Event::Fence { at, .. } => format!("the fence at {}", place(at)),
+        Event::Sync { at } => format!("the sync at {}", place(*at)),
         _ => "an ordering point".into(),
     }
 }

@@ -53,7 +53,7 @@ impl Online {
     /// Takes over what the trace has more than before.
     pub(crate) fn catch_up(&mut self, machine: Machine, state: &State, watch: &mut impl Watch) {
         while let Some(event) = state.trace.get(self.taken) {
-            let raises = self.layer.raises(machine, event);
+            let raises = self.layer.raises(machine, event, |line| state.index_of(line));
             if raises || event.is_mark() {
                 watch.before(self.taken, event, raises, self, state);
             }

@@ -102,6 +102,13 @@ impl Threads {
         if let Some(replay) = &self.explorer.replay
             && let Case::Threads { ops, schedule } = &replay.case
         {
+            if schedule.is_empty() {
+                // The schedule was too long for a replay string: what comes first in the same order is found again.
+                let explorer = Explorer { replay: None, ..self.explorer.clone() };
+                let mut report = Threads { explorer, ..self.clone() }.part(subject, program, after, *ops).explore();
+                report.complete = false;
+                return report;
+            }
             return self.part(subject, program, after, *ops).again(schedule);
         }
         let all = if ops == MAX_OPS { u64::MAX } else { (1 << ops) - 1 };

@@ -135,6 +135,34 @@ impl<M: Medium> Bst<M> {
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        let outcome = self.tree(op).remove_if(key, |value| value == expected)?;
+        Ok(outcome.is_some_and(|(_, removed)| removed))
+    }
+
+    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
+    /// at some moment of the call. `into` is empty at first.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.tree(op).collect((from, u64::MAX), true, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
+    }
+
+    /// As [`walk`](Self::walk), from key `to` down, descending.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let all = self.tree(op).collect((0, to), false, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
+    }
+
     /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
     /// `f` may change the tree.
     ///

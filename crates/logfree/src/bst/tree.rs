@@ -313,6 +313,20 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         Ok(None)
     }
 
+    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
+    pub(super) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        while let Some((place, value)) = self.find_leaf(key)? {
+            if !wanted(value) {
+                return Ok(Some((value, false)));
+            }
+            // A leaf never changes: the edge that leads to it decides.
+            if self.commit(&place, Link::NULL)? {
+                return Ok(Some((value, true)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Replaces the value of a key by what `new` makes of it. Returns the value found, and whether it was replaced.
     pub(super) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
         let mut spare = None;

@@ -9,12 +9,12 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
 
 use durix_crashsim::{Cause, Contract, Explorer, Report, Simulated, Subject};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Off, Op, Session, Word};
 
-use crate::scenario::Bound;
+use crate::clock::processor_time;
+use crate::scenario::{Bound, Told};
 use crate::sweep::Fault;
 
 /// What a structure holds, as keys and values.
@@ -123,6 +123,8 @@ pub struct Pattern {
     name: &'static str,
     bound: Bound,
     run: Box<dyn Fn(bool) -> Outcome>,
+    /// The failure of the planted variant, shrunk.
+    tell: Box<dyn Fn() -> Option<Told>>,
 }
 
 /// What came of a run.
@@ -144,11 +146,13 @@ impl Pattern {
         let contract = if bound == Bound::TwoThreads { Contract::Buffered } else { Contract::Strict };
         let crashes = if bound == Bound::Recovery { 2 } else { 1 };
         let explorer = Explorer::new().contract(contract).crashes(crashes).crash_in_create(true);
+        let quick = explorer.clone().suggest(false);
         let run = move |planted: bool| {
-            let report = explorer.run_then(&Planted::<H>(planted.then_some(bug)), ops, after);
+            let report = quick.run_then(&Planted::<H>(planted.then_some(bug)), ops, after);
             Outcome { report, off_budget: false }
         };
-        Pattern { group, name, bound, run: Box::new(run) }
+        let tell = move || tell::<H>(&explorer, bug, (ops, after));
+        Pattern { group, name, bound, run: Box::new(run), tell: Box::new(tell) }
     }
 
     /// A pattern that costs time only: the count of write-backs and fences of an operation is off.
@@ -158,20 +162,20 @@ impl Pattern {
             let report = Explorer::new().run(&Planted::<H>(planted.then_some(bug)), &[op]).assert_ok();
             Outcome { report, off_budget: (counts.write_backs, counts.fences) != budget }
         };
-        Pattern { group: "cost", name, bound: Bound::Count, run: Box::new(run) }
+        Pattern { group: "cost", name, bound: Bound::Count, run: Box::new(run), tell: Box::new(|| None) }
     }
 
     /// Tries it: the correct variant first.
     ///
     /// # Panics
     /// If the correct variant gives an alarm, or is not explored completely.
-    pub fn attempt(&self) -> Fault {
+    pub fn attempt(&self, quality: bool) -> Fault {
         let correct = (self.run)(false);
         assert!(!correct.off_budget, "{}: the correct variant is off its budget", self.name);
         assert!(correct.report.assert_ok().complete, "{}: the correct variant was not explored completely", self.name);
-        let start = Instant::now();
+        let start = processor_time();
         let Outcome { report, off_budget } = (self.run)(true);
-        let time: Duration = start.elapsed();
+        let time = processor_time() - start;
         let bound = |cause: &Cause| match cause {
             Cause::Findings { .. } if self.bound == Bound::Recovery => Bound::Allocator,
             _ => self.bound,
@@ -182,12 +186,25 @@ impl Pattern {
             kind: self.group.into(),
             droppable: false,
             caught: report.failure.as_ref().map(|failure| bound(&failure.cause)).or(off_budget.then_some(Bound::Count)),
+            shown: None,
             by: String::new(),
             executions: report.executions,
             time,
-            told: None,
+            told: quality.then(|| (self.tell)()).flatten(),
         }
     }
+}
+
+/// The failure of a planted bug with as few operations as possible; leaving some out must not break the correct variant.
+fn tell<H: Host>(explorer: &Explorer, bug: H::Bug, (ops, after): (&[H::Do], &[H::Do])) -> Option<Told> {
+    let planted = Planted::<H>(Some(bug));
+    let report = explorer.clone().suggest(false).run_then(&planted, ops, after);
+    let still_correct = |ops: &[H::Do], after: &[H::Do]| {
+        explorer.clone().suggest(false).run_then(&Planted::<H>(None), ops, after).failure.is_none()
+    };
+    let failure = explorer.shrunk(&planted, ops, after, report, still_correct).failure?;
+    let again = explorer.clone().replay(&failure.replay).run_then(&planted, ops, after).failure;
+    Some(Told::new(failure, again, false))
 }
 
 /// Write-backs and fences of one operation.
@@ -210,4 +227,26 @@ pub fn patterns() -> Vec<Pattern> {
     all.extend(heap::patterns());
     all.extend(shared::patterns());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many in each class of the list of published patterns.
+    const CLASSES: [(&str, usize); 6] =
+        [("write-back", 15), ("fence", 6), ("atomicity", 5), ("concurrency", 3), ("recovery", 5), ("cost", 3)];
+
+    #[test]
+    fn every_published_pattern_is_planted_and_caught() {
+        let tried: Vec<Fault> = patterns().iter().map(|pattern| pattern.attempt(true)).collect();
+        for (class, count) in CLASSES {
+            assert_eq!(tried.iter().filter(|fault| fault.kind == class).count(), count, "{class}");
+        }
+        for fault in &tried {
+            assert!(fault.caught.is_some(), "{} is missed", fault.place);
+            let told = fault.told.as_ref();
+            assert!(fault.kind == "cost" || told.is_some_and(|told| told.is_small() && told.replays), "{fault:?}");
+        }
+    }
 }

@@ -412,6 +412,35 @@ pub const SHORT: [(bool, &[Do]); 13] = [
     (true, &[Do::Reopen, Do::Stage(1), Do::Stage(1)]),
 ];
 
+/// Runs for logs that hold records in the beginning, up to what there is room for: the first trim, or the first lack of room,
+/// then comes at once. With the age of the log, and the number of records.
+pub const HELD: [(usize, usize, &[Do]); 24] = [
+    (0, 2, &[Do::Stage(0)]),
+    (0, 4, &[Do::Stage(0)]),
+    (3, 1, &[Do::Stage(0)]),
+    (4, 1, &[Do::Stage(0)]),
+    (0, 2, &[Do::Stage(0), Do::Other(&Do::Commit)]),
+    (1, 2, &[Do::Stage(0), Do::Other(&Do::Commit)]),
+    (0, 2, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (1, 2, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (3, 2, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (5, 2, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (0, 4, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (1, 4, &[Do::Trim(1), Do::Other(&Do::Stage(0))]),
+    (0, 2, &[Do::Stage(0), Do::Reopen]),
+    (1, 2, &[Do::Stage(0), Do::Reopen]),
+    (0, 0, &[Do::Stage(0), Do::Reopen]),
+    (0, 2, &[Do::Stage(1), Do::Stage(0)]),
+    (1, 2, &[Do::Stage(1), Do::Stage(0)]),
+    (1, 1, &[Do::Stage(1), Do::Stage(1)]),
+    (1, 2, &[Do::Stage(0), Do::Other(&Do::Stage(1))]),
+    (2, 4, &[Do::Stage(0), Do::Other(&Do::Stage(0))]),
+    (2, 0, &[Do::WillFormat, Do::Format, Do::Stage(0), Do::Stage(0)]),
+    (3, 0, &[Do::WillFormat, Do::Format, Do::Stage(0), Do::Stage(0)]),
+    (3, 0, &[Do::WillFormat, Do::Format, Do::Stage(0), Do::Stage(1)]),
+    (6, 4, &[Do::WillFormat, Do::Format, Do::Stage(1), Do::Stage(1)]),
+];
+
 /// The shortest runs that reach every site of a log: staged and committed records around the ring, a trim that is not
 /// durable yet when its space is needed, trims past staged records, restarts, formatting, a hole left by a crash.
 /// With the age of the log, and whether it starts with a hole.

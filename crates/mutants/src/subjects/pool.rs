@@ -128,12 +128,14 @@ pub struct Lifetime {
     pub from_nothing: bool,
     /// Whether what the header says of closing is looked at. A crash in recovery may take it back.
     pub closing: bool,
+    /// Done before what is under test.
+    pub before: &'static [Action],
 }
 
 impl Lifetime {
     /// A pool that has been created, its closing not looked at.
     pub fn new(plan: &'static Plan) -> Self {
-        Lifetime { plan, from_nothing: false, closing: false }
+        Lifetime { plan, from_nothing: false, closing: false, before: &[] }
     }
 }
 
@@ -175,6 +177,9 @@ impl Subject for Lifetime {
         disk.len.set(0);
         if !self.from_nothing {
             self.apply(&mut live, &Create);
+        }
+        for action in self.before {
+            self.apply(&mut live, action);
         }
         live
     }
@@ -280,7 +285,11 @@ impl Subject for Lifetime {
     }
 
     fn model(&self) -> Model {
-        Model { indices: (!self.from_nothing).then(BTreeMap::new), closed: false }
+        let mut model = Model { indices: (!self.from_nothing).then(BTreeMap::new), closed: false };
+        for action in self.before {
+            self.step(&mut model, action);
+        }
+        model
     }
 
     fn step(&self, Model { indices, closed }: &mut Model, action: &Action) -> bool {

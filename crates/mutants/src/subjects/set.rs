@@ -313,6 +313,9 @@ pub fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Ac
     let nearly_full = SetUnderTest { before, ..plain.clone() };
     let last_slots = vec![Put(0, 1)];
     let by_other = |act| Other(Box::new(act));
+    let begun = SetUnderTest { before: vec![Put(0, 1), Put(0, 2)], ..plain.clone() };
+    let one_of_a_class = SetUnderTest { before: vec![Put(0, 150)], ..plain.clone() };
+    let one_transaction = SetUnderTest { before: vec![pair(1, 2)], ..plain.clone() };
     let lines = vec![Put(100, 150), Put(100, 151), Put(101, 152), Remove(100), Put(200, 150), Put(201, 151)];
     vec![
         ("reuse", plain.clone(), vec![Put(0, 1), Put(0, 2), Put(1, 3), Put(1, 4), Remove(0), Put(2, 5), Put(0, 6)]),
@@ -325,6 +328,9 @@ pub fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Ac
             plain.clone(),
             vec![pair(1, 2), Put(0, 3), killed(Put(0, 4)), Put(0, 5), Put(0, 6)],
         ),
+        ("reuse, begun before", begun, vec![Put(1, 3), Put(1, 4), Put(2, 5), Put(0, 6)]),
+        ("the last of a class goes", one_of_a_class, vec![Remove(0), Put(1, 1), Put(2, 2)]),
+        ("process death after a transaction", one_transaction, vec![Put(0, 3), killed(Put(0, 4)), Put(0, 5)]),
         ("last slots", nearly_full, last_slots),
         ("used space", used, vec![Put(0, 1), Put(0, 150), pair(1, 2)]),
         ("full pool", full, vec![Remove(0), Remove(10), Put(11, 2), Remove(1)]),

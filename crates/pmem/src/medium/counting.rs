@@ -227,6 +227,11 @@ impl<M: Medium> Medium for Counting<M> {
     }
 
     #[track_caller]
+    fn synced(self) {
+        self.inner.synced();
+    }
+
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

@@ -176,6 +176,13 @@ impl<M: Medium> Medium for Killable<M> {
     }
 
     #[track_caller]
+    fn synced(self) {
+        if !self.is_dead() {
+            self.inner.synced();
+        }
+    }
+
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

@@ -173,6 +173,12 @@ pub trait Medium: Copy + Send + Sync + 'static {
     #[track_caller]
     fn fence(self);
 
+    /// Told after the file behind the mapping has been synced (`fsync`, `msync`): all that was stored before the sync began is
+    /// on the disk. It matters where the page cache holds the mapping, and write-backs and fences guarantee nothing.
+    #[inline(always)]
+    #[track_caller]
+    fn synced(self) {}
+
     /// Loads a volatile word that threads share: a lock, a gate, a counter of an index.
     ///
     /// The four `shared_` accesses exist so that a scheduler sees every point where threads meet, and so that locked

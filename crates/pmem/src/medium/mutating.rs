@@ -312,6 +312,11 @@ impl<M: Medium> Medium for Mutating<M> {
     }
 
     #[track_caller]
+    fn synced(self) {
+        self.inner.synced();
+    }
+
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

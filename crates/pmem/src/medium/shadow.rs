@@ -257,6 +257,11 @@ impl<M: Medium> Medium for Shadow<M> {
     }
 
     #[track_caller]
+    fn synced(self) {
+        self.inner.synced();
+    }
+
+    #[track_caller]
     fn spin(self, turn: u32) {
         self.inner.spin(turn);
     }

@@ -68,9 +68,16 @@ impl<M: Medium> PoolFile<M> {
     /// Makes what was stored reach the disk, where the medium's own fence does not go that far.
     pub(super) fn settle(&self) -> Result<()> {
         match (self.mapping.medium().survives(), self.access) {
-            (Survives::ProcessDeath, Access::Shared) => self.backing.sync(),
+            (Survives::ProcessDeath, Access::Shared) => self.sync(),
             _ => Ok(()),
         }
+    }
+
+    /// Makes everything reach the disk, past any page cache.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.backing.sync()?;
+        self.mapping.medium().synced();
+        Ok(())
     }
 
     pub(super) fn refuse_read_only(&self) -> Result<()> {

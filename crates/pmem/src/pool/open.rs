@@ -197,7 +197,7 @@ impl<M: Medium> Unrecovered<M> {
         self.file.backing.allocate(self.sound.size)?;
         if !matches!(self.sound.state, State::Clean | State::Dirty { survives: Survives::PowerFailure, .. }) {
             // What an earlier process left in the page cache must be durable before this one calls itself power-safe.
-            self.file.backing.sync()?;
+            self.file.sync()?;
         }
         let (sound, boot) = (&self.sound, self.boot);
         self.file.alone(|file, op| {

@@ -303,6 +303,9 @@ impl Scheduler {
         self.pass_creation();
         if self.threads.iter().any(|thread| !thread.done) {
             self.choose();
+        } else {
+            // Nothing to run; what was created can be crashed all the same.
+            self.catch_up(true);
         }
     }
 

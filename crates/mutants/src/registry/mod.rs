@@ -11,16 +11,14 @@
 //! reaches. Where a site matters only to operations after the recovery, to a crash in it, or after the mere death of a
 //! process, say so with `after`, `nested` or `deaths`.
 
-use std::marker::PhantomData;
+mod incll;
+mod logfree;
+mod logs;
 
 use durix_crashsim::{Explorer, Persistency};
-use durix_cso::log::{
-    ChainLog, FvbEntryLog, FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog, WordsLog,
-};
 
 use crate::scenario::{Of, Scenario};
 use crate::subjects::list::{Bug, List, ListOp};
-use crate::subjects::logs::{self, Tested, Tiny};
 use crate::subjects::pool::{self, Action, Lifetime};
 use crate::subjects::set;
 use crate::subjects::space::{self, Allocator};
@@ -29,8 +27,9 @@ use crate::sweep::Structure;
 /// All of them.
 pub fn structures() -> Vec<Structure> {
     let mut all = vec![list(), space(), pool()];
-    all.extend(all_logs());
-    all.push(set());
+    all.extend(logs::all());
+    all.extend([set(), incll::epochs(), incll::masstree()]);
+    all.extend(logfree::all());
     all
 }
 
@@ -40,7 +39,13 @@ fn list() -> Structure {
     let ops = [Insert(1, 10), Insert(2, 20), Remove(1), Insert(2, 21), Insert(3, 30)];
     let make = |plan| List::with_plan(Bug::None, plan);
     let scenario = Of::new("inserts and removals", make, &ops).after(&[Insert(4, 40), Remove(2)]).deaths();
-    Structure { name: "list", files: &["subjects/list.rs"], releases: false, scenarios: vec![scenario.boxed()] }
+    Structure {
+        name: "list",
+        files: &["subjects/list.rs"],
+        releases: false,
+        scenarios: vec![scenario.boxed()],
+        equivalent: &[],
+    }
 }
 
 fn space() -> Structure {
@@ -53,6 +58,7 @@ fn space() -> Structure {
         files: &["pmem/src/space/"],
         releases: false,
         scenarios: space::HISTORIES.iter().enumerate().map(scenario).collect(),
+        equivalent: &[],
     }
 }
 
@@ -71,38 +77,14 @@ fn pool() -> Structure {
         let of = Of::new(format!("history {number}"), Lifetime::new, history).with(torn());
         scenarios.push(of.after(&pool::AFTER).nested().boxed());
     }
+    const GROWN: &[Action] = &[Open("a", 3), Action::Extend("a"), Action::Extend("a")];
+    let grown = |plan| Lifetime { before: GROWN, ..Lifetime::new(plan) };
+    let growing = [Action::Extend("a"), Action::Extend("a"), Drop("a")];
+    scenarios.push(Of::new("growth", grown, &growing).with(torn()).after(&pool::AFTER).boxed());
     for history in dying {
         scenarios.push(Of::new("death", Lifetime::new, history).after(&pool::AFTER[..1]).deaths().boxed());
     }
-    Structure { name: "pool", files: &["pmem/src/pool/"], releases: false, scenarios }
-}
-
-fn log<L: Tiny + 'static>(name: &'static str, files: &'static [&'static str]) -> Structure {
-    let scenario = |(number, (age, holed, ops)): (usize, &(usize, bool, &[logs::Do]))| {
-        let (age, holed) = (*age, *holed);
-        let make = move |plan| Tested::<L, _> { age, held: 0, holed, wrap: plan, _log: PhantomData };
-        let base = Explorer::new().executions_per_point(2_000).samples(50);
-        Of::new(format!("run {number}"), make, ops).with(base).after(&logs::AFTER).boxed()
-    };
-    let short = logs::SHORT.iter().flat_map(|(holed, ops)| (0..7).map(move |age| (age, *holed, *ops)));
-    let runs: Vec<_> = short.chain(logs::RUNS).collect();
-    Structure { name, files, releases: true, scenarios: runs.iter().enumerate().map(scenario).collect() }
-}
-
-fn all_logs() -> Vec<Structure> {
-    const OWN: &[&str] = &["cso/src/log/"];
-    vec![
-        log::<VbLog<HalfLine>>("log VB half line", OWN),
-        log::<VbLog<OneLine>>("log VB one line", OWN),
-        log::<VbLog<TwoLines>>("log VB two lines", OWN),
-        log::<LinesLog>("log of lines", OWN),
-        log::<WordsLog<4, 3, 56>>("log of words 4", OWN),
-        log::<WordsLog<16, 5, 0>>("log of words 16", OWN),
-        log::<FvbLog>("log FVB", OWN),
-        log::<FvbEntryLog>("log FVB entries", OWN),
-        log::<RandomLog>("log random", OWN),
-        log::<ChainLog>("log chain", &["cso/src/log/chain", "cso/src/log/lines"]),
-    ]
+    Structure { name: "pool", files: &["pmem/src/pool/"], releases: false, scenarios, equivalent: &[] }
 }
 
 fn set() -> Structure {
@@ -119,5 +101,5 @@ fn set() -> Structure {
         }
     };
     let scenarios = names.into_iter().enumerate().map(scenario).collect();
-    Structure { name: "PersistentSet", files: &["cso/src/set/"], releases: true, scenarios }
+    Structure { name: "PersistentSet", files: &["cso/src/set/"], releases: true, scenarios, equivalent: &[] }
 }

@@ -1,0 +1,73 @@
+//! Not in the paper: what the choices of layout are worth. 14 keys a node against 15, which only the transient tree can have
+//! (an update of the durable one needs a slot that is free); values of 8 bytes in place against the paper's pointers.
+
+use durix_incll::{Durable, Pointers, Transient, Transient15};
+
+use super::incll_trees::{
+    Draw, Filled, MIXES, Phase, WARM_UP, contestant, drawn, empty, figure, keys_of, panel, rounded, series,
+};
+use super::report::{Claim, Form, Point};
+use super::{Context, Error, Figure, Measured};
+use crate::cso_append::medium;
+use crate::interleave::{Contestant, Outcome, interleave_telling};
+use crate::place::Place;
+
+pub(super) const FIGURE: Figure = figure("incll-layouts", "keys a node, values in place (not in the paper)", run);
+
+const PHASES: usize = MIXES.len();
+
+fn run(context: &Context<'_>) -> Result<Measured, Error> {
+    let how = rounded(context, keys_of(context));
+    context.expect(1, how.rounds + WARM_UP);
+    let mut measured = empty(context, how.keys);
+    let drawn = drawn(how.keys, Draw::Uniform, 15);
+    let phases: [Phase<'_>; PHASES] =
+        std::array::from_fn(|mix| Phase { mix: MIXES[mix].1, drawn: &drawn, before: &|| {} });
+    for place in &context.places {
+        context.now(format!("layouts, {}", place.pages));
+        let at = (place, medium());
+        let filled: Vec<Filled<'_, PHASES>> = vec![
+            contestant::<PHASES, _, Transient>(at, &how, &phases)?,
+            contestant::<PHASES, _, Transient15>(at, &how, &phases)?,
+            contestant::<PHASES, _, Durable>(at, &how, &phases)?,
+            contestant::<PHASES, _, Pointers>(at, &how, &phases)?,
+        ];
+        let x = vec!["insert, ns".into(), "bytes a key".into()];
+        let mut filling = panel("filling, in random order", place, &how, ("quantity", x), ("ns, bytes", Form::Bars));
+        filling.method = "once, one tree after the other".into();
+        let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = Vec::new();
+        for (contestant, quantities) in filled {
+            for (number, quantity) in quantities.into_iter().enumerate() {
+                filling.set(contestant.name(), number, Point::exact(quantity));
+            }
+            contestants.push(contestant);
+        }
+        let outcomes = interleave_telling(&mut contestants, WARM_UP, how.rounds, &mut || context.tick());
+        let x = MIXES.iter().map(|(mix, _)| format!("YCSB {mix}")).collect();
+        let mut mixes = panel("uniform keys", place, &how, ("workload", x), ("million operations/s", Form::Bars));
+        for outcome in &outcomes {
+            (0..PHASES).for_each(|mix| mixes.set(&outcome.name, mix, Point::throughput(&outcome.phases[mix])));
+        }
+        measured.panels.extend([filling, mixes]);
+        measured.claims.extend(claims(place, &outcomes));
+    }
+    Ok(measured)
+}
+
+/// How much faster the second of each pair is on YCSB A.
+fn claims(place: &Place, outcomes: &[Outcome<PHASES>]) -> Vec<Claim> {
+    let pairs = [
+        ("15 keys a node to 14, transient", "MT+", "MT+, 15 keys a node"),
+        ("values in place to pointers, durable", "INCLL, values out of line", "INCLL"),
+    ];
+    let claim = |(what, base, ours): (&str, &str, &str)| {
+        let ratio = series(outcomes, base, 0)?.ratio_to(series(outcomes, ours, 0)?).median();
+        Some(Claim {
+            what: format!("{what}, YCSB A, {}", place.pages),
+            paper: "–".into(),
+            ours: format!("{ratio:.2} times"),
+            holds: None,
+        })
+    };
+    pairs.into_iter().filter_map(claim).collect()
+}

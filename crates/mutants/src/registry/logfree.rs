@@ -1,0 +1,131 @@
+//! The log-free maps.
+
+use durix_crashsim::Explorer;
+use durix_logfree::{Bst, HashTable, List, SoftHash};
+use durix_pmem::Plan;
+
+use crate::scenario::{Interleaved, Of, Scenario};
+use crate::subjects::logfree::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
+use crate::subjects::logfree::{Map, Sim, UnderTest};
+use crate::sweep::Structure;
+
+fn after() -> Vec<Act> {
+    vec![Insert(1, 90), Remove(0), Insert(0, 91), Update(1, 92), Insert(5, 93), Remove(1), Insert(6, 94)]
+}
+
+fn inserts(keys: std::ops::Range<u64>) -> Vec<Act> {
+    keys.map(|k| Insert(k, k + 100)).collect()
+}
+
+fn killed(act: Act, fence: u64, happens: bool) -> Act {
+    Killed(Box::new(act), fence, happens)
+}
+
+fn other(act: Act) -> Act {
+    Other(Box::new(act))
+}
+
+/// A map, with what is there before.
+fn with<S: Map<Sim>>(plan: &'static Plan, before: &[Act]) -> UnderTest<S> {
+    UnderTest { before: before.to_vec(), ..UnderTest::new(plan) }
+}
+
+fn explorer() -> Explorer {
+    Explorer::new().executions_per_point(200).samples(60)
+}
+
+fn scenario<S: Map<Sim> + 'static>(name: &str, before: &[Act], acts: &[Act]) -> Of<UnderTest<S>> {
+    let before = before.to_vec();
+    Of::new(name, move |plan| with::<S>(plan, &before), acts).with(explorer()).after(&after())
+}
+
+/// Runs that reach the sites of the maps with durable links, a few operations each.
+fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
+    let of = scenario::<S>;
+    let two = [Insert(0, 1), Insert(1, 2)];
+    // Nodes of several pages go, after a process has died: the table is trimmed with free nodes in it.
+    let sparse =
+        [inserts(10..25), vec![killed(Insert(9, 9), 1, false)], [10, 11, 13, 14, 16, 17, 19, 20].map(Remove).to_vec()];
+    let reopened = [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat();
+    let [insert, remove, update] = S::last_fences();
+    let dying = [
+        vec![killed(Insert(1, 10), insert, true), Insert(2, 20)],
+        vec![Insert(1, 10), killed(Remove(1), remove, true), Insert(2, 20)],
+        vec![Insert(2, 20), killed(Update(2, 21), update, true), Insert(3, 30)],
+    ];
+    let bypass = killed(Insert(3, 30), 1, false);
+    let mut all: Vec<Box<dyn Scenario>> = vec![
+        of("first operations", &[], &[Insert(0, 1), Remove(0), Insert(1, 2)]).nested().boxed(),
+        of("first update", &[Insert(1, 2)], &[Update(1, 3)]).nested().boxed(),
+        of("creation", &[], &[Aside, Insert(0, 1)]).boxed(),
+        of("reuse", &two, &[Remove(0), Remove(1), Insert(2, 3), Insert(3, 4)]).boxed(),
+        of("updates", &[Insert(0, 1)], &[Update(0, 2), Cas(0, 2, 3), Remove(0)]).boxed(),
+        Of::new(
+            "used space",
+            |plan| UnderTest::<S> { used_before: true, ..UnderTest::new(plan) },
+            &[Insert(0, 1), Insert(1, 2)],
+        )
+        .with(explorer())
+        .after(&after())
+        .boxed(),
+        of("trimming", &inserts(10..22), &[Insert(0, 1), Remove(10), Insert(1, 2), Remove(11), Insert(2, 3)]).boxed(),
+        of("trimming free nodes", &sparse.concat(), &[Remove(22), Insert(0, 1), Insert(1, 2), other(Insert(2, 2))])
+            .boxed(),
+        of("second session", &[Insert(0, 1)], &[other(Insert(1, 2)), other(Remove(0)), Remove(1)]).boxed(),
+        of("unlink in an inactive page", &reopened, &[Remove(10), Remove(13), Insert(0, 1), Insert(1, 2)]).boxed(),
+        of("a second extent", &inserts(10..57), &[Insert(0, 1), Insert(1, 2)]).boxed(),
+        of(
+            "process death after a bypass",
+            &[Insert(1, 10), Insert(2, 20), Remove(1)],
+            &[bypass.clone(), Insert(4, 40)],
+        )
+        .boxed(),
+        of("the same, of the last", &[Insert(1, 10), Insert(2, 20), Remove(2)], &[bypass, Insert(0, 40)]).boxed(),
+    ];
+    all.extend(dying.iter().map(|acts| of("process death", &[Insert(30, 1)], acts).boxed()));
+    all
+}
+
+fn links<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
+    let scenarios = durable_links::<S>();
+    Structure { name, files: &["crates/logfree/src/"], releases: false, scenarios, equivalent: &[] }
+}
+
+fn bst() -> Structure {
+    let mut bst = links::<Bst<Sim>>("Bst");
+    // Thawed edges are durable before the table of active pages is emptied: shows where words tear, and recovery is crashed.
+    let three = [Insert(1, 1), Insert(0, 2), Insert(3, 4)];
+    let thawing = scenario::<Bst<Sim>>("thawing", &three, &[Remove(1), Insert(2, 1)]);
+    bst.scenarios.push(thawing.torn().boxed());
+    bst
+}
+
+fn soft() -> Structure {
+    type S = SoftHash<Sim>;
+    let full: Vec<Act> = (10..74).map(|k| Insert(k, k)).collect();
+    let of = |name: &str, before: &[Act], acts: &[Act]| {
+        let before = before.to_vec();
+        let make = move |plan| UnderTest::<S> { chunks: 3, ..with(plan, &before) };
+        Of::new(name, make, acts).with(explorer()).after(&after())
+    };
+    let used = |plan| UnderTest::<S> { chunks: 3, used_before: true, ..UnderTest::new(plan) };
+    let shared = |plan| UnderTest::<S> { chunk: 8192, used_before: true, ..UnderTest::new(plan) };
+    let scenarios = vec![
+        of("reuse", &[Insert(0, 1)], &[Remove(0), Insert(1, 2), Remove(1), Insert(2, 3)]).boxed(),
+        of("updates", &[Insert(0, 1)], &[Update(0, 2), Cas(0, 2, 3), Remove(0), Insert(0, 6)]).boxed(),
+        of("creation", &[], &[Aside, Insert(0, 1)]).nested().boxed(),
+        Of::new("used space", used, &[Insert(0, 1), Insert(1, 2), Remove(0)]).with(explorer()).after(&after()).boxed(),
+        of("a second extent", &full, &[Insert(0, 1), Remove(10), Insert(1, 2)]).boxed(),
+        of("two sessions", &[Insert(0, 1)], &[other(Insert(1, 2)), other(Remove(0)), Remove(1)]).boxed(),
+        of("death in a remove", &[Insert(9, 9), Insert(0, 1)], &[killed(Remove(0), 1, true), Insert(0, 4)]).boxed(),
+        of("death in an update", &[Insert(9, 9), Insert(0, 1)], &[killed(Update(0, 2), 1, true), Update(0, 3)]).boxed(),
+        // An extent that one session has added is used by another, whose fence does not cover it.
+        Interleaved::new("a shared extent", shared, &[vec![Insert(0, 1)], vec![Insert(1, 2)]], &[]).boxed(),
+    ];
+    Structure { name: "SoftHash", files: &["crates/logfree/src/soft/"], releases: false, scenarios, equivalent: &[] }
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Structure> {
+    vec![links::<List<Sim>>("List"), links::<HashTable<Sim>>("HashTable"), bst(), soft()]
+}

@@ -1,4 +1,0 @@
-#![no_main]
-//! Operations on an index of every kind against a model.
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| durix_fuzzing::set_ops::run(input));
