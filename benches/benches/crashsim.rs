@@ -2,11 +2,14 @@
 //! structure in an arena of 64 lines and through opening a whole pool; and how long complete explorations take: threads
 //! and nested crashes on a list and on the set, large objects.
 
+#[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../../crates/crashsim/tests/common/large.rs"]
 mod large;
 #[path = "../../crates/crashsim/tests/common/concurrent_list.rs"]
 mod list;
+#[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../../crates/cso/tests/common/concurrent_set.rs"]
+#[allow(dead_code)]
 mod set;
 
 use std::time::{Duration, Instant};

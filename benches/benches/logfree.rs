@@ -7,7 +7,7 @@ use durix_bench::run::Run;
 fn main() {
     let run = Run::this();
     if run.wants("logfree")
-        && let Err(refused) = logfree::report(run.quick)
+        && let Err(refused) = logfree::report::report(run.quick)
     {
         eprintln!("{refused}");
         std::process::exit(1);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `incll_…` | one module a figure, or for figures that differ in one thing |
+//! | `cso_…`, `incll_…`, `logfree_…` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -26,6 +26,13 @@ mod incll_many;
 mod incll_recovery;
 mod incll_sizes;
 mod incll_trees;
+mod logfree_fig10;
+mod logfree_fig5;
+mod logfree_fig6;
+mod logfree_fig7;
+mod logfree_fig8;
+mod logfree_fig9;
+mod logfree_sets;
 pub mod output;
 pub mod report;
 pub mod svg;
@@ -76,6 +83,12 @@ pub const FIGURES: &[Figure] = &[
     incll_recovery::FIGURE,
     incll_many::FIGURE,
     incll_layouts::FIGURE,
+    logfree_fig5::FIGURE,
+    logfree_fig6::FIGURE,
+    logfree_fig7::FIGURE,
+    logfree_fig8::FIGURE,
+    logfree_fig9::FIGURE,
+    logfree_fig10::FIGURE,
 ];
 
 /// The largest `--keys`.
@@ -128,6 +141,9 @@ pub enum Error {
     /// The pool or a set.
     #[error(transparent)]
     Set(#[from] pset::Error),
+    /// One of the log-free sets, or of their comparators.
+    #[error(transparent)]
+    Logfree(#[from] crate::logfree::Error),
     /// Not enough memory for what was asked.
     #[error(
         "{what} needs {needed} in {dir}, where {free} are free; set DURIX_DIR to another directory, or --keys to less"

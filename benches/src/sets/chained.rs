@@ -17,7 +17,7 @@
 //!
 //! Both store and compare the lengths of key and value, since ours takes any; to their advantage keys are words, there are
 //! as many buckets as keys, and the allocator is volatile. As in ours, slots are reused first in, first out, and the next
-//! one is prefetched while the fence waits.
+//! one is prefetched while the fence waits; lock and node are prefetched before the lock is taken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -124,6 +124,13 @@ impl Shape {
         (mixed ^ mixed >> 33) & self.mask
     }
 
+    /// Asks for the first node of a bucket, before the lock is taken.
+    #[inline(always)]
+    fn prefetch<M: Medium>(self, op: &Op<'_, M>, bucket: u64) {
+        let bucket: &Word = op.at(Off::new(self.buckets + bucket * 8));
+        op.prefetch_write(Off::<Line>::new(op.load(bucket, Relaxed)));
+    }
+
     /// The word that leads to the node of `key`, and the node; without one, the bucket, and its first node.
     #[inline(always)]
     fn find<'s, M: Medium>(self, op: &Op<'s, M>, bucket: u64, key: u64) -> (&'s Word, u64, bool) {
@@ -224,6 +231,8 @@ impl<M: Medium, const SHARED: bool> Map<M> for Chained<SHARED> {
         let (shape, bucket) = (self.shape, self.shape.bucket(key));
         if SHARED {
             let stripe = self.stripe(bucket);
+            stripe.free.prefetch();
+            shape.prefetch(op, bucket);
             let free = &mut *stripe.free.lock(op.medium());
             shape.replace::<M, true>(op, &stripe.seq, free, bucket, key, value);
         } else {

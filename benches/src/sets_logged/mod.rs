@@ -1,48 +1,48 @@
-//! Sets that are made durable by logs: the comparators of the log-free sets (David et al., ATC 2018, section 6).
+//! The sets of ATC'18, section 6, as the figures use them: ours, and those that are made durable by logs.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`lazy`] | lazy list; hash table of lazy lists |
+//! | [`tower`] | lock-based skip list of Herlihy et al. |
+//! | [`bst_tk`] | binary search tree with versioned locks |
+//! | [`redo`] | the logs under them: the paper's protocol, and the best we can build |
+//! | [`nodes`] | their memory and locks |
+//! | [`ours`] | ours, behind the same trait |
 
-pub mod lazy_hash;
+pub mod bst_tk;
+pub mod lazy;
+pub mod nodes;
+pub mod ours;
+pub mod redo;
+#[cfg(test)]
+mod tests;
+pub mod tower;
 
-use std::sync::Arc;
+use durix_pmem::{Mapping, Medium, Op};
 
-use durix_logfree::{HashTable, SoftHash};
-use durix_pmem::{Medium, Op};
+/// Threads that a comparator has logs for.
+pub const MAX_THREADS: u64 = 4;
 
-/// A durable map of words, as these benches use it.
-pub trait Set<M: Medium> {
+/// A durable map of words, as these benches use it: shared by threads, each of which has something of its own.
+pub trait Set<M: Medium>: Send + Sync + 'static {
+    /// What a thread has of its own: its log and its nodes.
+    type Local: Send;
+
     /// The name in tables.
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
+
+    /// Bytes of persistent memory that it needs for so many threads; 0 for a set that has a pool.
+    fn bytes(&self, threads: u64) -> u64;
+
+    /// Makes an empty set in zeroed memory.
+    fn create(&self, mapping: &Mapping<M>);
+
+    /// What thread number `thread` has of its own.
+    fn local(&self, thread: u64) -> Self::Local;
 
     /// Inserts a key that is not there; returns whether it was not.
-    fn insert(&mut self, op: &Op<'_, M>, key: u64, value: u64) -> bool;
+    fn insert(&self, local: &mut Self::Local, op: &Op<'_, M>, key: u64, value: u64) -> bool;
 
     /// Removes a key; returns whether it was there.
-    fn remove(&mut self, op: &Op<'_, M>, key: u64) -> bool;
-}
-
-impl<M: Medium> Set<M> for Arc<HashTable<M>> {
-    const NAME: &'static str = "link-and-persist";
-
-    #[inline(always)]
-    fn insert(&mut self, op: &Op<'_, M>, key: u64, value: u64) -> bool {
-        HashTable::insert(self, op, key, value).expect("room enough")
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, op: &Op<'_, M>, key: u64) -> bool {
-        HashTable::remove(self, op, key).expect("room enough").is_some()
-    }
-}
-
-impl<M: Medium> Set<M> for Arc<SoftHash<M>> {
-    const NAME: &'static str = "volatile links (SOFT)";
-
-    #[inline(always)]
-    fn insert(&mut self, op: &Op<'_, M>, key: u64, value: u64) -> bool {
-        SoftHash::insert(self, op, key, value).expect("room enough")
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, op: &Op<'_, M>, key: u64) -> bool {
-        SoftHash::remove(self, op, key).expect("room enough").is_some()
-    }
+    fn remove(&self, local: &mut Self::Local, op: &Op<'_, M>, key: u64) -> bool;
 }

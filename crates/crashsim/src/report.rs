@@ -369,6 +369,17 @@ impl Failure {
         }
     }
 
+    /// Whether the operations after the recovery have a part in it.
+    #[doc(hidden)]
+    pub fn concerns_later_operations(&self) -> bool {
+        let answered = matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. });
+        answered
+            || self.death.is_some()
+            || self.crashes.iter().any(|crash| {
+                crash.contains("after the recovery") && !crash.contains("after the recovery and 0 operations")
+            })
+    }
+
     /// Whether the other tells the same: all but how much was explored before, and the replay string.
     #[doc(hidden)]
     pub fn tells_the_same(&self, other: &Failure) -> bool {
@@ -423,7 +434,7 @@ impl fmt::Display for Failure {
         for (depth, crash) in self.crashes.iter().enumerate() {
             writeln!(f, "crash {}: {crash}", depth + 1)?;
         }
-        if self.death.is_none() && matches!(self.cause, Cause::Later { .. } | Cause::LaterState { .. }) {
+        if self.death.is_none() && self.concerns_later_operations() {
             self.after.iter().try_for_each(|op| writeln!(f, "      AFTER IT    {op}"))?;
         }
         for line in &self.details {

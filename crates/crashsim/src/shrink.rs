@@ -4,7 +4,7 @@ use std::mem::discriminant;
 
 use crate::explore::Explorer;
 use crate::replay::Case;
-use crate::report::{Cause, Failure, Report};
+use crate::report::{Failure, Report};
 use crate::subject::Subject;
 
 /// Runs spent on one failure.
@@ -107,7 +107,7 @@ impl<S: Subject, F: Fn(&[S::Op], &[S::Op]) -> bool> Shrinker<'_, S, F> {
             let reached = (done + usize::from(in_flight)).min(attempt.ops.len());
             attempt.ops[reached..].fill(false);
         }
-        if !matches!(self.first.cause, Cause::Later { .. } | Cause::LaterState { .. }) && self.first.death.is_none() {
+        if !self.first.concerns_later_operations() {
             attempt.after.fill(false);
         }
         self.keep(kept, attempt);

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use durix_pmem::pool::{Guarantee, IndexInfo};
-use durix_pmem::{Hardware, Medium, Pool, PoolOptions};
+use durix_pmem::{Epochs, Hardware, Medium, Pool, PoolOptions};
 
 use crate::checkpoints::Checkpoints;
 use crate::copy::{CopyReport, copy_pool};
@@ -115,6 +115,8 @@ pub(crate) struct Shared<M: Medium> {
     checkpoints: Mutex<Option<Checkpoints>>,
     pub(crate) pool: Pool<M>,
     pub(crate) sessions: Sessions<M>,
+    /// Once somebody has asked for a checkpoint.
+    epochs: OnceLock<Arc<Epochs<M>>>,
     /// Held while an index is opened, so that its types are settled by one opener at a time.
     opening: Mutex<()>,
 }
@@ -184,7 +186,17 @@ impl<M: Medium> Db<M> {
     /// A database over a pool on any medium.
     pub fn over(pool: Pool<M>) -> Self {
         let (sessions, checkpoints) = (Sessions::new(), Mutex::new(None));
-        Db { shared: Arc::new(Shared { checkpoints, pool, sessions, opening: Mutex::new(()) }) }
+        Db {
+            shared: Arc::new(Shared { checkpoints, pool, sessions, epochs: OnceLock::new(), opening: Mutex::new(()) }),
+        }
+    }
+
+    fn epochs(&self) -> Result<&Epochs<M>> {
+        if let Some(epochs) = self.shared.epochs.get() {
+            return Ok(epochs);
+        }
+        let epochs = self.shared.pool.epochs()?;
+        Ok(self.shared.epochs.get_or_init(|| epochs))
     }
 
     fn checkpoints(&self) -> MutexGuard<'_, Option<Checkpoints>> {
@@ -209,7 +221,7 @@ impl<M: Medium> Db<M> {
     /// [`Error::Pool`]: operations in flight do not end, or the pool is shut; also where the database's own thread for
     /// checkpoints has failed to take one since this was called last.
     pub fn sync(&self) -> Result<()> {
-        let epochs = self.shared.pool.epochs()?;
+        let epochs = self.epochs()?;
         self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.sync(&mut cached.session)?))?;
         self.checkpoints().as_ref().and_then(Checkpoints::failure).map_or(Ok(()), Err)
     }
@@ -221,7 +233,7 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn tick(&self) -> Result<bool> {
-        let epochs = self.shared.pool.epochs()?;
+        let epochs = self.epochs()?;
         self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.tick(&mut cached.session)?))
     }
 

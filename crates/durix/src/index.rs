@@ -59,8 +59,8 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// Replaces the content of `value` by the value of `key`. Returns whether the key is there; if not, `value` is empty.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`](Error::KeyTooLong), [`Error::Pool`](Error::Pool) after a panic in an update,
-    /// [`Error::Corrupt`](Error::Corrupt).
+    /// [`Error::KeyTooLong`], [`Error::Pool`] after a panic in an update,
+    /// [`Error::Corrupt`].
     fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// The value of `key`, if it is there.
@@ -120,8 +120,8 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// Maps `key` to `value`, whatever it was mapped to (upsert). Returns whether the key is new.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`](Error::KeyTooLong), [`Error::ValueTooLong`](Error::ValueTooLong);
-    /// [`Error::Pool`](Error::Pool) where the pool is full, was opened for reading, or after a panic in an update.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`];
+    /// [`Error::Pool`] where the pool is full, was opened for reading, or after a panic in an update.
     /// The index then is as it was.
     fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool>;
 
@@ -156,7 +156,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// otherwise each is made by itself, in the order of the batch.
     ///
     /// # Errors
-    /// As [`insert`](Index::insert), and [`Error::BatchTooLarge`](Error::BatchTooLarge). If a key or value is too
+    /// As [`insert`](Index::insert), and [`Error::BatchTooLarge`]. If a key or value is too
     /// long, nothing was changed. After other errors `pset` has changed nothing either; other kinds have made the changes
     /// before the failing one.
     fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
@@ -182,7 +182,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// the checkpoint that covers it.
     ///
     /// # Errors
-    /// [`Error::Pool`](Error::Pool): the checkpoint did not find a moment without operations, or the pool is shut.
+    /// [`Error::Pool`]: the checkpoint did not find a moment without operations, or the pool is shut.
     fn sync(&self, session: &mut Session<M>) -> Result<()> {
         let ticket = self.ticket(&session.enter()?);
         self.wait(session, ticket)
@@ -209,7 +209,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// meanwhile, readers included: some structures can only be judged while nothing happens in the pool.
     ///
     /// # Errors
-    /// [`Error::Pool`](Error::Pool) where the pool cannot be read at all, or where operations of others do not end
+    /// [`Error::Pool`] where the pool cannot be read at all, or where operations of others do not end
     /// within 10 s.
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>>;
 

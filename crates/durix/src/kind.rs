@@ -95,6 +95,12 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             false,
             Strict,
         )),
+        entry::<M, durix_logfree::SkipList<M>>(about(
+            "skiplist",
+            "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            true,
+            Strict,
+        )),
         entry::<M, durix_logfree::Bst<M>>(about(
             "bst",
             "lock-free search tree of 8-byte keys and values, durable on return (link-and-persist)",

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use durix_incll::{BareOptions, Change, Durable, Error, MAX_KEY, Masstree, Policy, Transient, Transient15};
+use durix_incll::{
+    BareOptions, Change, Durable, Error, LoggingOnly, MAX_KEY, Masstree, Pointers, Policy, Transient, Transient15,
+};
 use durix_pmem::{Hardware, Mapping, Session};
 use proptest::prelude::*;
 
@@ -27,6 +29,17 @@ impl Made for Transient {
 impl Made for Transient15 {
     fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
         Masstree::volatile(session, mapping, BareOptions::default()).unwrap()
+    }
+}
+
+impl Made for LoggingOnly {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::open_bare_as(session, mapping, BareOptions::default().chunk(8192)).unwrap()
+    }
+}
+impl Made for Pointers {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::open_bare_as(session, mapping, BareOptions::default().chunk(8192)).unwrap()
     }
 }
 
@@ -112,6 +125,31 @@ fn run<P: Made>(acts: &[Act], bounds: &[(Vec<u8>, Vec<u8>)]) {
     for (from, to) in bounds {
         ranges(&tree, &op, &map, from, to);
     }
+}
+
+/// The process dies, with all that it has stored visible; the tree is opened again.
+fn die<P: Made>(acts: &[Act]) {
+    let mapping = Mapping::heap(16 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = P::make(&mut session, &mapping);
+    let (mut map, mut durable) = (Map::new(), Map::new());
+    for act in acts {
+        apply(&tree, &mut session, &mut map, act);
+        if matches!(act, Act::Sync) {
+            durable = map.clone();
+        }
+    }
+    drop(tree);
+    let tree = P::make(&mut session, &mapping);
+    let op = session.enter().unwrap();
+    assert_eq!(tree.check(&op).unwrap(), []);
+    let mut found = Map::new();
+    tree.range(&op, Bound::Unbounded, Bound::Unbounded, |k, v| {
+        found.insert(k.to_vec(), v.to_vec());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(found, durable);
 }
 
 fn apply<P: Policy>(tree: &Tree<P>, session: &mut Session<Hardware>, map: &mut Map, act: &Act) {
@@ -210,6 +248,49 @@ proptest! {
         run::<Transient>(&acts, &bounds);
         run::<Transient15>(&acts, &bounds);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 40 } else { 400 }))]
+
+    #[test]
+    fn every_durable_policy_undoes_the_epoch_that_a_death_ends(acts in prop::collection::vec(act(), 0..150)) {
+        die::<Durable>(&acts);
+        die::<LoggingOnly>(&acts);
+        die::<Pointers>(&acts);
+    }
+}
+
+/// Keys of an interior node that do not count are the largest slice: it must not be mistaken for one of them.
+#[test]
+fn the_largest_slice_separates_nodes_like_any_other() {
+    fn body<P: Made>(order: impl Iterator<Item = u64>) {
+        let mapping = Mapping::heap(16 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = P::make(&mut session, &mapping);
+        let mut map = Map::new();
+        for n in order {
+            for tail in [&b""[..], b"x"] {
+                let key = [&(u64::MAX - n).to_be_bytes()[..], tail].concat();
+                apply(&tree, &mut session, &mut map, &Act::Put(key, n.to_le_bytes().to_vec()));
+            }
+        }
+        let op = session.enter().unwrap();
+        assert_eq!(tree.check(&op).unwrap(), []);
+        let keys: Vec<_> = map.keys().collect();
+        let many = tree.get_many(&op, &keys).unwrap();
+        for ((key, value), found) in map.iter().zip(many) {
+            assert!(found.is_some_and(|found| found.is(value)), "{key:x?}");
+            assert!(tree.get(&op, key).unwrap().is_some_and(|found| found.is(value)), "{key:x?}");
+        }
+        for (from, to) in [(0u64, u64::MAX), (u64::MAX - 9, u64::MAX), (u64::MAX, u64::MAX)] {
+            ranges(&tree, &op, &map, &from.to_be_bytes(), &to.to_be_bytes());
+        }
+    }
+    body::<Durable>(0..500);
+    body::<Durable>((0..500).rev());
+    body::<Transient15>(0..500);
+    body::<Transient15>((0..500).rev());
 }
 
 #[test]

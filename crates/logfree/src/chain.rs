@@ -34,26 +34,45 @@ use crate::pages::Pages;
 /// fence takes longer than to follow it.)
 const MAX_SAME_KEY: u32 = 1 << 16;
 
+/// What is built above a list, and leads to its nodes.
+pub(crate) trait Above {
+    /// Takes a deleted node, whose mark is durable, out of it, before the node is bypassed. `links` gets the links that have
+    /// to be durable before the node is used again; returns another line that goes with the node.
+    fn detach(&self, node: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>>;
+}
+
+/// Nothing is.
+pub(crate) struct Nothing;
+
+impl Above for Nothing {
+    #[inline(always)]
+    fn detach(&self, _node: Off<Node>, _links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
+        Ok(None)
+    }
+}
+
 /// A list, by its first link.
-pub(crate) struct Chain<'a, 's, M: Medium> {
+pub(crate) struct Chain<'a, 's, M: Medium, A: Above = Nothing> {
     pub(crate) op: &'a Op<'s, M>,
     pub(crate) pages: &'a Pages<M>,
+    /// In a skip list, the link of a node that may be deleted meanwhile.
     pub(crate) head: &'s Word<Link>,
+    pub(crate) above: A,
 }
 
 /// Where a key is, or belongs.
-struct Place<'s> {
+pub(crate) struct Place<'s> {
     /// The link that leads to the node that holds `link`, as it was read; at the head, `link` itself, clean.
-    incoming: (&'s Word<Link>, Link),
+    pub(crate) incoming: (&'s Word<Link>, Link),
     /// The link that leads to `node`, as it was read. Not deleted.
-    link: (&'s Word<Link>, Link),
+    pub(crate) link: (&'s Word<Link>, Link),
     /// The first node with this key or a higher one, not deleted when it was read, and its link.
     node: Option<(&'s Node, Link, u64)>,
 }
 
 impl<'s> Place<'s> {
     /// The node, if it has the key.
-    fn with(&self, key: u64) -> Option<(&'s Node, Link)> {
+    pub(crate) fn with(&self, key: u64) -> Option<(&'s Node, Link)> {
         self.node.filter(|(_, _, found)| *found == key).map(|(node, next, _)| (node, next))
     }
 }
@@ -85,14 +104,14 @@ impl Ascent {
     }
 }
 
-impl<'a, 's, M: Medium> Chain<'a, 's, M> {
+impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
         DurableLink::new(self.op, word)
     }
 
     /// Makes a link durable that was read, if it may not be.
     #[inline(always)]
-    fn settle(&self, word: &'s Word<Link>, seen: Link) -> Link {
+    pub(crate) fn settle(&self, word: &'s Word<Link>, seen: Link) -> Link {
         if seen.is_dirty() { settle(&self.link(word), seen) } else { seen }
     }
 
@@ -145,6 +164,23 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
         Ok(true)
     }
 
+    /// Appends all entries between two keys, both included, ascending, each durable.
+    pub(crate) fn collect_to(&self, from: u64, to: u64, into: &mut Vec<(u64, u64)>) -> Result<()> {
+        let mut first = from;
+        loop {
+            let (had, batch) = (into.len(), 64);
+            let all = self.collect(first, batch, into)?;
+            let within = into.partition_point(|(key, _)| *key <= to);
+            let next = into.last().and_then(|(key, _)| key.checked_add(1));
+            let over = all || within < into.len() || into.len() == had;
+            into.truncate(within);
+            match next {
+                Some(next) if !over => first = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Appends the last `limit` entries up to key `to`, descending, each durable. Returns whether that was all. One walk from
     /// the head: links lead one way.
     pub(crate) fn collect_back(&self, to: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
@@ -184,12 +220,15 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
         }
     }
 
-    /// As `find`; `None` if a link has changed under it.
-    fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
+    /// As `find`; `None` if a link has changed under it, or the node that holds the head is deleted.
+    pub(crate) fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
         let op = self.op;
         let mut incoming = (self.head, Link::NULL);
         let mut link = (self.head, op.load(self.head, Acquire));
         let mut ascent = Ascent::default();
+        if link.1.is_deleted() {
+            return Ok(None);
+        }
         loop {
             let (word, seen) = link;
             let Some(node) = op.get(seen.node()) else {
@@ -217,16 +256,23 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
         // PERSIST K3: settled before anybody can fail to meet the mark.
         let next = self.settle(&node.next, next);
         let seen = self.settle(word, seen);
+        let mut links = Vec::new();
+        let more = self.above.detach(seen.node(), &mut links)?;
+        let more = more.map(|more| self.pages.begin_unlink(self.op, more)).transpose()?;
         self.pages.prepare_unlink(self.op, seen.node())?;
-        if self.pages.record_unlink(self.op, seen.node()) {
+        let is_new = more.as_ref().is_some_and(|more| more.write_back(self.op));
+        if self.pages.record_unlink(self.op, seen.node()) || is_new {
             // PERSIST N5: flush+fence.
             self.op.fence();
         }
         let past = Link::to(next.off());
         if bypass(&self.link(word), seen, past).is_err() {
+            if let Some(more) = more {
+                self.pages.cancel_unlink(self.op, more);
+            }
             return Ok(None);
         }
-        self.pages.retire(self.op, seen.node(), word);
+        self.pages.retire_with(self.op, seen.node(), word, more, &links);
         Ok(Some(past))
     }
 
@@ -276,7 +322,7 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
             let place = self.find(key)?;
             let Some((node, next)) = place.with(key) else { return Ok(None) };
             let next = self.settle(&node.next, next);
-            if let Some(value) = self.delete(&place, node, next, next)? {
+            if let Some(value) = self.delete(&place, node, next, next, || (), || ())? {
                 return Ok(Some(value));
             }
         }
@@ -294,7 +340,7 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
             }
             let next = self.settle(&node.next, next);
             // A node's value never changes, so the mark decides about the value that was looked at.
-            if self.delete(&place, node, next, next)?.is_some() {
+            if self.delete(&place, node, next, next, || (), || ())?.is_some() {
                 return Ok(Some((value, true)));
             }
         }
@@ -316,7 +362,7 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
             let link = self.write(off, key, value, next);
-            if self.delete(&place, node, next, link)?.is_some() {
+            if self.delete(&place, node, next, link, || (), || ())?.is_some() {
                 return Ok(Some((old, true)));
             }
         };
@@ -327,14 +373,25 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M> {
     }
 
     /// Deletes the node at a place, whose link is `next`, and has it followed by `then` instead. Returns its value, or
-    /// `None` if its link has changed.
-    fn delete(&self, place: &Place<'s>, node: &'s Node, next: Link, then: Link) -> Result<Option<u64>> {
+    /// `None` if its link has changed. Calls `write_back` before the fence that makes it durable, and `durable` after it.
+    #[inline(always)]
+    pub(crate) fn delete(
+        &self,
+        place: &Place<'s>,
+        node: &'s Node,
+        next: Link,
+        then: Link,
+        write_back: impl FnOnce(),
+        durable: impl FnOnce(),
+    ) -> Result<Option<u64>> {
         let off = place.link.1.node();
         self.pages.prepare_unlink(self.op, off)?;
         let Ok(swung) = swing(&self.link(&node.next), next, then.deleted()) else { return Ok(None) };
         // PERSIST N5: flush, with the fence of the mark.
         self.pages.record_unlink(self.op, off);
+        write_back();
         let deleted = settle(&self.link(&node.next), swung);
+        durable();
         let value = self.op.load(&node.value, Relaxed);
         // If somebody else has changed the link, whoever comes by next bypasses the node.
         self.unlink(place.link, node, deleted)?;

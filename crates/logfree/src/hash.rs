@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_BUCKETS, ROOT_HEAD};
@@ -107,7 +107,8 @@ impl<M: Medium> HashTable<M> {
 
     #[inline(always)]
     fn bucket<'a, 's>(&'a self, op: &'a Op<'s, M>, index: u64) -> Chain<'a, 's, M> {
-        Chain { op, pages: &self.pages, head: op.at(self.buckets.byte_add(index * size_of::<Word<Link>>() as u64)) }
+        let head = op.at(self.buckets.byte_add(index * size_of::<Word<Link>>() as u64));
+        Chain { op, pages: &self.pages, head, above: Nothing }
     }
 
     #[inline(always)]

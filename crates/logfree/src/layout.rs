@@ -1,13 +1,13 @@
 //! Everything that lies in persistent memory.
 //!
 //! # Root (one line, the index's own words in its pool's root entry)
-//! | word | list | hash table | search tree |
-//! |---|---|---|---|
-//! | 0 | bytes of a page | same | same |
-//! | 1 | offset of the first [`Segment`] of active pages | same | same |
-//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each | [`Link`] to the topmost branch |
-//! | 3 | – | number of buckets | – |
-//! | 4 to 7 | zero | zero | zero |
+//! | word | list | hash table | search tree | skip list |
+//! |---|---|---|---|---|
+//! | 0 | bytes of a page | same | same | same |
+//! | 1 | offset of the first [`Segment`] of active pages | same | same | same |
+//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each | [`Link`] to the topmost branch | offset of the array of 11 first links |
+//! | 3 | – | number of buckets | – | – |
+//! | 4 to 7 | zero | zero | zero | zero |
 //!
 //! # Page of nodes (a power of two of bytes, aligned to its size)
 //! | line | what |
@@ -34,6 +34,22 @@
 //!
 //! A leaf lies in the line of its branch: a search ends in the line where it makes its last turn, and an insert writes one
 //! line and one link.
+//!
+//! # Node of a skip list (one line, in the place of a node)
+//! | word | what | changes after publication |
+//! |---|---|---|
+//! | 0 to 2 | as in a list: the link on level 0, key, value | `next` does |
+//! | 3 | number of levels, 1 to 11 | no |
+//! | 4 to 6 | `tower`: links on levels 1 to 3 | yes |
+//! | 7 | `more`: offset of the line with the upper links, 0 for at most 4 levels | no |
+//!
+//! # Upper links of a node with more than 4 levels (one line, in the place of a node; one node of 256)
+//! | word | what | changes after publication |
+//! |---|---|---|
+//! | 0 | offset of the node | no |
+//! | 1 to 7 | links on levels 4 to 10 | yes |
+//!
+//! The head of a skip list is an extent with a link for each of the 11 levels.
 //!
 //! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
 //! stores within a line.
@@ -62,6 +78,11 @@ pub(crate) const ROOT_BUCKETS: usize = 3;
 /// Cells of a segment.
 pub(crate) const CELLS: usize = 63;
 
+/// Levels of a skip list.
+pub(crate) const LEVELS: usize = 11;
+/// Links of a tower in the node's own line.
+pub(crate) const INNER: usize = 3;
+
 persistent! {
     /// A node of a list or a bucket.
     pub(crate) struct Node: align(64) {
@@ -73,6 +94,30 @@ persistent! {
         pub(crate) value: Word,
         /// Not used.
         pub(crate) unused: [Word; 5],
+    }
+
+    /// A node of a skip list: a [`Node`] with a tower.
+    pub(crate) struct TallNode: align(64) {
+        /// As in a [`Node`].
+        pub(crate) next: Word<Link>,
+        /// As in a [`Node`].
+        pub(crate) key: Word,
+        /// As in a [`Node`].
+        pub(crate) value: Word,
+        /// Number of levels.
+        pub(crate) height: Word,
+        /// Links on levels 1 to 3.
+        pub(crate) tower: [Word<Link>; INNER],
+        /// The links above.
+        pub(crate) more: Word<Off<Upper>>,
+    }
+
+    /// Links on levels 4 to 10 of a node of a skip list.
+    pub(crate) struct Upper: align(64) {
+        /// Offset of the node.
+        pub(crate) node: Word,
+        /// The links.
+        pub(crate) links: [Word<Link>; LEVELS - 1 - INNER],
     }
 
     /// A key with its value, in the line of a branch.
@@ -254,6 +299,7 @@ impl PageShape {
 
 const _: () = {
     assert!(size_of::<Node>() == NODE as usize, "a node is one line");
+    assert!(size_of::<TallNode>() == NODE as usize && size_of::<Upper>() == NODE as usize);
     assert!(size_of::<Branch>() == NODE as usize, "a branch and its leaves are one line");
     assert!(size_of::<Segment>() == 512);
     assert!(MAX_PAGE / NODE / 64 <= 16, "the bitmap of a page fits its head");
@@ -268,6 +314,11 @@ mod tests {
     fn the_format_is_frozen() {
         assert_eq!(LAYOUT_VERSION, 1);
         assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
+        let tall = [offset_of!(TallNode, next), offset_of!(TallNode, key), offset_of!(TallNode, value)];
+        assert_eq!(tall, [offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)]);
+        let tower = [offset_of!(TallNode, height), offset_of!(TallNode, tower), offset_of!(TallNode, more)];
+        assert_eq!((tower, LEVELS, INNER), ([24, 32, 56], 11, 3));
+        assert_eq!([offset_of!(Upper, node), offset_of!(Upper, links)], [0, 8]);
         assert_eq!([offset_of!(Branch, edges), offset_of!(Branch, router), offset_of!(Branch, leaves)], [0, 16, 24]);
         assert_eq!([offset_of!(Leaf, key), offset_of!(Leaf, value), size_of::<Leaf>()], [0, 8, 16]);
         assert_eq!(Link::LEAF.to_bits(), 4);

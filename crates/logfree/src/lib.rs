@@ -7,12 +7,13 @@
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
 //! | `chain` | Harris's list over durable links: one code for list and buckets |
 //! | [`List`], [`HashTable`] | lock-free maps on it |
+//! | [`SkipList`] | a lock-free skip list on it, all levels durable |
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
-//! | [`SoftHash`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
-//! can take back. [`List`], [`HashTable`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
+//! can take back. [`List`], [`HashTable`], [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
 //! that stores to one cache line reach memory in order.
 
 mod bst;
@@ -26,6 +27,7 @@ mod list;
 mod options;
 mod pages;
 mod range;
+mod skip;
 mod soft;
 
 pub use bst::Bst;
@@ -36,4 +38,5 @@ pub use layout::LAYOUT_VERSION;
 pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;
-pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftOptions};
+pub use skip::SkipList;
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
@@ -88,7 +88,7 @@ impl<M: Medium> List<M> {
     }
 
     fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Chain<'a, 's, M> {
-        Chain { op, pages: &self.pages, head: op.at(self.head) }
+        Chain { op, pages: &self.pages, head: op.at(self.head), above: Nothing }
     }
 
     /// Its place in its pool.

@@ -2,7 +2,7 @@
 
 use crate::layout::{MAX_PAGE, MIN_PAGE};
 
-/// How a [`List`](crate::List) or [`HashTable`](crate::HashTable) is created and opened.
+/// How a [`List`](crate::List), [`HashTable`](crate::HashTable), [`SkipList`](crate::SkipList) or [`Bst`](crate::Bst) is created and opened.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) page: u64,
@@ -10,11 +10,12 @@ pub struct Options {
     pub(crate) active_pages: usize,
     pub(crate) generation: usize,
     pub(crate) recovery_threads: usize,
+    pub(crate) tower_ratio: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { page: 4096, buckets: 1024, active_pages: 256, generation: 64, recovery_threads: 0 }
+        Options { page: 4096, buckets: 1024, active_pages: 256, generation: 64, recovery_threads: 0, tower_ratio: 4 }
     }
 }
 
@@ -50,5 +51,12 @@ impl Options {
     #[must_use]
     pub fn recovery_threads(self, threads: usize) -> Self {
         Options { recovery_threads: threads, ..self }
+    }
+
+    /// One node of so many on a level of a skip list is on the next level, too; 4 unless set, 2 to 16, rounded up to a power of
+    /// two.
+    #[must_use]
+    pub fn tower_ratio(self, nodes: u32) -> Self {
+        Options { tower_ratio: nodes.clamp(2, 16).next_power_of_two(), ..self }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::Act::{self, *};
 use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -63,6 +63,11 @@ proptest! {
     }
 
     #[test]
+    fn a_skip_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SkipList<M>>(&acts);
+    }
+
+    #[test]
     fn a_search_tree_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<Bst<M>>(&acts);
     }
@@ -71,7 +76,72 @@ proptest! {
     fn a_soft_hash_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<SoftHash<M>>(&acts);
     }
+
+    #[test]
+    fn a_soft_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SoftList<M>>(&acts);
+    }
+
+    #[test]
+    fn a_soft_skip_list_is_a_map(acts in vec(act(), 0..200)) {
+        against_model::<SoftSkipList<M>>(&acts);
+    }
 }
+
+#[test]
+fn put_sets_the_value_whether_the_key_is_there_or_not() {
+    let (pool, medium) = pool();
+    let (hash, skip) = (SoftHash::open(&pool, "hash").unwrap(), SoftSkipList::open(&pool, "skip").unwrap());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert!(hash.insert(&op, 9, 9).unwrap() && skip.insert(&op, 9, 9).unwrap());
+    for old in [None, Some(1)] {
+        assert_eq!(cost(medium, || assert_eq!(hash.put(&op, 1, 1).unwrap(), old)), (1, 1, 0));
+        assert_eq!(cost(medium, || assert_eq!(skip.put(&op, 1, 1).unwrap(), old)), (1, 1, 0));
+    }
+}
+
+/// Ranges both ways, of a few keys and of many, against a model; after a recovery, too.
+macro_rules! ranges_both_ways {
+    ($name:ident, $map:ident, $keys:expr) => {
+        #[test]
+        fn $name() {
+            use std::ops::Bound::{Excluded, Included, Unbounded};
+            let (pool, _) = pool();
+            let mut model = Contents::new();
+            for round in 0..2u64 {
+                let map = $map::open(&pool, "map").unwrap();
+                let mut session = pool.session().unwrap();
+                let op = session.enter().unwrap();
+                for k in (0..$keys).map(|i: u64| (i * 7919 + round * 13) % 10_000).chain([u64::MAX - round]) {
+                    if map.insert(&op, k, !k).unwrap() {
+                        assert_eq!(model.insert(k, !k), None);
+                    }
+                }
+                for k in (0..$keys / 3).map(|i: u64| i * 7919 % 10_000) {
+                    assert_eq!(map.remove(&op, k).unwrap(), model.remove(&k));
+                }
+                assert_eq!(map.len(&op).unwrap(), model.len() as u64);
+                assert_eq!(map.first(&op).unwrap(), model.first_key_value().map(|(k, v)| (*k, *v)));
+                assert_eq!(map.last(&op).unwrap(), model.last_key_value().map(|(k, v)| (*k, *v)));
+                for from in [Unbounded, Included(0), Excluded(0), Included(4711), Excluded(9000), Excluded(u64::MAX)] {
+                    for to in [Unbounded, Included(0), Excluded(5000), Included(5050), Included(u64::MAX)] {
+                        let within = |k: &u64| std::ops::RangeBounds::contains(&(from, to), k);
+                        let expected: Vec<_> = model.iter().filter(|(k, _)| within(k)).map(|(k, v)| (*k, *v)).collect();
+                        let (mut up, mut down) = (Vec::new(), Vec::new());
+                        map.range(&op, (from, to), |k, v| up.push((k, v))).unwrap();
+                        map.range_rev(&op, (from, to), |k, v| down.push((k, v))).unwrap();
+                        down.reverse();
+                        assert_eq!((&up, &down), (&expected, &expected), "{from:?} to {to:?}");
+                    }
+                }
+                assert_eq!(map.check(&op).unwrap(), []);
+            }
+        }
+    };
+}
+ranges_both_ways!(ranges_of_a_soft_list_are_what_a_btree_gives, SoftList, 300);
+ranges_both_ways!(ranges_of_a_soft_skip_list_are_what_a_btree_gives, SoftSkipList, 3000);
 
 #[test]
 fn ranges_of_a_list_are_what_a_btree_gives() {
@@ -100,6 +170,49 @@ fn ranges_of_a_list_are_what_a_btree_gives() {
     list.for_each(&op, |k, _| _ = list.remove(&op, k).unwrap()).unwrap();
     assert!(list.is_empty(&op).unwrap());
 }
+
+/// Ranges upwards and downwards, with every kind of bound, on keys near both ends and on more than one batch.
+macro_rules! ranges_both_ways {
+    ($test:ident, $map:ident) => {
+        #[test]
+        fn $test() {
+            use std::ops::Bound::{Excluded, Included, Unbounded};
+            let (pool, _) = pool();
+            let map = $map::open(&pool, "map").unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            assert_eq!((map.first(&op).unwrap(), map.last(&op).unwrap()), (None, None));
+            let keys = [0, 1, 5, 7, 100, 1 << 40, u64::MAX - 1, u64::MAX];
+            let model: Contents = keys.into_iter().chain(1000..1400).map(|k| (k, !k)).collect();
+            for i in 0..model.len() {
+                let (k, v) = model.iter().nth(i * 7919 % model.len()).unwrap();
+                assert!(map.insert(&op, *k, *v).unwrap());
+            }
+            let (mut first, mut last) = (model.first_key_value(), model.last_key_value());
+            assert_eq!(map.first(&op).unwrap(), first.take().map(|(k, v)| (*k, *v)));
+            assert_eq!(map.last(&op).unwrap(), last.take().map(|(k, v)| (*k, *v)));
+            for from in [Unbounded, Included(0), Excluded(0), Included(6), Excluded(1010), Excluded(u64::MAX)] {
+                for to in [Unbounded, Included(7), Excluded(7), Included(1100), Excluded(1 << 40), Excluded(0)] {
+                    let within = |k: &u64| std::ops::RangeBounds::contains(&(from, to), k);
+                    let mut expected: Vec<_> = model.iter().filter(|(k, _)| within(k)).map(|(k, v)| (*k, *v)).collect();
+                    let (mut up, mut down) = (Vec::new(), Vec::new());
+                    map.range(&op, (from, to), |k, v| up.push((k, v))).unwrap();
+                    map.range_rev(&op, (from, to), |k, v| down.push((k, v))).unwrap();
+                    assert_eq!(up, expected, "{from:?} {to:?}");
+                    expected.reverse();
+                    assert_eq!(down, expected, "{from:?} {to:?}, downwards");
+                }
+            }
+            // The callback may change the map.
+            map.range_rev(&op, .., |k, _| _ = map.remove(&op, k).unwrap()).unwrap();
+            assert!(map.is_empty(&op).unwrap());
+            assert_eq!(map.check(&op).unwrap(), []);
+        }
+    };
+}
+
+ranges_both_ways!(ranges_of_a_skip_list_are_what_a_btree_gives, SkipList);
+ranges_both_ways!(ranges_of_a_search_tree_are_what_a_btree_gives, Bst);
 
 // ---- counts ----
 
@@ -140,21 +253,30 @@ fn write_backs_and_fences_of_single_operations() {
     settled_counts::<Bst<M>>();
 }
 
-#[test]
-fn one_write_back_and_one_fence_an_update_with_volatile_links() {
-    let (pool, medium) = pool();
-    let map = SoftHash::open_with(&pool, "map", &SoftOptions::default()).unwrap();
+macro_rules! one_and_one {
+    ($name:ident, $map:ident) => {
+        #[test]
+        fn $name() {
+            let (pool, medium) = pool();
+            one_and_one(&pool, medium, &*$map::open_with(&pool, "map", &SoftOptions::default()).unwrap());
+        }
+    };
+}
+one_and_one!(one_write_back_and_one_fence_an_update_of_a_soft_hash, SoftHash);
+one_and_one!(one_write_back_and_one_fence_an_update_of_a_soft_list, SoftList);
+one_and_one!(one_write_back_and_one_fence_an_update_of_a_soft_skip_list, SoftSkipList);
+
+fn one_and_one(pool: &Pool<M>, medium: M, map: &impl Map<M>) {
     let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
     (10..14).for_each(|k| assert!(map.insert(&op, k, 1).unwrap()));
     assert_eq!(cost(medium, || assert!(map.insert(&op, 1, 1).unwrap())), (1, 1, 0), "insert");
     assert_eq!(cost(medium, || assert_eq!(map.update(&op, 1, 2).unwrap(), Some(1))), (1, 1, 0), "update");
     assert_eq!(cost(medium, || assert!(map.compare_and_set(&op, 1, 2, 1).unwrap())), (1, 1, 0), "exchange");
-    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 1, 3).unwrap(), Some(1))), (1, 1, 0), "put");
-    assert_eq!(cost(medium, || assert_eq!(map.put(&op, 2, 3).unwrap(), None)), (1, 1, 0), "put of a new key");
+    assert_eq!(cost(medium, || assert!(map.insert(&op, 2, 3).unwrap())), (1, 1, 0), "insert");
     assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), Some(3))), (1, 1, 0), "remove");
     assert_eq!(cost(medium, || assert!(!map.insert(&op, 1, 1).unwrap())), (0, 0, 0), "insert of a key that is there");
-    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(3))), (0, 0, 0), "get");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(1))), (0, 0, 0), "get");
     assert_eq!(cost(medium, || assert_eq!(map.get(&op, 2).unwrap(), None)), (0, 0, 0), "get of no key");
     assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 2).unwrap(), None)), (0, 0, 0), "remove of no key");
     assert_eq!(cost(medium, || assert_eq!(map.update(&op, 2, 1).unwrap(), None)), (0, 0, 0), "update of no key");
@@ -208,6 +330,45 @@ fn write_backs_and_fences_of_many_operations() {
     assert!(misses <= 2, "{misses} pages newly active in a table of 1024");
 }
 
+/// Two fences an insert and one a remove, whatever the height of the tower and whether a branch is spliced; and as many keys
+/// again as a page that is newly active costs.
+macro_rules! counts_of_many {
+    ($test:ident, $map:ident, $insert_lines:expr, $remove_lines:expr) => {
+        #[test]
+        fn $test() {
+            let (pool, medium) = pool();
+            let map = $map::open_with(&pool, "map", &Options::default()).unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            (0..512u64).for_each(|k| assert!(map.insert(&op, k * 7919 % 1024, k).unwrap()));
+            let (mut inserts, mut removes) = (0, 0);
+            let stats = map.page_stats(&op);
+            let counts = spent(medium, || {
+                for i in 0..20_000u64 {
+                    let key = (i * 0x9E37_79B9_7F4A_7C15) >> 54;
+                    match map.insert(&op, key, 1).unwrap() {
+                        true => inserts += 1,
+                        false => removes += u64::from(map.remove(&op, key).unwrap().is_some()),
+                    }
+                }
+            });
+            let now = map.page_stats(&op);
+            let misses = now.allocation_misses + now.unlink_misses - stats.allocation_misses - stats.unlink_misses;
+            let generations = (now.unlinks - stats.unlinks) / 64 + 1;
+            println!("{inserts} inserts, {removes} removes, {misses} pages: {counts:?}");
+            assert!(counts.fences <= 2 * inserts + removes + generations + misses, "{counts:?}");
+            let lines = ($insert_lines * inserts as f64 + $remove_lines * removes as f64) as u64;
+            assert!(counts.write_backs <= lines + 2 * misses, "{counts:?}");
+            assert_eq!(counts.implicit_drains, 0, "{counts:?}");
+            assert_eq!(map.check(&op).unwrap(), []);
+        }
+    };
+}
+
+// A third of a link more on upper levels, set and taken away.
+counts_of_many!(write_backs_and_fences_of_many_operations_on_a_skip_list, SkipList, 2.4, 2.4);
+counts_of_many!(write_backs_and_fences_of_many_operations_on_a_search_tree, Bst, 2.0, 1.0);
+
 // ---- threads ----
 
 fn hammer<S: Map<M>>() {
@@ -257,6 +418,11 @@ fn threads_share_a_list() {
 }
 
 #[test]
+fn threads_share_a_skip_list() {
+    hammer::<SkipList<M>>();
+}
+
+#[test]
 fn threads_share_a_search_tree() {
     hammer::<Bst<M>>();
 }
@@ -264,6 +430,16 @@ fn threads_share_a_search_tree() {
 #[test]
 fn threads_share_a_soft_hash() {
     hammer::<SoftHash<M>>();
+}
+
+#[test]
+fn threads_share_a_soft_list() {
+    hammer::<SoftList<M>>();
+}
+
+#[test]
+fn threads_share_a_soft_skip_list() {
+    hammer::<SoftSkipList<M>>();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
-use durix_logfree::{Bst, HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Plan, SiteKind};
 
 fn deep() -> bool {
@@ -74,6 +74,12 @@ fn hash_table_returns_nothing_that_a_crash_can_take_back() {
 }
 
 #[test]
+fn skip_list_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<SkipList<Sim>>(Persistency::Pcso);
+    complete::<SkipList<Sim>>("torn", &threads(Persistency::TornWords), &BEFORE, &readers()[6].1);
+}
+
+#[test]
 fn search_tree_returns_nothing_that_a_crash_can_take_back() {
     nobody_returns_what_a_crash_can_take_back::<Bst<Sim>>(Persistency::Pcso);
     complete::<Bst<Sim>>("torn", &threads(Persistency::TornWords), &BEFORE, &readers()[6].1);
@@ -85,13 +91,29 @@ fn soft_hash_returns_nothing_that_a_crash_can_take_back() {
 }
 
 #[test]
+fn soft_list_returns_nothing_that_a_crash_can_take_back() {
+    nobody_returns_what_a_crash_can_take_back::<SoftList<Sim>>(Persistency::Pcso);
+}
+
+#[test]
+fn soft_skip_list_returns_nothing_that_a_crash_can_take_back() {
+    // The code of the list, on more levels, each of which multiplies the states.
+    let programs = readers().into_iter().enumerate().filter(|(number, _)| deep() || number % 4 == 0);
+    for (_, (name, program)) in programs {
+        complete::<SoftSkipList<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+    }
+}
+
+#[test]
 fn two_threads_of_two_operations() {
     let program = [vec![Insert(0, 2), Get(1)], vec![Remove(1), Get(0)]];
     let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
     complete::<List<Sim>>("list", &threads, &BEFORE, &program);
     complete::<HashTable<Sim>>("hash table", &threads, &BEFORE, &program);
+    complete::<SkipList<Sim>>("skip list", &threads, &BEFORE, &program);
     complete::<Bst<Sim>>("search tree", &threads, &BEFORE, &program);
     complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
+    complete::<SoftList<Sim>>("soft list", &threads, &BEFORE, &program);
 }
 
 #[test]
@@ -99,8 +121,10 @@ fn three_threads() {
     let program = [vec![Insert(2, 2)], vec![Remove(1)], vec![Update(1, 7)]];
     let threads = threads(Persistency::Pcso).preemptions(if deep() { 3 } else { 1 });
     complete::<List<Sim>>("list", &threads, &BEFORE, &program);
+    complete::<SkipList<Sim>>("skip list", &threads, &BEFORE, &program);
     complete::<Bst<Sim>>("search tree", &threads, &BEFORE, &program);
     complete::<SoftHash<Sim>>("soft hash", &threads, &BEFORE, &program);
+    complete::<SoftList<Sim>>("soft list", &threads, &BEFORE, &program);
 }
 
 /// M2: the extent that one session has added is used by another, whose fence does not cover it.

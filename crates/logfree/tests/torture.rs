@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::Act::{self, Insert, Remove, Update};
 use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, Error, HashTable, List, SoftHash};
+use durix_logfree::{Bst, Error, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
@@ -129,8 +129,11 @@ fn child() {
     let (dir, seed, mutant) = (PathBuf::from(dir), seed.parse().unwrap(), mutant == "mutant");
     match kind {
         "list" => child_of::<List<_>, List<_>>(&dir, seed, mutant),
+        "skiplist" => child_of::<SkipList<_>, SkipList<_>>(&dir, seed, mutant),
         "bst" => child_of::<Bst<_>, Bst<_>>(&dir, seed, mutant),
         "hash" => child_of::<HashTable<_>, HashTable<_>>(&dir, seed, mutant),
+        "soft-list" => child_of::<SoftList<_>, SoftList<_>>(&dir, seed, mutant),
+        "soft-skip-list" => child_of::<SoftSkipList<_>, SoftSkipList<_>>(&dir, seed, mutant),
         _ => child_of::<SoftHash<_>, SoftHash<_>>(&dir, seed, mutant),
     }
 }
@@ -230,8 +233,11 @@ fn nothing_is_lost<S: Map<Hardware>>(kind: &'static str) {
 fn nothing_acknowledged_is_lost() {
     nothing_is_lost::<List>("list");
     nothing_is_lost::<HashTable>("hash");
+    nothing_is_lost::<SkipList>("skiplist");
     nothing_is_lost::<Bst>("bst");
     nothing_is_lost::<SoftHash>("soft");
+    nothing_is_lost::<SoftList>("soft-list");
+    nothing_is_lost::<SoftSkipList>("soft-skip-list");
 }
 
 fn is_found_out<S: Map<Hardware>>(kind: &'static str) {

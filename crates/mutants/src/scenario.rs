@@ -60,8 +60,8 @@ pub struct Told {
 impl Told {
     /// About a failure, run `again` from its replay string.
     pub fn new(failure: Failure, again: Option<Failure>, named: bool) -> Self {
-        let later = matches!(failure.cause, Cause::Later { .. } | Cause::LaterState { .. });
-        let ops = failure.ops.len() + if later || failure.death.is_some() { failure.after.len() } else { 0 };
+        let later = if failure.concerns_later_operations() { failure.after.len() } else { 0 };
+        let ops = failure.ops.len() + later;
         let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
         Told { failure, ops, replays, named }
     }
@@ -134,7 +134,7 @@ pub struct Of<S: Subject> {
 impl<S: Subject> Of<S> {
     /// Runs `ops` with one crash anywhere.
     pub fn new(name: impl Into<String>, make: impl Fn(&'static Plan) -> S + 'static, ops: &[S::Op]) -> Self {
-        let base = Explorer::new();
+        let base = Explorer::new().crashes(1);
         let first = Rung { bound: Bound::Sequential, explorer: base.clone(), after: false };
         Of { name: name.into(), make: Box::new(make), ops: ops.to_vec(), after: Vec::new(), base, rungs: vec![first] }
     }
@@ -142,6 +142,8 @@ impl<S: Subject> Of<S> {
     /// Explores with these settings. Comes before anything that adds a way to explore.
     #[must_use]
     pub fn with(mut self, base: Explorer) -> Self {
+        // A crash in the recovery is a rung of its own.
+        let base = base.crashes(1);
         self.rungs[0].explorer = base.clone();
         Of { base, ..self }
     }
@@ -277,7 +279,7 @@ impl<S: Concurrent> Interleaved<S> {
         program: &[Vec<S::Op>],
         after: &[S::Op],
     ) -> Self {
-        let explorer = Explorer::new().executions_per_point(100).samples(20);
+        let explorer = Explorer::new().crashes(1).executions_per_point(100).samples(20);
         let rung = [Rung { bound: Bound::TwoThreads, explorer, after: true }];
         Interleaved {
             name: name.into(),

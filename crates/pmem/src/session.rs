@@ -313,13 +313,20 @@ impl<'s, M: Medium> Op<'s, M> {
     ///
     /// # Panics
     /// If the words are fewer than the bytes need.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn store_bytes(&self, to: &[Word], bytes: &[u8]) {
         assert!(bytes.len() <= size_of_val(to), "{} bytes into {} words", bytes.len(), to.len());
-        let (whole, rest) = bytes.as_chunks::<8>();
-        for (word, chunk) in to.iter().zip(whole) {
-            self.m.store(word.raw(), u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        let (pieces, end) = bytes.as_chunks::<16>();
+        let (pairs, _) = to.words().as_chunks::<2>();
+        for (pair, piece) in pairs.iter().zip(pieces) {
+            let value = u128::from_le_bytes(*piece);
+            self.m.store_words(pair, &[value as u64, (value >> 64) as u64]);
+        }
+        let (whole, rest) = end.as_chunks::<8>();
+        let to = &to[pieces.len() * 2..];
+        if let [chunk] = whole {
+            self.m.store(to[0].raw(), u64::from_le_bytes(*chunk), Ordering::Relaxed);
         }
         if !rest.is_empty() {
             let mut last = [0; 8];

@@ -53,7 +53,7 @@ impl<S: Subject> Run<'_, S> {
         let number = state.lines[window.1 as usize].number;
         let (trace, end, who) = match window.0.checked_sub(1).map(|inner| &self.inner[inner as usize]) {
             None => (&**self.trace, point.event, "line"),
-            Some((end, trace)) => (&**trace, *end, "the recovery's stores to line"),
+            Some((end, trace)) => (&**trace, *end, "stored after the first crash to line"),
         };
         let missing: Vec<Pending> = state.window(window).missing(positions).copied().collect();
         let mut told = vec![format!(
@@ -64,7 +64,7 @@ impl<S: Subject> Run<'_, S> {
         )];
         let mut fates: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for store in missing.iter().take(TOLD) {
-            let whose = if window.0 == 0 { whose(trace, store.seq as usize) } else { String::new() };
+            let whose = if window.0 == 0 { whose(trace, store.seq as usize) } else { later(trace, store.seq as usize) };
             let stored = format!("word {} <- {:#x} at {}{whose}", store.word, store.value, place(store.at));
             let fate = fate(&trace[..end], store, number, self.explorer.machine.model);
             // Stores that share their fate are told together.
@@ -125,6 +125,16 @@ fn whose(trace: &[Event], seq: usize) -> String {
         }
     }
     whose
+}
+
+/// The same after a first crash.
+fn later(trace: &[Event], seq: usize) -> String {
+    let trace = &trace[..seq.min(trace.len())];
+    let operation = trace.iter().filter(|event| matches!(event, Event::Invoke)).count();
+    match operation.checked_sub(1) {
+        Some(operation) => format!(", by operation {operation} after the recovery"),
+        None => ", by the recovery".into(),
+    }
 }
 
 /// Why a store was not guaranteed by the time of the crash, a line each step.

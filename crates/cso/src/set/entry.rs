@@ -32,19 +32,15 @@ use super::layout::{HEAD_WORDS, Head, Info, Meta, TAIL_WORDS, Tail, head_at, tai
 /// fence.
 ///
 /// The slot must be large enough, and the version must never have been used in it.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
-    if info.is_short() {
-        write_lines(op, op.at(head_at(off)), &[], version, info, key, value);
-    } else {
-        write_long(op, off, version, info, key, value);
-    }
+    write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info, key, value);
 }
 
-/// The same for an entry that need not be [short](Info::is_short).
-#[inline(never)]
-fn write_long<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
-    write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info, key, value);
+/// The same for a [short](Info::is_short) entry.
+#[inline(always)]
+pub(super) fn write_short<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
+    write_lines(op, op.at(head_at(off)), &[], version, info, key, value);
 }
 
 /// Writes the lines of an entry. Compiled for entries of one line, and for all others.
@@ -119,12 +115,18 @@ fn words_in_head(head: &Head, from: usize, len: usize) -> Option<&[Word]> {
 
 #[inline(always)]
 fn store_payload<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], from: usize, bytes: &[u8]) {
-    if let Some(words) = words_in_head(head, from, bytes.len()) {
-        return match (words, <[u8; 8]>::try_from(bytes)) {
-            ([word], Ok(bytes)) => op.store(word, u64::from_le_bytes(bytes), Relaxed),
-            _ => op.store_bytes(words, bytes),
-        };
+    let Some(words) = words_in_head(head, from, bytes.len()) else {
+        return store_beyond(op, head, tails, from, bytes);
+    };
+    match (words, <[u8; 8]>::try_from(bytes)) {
+        ([word], Ok(bytes)) => op.store(word, u64::from_le_bytes(bytes), Relaxed),
+        _ => op.store_bytes(words, bytes),
     }
+}
+
+/// The same where the bytes do not end in line 0.
+#[inline(never)]
+fn store_beyond<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], from: usize, bytes: &[u8]) {
     let mut rest = bytes;
     for piece in pieces(head, tails, from) {
         let (now, later) = rest.split_at(rest.len().min(size_of_val(piece)));
@@ -149,7 +151,7 @@ pub(super) struct Entry<'s> {
 
 impl<'s> Entry<'s> {
     /// The entry in the slot at `off`, if its first line is valid and makes sense.
-    #[inline(always)]
+    #[inline]
     pub(super) fn at<M: Medium>(op: &Op<'s, M>, off: u64) -> Option<Entry<'s>> {
         let head = op.at(head_at(off));
         let meta = op.load(&head.meta, Acquire);
@@ -157,21 +159,21 @@ impl<'s> Entry<'s> {
         if !meta.is_valid() {
             return None;
         }
-        if info.is_short() {
-            return Some(Entry { head, tails: &[], meta, info });
-        }
-        Self::at_longer(op, off, head, meta, info)
-    }
-
-    /// The same for an entry that need not be [short](Info::is_short).
-    #[inline]
-    fn at_longer<M: Medium>(op: &Op<'s, M>, off: u64, head: &'s Head, meta: Meta, info: Info) -> Option<Entry<'s>> {
         if !info.is_sound() {
             return None;
         }
         let lines = info.lines();
         let tails = tails(op, off, lines);
         (tails.len() + 1 == lines).then_some(Entry { head, tails, meta, info })
+    }
+
+    /// The entry in the slot at `off`, if it is valid and [short](Info::is_short), as most are.
+    #[inline(always)]
+    pub(super) fn short_at<M: Medium>(op: &Op<'s, M>, off: u64) -> Option<Entry<'s>> {
+        let head = op.at(head_at(off));
+        let meta = op.load(&head.meta, Acquire);
+        let info = op.load(&head.info, Relaxed);
+        (meta.is_valid() && info.is_short()).then_some(Entry { head, tails: &[], meta, info })
     }
 
     /// Whether every line belongs to this entry: what recovery asks.
@@ -195,19 +197,10 @@ impl<'s> Entry<'s> {
         if self.info.key_len() != key.len() {
             return false;
         }
-        if let Some(words) = words_in_head(self.head, 0, key.len()) {
-            return words.iter().zip(key.chunks(8)).all(|(w, c)| op.load(w, Relaxed) == word_of(c));
+        match <[u8; 8]>::try_from(key) {
+            Ok(word) => op.load(&self.head.payload[0], Relaxed) == u64::from_le_bytes(word),
+            Err(_) => bytes_are(op, self.head, self.tails, key),
         }
-        let mut chunks = key.chunks(8);
-        for piece in pieces(self.head, self.tails, 0) {
-            for word in piece {
-                let Some(chunk) = chunks.next() else { return true };
-                if op.load(word, Relaxed) != word_of(chunk) {
-                    return false;
-                }
-            }
-        }
-        true
     }
 
     /// Replaces the content of `bytes` by the key.
@@ -225,19 +218,11 @@ impl<'s> Entry<'s> {
     fn read<M: Medium>(&self, op: &Op<'_, M>, from: usize, len: usize, bytes: &mut Vec<u8>) {
         // Every byte is overwritten: a buffer that has the length already is taken as it is.
         if bytes.len() != len {
-            bytes.resize(len, 0);
+            resize(bytes, len);
         }
-        if let Some(words) = words_in_head(self.head, from, len) {
-            return op.load_bytes(words, bytes);
-        }
-        let mut rest = &mut bytes[..];
-        for piece in pieces(self.head, self.tails, from) {
-            let (now, later) = rest.split_at_mut(rest.len().min(size_of_val(piece)));
-            op.load_bytes(piece, now);
-            rest = later;
-            if rest.is_empty() {
-                return;
-            }
+        match words_in_head(self.head, from, len) {
+            Some(words) => op.load_bytes(words, bytes),
+            None => read_beyond(op, self.head, self.tails, from, bytes),
         }
     }
 
@@ -247,6 +232,35 @@ impl<'s> Entry<'s> {
         let words = pieces(self.head, self.tails, self.info.key_words()).flatten();
         len == value.len() && value.chunks(8).zip(words).all(|(c, w)| op.load(w, Relaxed) == word_of(c))
     }
+}
+
+// What follows takes an entry apart, so that one of a line stays in registers.
+
+/// Whether the key of an entry, whose length is that of `key`, is `key`.
+#[inline(never)]
+fn bytes_are<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], key: &[u8]) -> bool {
+    let mut words = pieces(head, tails, 0).flatten();
+    key.chunks(8).all(|chunk| words.next().is_some_and(|word| op.load(word, Relaxed) == word_of(chunk)))
+}
+
+/// Reads bytes that do not end in line 0.
+#[inline(never)]
+fn read_beyond<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], from: usize, bytes: &mut [u8]) {
+    let mut rest = bytes;
+    for piece in pieces(head, tails, from) {
+        let (now, later) = rest.split_at_mut(rest.len().min(size_of_val(piece)));
+        op.load_bytes(piece, now);
+        rest = later;
+        if rest.is_empty() {
+            return;
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn resize(bytes: &mut Vec<u8>, len: usize) {
+    bytes.resize(len, 0);
 }
 
 /// Up to 8 bytes as the word they are stored in.

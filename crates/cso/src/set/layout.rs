@@ -199,8 +199,10 @@ impl Info {
     /// each that take at most the words of line 0. Most entries are; longer ones take a second look.
     #[inline(always)]
     pub(super) fn is_short(self) -> bool {
-        let short = 0x3f | 0x3f << 16 | 0xffff << 40;
-        self.0 & !short == 0 && self.key_words() + self.value_len().div_ceil(8) <= HEAD_WORDS
+        const SHORT: u64 = 0x3f | 0x3f << 16 | 0xffff << 40;
+        // Both lengths rounded up to words, neither of which carries into what is beside it.
+        let up = self.0.wrapping_add(7 | 7 << 16) & (0x78 | 0x78 << 16);
+        self.0 & !SHORT == 0 && (up + (up >> 16)) & 0xff <= HEAD_WORDS as u64 * 8
     }
 
     /// Lines that the entry takes.
@@ -240,7 +242,6 @@ pub(super) const CLASSES: usize = 29;
 
 impl Class {
     /// Slots of one line.
-    #[cfg(test)]
     pub(super) const FIRST: Class = Class(0);
 
     /// The smallest class with slots of at least `lines` lines.
@@ -385,6 +386,23 @@ mod tests {
         }
         assert!(Class::exact(0).is_none() && Class::exact(u64::MAX).is_none());
         assert!(Info::of(MAX_KEY, MAX_VALUE).lines() <= MAX_LINES);
+    }
+
+    #[test]
+    fn short_entries_are_those_of_one_line_with_short_lengths_and_no_tombstone() {
+        for key in (0..80).chain([MAX_KEY, 0xffff]) {
+            for value in (0..80).chain([64 << 6, MAX_VALUE, 0xff_ffff]) {
+                let words = key.div_ceil(8) + value.div_ceil(8);
+                let short = key < 64 && value < 64 && words <= HEAD_WORDS;
+                let info = Info::of(key, value);
+                assert_eq!(info.is_short(), short, "{key} {value}");
+                assert_eq!(info.in_transaction(u16::MAX).is_short(), short);
+                assert_eq!(short, info.is_short() && info.is_sound());
+                assert!(!Info::from_bits(info.to_bits() | 1 << 57).is_short());
+            }
+            assert!(!Info::tombstone(key).is_short());
+        }
+        assert!(!Info::from_bits(u64::MAX).is_short());
     }
 
     #[test]

@@ -49,10 +49,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use arena::Arena;
 pub use check::{Finding, Stats};
+use entry::Entry;
 pub use error::{Error, Result};
 pub use iter::Cursor;
 pub use layout::{LAYOUT_VERSION, MAX_KEY, MAX_TRANSACTION, MAX_VALUE};
-use shard::Shard;
+use shard::{Found, Shard};
 pub use txn::{Batch, Txn};
 
 /// How a set is opened. None of it changes what lies in the pool.
@@ -264,7 +265,7 @@ impl<M: Medium> PersistentSet<M> {
     /// As [`insert`](Self::insert).
     #[inline]
     pub fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
-        let decide = |old: Option<&entry::Entry<'_>>| old.is_none().then_some(Some(value));
+        let decide = |old: Option<Found>| old.is_none().then_some(Some(value));
         Ok(self.change_key(op, self.key(key)?, decide)?.is_some())
     }
 
@@ -274,7 +275,7 @@ impl<M: Medium> PersistentSet<M> {
     /// As [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
-        let decide = |old: Option<&entry::Entry<'_>>| old.is_some().then_some(Some(value));
+        let decide = |old: Option<Found>| old.is_some().then_some(Some(value));
         Ok(self.change_key(op, self.key(key)?, decide)?.is_some())
     }
 
@@ -305,7 +306,7 @@ impl<M: Medium> PersistentSet<M> {
         let mut as_expected = false;
         self.change_key(op, self.key(key)?, |old| {
             as_expected = match (old, expected) {
-                (Some(entry), Some(value)) => entry.value_is(op, value),
+                (Some(found), Some(value)) => Entry::at(op, found.off).is_some_and(|e| e.value_is(op, value)),
                 (None, None) => true,
                 _ => false,
             };

@@ -44,9 +44,25 @@ impl<M: Medium> PersistentSet<M> {
         key: Key<'_>,
         mut visit: impl FnMut(&Entry<'_>) -> R,
     ) -> Result<Option<(R, Meta)>> {
+        match self.first_attempt(op, key, &mut visit) {
+            Attempt::Hit(result, meta) => Ok(Some((result, meta))),
+            Attempt::Miss => Ok(None),
+            Attempt::Disturbed => self.lookup_further(op, key.bytes, key.hash, visit),
+        }
+    }
+
+    /// The same where the first attempt has failed. (Takes the key apart, so that it stays in registers where it has not.)
+    #[inline(never)]
+    fn lookup_further<R>(
+        &self,
+        op: &Op<'_, M>,
+        bytes: &[u8],
+        hash: u64,
+        mut visit: impl FnMut(&Entry<'_>) -> R,
+    ) -> Result<Option<(R, Meta)>> {
         let mut turn = 0;
         loop {
-            match self.attempt(op, key, &mut visit) {
+            match self.attempt(op, Key { bytes, hash }, &mut visit) {
                 Attempt::Hit(result, meta) => return Ok(Some((result, meta))),
                 Attempt::Miss => return Ok(None),
                 Attempt::Disturbed => {
@@ -58,7 +74,30 @@ impl<M: Medium> PersistentSet<M> {
         }
     }
 
+    /// An attempt that gives up where anything is out of the ordinary: another key with the tag of this one, an entry that
+    /// is not short, a writer. What it finds is right for the same reasons.
     #[inline(always)]
+    fn first_attempt<R>(&self, op: &Op<'_, M>, key: Key<'_>, visit: &mut impl FnMut(&Entry<'_>) -> R) -> Attempt<R> {
+        let m = op.medium();
+        let index = &self.shard(key.hash).index;
+        let Some(seq) = index.even_seq(m) else { return Attempt::Disturbed };
+        let cells = index.cells(m);
+        let Some((at, cell)) = cells.next(m, &mut cells.probe(key.tag())) else {
+            return if index.unmoved(m, seq) { Attempt::Miss } else { Attempt::Disturbed };
+        };
+        let Some(entry) = Entry::short_at(op, cell.off()) else { return Attempt::Disturbed };
+        if !entry.key_is(op, key.bytes) {
+            return Attempt::Disturbed;
+        }
+        let result = visit(&entry);
+        if entry.unchanged(op) && cells.load(m, at) == Some(cell) && index.unmoved(m, seq) {
+            Attempt::Hit(result, entry.meta)
+        } else {
+            Attempt::Disturbed
+        }
+    }
+
+    #[inline]
     fn attempt<R>(&self, op: &Op<'_, M>, key: Key<'_>, visit: &mut impl FnMut(&Entry<'_>) -> R) -> Attempt<R> {
         let m = op.medium();
         let index = &self.shard(key.hash).index;

@@ -269,8 +269,7 @@ impl<M: Medium> PersistentSet<M> {
                 shard.index.add(m, &mut inner.tables, Cell::new(tag, entered.off));
             }
             Some(other) => {
-                let other_entered =
-                    Entered { off: other.off, version: other.entry.meta.version(), info: other.entry.info };
+                let other_entered = Entered { off: other.off, version: other.meta.version(), info: other.info };
                 if other_entered.version >= entered.version {
                     return losers.stale.push(entered);
                 }

@@ -20,6 +20,7 @@
 //!   `txn.rs`): until then recovery counts the transaction's entries, and none may be missing.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use super::layout::{CLASSES, Class};
 
@@ -32,8 +33,8 @@ const LONG: usize = 16;
 /// An entry that is not reachable any more, but valid in persistent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stale {
-    /// Where it lies.
-    off: u64,
+    /// Where it lies; no slot lies at 0.
+    off: NonZeroU64,
     /// Version of the transaction that wrote it, 0 without one.
     transaction: u64,
     /// Its place in the order in which the shard's entries were freed.
@@ -75,6 +76,7 @@ enum From {
 /// A queue whose first element lies in place: most of the time a shard's queue of stale entries holds one, and the slot that an
 /// update writes is then one load away.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Fifo {
     front: Option<Stale>,
     /// What comes behind the front; empty where there is none.
@@ -91,18 +93,28 @@ impl Fifo {
     fn pop_front(&mut self) -> Option<Stale> {
         let front = self.front.take();
         if !self.rest.is_empty() {
-            self.front = self.rest.pop_front();
+            self.refill();
         }
         front
     }
 
+    #[inline(never)]
+    fn refill(&mut self) {
+        self.front = self.rest.pop_front();
+    }
+
     #[inline(always)]
-    fn push_back(&mut self, stale: Stale) {
+    fn push_back(&mut self, off: NonZeroU64, transaction: u64, freed: u64) {
         if self.front.is_none() {
-            self.front = Some(stale);
+            self.front = Some(Stale { off, transaction, freed });
         } else {
-            self.rest.push_back(stale);
+            self.push_rest(off, transaction, freed);
         }
+    }
+
+    #[inline(never)]
+    fn push_rest(&mut self, off: NonZeroU64, transaction: u64, freed: u64) {
+        self.rest.push_back(Stale { off, transaction, freed });
     }
 
     fn push_front(&mut self, stale: Stale) {
@@ -133,22 +145,25 @@ impl Fifo {
 }
 
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Queues {
     stale: Fifo,
     tombstones: Fifo,
     free: Vec<u64>,
 }
 
-/// The slots of a shard that hold no reachable entry.
+/// The slots of a shard that hold no reachable entry. What an update of one line needs comes first, so that it lies in one
+/// line of the processor's cache with the shard's lock.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Reuse {
+    next_freed: u64,
+    /// Smallest freed number that the current operation took: not durably gone yet.
+    taken: u64,
     /// The class of entries of one line, in place because most entries are.
     first: Queues,
     /// The other classes, up to the largest in use.
     others: Vec<Queues>,
-    next_freed: u64,
-    /// Smallest freed number that the current operation took: not durably gone yet.
-    taken: u64,
     /// Smallest freed number that the current operation scrubs: not durably gone yet.
     scrubbing: u64,
     scrubbed: Vec<(Class, u64)>,
@@ -203,25 +218,25 @@ impl Reuse {
         std::iter::once(&self.first).chain(&self.others)
     }
 
+    /// The next freed number.
     #[inline(always)]
-    fn number(&mut self, off: u64, transaction: u64) -> Stale {
-        let freed = self.next_freed;
+    fn number(&mut self) -> u64 {
         self.next_freed += 1;
-        Stale { off, transaction, freed }
+        self.next_freed - 1
     }
 
     /// Queues an entry that has been superseded by a durable one.
     #[inline(always)]
     pub(super) fn push_stale(&mut self, class: Class, off: u64, transaction: u64) {
-        let stale = self.number(off, transaction);
-        self.class(class).stale.push_back(stale);
+        let freed = self.number();
+        self.class(class).stale.push_back(slot(off), transaction, freed);
     }
 
     /// Queues a tombstone that is the newest entry of its key; after the entry that it superseded.
     #[inline]
     pub(super) fn push_tombstone(&mut self, class: Class, off: u64, transaction: u64) {
-        let stale = self.number(off, transaction);
-        self.class(class).tombstones.push_back(stale);
+        let freed = self.number();
+        self.class(class).tombstones.push_back(slot(off), transaction, freed);
     }
 
     /// Adds a slot without a valid entry.
@@ -236,6 +251,20 @@ impl Reuse {
         heads.fold(self.taken.min(self.scrubbing), u64::min)
     }
 
+    /// Takes a slot of one line for an operation that writes nothing else back and then calls [`Reuse::push_stale`]: a stale
+    /// entry of no transaction, where no tombstones wait. Nothing asks which entries are durably gone before its fence, so
+    /// that none has to be noted as taken.
+    #[inline(always)]
+    pub(super) fn take_plain(&mut self) -> Option<u64> {
+        let Queues { stale, tombstones, .. } = &mut self.first;
+        let front = stale.front().filter(|s| s.transaction == 0)?.off.get();
+        if !tombstones.is_empty() {
+            return None;
+        }
+        stale.pop_front();
+        Some(front)
+    }
+
     /// Takes a slot of `class`; `may` says whether the watermark allows an entry of a transaction to be overwritten.
     #[inline(always)]
     pub(super) fn take(&mut self, class: Class, may: impl Fn(Stale) -> bool) -> Option<Taken> {
@@ -243,7 +272,7 @@ impl Reuse {
         if let Some(stale) = queues.stale.pop_front() {
             if may(stale) {
                 self.taken = self.taken.min(stale.freed);
-                return Some(Taken { off: stale.off, class, from: From::Stale(stale) });
+                return Some(Taken { off: stale.off.get(), class, from: From::Stale(stale) });
             }
             queues.stale.push_front(stale);
         }
@@ -258,7 +287,7 @@ impl Reuse {
             && tombstone.freed < self.oldest_stale()
         {
             self.class(class).tombstones.pop_front();
-            return Some(Taken { off: tombstone.off, class, from: From::Tombstone(tombstone) });
+            return Some(Taken { off: tombstone.off.get(), class, from: From::Tombstone(tombstone) });
         }
         let off = self.class(class).free.pop()?;
         Some(Taken { off, class, from: From::Free })
@@ -311,8 +340,8 @@ impl Reuse {
         let stale = queues.stale.front().copied().filter(|s| may(*s))?;
         queues.stale.pop_front();
         self.scrubbing = self.scrubbing.min(stale.freed);
-        self.scrubbed.push((Class::from_index(class), stale.off));
-        Some(stale.off)
+        self.scrubbed.push((Class::from_index(class), stale.off.get()));
+        Some(stale.off.get())
     }
 
     /// After the operation's fence: what it overwrote and erased is durably gone.
@@ -335,7 +364,7 @@ impl Reuse {
     #[inline(always)]
     pub(super) fn peek(&self, class: Class) -> Option<u64> {
         let queues = self.get(class)?;
-        queues.stale.front().or(queues.tombstones.front()).map(|s| s.off).or(queues.free.last().copied())
+        queues.stale.front().or(queues.tombstones.front()).map(|s| s.off.get()).or(queues.free.last().copied())
     }
 
     /// Numbers of slots in all classes.
@@ -350,11 +379,17 @@ impl Reuse {
     /// All slots, with what is known of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Held)> + '_ {
         self.classes().flat_map(|q| {
-            let stale = q.stale.iter().map(|s| (s.off, Held::Stale));
-            let tombstones = q.tombstones.iter().map(|s| (s.off, Held::Tombstone));
+            let stale = q.stale.iter().map(|s| (s.off.get(), Held::Stale));
+            let tombstones = q.tombstones.iter().map(|s| (s.off.get(), Held::Tombstone));
             stale.chain(tombstones).chain(q.free.iter().map(|off| (*off, Held::Free)))
         })
     }
+}
+
+/// The offset of a slot, none of which lies at 0.
+#[inline(always)]
+fn slot(off: u64) -> NonZeroU64 {
+    NonZeroU64::new(off).expect("the first slot lies behind the pool's header")
 }
 
 /// What a slot that is not reachable holds.
@@ -420,15 +455,32 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_slot_is_no_tombstones_and_no_transactions() {
+        let mut reuse = Reuse::new();
+        reuse.push_free(ONE, 64);
+        assert_eq!(reuse.take_plain(), None, "the arena's slots are counted as new");
+        reuse.push_stale(ONE, 128, 0);
+        reuse.push_stale(ONE, 192, 7);
+        assert_eq!(reuse.take_plain(), Some(128));
+        assert_eq!(reuse.take_plain(), None, "of a transaction");
+        assert_eq!(reuse.take(ONE, any).unwrap().off, 192);
+        reuse.settle();
+        reuse.push_stale(ONE, 256, 0);
+        reuse.push_tombstone(ONE, 512, 0);
+        assert_eq!(reuse.take_plain(), None, "a tombstone waits: the operation may have to scrub for it");
+        assert_eq!(reuse.lengths(), Lengths { stale: 1, tombstones: 1, free: 1 });
+    }
+
+    #[test]
     fn a_fifo_is_a_queue() {
         let (mut fifo, mut model) = (Fifo::default(), VecDeque::new());
         let mut random = 1u64;
         for freed in 0..2000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let stale = Stale { off: 0, transaction: 0, freed };
+            let stale = Stale { off: NonZeroU64::MIN, transaction: 0, freed };
             match random >> 61 {
                 0..=2 => {
-                    fifo.push_back(stale);
+                    fifo.push_back(stale.off, stale.transaction, stale.freed);
                     model.push_back(stale);
                 }
                 3 => {

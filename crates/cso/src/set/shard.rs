@@ -6,9 +6,9 @@ use crossbeam_utils::CachePadded;
 use durix_pmem::{Lock, LockGuard, Medium, Op};
 
 use super::entry::Entry;
-use super::layout::{Class, Info, head_at};
+use super::layout::{Class, Info, Meta, head_at};
 use super::reuse::Reuse;
-use super::table::{Cell, Cells, Index, Probe, Tables, Tag};
+use super::table::{Cell, Index, Tables, Tag};
 
 /// A part of the keys, by hash.
 #[derive(Debug)]
@@ -23,20 +23,29 @@ pub(super) struct Shard {
 
 /// What the holder of a shard's lock owns.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Inner {
-    pub(super) tables: Tables,
-    pub(super) reuse: Reuse,
     /// The last version given to an entry. Versions of one key ascend; those of different shards have nothing to do with
     /// each other, except that all start above everything that recovery found.
     version: u64,
+    pub(super) reuse: Reuse,
+    pub(super) tables: Tables,
 }
 
-/// A key's place in a shard's index, as the holder of the lock finds it.
+/// A key's place in a shard's index and its entry, as the holder of the lock finds them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'s> {
+pub(super) struct Found {
     pub(super) at: usize,
     pub(super) off: u64,
-    pub(super) entry: Entry<'s>,
+    pub(super) meta: Meta,
+    pub(super) info: Info,
+}
+
+impl Found {
+    #[inline(always)]
+    fn new(at: usize, off: u64, entry: &Entry<'_>) -> Found {
+        Found { at, off, meta: entry.meta, info: entry.info }
+    }
 }
 
 impl Inner {
@@ -49,10 +58,9 @@ impl Inner {
 
     /// Queues the entry that `new` has superseded.
     #[inline(always)]
-    fn push_stale(&mut self, old: &Found<'_>, new: New) {
-        let info = old.entry.info;
-        let class = if info == new.info { new.class } else { class_of(info) };
-        self.reuse.push_stale(class, old.off, transaction_of(info, old.entry.meta.version()));
+    fn push_stale(&mut self, old: Found, new: New) {
+        let class = if old.info == new.info { new.class } else { class_of(old.info) };
+        self.reuse.push_stale(class, old.off, transaction_of(old.info, old.meta.version()));
     }
 
     /// The last version given out.
@@ -69,7 +77,7 @@ impl Inner {
 impl Shard {
     pub(super) fn new() -> Self {
         let (index, tables) = Index::new();
-        let inner = Inner { tables, reuse: Reuse::new(), version: 0 };
+        let inner = Inner { version: 0, reuse: Reuse::new(), tables };
         Shard { index, live: AtomicU64::new(0), inner: CachePadded::new(Lock::new(inner)) }
     }
 
@@ -87,37 +95,60 @@ impl Shard {
         m.shared_store(&self.live, len, Ordering::Relaxed);
     }
 
-    /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
+    /// Asks the processor for what an update of a key with `tag` needs: the lock and what it guards, and the entry that is
+    /// likely to be the key's. A hint; without the lock.
     #[inline(always)]
-    pub(super) fn find<'s, M: Medium>(&self, op: &Op<'s, M>, tag: Tag, key: &[u8]) -> Option<Found<'s>> {
-        self.search(op.medium(), tag).finish(op, key)
+    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>, tag: Tag) {
+        self.inner.prefetch();
+        if let Some(off) = self.index.hint(tag) {
+            op.prefetch_write(head_at(off));
+        }
     }
 
-    /// The first half of [`find`](Self::find), which reads the index alone.
+    /// Finds a key whose entry is short and the first with its tag, as most are; under the shard's lock.
     #[inline(always)]
-    pub(super) fn search<M: Medium>(&self, m: M, tag: Tag) -> Search<'_> {
-        let cells = self.index.cells(m);
+    pub(super) fn find_short<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
+        let cells = self.index.cells(op.medium());
+        let (at, cell) = cells.next(op.medium(), &mut cells.probe(tag))?;
+        let entry = Entry::short_at(op, cell.off())?;
+        entry.key_is(op, key).then(|| Found::new(at, cell.off(), &entry))
+    }
+
+    /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
+    #[inline(never)]
+    pub(super) fn find<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
+        let cells = self.index.cells(op.medium());
         let mut probe = cells.probe(tag);
-        Search { next: cells.next(m, &mut probe), cells, probe }
+        while let Some((at, cell)) = cells.next(op.medium(), &mut probe) {
+            if let Some(entry) = Entry::at(op, cell.off())
+                && entry.key_is(op, key)
+            {
+                return Some(Found::new(at, cell.off(), &entry));
+            }
+        }
+        None
     }
 
     /// Makes the durable entry at `off` the one of its key, which had `old` so far.
     #[inline(always)]
-    pub(super) fn publish<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found<'_>>) {
-        let Some(old) = old.filter(|_| !new.info.is_tombstone()) else {
-            return self.publish_otherwise(m, inner, new, old);
-        };
-        self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off));
-        inner.push_stale(&old, new);
+    pub(super) fn publish<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found>) {
+        match old {
+            Some(old) if !new.info.is_tombstone() => {
+                self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off));
+                inner.push_stale(old, new);
+            }
+            _ => self.publish_otherwise(m, inner, new, old),
+        }
     }
 
     /// The same, where the set of keys changes.
-    #[inline]
-    fn publish_otherwise<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found<'_>>) {
+    #[inline(never)]
+    fn publish_otherwise<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found>) {
         let live = self.len(m);
-        match &old {
+        match old {
             None if new.info.is_tombstone() => {}
             None => {
+                self.index.reserve(m, &mut inner.tables, 1);
                 self.index.add(m, &mut inner.tables, Cell::new(new.tag, new.off));
                 self.set_len(m, live + 1);
             }
@@ -130,39 +161,6 @@ impl Shard {
         if new.info.is_tombstone() {
             inner.reuse.push_tombstone(new.class, new.off, transaction_of(new.info, new.version));
         }
-    }
-}
-
-/// A search that has looked at the index and not yet at any entry. Nothing that it has seen changes before the lock of the
-/// shard is given back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Search<'a> {
-    cells: Cells<'a>,
-    probe: Probe,
-    next: Option<(usize, Cell)>,
-}
-
-impl Search<'_> {
-    /// Has the entry that the key is likely to have fetched.
-    #[inline(always)]
-    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>) {
-        if let Some((_, cell)) = self.next {
-            op.prefetch_write(head_at(cell.off()));
-        }
-    }
-
-    /// The entry of `key`.
-    #[inline(always)]
-    pub(super) fn finish<'s, M: Medium>(mut self, op: &Op<'s, M>, key: &[u8]) -> Option<Found<'s>> {
-        while let Some((at, cell)) = self.next {
-            if let Some(entry) = Entry::at(op, cell.off())
-                && entry.key_is(op, key)
-            {
-                return Some(Found { at, off: cell.off(), entry });
-            }
-            self.next = self.cells.next(op.medium(), &mut self.probe);
-        }
-        None
     }
 }
 

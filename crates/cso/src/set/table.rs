@@ -23,6 +23,8 @@ use durix_pmem::{LINE, Medium};
 const LINE_BITS: u32 = 40;
 const TAG_BITS: u32 = 64 - LINE_BITS;
 const CELLS_A_LINE: usize = 8;
+/// How many cells a hint looks at.
+const HINT: usize = 4;
 
 /// Offsets below this can be indexed: 64 TiB.
 pub(super) const MAX_OFF: u64 = (1 << LINE_BITS) * LINE as u64;
@@ -172,13 +174,19 @@ impl Index {
         (index, Tables { tables: vec![first], used: 0 })
     }
 
-    /// The sequence number, waiting while it is odd.
+    /// The sequence number, if it is even.
     #[inline(always)]
+    pub(super) fn even_seq<M: Medium>(&self, m: M) -> Option<u64> {
+        let seq = m.shared_load(&self.seq, Ordering::Acquire);
+        (seq & 1 == 0).then_some(seq)
+    }
+
+    /// The sequence number, waiting while it is odd.
+    #[inline]
     pub(super) fn seq<M: Medium>(&self, m: M) -> u64 {
         let mut turn = 0;
         loop {
-            let seq = m.shared_load(&self.seq, Ordering::Acquire);
-            if seq & 1 == 0 {
+            if let Some(seq) = self.even_seq(m) {
                 return seq;
             }
             m.spin(turn);
@@ -197,12 +205,27 @@ impl Index {
     /// The current table's cells.
     #[inline(always)]
     pub(super) fn cells<M: Medium>(&self, m: M) -> Cells<'_> {
-        let word = m.shared_load(&self.table, Ordering::Acquire);
+        self.cells_of(m.shared_load(&self.table, Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    fn cells_of(&self, word: u64) -> Cells<'_> {
         let len = 1usize << (word & 63);
         let first = std::ptr::with_exposed_provenance::<AtomicU64>((word & !63) as usize);
         // SAFETY: the word was made by `word_of` from a table of `len` cells, which stays in `Tables` until the shard is
         // dropped; `Index` and `Tables` live in the same shard.
         Cells { cells: unsafe { std::slice::from_raw_parts(first, len) } }
+    }
+
+    /// Where the entry with a tag lies, most likely: for prefetching, right or wrong. It is no access, for any medium.
+    #[inline(always)]
+    pub(super) fn hint(&self, tag: Tag) -> Option<u64> {
+        let cells = self.cells_of(self.table.load(Ordering::Acquire));
+        let home = cells.home(tag);
+        (home..home + HINT)
+            .map(|at| Cell(cells.cells[at & cells.mask()].load(Ordering::Relaxed)))
+            .find(|cell| cell.tag() == tag)
+            .map(Cell::off)
     }
 
     fn bump<M: Medium>(&self, m: M, order: Ordering) {
@@ -360,6 +383,19 @@ mod tests {
         assert!(home < 1 << log);
         assert_eq!(Cell::new(Tag::of(u64::MAX), MAX_OFF - 64).off(), MAX_OFF - 64);
         assert_eq!(Cell::new(Tag::of(u64::MAX), 64).tag(), Tag(0xff_ffff));
+    }
+
+    #[test]
+    fn a_hint_names_an_entry_with_the_tag_or_none() {
+        let (index, mut tables) = Index::new();
+        for i in 1..=500u64 {
+            index.reserve(M, &mut tables, 1);
+            index.add(M, &mut tables, Cell::new(Tag(i * 7), i * 64));
+        }
+        let hints = (1..=500u64).filter_map(|i| Some((i, index.hint(Tag(i * 7))?)));
+        assert!(hints.clone().all(|(i, off)| off == i * 64));
+        assert!(hints.count() > 400, "most keys lie near their home");
+        assert_eq!(index.hint(Tag(3)), None);
     }
 
     #[test]

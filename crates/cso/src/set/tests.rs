@@ -67,6 +67,28 @@ fn keys_come_and_go() {
     assert_eq!(set.check(&op).unwrap(), []);
 }
 
+#[test]
+fn keys_with_the_same_tag_are_told_apart() {
+    let pool = pool(16 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options().shards(1));
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let keys: Vec<[u8; 8]> = (0..30_000u64).map(u64::to_le_bytes).collect();
+    let mut tags: Vec<u64> = keys.iter().map(|k| set.hash(k) >> 40).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    assert!(tags.len() < keys.len(), "some keys share a tag");
+    for round in 0..3u8 {
+        // From the second round on, the entry is there and a slot waits.
+        keys.iter().for_each(|k| assert_eq!(set.insert(&op, k, &[k[0], round]).unwrap(), round == 0));
+        let is = |k: &[u8; 8], value: &[u8; 2]| set.get_vec(&op, k).unwrap().as_deref() == Some(value);
+        assert!(keys.iter().all(|k| is(k, &[k[0], round])));
+    }
+    keys.iter().step_by(2).for_each(|k| assert!(set.remove(&op, k).unwrap()));
+    assert!(keys.iter().enumerate().all(|(i, k)| set.contains(&op, k).unwrap() == (i % 2 == 1)));
+    assert_eq!(set.check(&op).unwrap(), []);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u8, u8),

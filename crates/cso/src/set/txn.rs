@@ -152,12 +152,12 @@ impl<M: Medium> Txn<'_, '_, M> {
 }
 
 /// A change that is going to be made.
-struct Write<'b, 's> {
+struct Write<'b> {
     key: Key<'b>,
     change: Change<'b>,
     /// Which of the guards holds its shard.
     guard: usize,
-    old: Option<Found<'s>>,
+    old: Option<Found>,
     taken: Option<Taken>,
 }
 
@@ -211,7 +211,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// The changes of a batch, checked, by shard, the last of each key only.
-    fn writes<'b, 's>(&self, batch: &'b Batch) -> Result<Vec<Write<'b, 's>>> {
+    fn writes<'b>(&self, batch: &'b Batch) -> Result<Vec<Write<'b>>> {
         let mut writes = Vec::with_capacity(batch.len());
         for index in 0..batch.len() {
             let (key, change) = (self.key(batch.key(index))?, batch.change(index));
@@ -229,7 +229,7 @@ impl<M: Medium> PersistentSet<M> {
         Ok(writes)
     }
 
-    fn lock_shards(&self, op: &Op<'_, M>, writes: &[Write<'_, '_>], reads: &[Read]) -> Guards<'_, M> {
+    fn lock_shards(&self, op: &Op<'_, M>, writes: &[Write<'_>], reads: &[Read]) -> Guards<'_, M> {
         let hashes = writes.iter().map(|w| w.key.hash).chain(reads.iter().map(|r| r.hash));
         let mut shards: Vec<_> = hashes.map(|h| self.shard_index(h)).collect();
         shards.sort_unstable();
@@ -242,16 +242,11 @@ impl<M: Medium> PersistentSet<M> {
         reads.iter().all(|read| {
             let key = Key { bytes: &read.key, hash: read.hash };
             let found = self.shard(read.hash).find(op, key.tag(), key.bytes);
-            found.map(|f| f.entry.meta.version()) == read.version
+            found.map(|f| f.meta.version()) == read.version
         })
     }
 
-    fn commit_locked<'s>(
-        &self,
-        op: &Op<'s, M>,
-        mut writes: Vec<Write<'_, 's>>,
-        guards: &mut Guards<'_, M>,
-    ) -> Result<()> {
+    fn commit_locked(&self, op: &Op<'_, M>, mut writes: Vec<Write<'_>>, guards: &mut Guards<'_, M>) -> Result<()> {
         let m = op.medium();
         self.poison.check(op)?;
         self.resolve(op, &mut writes, guards);
@@ -282,7 +277,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// Finds the keys, drops what changes nothing, makes room in the indices.
-    fn resolve<'s>(&self, op: &Op<'s, M>, writes: &mut Vec<Write<'_, 's>>, guards: &mut Guards<'_, M>) {
+    fn resolve(&self, op: &Op<'_, M>, writes: &mut Vec<Write<'_>>, guards: &mut Guards<'_, M>) {
         let m = op.medium();
         for write in writes.iter_mut() {
             let shard = self.shard_index(write.key.hash);
@@ -298,7 +293,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// Takes a slot for every write, or none.
-    fn take_slots(&self, op: &Op<'_, M>, writes: &mut [Write<'_, '_>], guards: &mut Guards<'_, M>) -> Result<()> {
+    fn take_slots(&self, op: &Op<'_, M>, writes: &mut [Write<'_>], guards: &mut Guards<'_, M>) -> Result<()> {
         for index in 0..writes.len() {
             let write = &mut writes[index];
             let class = class_of(info_of(write.key.bytes, write.change));
@@ -317,7 +312,7 @@ impl<M: Medium> PersistentSet<M> {
         Ok(())
     }
 
-    fn write_one(&self, op: &Op<'_, M>, write: &Write<'_, '_>, version: u64, count: u16, guards: &mut Guards<'_, M>) {
+    fn write_one(&self, op: &Op<'_, M>, write: &Write<'_>, version: u64, count: u16, guards: &mut Guards<'_, M>) {
         let info = info_of(write.key.bytes, write.change).in_transaction(count);
         let taken = write.taken.expect("taken above");
         let inner = &mut guards[write.guard].1;
@@ -337,7 +332,7 @@ impl<M: Medium> PersistentSet<M> {
     fn publish_all(
         &self,
         op: &Op<'_, M>,
-        writes: Vec<Write<'_, '_>>,
+        writes: Vec<Write<'_>>,
         version: u64,
         count: u16,
         guards: &mut Guards<'_, M>,

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use durix_pmem::{Error as PoolError, Medium, Op, Rmw};
 
 use super::PersistentSet;
-use super::entry::{self, Entry};
+use super::entry;
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_KEY, MAX_VALUE, WATERMARK, head_at};
 use super::reuse::{SCRUB, Stale, Taken};
@@ -89,27 +89,77 @@ impl<M: Medium> PersistentSet<M> {
             return Ok(self.change_key(op, key, |_| Some(Some(value)))?.is_some_and(|before| !before));
         }
         check_value(value)?;
-        let m = op.medium();
+        let (m, tag) = (op.medium(), key.tag());
         let shard = self.shard(key.hash);
+        // What the operation needs comes while it waits for the lock, and the fence of the one before ends.
+        shard.prefetch(op, tag);
         let inner = &mut *shard.lock(m);
         let _guard = self.poison.guard(op)?;
-        shard.index.reserve(m, &mut inner.tables, 1);
-        // The old entry comes while the new one is written; the write-back would otherwise wait in front of it.
-        let search = shard.search(m, key.tag());
-        search.prefetch(op);
         let info = Info::of(key.bytes.len(), value.len());
+        if info.is_short()
+            && let Some(off) = inner.reuse.take_plain()
+        {
+            let version = inner.next_version();
+            entry::write_short(op, off, version, info, key.bytes, value);
+            // The search overlaps with the write-back: it reads, and takes no locked instruction.
+            let Some(old) = shard.find_short(op, tag, key.bytes) else {
+                return Ok(self.finish_otherwise(op, shard, inner, key.bytes, tag, off, info));
+            };
+            // PERSIST U1: flush+fence.
+            op.fence();
+            shard.publish(m, inner, New { tag, off, version, info, class: Class::FIRST }, Some(old));
+            self.prefetch(op, inner, Class::FIRST);
+            return Ok(false);
+        }
+        self.insert_otherwise(op, shard, inner, key.bytes, tag, value)
+    }
+
+    /// The end of an insert of one line whose key has no entry of one line yet, or is not the first with its tag.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "what the caller has in registers")]
+    fn finish_otherwise(
+        &self,
+        op: &Op<'_, M>,
+        shard: &Shard,
+        inner: &mut Inner,
+        key: &[u8],
+        tag: Tag,
+        off: u64,
+        info: Info,
+    ) -> bool {
+        let old = shard.find(op, tag, key);
+        // PERSIST U1: flush+fence.
+        op.fence();
+        let new = New { tag, off, version: inner.version(), info, class: Class::FIRST };
+        shard.publish(op.medium(), inner, new, old);
+        self.prefetch(op, inner, Class::FIRST);
+        old.is_none()
+    }
+
+    /// The same where the entry is longer than a line, or there is more to write back, or no slot of a line is at hand.
+    #[inline(never)]
+    fn insert_otherwise(
+        &self,
+        op: &Op<'_, M>,
+        shard: &Shard,
+        inner: &mut Inner,
+        key: &[u8],
+        tag: Tag,
+        value: &[u8],
+    ) -> Result<bool> {
+        let m = op.medium();
+        let info = Info::of(key.len(), value.len());
         let class = class_of(info);
         let taken = self.take(op, inner, class)?;
         let extra = self.extra(op, inner, class, taken);
         let version = inner.next_version();
-        entry::write(op, taken.off, version, info, key.bytes, value);
+        entry::write(op, taken.off, version, info, key, value);
         self.write_back_extra(op, extra.as_ref());
-        // The rest of the search overlaps with the write-back: it reads, and takes no locked instruction.
-        let old = search.finish(op, key.bytes);
+        let old = shard.find(op, tag, key);
         // PERSIST U1: flush+fence.
         op.fence();
         self.settled(m, inner, extra.as_ref());
-        shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info, class }, old);
+        shard.publish(m, inner, New { tag, off: taken.off, version, info, class }, old);
         self.prefetch(op, inner, class);
         Ok(old.is_none())
     }
@@ -121,15 +171,15 @@ impl<M: Medium> PersistentSet<M> {
         &self,
         op: &Op<'_, M>,
         key: Key<'_>,
-        decide: impl FnOnce(Option<&Entry<'_>>) -> Option<Change<'v>>,
+        decide: impl FnOnce(Option<Found>) -> Option<Change<'v>>,
     ) -> Result<Option<bool>> {
         let m = op.medium();
         let shard = self.shard(key.hash);
+        shard.prefetch(op, key.tag());
         let inner = &mut *shard.lock(m);
         self.poison.check(op)?;
-        shard.index.reserve(m, &mut inner.tables, 1);
         let old = shard.find(op, key.tag(), key.bytes);
-        let Some(change) = decide(old.as_ref().map(|f| &f.entry)) else { return Ok(None) };
+        let Some(change) = decide(old) else { return Ok(None) };
         check_value(change.unwrap_or_default())?;
         if change.is_none() && old.is_none() {
             return Ok(None);
@@ -146,7 +196,7 @@ impl<M: Medium> PersistentSet<M> {
         inner: &mut Inner,
         key: Key<'_>,
         change: Change<'_>,
-        old: Option<Found<'_>>,
+        old: Option<Found>,
     ) -> Result<()> {
         let m = op.medium();
         let info = info_of(key.bytes, change);
@@ -310,7 +360,7 @@ impl<M: Medium> PersistentSet<M> {
     /// Removes a key without a tombstone, right after [`reclaim`](Self::reclaim): nothing older of the key is left, so
     /// erasing its entry, one store, removes it. Readers of the key wait for the fence.
     #[cold]
-    fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found<'_>) -> Result<()> {
+    fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found) -> Result<()> {
         let m = op.medium();
         let _guard = self.poison.guard(op)?;
         entry::erase(op, old.off);
@@ -318,7 +368,7 @@ impl<M: Medium> PersistentSet<M> {
         op.fence();
         shard.index.remove(m, &mut inner.tables, old.at);
         shard.set_len(m, inner.tables.used() as u64);
-        inner.reuse.push_free(class_of(old.entry.info), old.off);
+        inner.reuse.push_free(class_of(old.info), old.off);
         Ok(())
     }
 }

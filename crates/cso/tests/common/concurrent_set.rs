@@ -41,11 +41,12 @@ fn value(v: u8) -> Vec<u8> {
 
 /// The set under test.
 pub struct SetUnderTest {
-    plan: &'static Plan,
+    /// The mutations.
+    pub plan: &'static Plan,
     /// Into how many parts the set is divided.
     pub shards: usize,
     /// What is there before the threads start.
-    before: Vec<Act>,
+    pub before: Vec<Act>,
 }
 
 const CHUNK: u64 = 4096;

@@ -1,5 +1,6 @@
 //! A search tree.
 
+mod thaw;
 mod tree;
 
 use std::collections::HashSet;

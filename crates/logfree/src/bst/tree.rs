@@ -54,6 +54,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Medium, Off, Op, Word};
 
+use super::thaw::thaw;
 use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node};
 use crate::link::{DurableLink, settle, swing};
@@ -495,21 +496,9 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
         if place.is_none() {
-            self.thaw(branch);
+            thaw(self.op, branch);
         }
         Ok(place.is_none())
-    }
-
-    /// Takes the freezing marks off the edges of a branch.
-    fn thaw(&self, branch: &'s Branch) {
-        for word in &branch.edges {
-            let seen = self.op.load(word, Relaxed);
-            if seen.is_deleted() {
-                self.op.store(word, seen.thawed(), Relaxed);
-                // PERSIST B4: flush, with the caller's fence.
-                self.op.write_back(word);
-            }
-        }
     }
 }
 

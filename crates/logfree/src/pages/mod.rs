@@ -107,6 +107,8 @@ struct Slot {
     free: Vec<u64>,
     /// Nodes that were unlinked, and the link that was changed for it, if that may not be durable.
     limbo: Vec<(u64, Off<Word<Link>>)>,
+    /// Other links that have to be durable before these nodes are used again.
+    links: Vec<Off<Word<Link>>>,
     /// Generations of unlinked nodes, and what they wait for.
     waiting: VecDeque<(Vec<u64>, Grace)>,
     /// The pages of the last two allocations: an insert in flight may be using them.
@@ -189,6 +191,23 @@ impl<M: Medium> Pages<M> {
         slot.active.entry(page).free -= 1;
         slot.recent = [page, slot.recent[0]];
         Ok(Off::new(node))
+    }
+
+    /// Takes over lines that were not linked, but that somebody may have seen; they are handed out again as nodes that were,
+    /// when `links` are durable.
+    #[cold]
+    pub(crate) fn retire_unlinked(
+        &self,
+        op: &Op<'_, M>,
+        lines: impl Iterator<Item = Off<Node>>,
+        links: &[Off<Word<Link>>],
+    ) {
+        let slot = &mut *self.slot(op);
+        for line in lines {
+            slot.active.entry(self.shape.page_of(line.get())).limbo += 1;
+            slot.limbo.push((line.get(), Off::NULL));
+        }
+        slot.links.extend(links);
     }
 
     /// Gives a node back that was not linked.
@@ -291,7 +310,7 @@ impl<M: Medium> Pages<M> {
         self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
     }
 
-    /// As [`retire`](Pages::retire), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
+    /// As [`retire_with`](Pages::retire_with), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
     /// bypass is durable.
     pub(crate) fn retire_begun(&self, op: &Op<'_, M>, begun: Begun) {
         let slot = &mut *self.slot(op);
@@ -303,13 +322,25 @@ impl<M: Medium> Pages<M> {
         }
     }
 
-    /// Takes over a node that this operation has bypassed by changing `link`. It is handed out again when nobody can hold
-    /// it any more.
-    pub(crate) fn retire(&self, op: &Op<'_, M>, node: Off<Node>, link: &Word<Link>) {
+    /// Takes over a node that this operation has bypassed by changing `link`, and a line that goes with it. They are handed
+    /// out again when nobody can hold them any more, and `links` are durable, too.
+    #[inline(always)]
+    pub(crate) fn retire_with(
+        &self,
+        op: &Op<'_, M>,
+        node: Off<Node>,
+        link: &Word<Link>,
+        more: Option<Begun>,
+        links: &[Off<Word<Link>>],
+    ) {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
         slot.active.entry(self.shape.page_of(node.get())).limbo += 1;
         slot.limbo.push((node.get(), op.off_of(link)));
+        if let Some(more) = more {
+            slot.limbo.push((more.node.get(), Off::NULL));
+        }
+        slot.links.extend(links);
         if slot.limbo.len() >= self.options.generation {
             slot.close_generation(op);
             slot.poll(op, self.shape);
@@ -401,7 +432,8 @@ impl Slot {
         if self.limbo.is_empty() {
             return;
         }
-        let links = self.limbo.iter().map(|(_, link)| *link).filter(|link| !link.is_null());
+        let others = self.links.drain(..);
+        let links = self.limbo.iter().map(|(_, link)| *link).filter(|link| !link.is_null()).chain(others);
         if links.map(|link| op.defer(op.at(link))).count() > 0 {
             // PERSIST K4, N6: flush+fence.
             op.drain();

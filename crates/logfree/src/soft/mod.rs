@@ -5,45 +5,36 @@
 //! whether it counts; the index over them is volatile and rebuilt when the structure is opened. An update is one line
 //! written back and ONE fence; reads and failed updates need none.
 //!
-//! What this adds to the paper: values can be replaced (the line has room for two), the table grows on-line, and a line is
-//! used again at once. What it gives up: writers of one bucket wait for each other. Readers wait for nobody.
+//! What this adds to the paper: values can be replaced (the line has room for two), the hash table grows on-line, and a line is
+//! used again at once. What it gives up: writers of neighbours wait for each other. Readers wait for nobody.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `layout` | the member |
 //! | `store` | how members are written (edges M1 to M8), and which lines are free |
-//! | `table` | the volatile index |
+//! | `recover` | reading all members when a structure is opened |
+//! | `table`, `hash` | the volatile hash table; [`SoftHash`] |
+//! | `nodes`, `links`, `ordered` | the volatile skip list; [`SoftList`], [`SoftSkipList`] |
 //!
 //! # Guarantees
 //! All operations are durably linearizable. A member is published in the index when it is durable, and taken out when its
 //! removal is: nobody sees what a crash can take back. What is assumed beyond 8-byte atomicity: stores to one cache line
 //! reach memory in order (PCSO). On a medium that tears lines a member can be found with another key or value.
 
+mod hash;
 mod layout;
+mod links;
+mod nodes;
+mod ordered;
+mod recover;
 mod store;
 mod table;
 
-use std::collections::HashSet;
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-
-use durix_pmem::pool::Poison;
-use durix_pmem::{Extent, Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
-
-use crate::error::{Error, Result};
-use crate::finding::Finding;
+pub use hash::SoftHash;
 pub use layout::LAYOUT_VERSION;
-use layout::MEMBER;
-use store::Store;
-use table::{Entry, Table, hash};
+pub use ordered::{SoftList, SoftOrdered, SoftSkipList};
 
-/// Bytes of members that one thread reads at a time, within one operation.
-const UNIT: u64 = 1 << 20;
-/// Most threads, whatever the machine has.
-const MAX_THREADS: usize = 64;
-
-/// How a [`SoftHash`] is opened. None of it changes what lies in the pool.
+/// How a structure with links in volatile memory is opened. None of it changes what lies in the pool.
 #[derive(Clone, Debug)]
 pub struct SoftOptions {
     buckets: u64,
@@ -57,7 +48,7 @@ impl Default for SoftOptions {
 }
 
 impl SoftOptions {
-    /// Number of buckets to begin with, rounded up to a power of two; 64 unless set. A bucket is a line of volatile memory
+    /// Number of buckets of a hash table to begin with, rounded up to a power of two; 64 unless set. A bucket is a line of volatile memory
     /// for two keys or so; the table grows by itself.
     #[must_use]
     pub fn buckets(self, buckets: u64) -> Self {
@@ -68,345 +59,5 @@ impl SoftOptions {
     #[must_use]
     pub fn recovery_threads(self, threads: usize) -> Self {
         SoftOptions { recovery_threads: threads, ..self }
-    }
-}
-
-/// A durable concurrent hash map of 8-byte keys and values, with its index in volatile memory: one fence an update, none a
-/// read. Opening it reads all of it.
-///
-/// ```
-/// use durix_logfree::SoftHash;
-/// use durix_pmem::PoolOptions;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("years.pool");
-/// let pool = PoolOptions::new().open_or_create(&path)?;
-/// let years = SoftHash::open(&pool, "years")?;
-/// let mut session = pool.session()?;
-/// let op = session.enter()?;
-/// assert!(years.insert(&op, 1, 1990)?);
-/// assert_eq!(years.put(&op, 1, 1991)?, Some(1990));
-/// assert_eq!(years.get(&op, 1)?, Some(1991));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// All operations take the calling thread's [`Op`]; an update is durable when it returns. Errors are [`Error::Pool`]: the
-/// pool is full, or a panic has met the map ([`durix_pmem::Error::Poisoned`]).
-pub struct SoftHash<M: Medium = Hardware> {
-    store: Store<M>,
-    table: Table,
-    poison: Poison<M>,
-}
-
-impl<M: Medium> fmt::Debug for SoftHash<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftHash").field("root", self.store.root()).finish_non_exhaustive()
-    }
-}
-
-impl<M: Medium> Structure<M> for SoftHash<M> {
-    const KIND: Kind = Kind { tag: *b"LF-SOFTH", version: LAYOUT_VERSION };
-    type Options = SoftOptions;
-    type Error = Error;
-
-    fn create(_session: &mut Session<M>, _root: &Root<M>, _options: &SoftOptions) -> Result<()> {
-        // An empty map has no extents.
-        Ok(())
-    }
-
-    fn open(session: &mut Session<M>, root: Root<M>, options: &SoftOptions) -> Result<Self> {
-        let (poison, table) = (Poison::new(root.clone()), Table::new(options.buckets));
-        let map = SoftHash { store: Store::new(root), table, poison };
-        map.recover(session, options)?;
-        Ok(map)
-    }
-}
-
-impl<M: Medium> SoftHash<M> {
-    /// Opens the map named `name`, creating it if it is not there. Reads all of it.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`].
-    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        Self::open_with(pool, name, &SoftOptions::default())
-    }
-
-    /// As [`open`](Self::open), with options. A map that is open already stays as it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(pool: &Pool<M>, name: &str, options: &SoftOptions) -> Result<Arc<Self>> {
-        pool.open_structure(name, options)
-    }
-
-    /// Its place in its pool.
-    pub fn root(&self) -> &Root<M> {
-        self.store.root()
-    }
-
-    /// Inserts a key with its value, if it is not there; returns whether it was not. One fence; none if it is there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        let hash = hash(key);
-        if self.table.contains(op, hash, key) {
-            return Ok(false);
-        }
-        let _guard = self.poison.guard(op)?;
-        let place = self.store.allocate(op)?;
-        let locked = self.table.lock(op.medium(), hash);
-        if locked.find(key).is_some() {
-            drop(locked);
-            self.store.give_back(op, place);
-            return Ok(false);
-        }
-        self.store.begin_insert(op, place, key, value);
-        // PERSIST M4: flush+fence.
-        op.fence();
-        let spilled = locked.place(key, Entry::new(place, 0));
-        drop(locked);
-        if spilled {
-            // Two for each that spills: the table settles at less than two keys a bucket.
-            self.table.grow(op);
-            self.table.grow(op);
-        }
-        Ok(true)
-    }
-
-    /// Removes a key; returns its value. One fence; none if it is not there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
-    }
-
-    /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
-    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
-        let hash = hash(key);
-        match self.table.get(op, hash, key) {
-            None => return Ok(None),
-            Some(value) if !wanted(value) => return Ok(Some((value, false))),
-            Some(_) => {}
-        }
-        let _guard = self.poison.guard(op)?;
-        let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(key) else { return Ok(None) };
-        let (place, value) = (found.entry.place(), found.value(op));
-        if !wanted(value) {
-            return Ok(Some((value, false)));
-        }
-        self.store.begin_remove(op, place);
-        // PERSIST M7: flush+fence.
-        op.fence();
-        locked.replace(found, Entry::NONE);
-        drop(locked);
-        self.store.give_back(op, place);
-        Ok(Some((value, true)))
-    }
-
-    /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
-    fn change(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
-        let hash = hash(key);
-        match self.table.get(op, hash, key) {
-            None => return Ok(None),
-            Some(old) if new(old).is_none() => return Ok(Some((old, false))),
-            Some(_) => {}
-        }
-        let _guard = self.poison.guard(op)?;
-        let mut locked = self.table.lock(op.medium(), hash);
-        let Some(found) = locked.find(key) else { return Ok(None) };
-        let old = found.value(op);
-        let Some(value) = new(old) else { return Ok(Some((old, false))) };
-        let (place, next) = (found.entry.place(), found.entry.value() ^ 1);
-        self.store.begin_update(op, place, next, value);
-        // PERSIST M6: flush+fence.
-        op.fence();
-        locked.replace(found, Entry::new(place, next));
-        Ok(Some((old, true)))
-    }
-
-    /// Replaces the value of a key that is there; returns the old one. One fence; none if it is not there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.change(op, key, |_| Some(value))?.map(|(old, _)| old))
-    }
-
-    /// Replaces the value of a key if it is `expected`; returns whether it was. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.change(op, key, |old| (old == expected).then_some(value))?;
-        Ok(outcome.is_some_and(|(_, replaced)| replaced))
-    }
-
-    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
-    }
-
-    /// Sets the value of a key, whether it is there or not; returns the old one. One fence.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub fn put(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        loop {
-            if let Some(old) = self.update(op, key, value)? {
-                return Ok(Some(old));
-            }
-            if self.insert(op, key, value)? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The value of a key. No fence, and waits for nobody.
-    ///
-    /// # Errors
-    /// None at present.
-    #[inline]
-    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        Ok(self.table.get(op, hash(key), key))
-    }
-
-    /// Whether a key is there; as [`get`](Self::get).
-    ///
-    /// # Errors
-    /// None at present.
-    #[inline]
-    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.table.contains(op, hash(key), key))
-    }
-
-    /// Appends the entries of a part of the map: the one at `from`, 0 for the first; returns where to go on, if it was not
-    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and none that
-    /// is there all the time is passed over, also where the table grows meanwhile.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        Ok(self.table.walk(op, from, into))
-    }
-
-    /// Bytes of the table in volatile memory.
-    pub fn volatile_bytes(&self, op: &Op<'_, M>) -> u64 {
-        self.table.bytes(op.medium())
-    }
-
-    /// Calls `f` for each entry, in no order. Each was there at some moment of the call; it is no snapshot. `f` may change
-    /// the map, but must not iterate over it. The table does not grow meanwhile.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
-        self.table.for_each(op, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
-        Ok(())
-    }
-
-    /// Number of keys. Linear.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
-        let mut len = 0;
-        self.table.for_each(op, |entries| len += entries.len() as u64);
-        Ok(len)
-    }
-
-    /// Whether there is no key. Linear.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
-        Ok(self.len(op)? == 0)
-    }
-
-    // ---- recovery ----
-
-    /// Reads all members, by as many threads as pay.
-    fn recover(&self, session: &mut Session<M>, options: &SoftOptions) -> Result<()> {
-        let units: Vec<Extent> = {
-            let op = session.enter()?;
-            let cut = |e: Extent| {
-                let units = (e.off..e.off + e.len).step_by(UNIT as usize);
-                units.map(move |off| Extent { off, len: UNIT.min(e.off + e.len - off) })
-            };
-            self.store.extents(&op).into_iter().flat_map(cut).collect()
-        };
-        let wanted = match options.recovery_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        let threads = units.len().clamp(1, wanted.clamp(1, MAX_THREADS));
-        let (next, error) = (AtomicUsize::new(0), Mutex::new(None));
-        let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-        let mapping = session.mapping().clone();
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| {
-                    let work = mapping.session().map_err(Error::from);
-                    work.and_then(|mut session| self.read(&mut session, &units, &next)).unwrap_or_else(fail);
-                });
-            }
-            self.read(session, &units, &next).unwrap_or_else(fail);
-        });
-        error.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
-    }
-
-    fn read(&self, session: &mut Session<M>, units: &[Extent], next: &AtomicUsize) -> Result<()> {
-        while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let op = session.enter()?;
-            self.store.adopt(&op, *unit, |place, key, value| {
-                let (hash, offset) = (hash(key), place.get());
-                let locked = self.table.lock(op.medium(), hash);
-                if locked.find(key).is_some() {
-                    return Err(Error::Corrupt { what: "a second member with one key", offset, found: key });
-                }
-                let spilled = locked.place(key, Entry::new(place, value));
-                drop(locked);
-                if spilled {
-                    self.table.grow(&op);
-                    self.table.grow(&op);
-                }
-                Ok(())
-            })?;
-        }
-        let op = session.enter()?;
-        // PERSIST M8: flush+fence, by each thread for what it has read.
-        op.fence();
-        Ok(())
-    }
-
-    /// Compares the members with the index and with what is known to be free. No other operation may be open meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool was corrupted since.
-    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let mut indexed = HashSet::new();
-        let mut findings = Vec::new();
-        let free: HashSet<u64> = self.store.free_lines(op).into_iter().collect();
-        for place in self.table.places(op) {
-            let (member, off) = (op.at(place), place.get());
-            let key = op.load(&member.key, Ordering::Relaxed);
-            if !indexed.insert(off) {
-                findings.push(Finding::Misplaced { off, key });
-            }
-            if free.contains(&off) || op.load(&member.state, Ordering::Relaxed).decode() == Ok(None) {
-                findings.push(Finding::NotAllocated { off });
-            }
-        }
-        for extent in self.store.extents(op) {
-            let lines = (extent.off..extent.off + extent.len).step_by(MEMBER as usize);
-            let lost = lines.filter(|off| !indexed.contains(off) && !free.contains(off));
-            findings.extend(lost.map(|off| Finding::Leaked { off }));
-        }
-        Ok(findings)
     }
 }

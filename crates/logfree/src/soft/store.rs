@@ -13,20 +13,25 @@
 //!
 //! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Extent, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root};
+use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
-use crate::pages::PerSession;
+use crate::finding::Finding;
 
 /// Lines that a session takes at a time.
 const BATCH: u64 = 64;
-/// Free lines that a session keeps; of more, half go to the others.
-const MOST: usize = 4096;
+/// Free lines that a session keeps at most, a power of two; when there are more, half go to the others.
+const RING: u64 = 512;
+/// Free lines that a session keeps at least, if it can: writing a line again while its last write-back is on its way takes
+/// half as long again as the write-back of another (`docs/measuring.md`).
+const REST: u64 = 8;
 /// An extent is this part of what there is already, so that the number of extents stays small.
 const GROWTH: u64 = 8;
 /// Largest extent that is asked for: zeroing it holds an operation up.
@@ -46,11 +51,81 @@ struct Unassigned {
     bytes: u64,
 }
 
+/// Free lines of one session, in the order in which they were freed.
+///
+/// Only the session of the slot changes it, so nothing here is locked, and its words need not go through the medium. They
+/// are atomics so that [`Store::free_lines`] may look while nothing else is under way.
+#[derive(Debug)]
+struct FreeLines {
+    ring: Box<[AtomicU64]>,
+    /// How many were ever taken out, and put in.
+    out: AtomicU64,
+    put: AtomicU64,
+    /// Below so many lines the session asks for more.
+    least: AtomicU64,
+}
+
+impl Default for FreeLines {
+    fn default() -> Self {
+        let ring = (0..RING).map(|_| AtomicU64::new(0)).collect();
+        FreeLines { ring, out: AtomicU64::new(0), put: AtomicU64::new(0), least: AtomicU64::new(REST) }
+    }
+}
+
+impl FreeLines {
+    #[inline(always)]
+    fn len(&self) -> u64 {
+        self.put.load(Relaxed) - self.out.load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn least(&self) -> u64 {
+        self.least.load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn cell(&self, number: u64) -> &AtomicU64 {
+        &self.ring[(number % RING) as usize]
+    }
+
+    /// The line that is taken next; arbitrary if there is none.
+    #[inline(always)]
+    fn first(&self) -> Place {
+        Off::new(self.cell(self.out.load(Relaxed)).load(Relaxed))
+    }
+
+    #[inline(always)]
+    fn pop(&self) {
+        self.out.store(self.out.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Adds a line; there must be room.
+    #[inline(always)]
+    fn push(&self, place: Place) {
+        let put = self.put.load(Relaxed);
+        self.cell(put).store(place.get(), Relaxed);
+        self.put.store(put + 1, Relaxed);
+    }
+
+    fn lines(&self) -> Vec<u64> {
+        (self.out.load(Relaxed)..self.put.load(Relaxed)).map(|i| self.cell(i).load(Relaxed)).collect()
+    }
+}
+
 /// The members of one structure.
 pub(super) struct Store<M: Medium> {
     root: Root<M>,
-    sessions: Box<[PerSession<Vec<u64>>]>,
+    sessions: Box<[OnceLock<Box<CachePadded<FreeLines>>>]>,
     unassigned: Lock<Unassigned>,
+}
+
+/// A member that recovery has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) place: Place,
+    pub(super) key: u64,
+    /// Which word holds the value.
+    pub(super) value: usize,
 }
 
 /// Where a member is, or could be.
@@ -66,45 +141,75 @@ impl<M: Medium> Store<M> {
         &self.root
     }
 
-    fn free<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Vec<u64>, M> {
+    #[inline(always)]
+    fn free_lines_of(&self, op: &Op<'_, M>) -> &FreeLines {
         let slot = &self.sessions[op.slot() as usize];
-        slot.get_or_init(|| Box::new(CachePadded::new(Lock::new(Vec::new())))).lock(op.medium())
+        match slot.get() {
+            Some(free) => free,
+            None => slot.get_or_init(Box::default),
+        }
     }
 
     // ---- free lines ----
 
-    /// A free line.
+    /// The free line that [`take`](Self::take) will take next.
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full.
-    #[inline]
-    pub(super) fn allocate(&self, op: &Op<'_, M>) -> Result<Place> {
-        let mut free = self.free(op);
-        if free.is_empty() {
-            self.refill(op, &mut free)?;
+    #[inline(always)]
+    pub(super) fn next(&self, op: &Op<'_, M>) -> Result<Place> {
+        let free = self.free_lines_of(op);
+        if free.len() < free.least() {
+            self.refill(op, free)?;
         }
-        let place = free.pop().expect("was filled just now");
-        if let Some(next) = free.last() {
-            op.prefetch_write(Place::new(*next));
-        }
-        Ok(Off::new(place))
+        Ok(free.first())
+    }
+
+    /// Takes that line. No locked instruction.
+    #[inline(always)]
+    pub(super) fn take(&self, op: &Op<'_, M>) {
+        let free = self.free_lines_of(op);
+        free.pop();
+        // Its write-back may have evicted it.
+        op.prefetch_write(free.first());
     }
 
     /// Gives a free line back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn give_back(&self, op: &Op<'_, M>, place: Place) {
-        let mut free = self.free(op);
-        free.push(place.get());
-        // Its write-back may have evicted it, and the next insert writes it.
-        op.prefetch_write(place);
-        if free.len() > MOST {
-            let mut unassigned = self.unassigned.lock(op.medium());
-            unassigned.free.extend(free.drain(..MOST / 2).map(|off| Run { off, count: 1 }));
+        let free = self.free_lines_of(op);
+        if free.len() == RING {
+            self.give_to_others(op, free);
         }
+        free.push(place);
     }
 
     #[cold]
-    fn refill(&self, op: &Op<'_, M>, free: &mut Vec<u64>) -> Result<()> {
+    fn give_to_others(&self, op: &Op<'_, M>, free: &FreeLines) {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        for _ in 0..RING / 2 {
+            unassigned.free.push(Run { off: free.first().get(), count: 1 });
+            free.pop();
+        }
+    }
+
+    /// Gets lines, at least one if there is none.
+    #[cold]
+    fn refill(&self, op: &Op<'_, M>, free: &FreeLines) -> Result<()> {
+        match self.refill_from_all(op, free) {
+            // A session that has lines goes on with them, and asks again when they are used up.
+            Err(_) if free.len() > 0 => {
+                free.least.store(1, Relaxed);
+                Ok(())
+            }
+            done => {
+                free.least.store(REST, Relaxed);
+                done
+            }
+        }
+    }
+
+    fn refill_from_all(&self, op: &Op<'_, M>, free: &FreeLines) -> Result<()> {
         let mut unassigned = self.unassigned.lock(op.medium());
         let mut wanted = BATCH;
         while wanted > 0 {
@@ -118,7 +223,7 @@ impl<M: Medium> Store<M> {
             }
             let run = unassigned.free.last_mut().expect("has one");
             let count = run.count.min(wanted);
-            free.extend((0..count).map(|i| run.off + i * MEMBER));
+            (0..count).for_each(|i| free.push(Off::new(run.off + i * MEMBER)));
             run.off += count * MEMBER;
             run.count -= count;
             wanted -= count;
@@ -126,7 +231,6 @@ impl<M: Medium> Store<M> {
                 unassigned.free.pop();
             }
         }
-        free.reverse();
         Ok(())
     }
 
@@ -186,24 +290,19 @@ impl<M: Medium> Store<M> {
         self.root.pool().space().extents(op, self.root.owner())
     }
 
-    /// Reads some lines of an extent: calls `f` with each member, remembers the others as free, writes all back. The caller
-    /// fences (M8).
+    /// Reads some lines of an extent: returns the members, remembers the others as free, writes all back. The caller fences
+    /// (M8).
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; what `f` says.
-    pub(super) fn adopt(
-        &self,
-        op: &Op<'_, M>,
-        lines: Extent,
-        mut f: impl FnMut(Place, u64, usize) -> Result<()>,
-    ) -> Result<()> {
+    /// [`Error::Corrupt`].
+    pub(super) fn adopt(&self, op: &Op<'_, M>, lines: Extent) -> Result<Vec<Live>> {
         let members = op.slice("members", Off::<Member>::new(lines.off), lines.len / MEMBER)?;
-        let mut free: Vec<Run> = Vec::new();
+        let (mut live, mut free): (Vec<Live>, Vec<Run>) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             let off = lines.off + index as u64 * MEMBER;
             let state = op.load(&member.state, Relaxed).decode();
             match state.map_err(|found| Error::Corrupt { what: "the state of a member", offset: off, found })? {
-                Some(value) => f(Off::new(off), op.load(&member.key, Relaxed), value)?,
+                Some(value) => live.push(Live { place: Off::new(off), key: op.load(&member.key, Relaxed), value }),
                 None => match free.last_mut() {
                     Some(run) if run.off + run.count * MEMBER == off => run.count += 1,
                     _ => free.push(Run { off, count: 1 }),
@@ -215,16 +314,37 @@ impl<M: Medium> Store<M> {
         let mut unassigned = self.unassigned.lock(op.medium());
         unassigned.bytes += lines.len;
         unassigned.free.extend(free);
-        Ok(())
+        Ok(live)
+    }
+
+    /// Compares the members with what an index leads to, and with what is known to be free. Nothing else may be under way.
+    pub(super) fn check(&self, op: &Op<'_, M>, places: impl IntoIterator<Item = Place>) -> Vec<Finding> {
+        let (mut indexed, mut findings) = (HashSet::new(), Vec::new());
+        let free: HashSet<u64> = self.free_lines(op).into_iter().collect();
+        for place in places {
+            let (member, off) = (op.at(place), place.get());
+            let key = op.load(&member.key, Relaxed);
+            if !indexed.insert(off) {
+                findings.push(Finding::Misplaced { off, key });
+            }
+            if free.contains(&off) || op.load(&member.state, Relaxed).decode() == Ok(None) {
+                findings.push(Finding::NotAllocated { off });
+            }
+        }
+        for extent in self.extents(op) {
+            let lines = (extent.off..extent.off + extent.len).step_by(MEMBER as usize);
+            let lost = lines.filter(|off| !indexed.contains(off) && !free.contains(off));
+            findings.extend(lost.map(|off| Finding::Leaked { off }));
+        }
+        findings
     }
 
     /// Offsets of all lines that are known to be free.
-    pub(super) fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
-        let m = op.medium();
-        let runs = self.unassigned.lock(m).free.clone();
+    fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
+        let runs = self.unassigned.lock(op.medium()).free.clone();
         let mut all: Vec<u64> = runs.iter().flat_map(|run| (0..run.count).map(|i| run.off + i * MEMBER)).collect();
         for session in self.sessions.iter().filter_map(OnceLock::get) {
-            all.extend(session.lock(m).iter());
+            all.extend(session.lines());
         }
         all
     }

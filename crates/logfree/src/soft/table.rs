@@ -1,9 +1,12 @@
 //! The volatile hash table over the members: buckets of one cache line, grown one at a time (linear hashing).
 //!
-//! A cell holds a key and an entry: which line its member is, and which of its two words holds the value. The key is here, too,
-//! because a member's line has been written back, which on many processors evicts it: a search must not wait for it.
-//! Writers of a bucket lock it; readers do not wait: they read cells and members, and take the answer if the bucket has not
-//! changed meanwhile.
+//! A cell says where a member lies, and holds some bits of its key's hash: a search reads the one line of its bucket, and
+//! a member only where those bits agree. Six cells are compared without a branch for each; what is left is the one branch
+//! that nobody can predict, whether the key is there.
+//!
+//! Writers of a bucket lock it; readers do not wait: they read cells and members, and take the answer if the bucket's
+//! version has not changed meanwhile. A writer reads as a reader does and then locks the very version that it has read, so
+//! that it need not search again, and an update that fails locks nothing.
 //!
 //! # The races
 //! *A reader follows an entry, a writer removes it and the line is used again.* The writer changes the bucket's version
@@ -12,8 +15,12 @@
 //!
 //! *A reader looks for a key, the bucket is split.* The split fills the new bucket, then makes it known (`size`), then
 //! empties the old one. A reader that looked into the old bucket looks at the size again at the end: either it is
-//! unchanged, and nothing was taken out yet; or it leads elsewhere, and the reader starts again. Writers look again once
-//! they have the lock.
+//! unchanged, and nothing was taken out yet; or the reader starts again. A writer that has read before the split finds
+//! another version when it locks.
+//!
+//! *A reader looks for a key whose entry moves forward in the chain.* The writer copies the entry, changes the version,
+//! then empties the old cell. A reader that has passed the new cell before the copy either sees the old one still full, or
+//! sees the version changed at its end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -25,64 +32,76 @@ use super::layout::Member;
 use super::store::Place;
 
 /// Cells of a bucket: what fits a line beside the version and the way to the next bucket of the chain.
-const CELLS: usize = 3;
+const CELLS: usize = 6;
 /// Buckets of the first segment, a power of two.
 const FIRST: u64 = 16;
 /// Segments: each is as large as all before it together.
 const SEGMENTS: usize = 36;
+/// The table grows while more than one bucket in so many has a second line. At about three keys a bucket it is one in 32.
+const SPILL_SHARE: u64 = 32;
+/// Most buckets that one insert adds.
+const GROWTH: u64 = 8;
 
 const LOCKED: u64 = 1;
 const CHANGE: u64 = 2;
 
-/// A member in the table. 0 is none.
+/// Bits of the hash that a cell holds lie above the offset; the topmost is always set, so that an empty cell has none.
+const TAG_SHIFT: u32 = 48;
+const TAG_SET: u64 = 1 << 63;
+
+/// A member in the table: bits of its key's hash, the offset of its line, and which word holds the value. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry(u64);
 
 impl Entry {
     pub(super) const NONE: Entry = Entry(0);
 
-    /// The member in `place`, with its value in word `value`.
+    /// The member in `place` (below 2^48), with its value in word `value`.
     #[inline(always)]
-    pub(super) fn new(place: Place, value: usize) -> Entry {
-        Entry(place.get() | (value as u64 & 1))
+    pub(super) fn new(hash: u64, place: Place, value: usize) -> Entry {
+        debug_assert!(place.get() < 1 << TAG_SHIFT && place.get().is_multiple_of(64));
+        Entry((tag(hash) << TAG_SHIFT) | place.get() | (value as u64 & 1))
     }
 
     #[inline(always)]
     pub(super) fn place(self) -> Place {
-        Off::new(self.0 & !1)
+        Off::new(self.0 & ((1 << TAG_SHIFT) - 1) & !1)
     }
 
     #[inline(always)]
     pub(super) fn value(self) -> usize {
         (self.0 & 1) as usize
     }
-}
 
-/// A key, and where its member is.
-#[derive(Debug, Default)]
-pub(super) struct Cell {
-    /// Counts while there is an entry.
-    key: AtomicU64,
-    entry: AtomicU64,
-}
-
-impl Cell {
+    /// The same member, with its value in the other word.
     #[inline(always)]
-    fn entry<M: Medium>(&self, m: M) -> Entry {
-        Entry(m.shared_load(&self.entry, Acquire))
+    pub(super) fn other_value(self) -> Entry {
+        Entry(self.0 ^ 1)
     }
+
+    #[inline(always)]
+    fn tag(self) -> u64 {
+        self.0 >> TAG_SHIFT
+    }
+}
+
+#[inline(always)]
+fn tag(hash: u64) -> u64 {
+    (hash | TAG_SET) >> TAG_SHIFT
 }
 
 /// One line of volatile memory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Bucket {
-    /// Bit 0: locked by a writer. The rest counts changes that readers have to notice.
+    /// Bit 0: locked by a writer. The rest counts changes.
     version: AtomicU64,
-    cells: [Cell; CELLS],
+    cells: [AtomicU64; CELLS],
     /// Number of the next bucket of the chain among the spill buckets, plus one.
     next: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Bucket>() == 64, "a bucket is one line");
 
 /// Buckets by number, in segments that never move.
 #[derive(Debug)]
@@ -100,10 +119,27 @@ impl Buckets {
         // Segment 0 holds 0..FIRST, segment s holds FIRST << (s - 1) .. FIRST << s.
         let segment = (u64::BITS - (number / FIRST).leading_zeros()) as usize;
         let first = if segment == 0 { 0 } else { FIRST << (segment - 1) };
-        let len = if segment == 0 { FIRST } else { first };
-        let buckets = self.segments[segment].get_or_init(|| (0..len).map(|_| Bucket::default()).collect());
+        let buckets = match self.segments[segment].get() {
+            Some(buckets) => buckets,
+            None => self.add(segment),
+        };
         &buckets[(number - first) as usize]
     }
+
+    #[cold]
+    fn add(&self, segment: usize) -> &[Bucket] {
+        let len = FIRST << segment.saturating_sub(1);
+        self.segments[segment].get_or_init(|| (0..len).map(|_| Bucket::default()).collect())
+    }
+}
+
+/// Which spill buckets are in use.
+#[derive(Debug, Default)]
+struct Spills {
+    /// How many there are.
+    count: u64,
+    /// Those that are not in use.
+    free: Vec<u64>,
 }
 
 /// The table.
@@ -113,17 +149,15 @@ pub(super) struct Table {
     spill: Buckets,
     /// Number of buckets.
     size: AtomicU64,
-    /// Number of spill buckets; held to add a bucket.
+    /// Held to add a bucket.
     growing: Lock<()>,
-    spilled: Lock<u64>,
+    spills: Lock<Spills>,
 }
-
-const _: () = assert!(size_of::<Bucket>() == 64, "a bucket is one line");
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'t> {
-    cell: &'t Cell,
+    cell: &'t AtomicU64,
     pub(super) entry: Entry,
 }
 
@@ -136,7 +170,16 @@ impl Found<'_> {
     }
 }
 
-/// A locked bucket. Readers see it as it was until it is published.
+/// What a search has found, and in which version of the bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look<'t, R> {
+    bucket: &'t Bucket,
+    version: u64,
+    /// The entry of the key, and what was read of it.
+    pub(super) found: Option<(Found<'t>, R)>,
+}
+
+/// A locked bucket. Readers see each change as it is made, and start again once it is unlocked.
 pub(super) struct Locked<'t, M: Medium> {
     table: &'t Table,
     bucket: &'t Bucket,
@@ -144,19 +187,18 @@ pub(super) struct Locked<'t, M: Medium> {
     m: M,
 }
 
-/// A bijection that spreads keys.
+/// Spreads keys over all bits: a folded product.
 #[inline(always)]
 pub(super) fn hash(key: u64) -> u64 {
-    let mut h = key;
-    h = (h ^ h >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    h = (h ^ h >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    h ^ h >> 32
+    let product = u128::from(key ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
+    (product >> 64) as u64 ^ product as u64
 }
 
 /// The bucket of a hash among `size`.
 #[inline(always)]
 fn index(hash: u64, size: u64) -> u64 {
-    let mask = u64::MAX >> (size - 1).leading_zeros().min(63);
+    debug_assert!(size > 1);
+    let mask = u64::MAX >> (size - 1).leading_zeros();
     let at = hash & mask;
     if at < size { at } else { hash & mask >> 1 }
 }
@@ -175,10 +217,11 @@ impl Table {
     pub(super) fn new(buckets: u64) -> Self {
         let size = AtomicU64::new(buckets.clamp(FIRST, 1 << 32).next_power_of_two());
         let (buckets, spill) = (Buckets::new(), Buckets::new());
-        Table { buckets, spill, size, growing: Lock::new(()), spilled: Lock::new(0) }
+        Table { buckets, spill, size, growing: Lock::new(()), spills: Lock::new(Spills::default()) }
     }
 
     /// Number of buckets.
+    #[inline(always)]
     pub(super) fn size<M: Medium>(&self, m: M) -> u64 {
         m.shared_load(&self.size, Acquire)
     }
@@ -191,50 +234,69 @@ impl Table {
 
     /// The entry of a key in a bucket.
     #[inline(always)]
-    fn search<'t, M: Medium>(&'t self, m: M, first: &'t Bucket, key: u64) -> Option<Found<'t>> {
+    fn search<'t, M: Medium>(&'t self, op: &Op<'_, M>, first: &'t Bucket, hash: u64, key: u64) -> Option<Found<'t>> {
+        let (m, tag) = (op.medium(), tag(hash));
         let mut bucket = first;
         loop {
-            for cell in &bucket.cells {
-                let entry = cell.entry(m);
-                if entry != Entry::NONE && m.shared_load(&cell.key, Acquire) == key {
+            let mut matching = 0u32;
+            for (i, cell) in bucket.cells.iter().enumerate() {
+                matching |= u32::from(Entry(m.shared_load(cell, Acquire)).tag() == tag) << i;
+            }
+            while matching != 0 {
+                let cell = &bucket.cells[matching.trailing_zeros() as usize % CELLS];
+                let entry = Entry(m.shared_load(cell, Acquire));
+                // Acquire: the look at the version must come after it.
+                if op.load(&op.at(entry.place()).key, Acquire) == key && entry.tag() == tag {
                     return Some(Found { cell, entry });
                 }
+                matching &= matching - 1;
             }
             bucket = self.next(m, bucket)?;
         }
     }
 
-    /// What `read` makes of the entry of a key. Never waits; durable, because entries are published only when their member
-    /// is. Where the bucket changes meanwhile, it is read again.
+    /// Searches a key, and makes something of its entry by `read`. Never waits; durable, because entries are published only
+    /// when their member is. Where the bucket changes meanwhile, it is read again.
     #[inline(always)]
-    fn read<M: Medium, R>(&self, m: M, hash: u64, key: u64, read: impl Fn(Found<'_>) -> R) -> Option<R> {
+    pub(super) fn look<M: Medium, R>(
+        &self,
+        op: &Op<'_, M>,
+        hash: u64,
+        key: u64,
+        read: impl Fn(Found<'_>) -> R,
+    ) -> Look<'_, R> {
+        let m = op.medium();
         loop {
-            let at = index(hash, self.size(m));
-            let bucket = self.buckets.at(at);
+            let size = self.size(m);
+            let bucket = self.buckets.at(index(hash, size));
             let version = m.shared_load(&bucket.version, Acquire) & !LOCKED;
-            let answer = self.search(m, bucket, key).map(&read);
+            let found = self.search(op, bucket, hash, key).map(|found| (found, read(found)));
             let unchanged = m.shared_load(&bucket.version, Acquire) & !LOCKED == version;
-            if unchanged && index(hash, self.size(m)) == at {
-                return answer;
+            if unchanged && self.size(m) == size {
+                return Look { bucket, version, found };
             }
         }
     }
 
-    /// The value of a key.
-    #[inline]
-    pub(super) fn get<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> Option<u64> {
-        self.read(op.medium(), hash, key, |found| found.value(op))
-    }
-
-    /// Whether a key is there; reads no member.
-    #[inline]
-    pub(super) fn contains<M: Medium>(&self, op: &Op<'_, M>, hash: u64, key: u64) -> bool {
-        self.read(op.medium(), hash, key, |_| ()).is_some()
+    /// Locks the bucket that was looked at, unless it has changed since; lets others go first, if one of them has locked it.
+    /// `turn` counts how often.
+    #[inline(always)]
+    pub(super) fn lock<'t, M: Medium, R>(&'t self, m: M, look: &Look<'t, R>, turn: &mut u32) -> Option<Locked<'t, M>> {
+        let (bucket, version) = (look.bucket, look.version);
+        match m.shared_compare_exchange(&bucket.version, version, version | LOCKED) {
+            Ok(_) => Some(Locked { table: self, bucket, version, m }),
+            Err(found) => {
+                if found & LOCKED != 0 {
+                    m.spin(*turn);
+                    *turn = turn.saturating_add(1);
+                }
+                None
+            }
+        }
     }
 
     /// Locks the bucket of a hash.
-    #[inline]
-    pub(super) fn lock<M: Medium>(&self, m: M, hash: u64) -> Locked<'_, M> {
+    fn lock_hash<M: Medium>(&self, m: M, hash: u64) -> Locked<'_, M> {
         loop {
             let at = index(hash, self.size(m));
             let locked = self.lock_bucket(m, at);
@@ -257,33 +319,46 @@ impl Table {
         }
     }
 
-    /// Adds a bucket, unless someone else is at it: splits one in two.
+    /// Adds buckets, if too many have a second line and nobody else is at it.
     #[cold]
     pub(super) fn grow<M: Medium>(&self, op: &Op<'_, M>) {
         let m = op.medium();
         let Some(_growing) = self.growing.try_lock(m) else { return };
-        let size = self.size(m);
+        for _ in 0..GROWTH {
+            let spilled = {
+                let spills = self.spills.lock(m);
+                spills.count - spills.free.len() as u64
+            };
+            if spilled * SPILL_SHARE <= self.size(m) {
+                return;
+            }
+            self.split(op);
+        }
+    }
+
+    /// Splits one bucket in two. The caller holds `growing`.
+    fn split<M: Medium>(&self, op: &Op<'_, M>) {
+        let (m, size) = (op.medium(), self.size(op.medium()));
         let half = 1 << (63 - size.leading_zeros());
         let mut old = self.lock_bucket(m, size - half);
         let mut moved = Vec::new();
         old.for_each_cell(|cell, entry| {
-            let key = m.shared_load(&cell.key, Relaxed);
-            if index(hash(key), size + 1) == size {
-                moved.push((cell, key, entry));
+            let hash = hash(op.load(&op.at(entry.place()).key, Relaxed));
+            if index(hash, size + 1) == size {
+                moved.push((cell, entry));
             }
         });
         // Nobody knows the new bucket yet.
         let new = Locked { table: self, bucket: self.buckets.at(size), version: 0, m };
-        for (_, key, entry) in &moved {
-            new.place(*key, *entry);
+        for (_, entry) in &moved {
+            new.publish(new.free_cell(), *entry);
         }
         drop(new);
         m.shared_store(&self.size, size + 1, Release);
-        // Whoever finds a cell empty after this finds the new size.
-        for (cell, ..) in moved {
-            m.shared_store(&cell.entry, Entry::NONE.0, Release);
+        // Whoever finds a cell empty after this finds the new size. From the last on, so that the chain stays compact.
+        for (cell, _) in moved.into_iter().rev() {
+            old.empty(cell);
         }
-        old.changed();
     }
 
     /// Calls `f` with all entries of each bucket in turn. The table does not grow meanwhile.
@@ -295,7 +370,8 @@ impl Table {
             entries.clear();
             let locked = self.lock_bucket(m, at);
             locked.for_each_cell(|cell, entry| {
-                entries.push((m.shared_load(&cell.key, Relaxed), Found { cell, entry }.value(op)));
+                let key = op.load(&op.at(entry.place()).key, Relaxed);
+                entries.push((key, Found { cell, entry }.value(op)));
             });
             drop(locked);
             f(&entries);
@@ -308,11 +384,11 @@ impl Table {
     /// that a walk that goes on after a split has met neither half or both.
     pub(super) fn walk<M: Medium>(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Option<u64> {
         let (m, first) = (op.medium(), from.reverse_bits());
-        let locked = self.lock(m, first);
+        let locked = self.lock_hash(m, first);
         // As long as it is locked it is not split.
         let width = width(first, self.size(m));
         locked.for_each_cell(|cell, entry| {
-            into.push((m.shared_load(&cell.key, Relaxed), Found { cell, entry }.value(op)));
+            into.push((op.load(&op.at(entry.place()).key, Relaxed), Found { cell, entry }.value(op)));
         });
         drop(locked);
         let step = 1 << (u64::BITS - width);
@@ -321,7 +397,7 @@ impl Table {
 
     /// Bytes of all buckets.
     pub(super) fn bytes<M: Medium>(&self, m: M) -> u64 {
-        (self.size(m) + *self.spilled.lock(m)) * size_of::<Bucket>() as u64
+        (self.size(m) + self.spills.lock(m).count) * size_of::<Bucket>() as u64
     }
 
     /// All entries, while nobody changes them.
@@ -333,75 +409,120 @@ impl Table {
         }
         places
     }
+
+    /// A spill bucket that is not in use: its number, plus one.
+    #[cold]
+    fn add_spill<M: Medium>(&self, m: M) -> u64 {
+        let mut spills = self.spills.lock(m);
+        match spills.free.pop() {
+            Some(number) => number,
+            None => {
+                spills.count += 1;
+                spills.count
+            }
+        }
+    }
 }
 
 impl<'t, M: Medium> Locked<'t, M> {
-    /// The entry of a key.
-    #[inline]
-    pub(super) fn find(&self, key: u64) -> Option<Found<'t>> {
-        self.table.search(self.m, self.bucket, key)
-    }
-
-    fn for_each_cell(&self, mut f: impl FnMut(&'t Cell, Entry)) {
-        let mut bucket = self.bucket;
-        loop {
-            for cell in &bucket.cells {
-                let entry = cell.entry(self.m);
+    fn for_each_cell(&self, mut f: impl FnMut(&'t AtomicU64, Entry)) {
+        let mut bucket = Some(self.bucket);
+        while let Some(here) = bucket {
+            for cell in &here.cells {
+                let entry = Entry(self.m.shared_load(cell, Relaxed));
                 if entry != Entry::NONE {
                     f(cell, entry);
                 }
             }
-            match self.table.next(self.m, bucket) {
-                Some(next) => bucket = next,
-                None => return,
-            }
+            bucket = self.table.next(self.m, here);
         }
     }
 
-    /// A free cell, and whether a bucket had to be added to the chain for it.
-    fn cell(&self) -> (&'t Cell, bool) {
+    /// A free cell, if the chain has one.
+    #[inline(always)]
+    pub(super) fn free_cell(&self) -> Option<&'t AtomicU64> {
         let mut bucket = self.bucket;
         loop {
-            if let Some(cell) = bucket.cells.iter().find(|cell| cell.entry(self.m) == Entry::NONE) {
-                return (cell, false);
+            let free = bucket.cells.iter().find(|cell| self.m.shared_load(cell, Relaxed) == Entry::NONE.0);
+            if free.is_some() {
+                return free;
             }
-            match self.table.next(self.m, bucket) {
-                Some(next) => bucket = next,
-                None => break,
-            }
+            bucket = self.table.next(self.m, bucket)?;
         }
-        let mut spilled = self.table.spilled.lock(self.m);
-        let next = self.table.spill.at(*spilled);
-        *spilled += 1;
-        self.m.shared_store(&bucket.next, *spilled, Release);
-        (&next.cells[0], true)
     }
 
-    /// Adds an entry for a member that is durable. Returns whether the table had better grow.
-    #[inline]
-    pub(super) fn place(&self, key: u64, entry: Entry) -> bool {
-        let (cell, spilled) = self.cell();
-        self.m.shared_store(&cell.key, key, Release);
-        self.m.shared_store(&cell.entry, entry.0, Release);
-        spilled
+    /// Adds an entry for a member that is durable, in the cell that [`free_cell`](Self::free_cell) has found. Returns
+    /// whether the chain got longer for it.
+    #[inline(always)]
+    pub(super) fn publish(&self, cell: Option<&'t AtomicU64>, entry: Entry) -> bool {
+        match cell {
+            Some(cell) => self.m.shared_store(cell, entry.0, Release),
+            None => self.publish_behind(entry),
+        }
+        cell.is_none()
     }
 
-    /// Replaces or removes an entry. Readers that have followed the old one start again.
-    #[inline]
-    pub(super) fn replace(&mut self, found: Found<'t>, entry: Entry) {
-        self.m.shared_store(&found.cell.entry, entry.0, Release);
-        self.changed();
+    /// Adds an entry in a new line of the chain.
+    #[cold]
+    fn publish_behind(&self, entry: Entry) {
+        let mut last = self.bucket;
+        while let Some(next) = self.table.next(self.m, last) {
+            last = next;
+        }
+        let number = self.table.add_spill(self.m);
+        self.m.shared_store(&self.table.spill.at(number - 1).cells[0], entry.0, Release);
+        self.m.shared_store(&last.next, number, Release);
     }
 
-    fn changed(&mut self) {
-        self.version += CHANGE;
+    /// Replaces an entry.
+    #[inline(always)]
+    pub(super) fn replace(&self, found: Found<'t>, entry: Entry) {
+        self.m.shared_store(found.cell, entry.0, Release);
+    }
+
+    /// Removes an entry.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, found: Found<'t>) {
+        self.empty(found.cell);
+    }
+
+    #[inline(always)]
+    fn empty(&mut self, cell: &'t AtomicU64) {
+        if self.m.shared_load(&self.bucket.next, Relaxed) == 0 {
+            self.m.shared_store(cell, Entry::NONE.0, Release);
+        } else {
+            self.empty_in_chain(cell);
+        }
+    }
+
+    /// Empties a cell of a chain of several lines: the chain's last entry takes the place, and a line that has become empty
+    /// leaves the chain.
+    #[cold]
+    fn empty_in_chain(&mut self, cell: &'t AtomicU64) {
+        let (m, mut before, mut last) = (self.m, self.bucket, self.bucket);
+        while let Some(next) = self.table.next(m, last) {
+            (before, last) = (last, next);
+        }
+        let occupied = |cell: &&AtomicU64| m.shared_load(cell, Relaxed) != Entry::NONE.0;
+        if let Some(end) = last.cells.iter().rfind(occupied) {
+            m.shared_store(cell, m.shared_load(end, Relaxed), Release);
+            // Who has passed the new place before must not miss the entry in the old one.
+            self.version += CHANGE;
+            m.shared_store(&self.bucket.version, self.version | LOCKED, Release);
+            m.shared_store(end, Entry::NONE.0, Release);
+        }
+        if !last.cells.iter().any(|cell| occupied(&cell)) {
+            let number = m.shared_load(&before.next, Relaxed);
+            m.shared_store(&before.next, 0, Release);
+            self.table.spills.lock(m).free.push(number);
+        }
     }
 }
 
 impl<M: Medium> Drop for Locked<'_, M> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.m.shared_store(&self.bucket.version, self.version, Release);
+        self.m.shared_store(&self.bucket.version, self.version + CHANGE, Release);
     }
 }
 
@@ -411,10 +532,13 @@ mod tests {
 
     #[test]
     fn entries_give_back_what_they_were_made_of() {
-        for (off, value) in [(64, 0), (1 << 47, 1), (u64::MAX - 63, 0)] {
-            let entry = Entry::new(Off::new(off), value);
-            assert_eq!((entry.place().get(), entry.value()), (off, value));
-            assert!(entry != Entry::NONE);
+        for (off, value) in [(64, 0), (1 << 47, 1), ((1 << 48) - 64, 0)] {
+            for h in [0, u64::MAX, hash(7)] {
+                let entry = Entry::new(h, Off::new(off), value);
+                assert_eq!((entry.place().get(), entry.value(), entry.tag()), (off, value, tag(h)));
+                assert_eq!((entry.other_value().place().get(), entry.other_value().value()), (off, 1 - value));
+                assert!(entry != Entry::NONE && entry.tag() != Entry::NONE.tag());
+            }
         }
     }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_logfree::{Bst, Error, Finding, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{
+    Bst, Error, Finding, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList,
+};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{
     Error as PoolError, Killable, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word,
@@ -70,8 +72,12 @@ pub fn small() -> Options {
 
 map!(List, small());
 map!(HashTable, small());
+// Towers are tall, so that few keys make many levels.
+map!(SkipList, small().tower_ratio(2));
 map!(Bst, small(), [2, 3, 2]);
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
+map!(SoftList, SoftOptions::default().recovery_threads(1));
+map!(SoftSkipList, SoftOptions::default().recovery_threads(1));
 
 /// An operation.
 #[derive(Clone, Debug)]

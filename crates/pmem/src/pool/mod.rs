@@ -129,7 +129,7 @@ impl<M: Medium> Pool<M> {
         if let Some(epochs) = &*epochs {
             return Ok(Arc::clone(epochs));
         }
-        let geometry = self.geometry().clone();
+        let geometry = *self.geometry();
         let seats = Box::new(move |op: &Op<'_, M>, f: &mut dyn FnMut(Needs)| roots::needs(op, &geometry, f));
         let opened = Arc::new(Epochs::open_with(&op, self.mapping(), Off::new(geometry::EPOCHS_OFF), 1, seats)?);
         *epochs = Some(Arc::clone(&opened));

@@ -69,7 +69,7 @@ impl<M: Medium> Poison<M> {
 }
 
 impl<M: Medium> Drop for PoisonGuard<'_, M> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if !self.panicking && std::thread::panicking() {
             self.poison.poison();

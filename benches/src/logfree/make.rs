@@ -1,0 +1,249 @@
+//! Which sets there are, and how each is made.
+
+use std::sync::Arc;
+
+use durix_logfree::{Bst, HashTable, List, Options, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_pmem::backing::{FileBacking, HeapBacking};
+use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions, Structure};
+
+use super::Error;
+use super::rounds::{Memory, Rounds};
+use crate::cso_append::medium;
+use crate::interleave::Contestant;
+use crate::place::Place;
+use crate::sets_logged::Set;
+use crate::sets_logged::bst_tk::BstTk;
+use crate::sets_logged::lazy::Lazy;
+use crate::sets_logged::tower::LockedSkipList;
+
+/// What is searched in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A sorted list.
+    List,
+    /// A hash table.
+    Hash,
+    /// A skip list.
+    SkipList,
+    /// A binary search tree.
+    Bst,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Shape; 4] = [Shape::List, Shape::Hash, Shape::SkipList, Shape::Bst];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::List => "list",
+            Shape::Hash => "hash table",
+            Shape::SkipList => "skip list",
+            Shape::Bst => "BST",
+        }
+    }
+}
+
+/// How it survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Members in persistent memory, links in volatile memory.
+    Soft,
+    /// Link-and-persist.
+    Links,
+    /// Redo log by the paper's protocol.
+    Redo,
+    /// The best redo log we can build; for one thread.
+    Cso,
+    /// Link-and-persist where nothing is written back and no fence waits.
+    Volatile,
+}
+
+impl Way {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Soft => "volatile links (SOFT)",
+            Way::Links => "link-and-persist",
+            Way::Redo => "redo log",
+            Way::Cso => "CSO redo log",
+            Way::Volatile => "not durable",
+        }
+    }
+}
+
+/// A set to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// What is searched in.
+    pub shape: Shape,
+    /// How it survives.
+    pub way: Way,
+    /// Keys that are there at first, and on average.
+    pub keys: u64,
+    /// Threads at work.
+    pub threads: u64,
+}
+
+/// Where the sets lie.
+pub trait Site<M: Medium> {
+    /// A pool of its own for one of ours.
+    ///
+    /// # Errors
+    /// Without room.
+    fn pool(&self, medium: M, keys: u64) -> Result<Pool<M>, Error>;
+
+    /// Zeroed memory for a comparator.
+    ///
+    /// # Errors
+    /// Without room.
+    fn mapping(&self, medium: M, bytes: u64) -> Result<Mapping<M>, Error>;
+}
+
+impl<M: Medium> Site<M> for Place {
+    /// In a file without a name, so that nothing is left behind.
+    fn pool(&self, medium: M, keys: u64) -> Result<Pool<M>, Error> {
+        let path = self.unused_path();
+        let pool = options(keys).create_on(FileBacking::create(&path)?, medium);
+        let _ = std::fs::remove_file(&path);
+        Ok(pool?)
+    }
+
+    fn mapping(&self, medium: M, bytes: u64) -> Result<Mapping<M>, Error> {
+        Ok(self.map(bytes, medium)?)
+    }
+}
+
+/// Ordinary memory, where only counts are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap;
+
+impl<M: Medium> Site<M> for Heap {
+    fn pool(&self, medium: M, keys: u64) -> Result<Pool<M>, Error> {
+        let bytes = (keys * 64 * 8 + (128 << 20)).next_power_of_two();
+        Ok(options(keys).create_on(HeapBacking::new(bytes), medium)?)
+    }
+
+    fn mapping(&self, medium: M, bytes: u64) -> Result<Mapping<M>, Error> {
+        Ok(Mapping::heap((bytes as usize).next_multiple_of(4096), medium))
+    }
+}
+
+fn options(keys: u64) -> PoolOptions {
+    PoolOptions::new().initial_size(keys * 64 * 6 + (64 << 20)).assume_pmem(true)
+}
+
+/// A set in rounds.
+pub type Made = Box<dyn Contestant<2>>;
+
+fn ours<M, S>(site: &impl Site<M>, medium: M, what: What, options: &S::Options) -> Result<Made, Error>
+where
+    M: Medium,
+    S: Structure<M, Error = durix_logfree::Error> + Send + Sync,
+    Arc<S>: Set<M>,
+{
+    let pool = site.pool(medium, what.keys)?;
+    let set: Arc<S> = pool.open_structure("set", options)?;
+    Ok(Box::new(Rounds::new(set, Memory::Pool(pool), what.keys, what.threads)?))
+}
+
+fn logged<M: Medium>(site: &impl Site<M>, medium: M, what: What, set: impl Set<M>) -> Result<Made, Error> {
+    let mapping = site.mapping(medium, set.bytes(what.threads))?;
+    set.create(&mapping);
+    Ok(Box::new(Rounds::new(set, Memory::Mapping(mapping), what.keys, what.threads)?))
+}
+
+fn links<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Option<Made>, Error> {
+    match what.shape {
+        Shape::List => ours::<M, List<M>>(site, medium, what, &Options::default()).map(Some),
+        Shape::Hash => {
+            let options = Options::default().buckets(what.keys);
+            ours::<M, HashTable<M>>(site, medium, what, &options).map(Some)
+        }
+        Shape::Bst => ours::<M, Bst<M>>(site, medium, what, &Options::default()).map(Some),
+        Shape::SkipList => Ok(None),
+    }
+}
+
+/// Makes a set and fills it; `None` if there is none of this kind.
+///
+/// # Errors
+/// What the site refuses.
+pub fn make<M: Medium>(site: &(impl Site<M> + Site<Hardware>), medium: M, what: What) -> Result<Option<Made>, Error> {
+    let (keys, one_thread) = (what.keys, what.threads == 1);
+    Ok(match (what.way, what.shape) {
+        (Way::Soft, Shape::Hash) => Some(ours::<M, SoftHash<M>>(site, medium, what, &SoftOptions::default())?),
+        (Way::Soft, Shape::List) => Some(ours::<M, SoftList<M>>(site, medium, what, &SoftOptions::default())?),
+        (Way::Soft, Shape::SkipList) => Some(ours::<M, SoftSkipList<M>>(site, medium, what, &SoftOptions::default())?),
+        (Way::Links, _) => links(site, medium, what)?,
+        (Way::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
+        (Way::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
+        (Way::Redo, Shape::Hash) => Some(logged(site, medium, what, Lazy::<false>::table(keys))?),
+        (Way::Redo, Shape::SkipList) => Some(logged(site, medium, what, LockedSkipList::<false>::new(keys))?),
+        (Way::Redo, Shape::Bst) => Some(logged(site, medium, what, BstTk::<false>::new(keys))?),
+        (Way::Cso, Shape::List) if one_thread => Some(logged(site, medium, what, Lazy::<true>::list(keys))?),
+        (Way::Cso, Shape::Hash) if one_thread => Some(logged(site, medium, what, Lazy::<true>::table(keys))?),
+        (Way::Cso, Shape::SkipList) if one_thread => {
+            Some(logged(site, medium, what, LockedSkipList::<true>::new(keys))?)
+        }
+        (Way::Cso, Shape::Bst) if one_thread => Some(logged(site, medium, what, BstTk::<true>::new(keys))?),
+        _ => None,
+    })
+}
+
+/// Write-backs, fences and implicit drains of a successful update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerUpdate {
+    /// Lines written back.
+    pub write_backs: f64,
+    /// Fences.
+    pub fences: f64,
+    /// Locked instructions that found write-backs pending.
+    pub implicit_drains: f64,
+}
+
+/// Counts, exactly, over some rounds.
+///
+/// # Errors
+/// What the pool refuses.
+pub fn count(what: What) -> Result<Option<PerUpdate>, Error> {
+    let counting = Counting::new(medium());
+    let Some(mut contestant) = make(&Heap, counting, What { threads: 1, ..what })? else { return Ok(None) };
+    contestant.round();
+    let before = counting.counts();
+    let (mut updates, rounds) = (0.0, 2);
+    for _ in 0..rounds {
+        let [each, update] = contestant.round();
+        updates += super::rounds::OPERATIONS as f64 * each / update;
+    }
+    let Counts { write_backs, fences, implicit_drains, .. } = counting.counts() - before;
+    let [write_backs, fences, implicit_drains] = [write_backs, fences, implicit_drains].map(|n| n as f64 / updates);
+    Ok(Some(PerUpdate { write_backs, fences, implicit_drains }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_are_what_each_way_promises() {
+        let per_update = |shape, way| count(What { shape, way, keys: 256, threads: 1 }).unwrap();
+        for shape in [Shape::Hash, Shape::List, Shape::SkipList] {
+            let soft = per_update(shape, Way::Soft).unwrap();
+            assert_eq!((soft.write_backs, soft.fences, soft.implicit_drains), (1.0, 1.0, 0.0), "{}", shape.name());
+        }
+        for shape in [Shape::List, Shape::Hash, Shape::Bst] {
+            assert_eq!(per_update(shape, Way::Redo).unwrap().fences, 3.0, "{}", shape.name());
+        }
+        for shape in Shape::ALL {
+            if let Some(links) = per_update(shape, Way::Links) {
+                assert!(links.fences <= 2.1 && links.implicit_drains == 0.0, "{}: {links:?}", shape.name());
+            }
+            let cso = per_update(shape, Way::Cso).unwrap();
+            assert!((1.0..1.05).contains(&cso.fences), "{}: {cso:?}", shape.name());
+            if let Some(volatile) = per_update(shape, Way::Volatile) {
+                assert_eq!((volatile.fences, volatile.write_backs), (0.0, 0.0), "it has a medium of its own");
+            }
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! A skip list.
+
+mod tower;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+
+use crate::chain::Chain;
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::{LAYOUT_VERSION, LEVELS, Link, NODE, Node, ROOT_HEAD, TallNode, Upper};
+use crate::link::{DurableLink, settle, swing};
+use crate::options::Options;
+use crate::pages::{PageStats, Pages, Reachable};
+use crate::range::{BATCH, ends, upwards};
+use tower::{NewNode, Towers};
+
+/// A durable lock-free skip list of 8-byte keys and values: an ordered map whose operations take logarithmic time. Its upper
+/// levels are durable, too, so it recovers in the time that its active pages take, whatever its size.
+///
+/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
+pub struct SkipList<M: Medium = Hardware> {
+    pages: Pages<M>,
+    heads: Off<Word<Link>>,
+    /// Bits of randomness that a further level of a tower takes.
+    ratio_bits: u32,
+    /// State of each session's random numbers.
+    random: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl<M: Medium> fmt::Debug for SkipList<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SkipList").field("root", self.pages.root()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Structure<M> for SkipList<M> {
+    const KIND: Kind = Kind { tag: *b"LF-SKIP ", version: LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
+        let op = session.enter()?;
+        Pages::create(&op, root, options)?;
+        let (space, words) = (root.pool().space(), root.words(&op));
+        let reserved = space.reserve_extent(&op, root.owner(), (LEVELS * size_of::<Word<Link>>()) as u64)?;
+        reserved.zero(&op)?;
+        let array = space.activate(&op, reserved)?;
+        op.store(&words[ROOT_HEAD], array.off, Relaxed);
+        // PERSIST H1: flush, with the fence before the index goes live.
+        op.write_back(words);
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let op = session.enter()?;
+        let heads = op.load(&root.words(&op)[ROOT_HEAD], Relaxed);
+        op.slice("the first links", Off::<Word<Link>>::new(heads), LEVELS as u64)?;
+        let (pages, found) = Pages::open(&op, root, &[heads], options)?;
+        drop(op);
+        let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
+        let ratio_bits = options.tower_ratio.trailing_zeros();
+        let map = SkipList { pages, heads: Off::new(heads), ratio_bits, random };
+        map.pages.recover(session, &found, &Reachable::Search(&|op, node| map.recover_line(op, node)))?;
+        Ok(map)
+    }
+}
+
+fn mix(seed: u64) -> u64 {
+    let z = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z ^ z >> 31
+}
+
+impl<M: Medium> SkipList<M> {
+    /// Opens the skip list named `name`, creating it if it is not there. Recovery takes the time of a search for each node in
+    /// a page that was active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
+    /// [`Error::BadOption`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options. A skip list that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
+    #[inline(always)]
+    fn towers<'a, 's>(&self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
+        Towers { op, heads: op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default() }
+    }
+
+    #[inline(always)]
+    fn chain<'a, 's>(
+        &'a self,
+        towers: Towers<'a, 's, M>,
+        start: &'s Word<Link>,
+    ) -> Chain<'a, 's, M, Towers<'a, 's, M>> {
+        Chain { op: towers.op, pages: &self.pages, head: start, above: towers }
+    }
+
+    /// The levels of the next node of a session.
+    fn height(&self, op: &Op<'_, M>) -> usize {
+        let state = &self.random[op.slot() as usize];
+        // A session is one thread's at a time.
+        let mut x = state.load(Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        state.store(x, Relaxed);
+        (1 + (x.wrapping_mul(0x2545_F491_4F6C_DD1D) | 1 << 63).trailing_zeros() / self.ratio_bits).min(LEVELS as u32)
+            as usize
+    }
+
+    fn allocate(&self, op: &Op<'_, M>) -> Result<NewNode> {
+        let height = self.height(op);
+        let off = self.pages.allocate(op)?;
+        let more = if height > 1 + crate::layout::INNER {
+            match self.pages.allocate(op) {
+                Ok(more) => Some(more),
+                Err(error) => {
+                    self.pages.give_back(op, off);
+                    return Err(error);
+                }
+            }
+        } else {
+            None
+        };
+        Ok(NewNode { off, more, height })
+    }
+
+    /// Gives a node back that was not linked.
+    fn discard(&self, op: &Op<'_, M>, new: Option<NewNode>) {
+        let lines = new.into_iter().flat_map(|new| new.more.into_iter().chain([new.off]));
+        lines.for_each(|line| self.pages.give_back(op, line));
+    }
+
+    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
+    /// newly active; none if the key is there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
+    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        let towers = self.towers(op);
+        let mut spare: Option<NewNode> = None;
+        loop {
+            let path = towers.descend(key, true)?;
+            let chain = self.chain(towers, path.start);
+            let Some(place) = chain.try_find(key)? else { continue };
+            let link = chain.settle(place.link.0, place.link.1);
+            if place.with(key).is_some() {
+                self.discard(op, spare);
+                return Ok(false);
+            }
+            // The new node is as reachable as its predecessor.
+            chain.settle(place.incoming.0, place.incoming.1);
+            let new = match spare.take() {
+                Some(new) => spare.insert(new),
+                None => spare.insert(self.allocate(op)?),
+            };
+            let node = towers.write(new, (key, value), link, &path);
+            let rising = towers.raise(new, node, &path);
+            let level_0 = DurableLink::new(op, place.link.0);
+            if let Ok(swung) = swing(&level_0, link, node) {
+                towers.write_back(&rising);
+                settle(&level_0, swung);
+                towers.finish(&rising);
+                return Ok(true);
+            }
+            self.give_up(op, &mut spare, &towers.abandon(&rising));
+        }
+    }
+
+    /// Retires a node that did not get to level 0, if others may still look at its tower; `links` have led to it.
+    #[cold]
+    fn give_up(&self, op: &Op<'_, M>, spare: &mut Option<NewNode>, links: &[Off<Word<Link>>]) {
+        if let Some(new) = spare.take_if(|_| !links.is_empty()) {
+            self.pages.retire_unlinked(op, new.more.into_iter().chain([new.off]), links);
+        }
+    }
+
+    /// Removes a key; returns its value. One fence; none if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+    }
+
+    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
+    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        let towers = self.towers(op);
+        loop {
+            let chain = self.chain(towers, towers.descend(key, true)?.start);
+            let Some(place) = chain.try_find(key)? else { continue };
+            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let value = op.load(&node.value, Relaxed);
+            if !wanted(value) {
+                chain.settle(place.link.0, place.link.1);
+                return Ok(Some((value, false)));
+            }
+            let next = chain.settle(&node.next, next);
+            if let Some(value) = chain.delete(&place, node, next, next, || (), || ())? {
+                return Ok(Some((value, true)));
+            }
+        }
+    }
+
+    fn replace(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+        let towers = self.towers(op);
+        let mut spare: Option<NewNode> = None;
+        let outcome = loop {
+            let path = towers.descend(key, true)?;
+            let chain = self.chain(towers, path.start);
+            let Some(place) = chain.try_find(key)? else { continue };
+            let Some((node, next)) = place.with(key) else { break None };
+            // Whatever becomes of it: the new node is as reachable as the old one.
+            chain.settle(place.link.0, place.link.1);
+            let old = op.load(&node.value, Relaxed);
+            let Some(value) = new(old) else { break Some((old, false)) };
+            let next = chain.settle(&node.next, next);
+            let fresh = match spare.take() {
+                Some(new) => spare.insert(new),
+                None => spare.insert(self.allocate(op)?),
+            };
+            let link = towers.write(fresh, (key, value), next, &path);
+            let rising = towers.raise(fresh, link, &path);
+            let (write_back, finish) = (|| towers.write_back(&rising), || towers.finish(&rising));
+            if chain.delete(&place, node, next, link, write_back, finish)?.is_some() {
+                return Ok(Some((old, true)));
+            }
+            self.give_up(op, &mut spare, &towers.abandon(&rising));
+        };
+        self.discard(op, spare);
+        Ok(outcome)
+    }
+
+    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let towers = self.towers(op);
+        self.chain(towers, towers.descend(key, false)?.start).get(key)
+    }
+
+    /// Whether a key is there; as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        Ok(self.get(op, key)?.is_some())
+    }
+
+    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        Ok(self.replace(op, key, |_| Some(value))?.map(|(old, _)| old))
+    }
+
+    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
+        let outcome = self.replace(op, key, |old| (old == expected).then_some(value))?;
+        Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
+    /// `f` may change the skip list.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
+        let take = |(first, last): (u64, u64), batch: &mut Vec<(u64, u64)>| {
+            let towers = self.towers(op);
+            let all = self.chain(towers, towers.descend(first, false)?.start).collect(first, BATCH, batch)?;
+            let within = batch.partition_point(|(key, _)| *key <= last);
+            let all = all || within < batch.len();
+            batch.truncate(within);
+            Ok(all)
+        };
+        upwards(&range, take, f)
+    }
+
+    /// As [`range`](Self::range), descending.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, mut f: impl FnMut(u64, u64)) -> Result<()> {
+        let Some((first, mut last)) = ends(&range) else { return Ok(()) };
+        let mut batch = Vec::new();
+        loop {
+            batch.clear();
+            let from = self.walk_back(op, last, &mut batch)?;
+            batch.iter().take_while(|(key, _)| *key >= first).for_each(|(key, value)| f(*key, *value));
+            match from {
+                Some(key) if key >= first => last = key,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
+    /// at some moment of the call.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let towers = self.towers(op);
+        let all = self.chain(towers, towers.descend(from, false)?.start).collect(from, BATCH, into)?;
+        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
+    }
+
+    /// Appends some entries from key `to` down, descending; as [`walk`](Self::walk). `into` is empty at first.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let mut last = Some(to);
+        while let Some(to) = last.filter(|_| into.is_empty()) {
+            last = self.before(op, to, into)?;
+        }
+        into.reverse();
+        Ok(last)
+    }
+
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
+    }
+
+    /// The entries up to `last` from a node some way before it, which does not count; returns that node's key.
+    fn before(&self, op: &Op<'_, M>, last: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        /// About 64 entries, where one of four nodes is on the next level.
+        const LEVEL: usize = 3;
+        let towers = self.towers(op);
+        let (start, key) = towers.descend(last, false)?.back(&towers, LEVEL)?;
+        let from = key.map_or(0, |key| key.saturating_add(1));
+        let chain = self.chain(towers, start);
+        chain.collect_to(from, last, into)?;
+        Ok(key)
+    }
+
+    /// The entry with the smallest key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        let (towers, mut found) = (self.towers(op), Vec::new());
+        self.chain(towers, &towers.heads[0]).collect(0, 1, &mut found)?;
+        Ok(found.pop())
+    }
+
+    /// The entry with the largest key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn last(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        let mut found = Vec::new();
+        self.walk_back(op, u64::MAX, &mut found)?;
+        Ok(found.first().copied())
+    }
+
+    /// Calls `f` for each entry, ascending; as [`range`](Self::range).
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn for_each(&self, op: &Op<'_, M>, f: impl FnMut(u64, u64)) -> Result<()> {
+        self.range(op, .., f)
+    }
+
+    /// Number of keys. Linear.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
+        let mut len = 0;
+        self.for_each(op, |_, _| len += 1)?;
+        Ok(len)
+    }
+
+    /// Whether there is no key.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        Ok(self.first(op)?.is_none())
+    }
+
+    /// How the skip list's memory is used.
+    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
+    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+
+    // ---- recovery and check ----
+
+    /// Whether a line of an active page is in use; if not, nothing leads to it afterwards.
+    fn recover_line(&self, op: &Op<'_, M>, off: Off<Node>) -> Result<bool> {
+        if self.is_on_level_0(op, off)? {
+            return Ok(true);
+        }
+        let owner = op.load(&op.at(off.cast::<Upper>()).node, Relaxed);
+        let owner_is_line = owner != 0 && owner.is_multiple_of(NODE) && owner < op.mapping().len();
+        let towers = self.towers(op);
+        if owner_is_line && towers.more(Off::new(owner)) == Some(off) && self.is_on_level_0(op, Off::new(owner))? {
+            return Ok(true);
+        }
+        towers.forget(off)?;
+        Ok(false)
+    }
+
+    fn is_on_level_0(&self, op: &Op<'_, M>, off: Off<Node>) -> Result<bool> {
+        let towers = self.towers(op);
+        let key = op.load(&op.at(off).key, Relaxed);
+        self.chain(towers, towers.descend(key, false)?.start).reaches(off)
+    }
+
+    /// Compares what is allocated with what is reachable, and every level with the one below. No other operation may be open
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let (towers, mut findings) = (self.towers(op), Vec::new());
+        let (mut nodes, mut lines) = (HashSet::new(), HashSet::new());
+        self.chain(towers, &towers.heads[0]).walk(|_, node, key| {
+            if !nodes.insert(node.get()) {
+                findings.push(Finding::Misplaced { off: node.get(), key });
+            }
+            lines.extend(towers.more(node).map(Off::get));
+        })?;
+        lines.extend(&nodes);
+        for level in 1..LEVELS {
+            let above = towers.on_level(level)?;
+            let stray = above.iter().filter(|(node, _, taken)| *taken && !nodes.contains(node));
+            findings.extend(stray.map(|(node, key, _)| Finding::Misplaced { off: *node, key: *key }));
+            nodes = above.into_iter().map(|(node, ..)| node).collect();
+        }
+        findings.extend(self.pages.check(op, &lines, &[self.heads.get()]));
+        Ok(findings)
+    }
+
+    /// Writes every node with its height and its marks, in the order of keys, for people who look for a fault.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        let (towers, mut result) = (self.towers(op), Ok(()));
+        let walked = self.chain(towers, &towers.heads[0]).walk(|_, off, key| {
+            let node: &TallNode = op.at(off.cast());
+            let (next, value) = (op.load(&node.next, Relaxed), op.load(&node.value, Relaxed));
+            let (height, marks) = (op.load(&node.height, Relaxed), if next.is_deleted() { " deleted" } else { "" });
+            if result.is_ok() {
+                result = writeln!(out, "{:#x}: {key} = {value}, {height} levels{marks}", off.get());
+            }
+        });
+        result?;
+        if let Err(error) = walked {
+            writeln!(out, "{error}")?;
+        }
+        Ok(())
+    }
+}

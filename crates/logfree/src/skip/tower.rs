@@ -1,0 +1,476 @@
+//! The upper levels of the skip list.
+//!
+//! Every node is in the list of level 0 (`chain.rs`), which alone says what the map holds: a node is deleted when its link on
+//! level 0 says so. Some are in lists above as well, which searches take to get near a key. A search descends only from
+//! nodes that are not deleted, and takes a link on an upper level only if it is clean.
+//!
+//! # The upper levels are durable, and never wrong
+//! They lie in the nodes and are there after a restart, whatever their size. A link to memory that is used again, or a node
+//! that is on some level and not on one below it, would lead a search astray, so this has to hold in every crash state:
+//! **a clean link on an upper level leads to a node that is on all lower levels, and whose memory is not used again.**
+//!
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | U1 contents of a node, its tower with the successors found included < a link to it on any level | flush+fence (K1) | the node unreachable | frees it |
+//! | U2 links on all levels < the mark *dirty* is taken off on an upper one, from below | flush+fence: the one of K2 | dirty links on upper levels, taken by no search | the next who needs such a link decides (`resolve`); where the node is not on level 0, recovery takes it out |
+//! | U3 deletion mark on level 0 < the node is taken out on an upper level | flush+fence (K3) | a deleted node, on some levels or all | taken out by who comes by, at the latest with its bypass on level 0 |
+//! | U4 the node out on all upper levels < its bypass on level 0 | order of the same thread; it need not be durable before | a node that is out on level 0 and on upper levels not | recovery takes it out: its page is active (N5) |
+//! | U5 the links past a node on all levels < its memory is used again | flush+fence, once for a generation (N6) | as U4 | as U4 |
+//! | U6 what recovery has changed on upper levels < freed nodes are used | flush+fence, before N9 | as before | the same again |
+//!
+//! An insert sets the links on the upper levels first, marked dirty, then the link on level 0, and writes all back under the
+//! one fence that it needs anyway. So a node has no link to come once it is on level 0, and whoever deletes it finds all of
+//! them. The links are cleaned from below, so a clean one shows that all below it are durable. A remove writes nothing back
+//! for the upper levels until its generation ends.
+//!
+//! U5 needs only the links that *now* lead past the node, as a search finds them, whoever has changed them: any older value
+//! that may still be the durable one leads over deleted nodes with keys between, none of which is used again, back to this
+//! level; and the only link on the level from which such a way can lead to the node is the one before it.
+//!
+//! # Resolving a dirty link
+//! It is in use by an insert under way, or was left by a crash. If the node is on all lower levels, everything is written
+//! back and the link is cleaned. If not, the link is taken back; the tower of the node then ends below this level. Taking it
+//! back is right for an insert that has not got to level 0, and for one that a crash has cut off on the way.
+//!
+//! # The races
+//! *One takes a dirty link back, the insert that set it cleans it.* Both expect the dirty value. If the cleaning comes
+//! first, the link stays, with everything below it durable; if the taking back comes first, the insert ends the tower there
+//! and takes its own links above back.
+//!
+//! *One deletes a node, its insert is still cleaning.* All links to it are set by then. The deleter takes them out, dirty or
+//! clean; the insert cleans what it finds as it left it, and sets nothing.
+//!
+//! *One inserts behind a node on an upper level, another takes that node out there.* The node's own link is frozen first
+//! (the deletion mark of the link). If the insert's exchange comes first, the freezing takes the new link in; if the
+//! freezing comes first, the insert fails on this level, and its tower ends below.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use durix_pmem::{Medium, Off, Op, Word};
+
+use crate::chain::Above;
+use crate::error::{Error, Result};
+use crate::layout::{INNER, LEVELS, Link, NODE, Node, TallNode, Upper};
+use crate::link::{DurableLink, settle};
+
+/// Steps on a level that bring a search no further, at most; more are a loop.
+const MAX_IDLE: u32 = 1 << 20;
+
+/// The upper levels, by their first links; the first of all, that of level 0, included.
+pub(super) struct Towers<'a, 's, M: Medium> {
+    pub(super) op: &'a Op<'s, M>,
+    pub(super) heads: &'s [Word<Link>],
+}
+
+impl<M: Medium> Clone for Towers<'_, '_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Medium> Copy for Towers<'_, '_, M> {}
+
+/// The last link on a level that does not lead past a key.
+#[derive(Clone, Copy)]
+struct Last<'s> {
+    word: &'s Word<Link>,
+    /// What it leads to, if it can be changed.
+    seen: Option<Link>,
+    /// The key of the node that holds it; `None` at the head.
+    from: Option<u64>,
+}
+
+/// The way to a key.
+pub(super) struct Path<'s> {
+    /// The link on level 0 from which the key is reached.
+    pub(super) start: &'s Word<Link>,
+    /// Level 1 first.
+    above: [Last<'s>; LEVELS - 1],
+}
+
+impl<'s> Path<'s> {
+    /// A link on level 0 from which some more nodes lie before the key, about `ratio` to the power of `level`, and the key
+    /// of the node that holds it.
+    pub(super) fn back<M: Medium>(
+        &self,
+        towers: &Towers<'_, 's, M>,
+        level: usize,
+    ) -> Result<(&'s Word<Link>, Option<u64>)> {
+        let last = &self.above[level - 1];
+        let Some(key) = last.from else { return Ok((&towers.heads[0], None)) };
+        Ok((towers.descend(key.saturating_add(1), false)?.start, Some(key)))
+    }
+}
+
+/// A new node, on its way to its upper levels.
+pub(super) struct Rising<'s> {
+    /// The clean link to it.
+    link: Link,
+    /// Links that lead to it, and what they led to before, level 1 first.
+    set: Vec<(&'s Word<Link>, Link)>,
+}
+
+impl<'a, 's, M: Medium> Towers<'a, 's, M> {
+    /// Number of levels of a node.
+    #[inline(always)]
+    fn height(&self, node: &TallNode) -> usize {
+        (self.op.load(&node.height, Relaxed) as usize).clamp(1, LEVELS)
+    }
+
+    /// The link of a node on a level, or that of the head; `None` where the node ends below.
+    #[inline(always)]
+    fn word(&self, node: Option<&'s TallNode>, level: usize) -> Option<&'s Word<Link>> {
+        match node {
+            None => Some(&self.heads[level]),
+            Some(node) if level == 0 => Some(&node.next),
+            Some(node) if level <= INNER => Some(&node.tower[level - 1]),
+            Some(node) => {
+                let more = self.op.load(&node.more, Relaxed);
+                self.op.get(more).map(|more: &Upper| &more.links[level - 1 - INNER])
+            }
+        }
+    }
+
+    #[cold]
+    fn corrupt(&self, node: Link, key: u64) -> Error {
+        Error::Corrupt { what: "an upper level out of order", offset: node.off(), found: key }
+    }
+
+    fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
+        DurableLink::new(self.op, word)
+    }
+
+    // ---- searching ----
+
+    /// Goes down to a key. With `change`, takes deleted nodes out on the way and resolves dirty links; without, goes around
+    /// both.
+    #[inline(always)]
+    pub(super) fn descend(&self, key: u64, change: bool) -> Result<Path<'s>> {
+        let head = Last { word: &self.heads[0], seen: None, from: None };
+        let mut path = Path { start: &self.heads[0], above: [head; LEVELS - 1] };
+        let mut at = (None, None);
+        for level in (1..LEVELS).rev() {
+            path.above[level - 1] = self.go(level, key, &mut at, change)?;
+        }
+        path.start = self.word(at.0, 0).expect("every node has a level 0");
+        Ok(path)
+    }
+
+    /// Goes as far as possible on one level, from the node `at`, whose key is beside it.
+    #[inline(always)]
+    fn go(
+        &self,
+        level: usize,
+        key: u64,
+        at: &mut (Option<&'s TallNode>, Option<u64>),
+        change: bool,
+    ) -> Result<Last<'s>> {
+        let op = self.op;
+        let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
+        // Where deleted nodes are gone around, the link of one.
+        let (mut around, mut seen) = (word, op.load(word, Acquire));
+        let mut idle = 0;
+        while let Some(node) = op.get(seen.node().cast::<TallNode>()) {
+            let found = op.load(&node.key, Relaxed);
+            idle += 1;
+            if found >= key || (seen.is_dirty() && !change) {
+                break;
+            }
+            let own = self.word(Some(node), level);
+            let (Some(own), true) =
+                (own, at.1.is_none_or(|last| last <= found) && level < self.height(node) && idle < MAX_IDLE)
+            else {
+                return Err(self.corrupt(seen, found));
+            };
+            if !seen.is_dirty() && !op.load(&node.next, Acquire).is_deleted() {
+                if at.1 != Some(found) {
+                    idle = 0;
+                }
+                *at = (Some(node), Some(found));
+                (word, around, seen) = (own, own, op.load(own, Acquire));
+                continue;
+            }
+            if seen.is_dirty() {
+                self.resolve(level, around, seen)?;
+            } else if change && !seen.is_deleted() {
+                self.take_out(level, around, seen, node)?;
+            } else {
+                around = own;
+            }
+            seen = op.load(around, Acquire);
+        }
+        let fit = std::ptr::eq(around, word) && !seen.is_deleted() && !seen.is_dirty();
+        Ok(Last { word, seen: fit.then_some(seen), from: at.1 })
+    }
+
+    /// The link on a level that leads to a node, looked for from `word` on.
+    fn locate(
+        &self,
+        level: usize,
+        mut word: &'s Word<Link>,
+        key: u64,
+        off: Off<Node>,
+    ) -> Result<Option<(&'s Word<Link>, Link)>> {
+        for _ in 0..MAX_IDLE {
+            let seen = self.op.load(word, Acquire);
+            if seen.node() == off {
+                return Ok(Some((word, seen)));
+            }
+            let Some(node) = self.op.get(seen.node().cast::<TallNode>()) else { return Ok(None) };
+            let found = self.op.load(&node.key, Relaxed);
+            if found > key {
+                return Ok(None);
+            }
+            word = self.word(Some(node), level).ok_or_else(|| self.corrupt(seen, found))?;
+        }
+        Err(self.corrupt(Link::to(off.get()), key))
+    }
+
+    // ---- keeping the levels right ----
+
+    /// Cleans a dirty link, if the node it leads to is on all lower levels, or takes it back.
+    #[cold]
+    fn resolve(&self, level: usize, word: &'s Word<Link>, seen: Link) -> Result<()> {
+        let op = self.op;
+        let node: &TallNode = op.at(seen.node().cast());
+        let key = op.load(&node.key, Relaxed);
+        let path = self.descend_around(key)?;
+        let mut below = Vec::new();
+        for lower in 0..level {
+            let from = if lower == 0 { path.start } else { path.above[lower - 1].word };
+            let Some(link) = self.locate(lower, from, key, seen.node())? else {
+                let before = self.word(Some(node), level).map_or(Link::NULL, |own| op.load(own, Acquire));
+                // The exchange fails where the insert, or somebody else, has got further: then this is done.
+                let _ = op.compare_exchange(word, seen, Link::to(before.off()));
+                return Ok(());
+            };
+            below.push(link);
+        }
+        for (word, _) in &below {
+            op.write_back(*word);
+        }
+        op.write_back(word);
+        // PERSIST U2: flush+fence.
+        op.fence();
+        for (word, seen) in below.into_iter().chain([(word, seen)]).filter(|(_, seen)| seen.is_dirty()) {
+            let _ = op.compare_exchange(word, seen, seen.clean());
+        }
+        Ok(())
+    }
+
+    /// As `descend` without changes; a function of its own, so that only this one is compiled twice.
+    #[cold]
+    fn descend_around(&self, key: u64) -> Result<Path<'s>> {
+        self.descend(key, false)
+    }
+
+    /// Takes a deleted node out on one level, unless the link to it has changed.
+    #[cold]
+    fn take_out(&self, level: usize, word: &'s Word<Link>, seen: Link, node: &'s TallNode) -> Result<()> {
+        let op = self.op;
+        let next = op.load(&node.next, Acquire);
+        if next.is_dirty() {
+            // PERSIST U3: flush+fence.
+            settle(&self.link(&node.next), next);
+        }
+        let Some(own) = self.word(Some(node), level) else { return Err(self.corrupt(seen, level as u64)) };
+        let frozen = loop {
+            let link = op.load(own, Acquire);
+            if link.is_dirty() {
+                self.resolve(level, own, link)?;
+            } else if link.is_deleted() || op.compare_exchange(own, link, link.deleted()).is_ok() {
+                break link;
+            }
+        };
+        let _ = op.compare_exchange(word, seen, Link::to(frozen.off()));
+        Ok(())
+    }
+
+    /// Takes all deleted nodes with a key out on one level, and resolves dirty links to nodes with it, from the link `word`
+    /// on. Adds the links that lead past to `links`. Returns whether the level was gone through to the end.
+    fn clear(
+        &self,
+        level: usize,
+        mut word: &'s Word<Link>,
+        key: u64,
+        links: &mut Vec<Off<Word<Link>>>,
+    ) -> Result<bool> {
+        let op = self.op;
+        for _ in 0..MAX_IDLE {
+            let seen = op.load(word, Acquire);
+            let node = op.get(seen.node().cast::<TallNode>());
+            let Some((node, _)) =
+                node.map(|node| (node, op.load(&node.key, Relaxed))).filter(|(_, found)| *found <= key)
+            else {
+                links.push(op.off_of(word));
+                return Ok(!seen.is_deleted());
+            };
+            if seen.is_deleted() {
+                return Ok(false);
+            }
+            if seen.is_dirty() {
+                self.resolve(level, word, seen)?;
+            } else if op.load(&node.next, Acquire).is_deleted() {
+                self.take_out(level, word, seen, node)?;
+            } else {
+                links.push(op.off_of(word));
+                word = self.word(Some(node), level).ok_or_else(|| self.corrupt(seen, key))?;
+            }
+        }
+        Err(self.corrupt(Link::NULL, key))
+    }
+
+    /// Takes a node out on its upper levels that is deleted, or that is not on level 0.
+    fn sever(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<()> {
+        let node: &TallNode = self.op.at(off.cast());
+        let (key, height) = (self.op.load(&node.key, Relaxed), self.height(node));
+        for _ in 0..MAX_IDLE {
+            let path = self.descend(key, true)?;
+            let mut done = true;
+            for level in (1..height).rev() {
+                done &= self.clear(level, path.above[level - 1].word, key, links)?;
+            }
+            if done {
+                return Ok(());
+            }
+        }
+        Err(self.corrupt(Link::to(off.get()), key))
+    }
+
+    /// The line with the upper links of a node, if it has one.
+    pub(super) fn more(&self, off: Off<Node>) -> Option<Off<Node>> {
+        let node: &TallNode = self.op.at(off.cast());
+        let more = self.op.load(&node.more, Relaxed);
+        (self.height(node) > INNER + 1 && !more.is_null()).then(|| more.cast())
+    }
+
+    // ---- inserting ----
+
+    /// Writes a node, with a tower that leads where the path does. Durable on return.
+    pub(super) fn write(&self, new: &NewNode, (key, value): (u64, u64), next: Link, path: &Path<'s>) -> Link {
+        let op = self.op;
+        let successor = |level: usize| {
+            let seen = (level < new.height).then(|| path.above[level - 1].seen).flatten();
+            Link::to(seen.unwrap_or(Link::NULL).off())
+        };
+        let node = op.fresh(new.off.cast::<TallNode>());
+        op.store(&node.next, next, Relaxed);
+        op.store(&node.key, key, Relaxed);
+        op.store(&node.value, value, Relaxed);
+        op.store(&node.height, new.height as u64, Relaxed);
+        for (level, link) in (1..).zip(&node.tower) {
+            op.store(link, successor(level), Relaxed);
+        }
+        op.store(&node.more, new.more.map_or(Off::NULL, Off::cast), Relaxed);
+        if let Some(more) = new.more {
+            let upper = op.fresh(more.cast::<Upper>());
+            op.store(&upper.node, new.off.get(), Relaxed);
+            for (level, link) in (1 + INNER..).zip(&upper.links) {
+                op.store(link, successor(level), Relaxed);
+            }
+            // PERSIST U1: flush, with the fence of the node.
+            let _ = upper.write_back(op);
+        }
+        let node = node.write_back(op);
+        // PERSIST U1, N4: flush+fence.
+        let node = op.settle(node);
+        Link::to(node.off().get())
+    }
+
+    /// Sets the upper links to a new node, dirty, as far as the levels are as the path has found them.
+    pub(super) fn raise(&self, new: &NewNode, link: Link, path: &Path<'s>) -> Rising<'s> {
+        let mut set = Vec::new();
+        for last in &path.above[..new.height - 1] {
+            let Some(seen) = last.seen else { break };
+            if self.op.compare_exchange(last.word, seen, link.dirty()).is_err() {
+                break;
+            }
+            set.push((last.word, seen));
+        }
+        Rising { link, set }
+    }
+
+    /// Starts writing the upper links back, for the fence of the link on level 0.
+    pub(super) fn write_back(&self, rising: &Rising<'s>) {
+        for (word, _) in &rising.set {
+            // PERSIST U2: flush, with the fence of K2.
+            self.op.write_back(*word);
+        }
+    }
+
+    /// Cleans the upper links, from below, now that all are durable.
+    pub(super) fn finish(&self, rising: &Rising<'s>) {
+        let link = rising.link;
+        for (level, (word, _)) in rising.set.iter().enumerate() {
+            let cleaned = self.op.compare_exchange(*word, link.dirty(), link);
+            if cleaned.is_err_and(|found| found != link) {
+                return self.take_back(link, &rising.set[level + 1..]);
+            }
+        }
+    }
+
+    /// Takes all upper links back to a node that has not got to level 0. They have to be durable before it is used again.
+    #[cold]
+    pub(super) fn abandon(&self, rising: &Rising<'s>) -> Vec<Off<Word<Link>>> {
+        self.take_back(rising.link, &rising.set);
+        rising.set.iter().map(|(word, _)| self.op.off_of(*word)).collect()
+    }
+
+    fn take_back(&self, link: Link, set: &[(&'s Word<Link>, Link)]) {
+        for (word, before) in set.iter().rev() {
+            let _ = self.op.compare_exchange(*word, link.dirty(), *before);
+        }
+    }
+}
+
+/// A node before it is linked.
+pub(super) struct NewNode {
+    pub(super) off: Off<Node>,
+    /// Its line with upper links.
+    pub(super) more: Option<Off<Node>>,
+    pub(super) height: usize,
+}
+
+impl<M: Medium> Above for Towers<'_, '_, M> {
+    #[inline(always)]
+    fn detach(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
+        // PERSIST U4: order.
+        if self.height(self.op.at(off.cast())) > 1 {
+            self.sever(off, links)?;
+        }
+        Ok(self.more(off))
+    }
+}
+
+impl<M: Medium> Towers<'_, '_, M> {
+    /// Takes a line that is to be freed out of the upper levels, if it is a node there. Writes the links past it back; the
+    /// fence is the caller's.
+    pub(super) fn forget(&self, off: Off<Node>) -> Result<()> {
+        let mut links = Vec::new();
+        self.sever(off, &mut links)?;
+        for link in links {
+            // PERSIST U6: flush, with the caller's fence.
+            self.op.write_back(self.op.at(link));
+        }
+        Ok(())
+    }
+
+    /// The nodes on a level with their keys, and whether searches may descend from them.
+    pub(super) fn on_level(&self, level: usize) -> Result<Vec<(u64, u64, bool)>> {
+        let (mut word, mut nodes, mut last) = (&self.heads[level], Vec::new(), None);
+        loop {
+            let seen = self.op.load(word, Acquire);
+            let Some(node) = self.op.get(seen.node().cast::<TallNode>()) else { return Ok(nodes) };
+            let key = self.op.load(&node.key, Relaxed);
+            let own = self.word(Some(node), level).filter(|_| level < self.height(node));
+            let (Some(own), true) = (own, last.is_none_or(|last| last <= key)) else {
+                return Err(self.corrupt(seen, key));
+            };
+            if nodes.len() as u64 > self.op.mapping().len() / NODE {
+                return Err(self.corrupt(seen, key));
+            }
+            nodes.push((seen.off(), key, !seen.is_dirty() && !self.op.load(&node.next, Acquire).is_deleted()));
+            (word, last) = (own, Some(key));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Reading all members when a structure is opened, by as many threads as pay.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use durix_pmem::{Extent, Medium, Op, Session};
+
+use super::store::{Live, Store};
+use crate::error::{Error, Result};
+
+/// Bytes of members that one thread reads at a time, within one operation.
+const UNIT: u64 = 1 << 20;
+/// Most threads, whatever the machine has.
+const MAX_THREADS: usize = 64;
+
+/// Calls `adopt` with all members, many at a time, by up to `threads` threads (0: one a processor), and makes everything that
+/// was read durable.
+///
+/// # Errors
+/// [`Error::Corrupt`]; what `adopt` says; [`Error::Pool`] without sessions.
+pub(super) fn recover<M: Medium>(
+    store: &Store<M>,
+    session: &mut Session<M>,
+    threads: usize,
+    adopt: impl Fn(&Op<'_, M>, &[Live]) -> Result<()> + Sync,
+) -> Result<()> {
+    let units = units(store, &session.enter()?);
+    let wanted = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let threads = units.len().clamp(1, wanted.clamp(1, MAX_THREADS));
+    let (next, error) = (AtomicUsize::new(0), Mutex::new(None));
+    let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+    let mapping = session.mapping().clone();
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| {
+                let work = mapping.session().map_err(Error::from);
+                work.and_then(|mut session| read(store, &mut session, &units, &next, &adopt)).unwrap_or_else(fail);
+            });
+        }
+        read(store, session, &units, &next, &adopt).unwrap_or_else(fail);
+    });
+    error.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+}
+
+fn units<M: Medium>(store: &Store<M>, op: &Op<'_, M>) -> Vec<Extent> {
+    let cut = |e: Extent| {
+        let units = (e.off..e.off + e.len).step_by(UNIT as usize);
+        units.map(move |off| Extent { off, len: UNIT.min(e.off + e.len - off) })
+    };
+    store.extents(op).into_iter().flat_map(cut).collect()
+}
+
+fn read<M: Medium>(
+    store: &Store<M>,
+    session: &mut Session<M>,
+    units: &[Extent],
+    next: &AtomicUsize,
+    adopt: &impl Fn(&Op<'_, M>, &[Live]) -> Result<()>,
+) -> Result<()> {
+    while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let op = session.enter()?;
+        let members = store.adopt(&op, *unit)?;
+        adopt(&op, &members)?;
+    }
+    let op = session.enter()?;
+    // PERSIST M8: flush+fence, by each thread for what it has read.
+    op.fence();
+    Ok(())
+}
