@@ -278,6 +278,7 @@ impl Extents {
             done => Some(done.unwrap()),
         });
         space.activate(&op, reserved.expect("one call fails, once")).unwrap();
+        op.fence();
     }
 }
 
