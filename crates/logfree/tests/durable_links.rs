@@ -119,6 +119,7 @@ fn quick() -> Explorer {
 /// B4: thawed edges are durable before the table of active pages is emptied: where words tear, one edge of a branch may be
 /// found frozen, and the other with room.
 #[test]
+#[ignore = "has not been run to its end yet"]
 fn the_thawing_of_edges_is_durable() {
     let mut sites = Sites::in_files("crates/logfree/src/bst/thaw.rs");
     sites.kinds = vec![SiteKind::WriteBack];
