@@ -210,9 +210,13 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         let help = |place: &Place<'s>| {
             let Some((branch, _)) = place.branch.filter(|_| place.edge.1.is_deleted()) else { return Ok(true) };
             let mut begun = Some(self.begin_splice(place.incoming.1.node())?);
-            self.splice(place.incoming, branch, &mut begun);
+            let spliced = self.splice(place.incoming, branch, &mut begun);
             if let Some(begun) = begun {
                 self.pages.cancel_unlink(self.op, begun);
+            }
+            if matches!(spliced, Spliced::Decides) {
+                let (offset, found) = (place.incoming.1.off(), self.op.load(&branch.router, Relaxed));
+                return Err(Error::Corrupt { what: "a frozen branch that decides something", offset, found });
             }
             Ok(false)
         };

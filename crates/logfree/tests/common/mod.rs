@@ -148,6 +148,8 @@ pub struct UnderTest<S: Map<Sim>> {
     pub before: Vec<Act>,
     /// Whether the pool's chunks hold what another map has left in them.
     pub used_before: bool,
+    /// Whether there is a point to crash at after the last store of a recovery.
+    pub fence_after_recovery: bool,
 }
 
 impl<S: Map<Sim>> Clone for UnderTest<S> {
@@ -168,7 +170,15 @@ const FIXED: u64 = 3;
 
 impl<S: Map<Sim>> UnderTest<S> {
     pub fn new(plan: &'static Plan) -> Self {
-        UnderTest { plan, options: S::small(), chunks: 4, chunk: 4096, before: Vec::new(), used_before: false }
+        UnderTest {
+            plan,
+            options: S::small(),
+            chunks: 4,
+            chunk: 4096,
+            before: Vec::new(),
+            used_before: false,
+            fence_after_recovery: false,
+        }
     }
 
     fn len(&self) -> u64 {
@@ -245,7 +255,12 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
         let unrecovered = self.pool_options().open_on(backing, *medium).map_err(|e| e.to_string())?;
         let mut live = self.live(unrecovered.recover().map_err(|e| e.to_string())?)?;
         match self.check(&mut live).as_slice() {
-            [] => Ok(live),
+            [] => {
+                if self.fence_after_recovery {
+                    live.session.enter().map_err(|e| e.to_string())?.fence();
+                }
+                Ok(live)
+            }
             findings => Err(format!("after recovery: {findings:?}")),
         }
     }
