@@ -25,6 +25,8 @@ enum Bug {
     FencesInstead,
     /// The record is believed without its sum.
     NoSum,
+    /// Clearing leaves the sum: the next record's number can bring the old one back.
+    SumStays,
     /// Recovery does not sync what it has applied before it clears the record.
     RecoveryClearsTooEarly,
 }
@@ -61,8 +63,11 @@ impl Page {
         op.store(&home[b], value, Relaxed);
     }
 
-    fn clear(op: &Op<'_, Simulated>) {
+    fn clear(&self, op: &Op<'_, Simulated>) {
         op.store(&op.at(JOURNAL).number, 0, Relaxed);
+        if self.0 != Bug::SumStays {
+            op.store(&op.at(JOURNAL).sum, 0, Relaxed);
+        }
     }
 
     fn write_record(op: &Op<'_, Simulated>, number: u64, (a, b, value): Pair) {
@@ -84,7 +89,7 @@ impl Page {
         if self.0 != Bug::ClearedTooEarly {
             self.sync(op);
         }
-        Page::clear(op);
+        self.clear(op);
         self.sync(op);
     }
 
@@ -126,7 +131,7 @@ impl Subject for Page {
                 self.sync(&op);
             }
         }
-        Page::clear(&op);
+        self.clear(&op);
         self.sync(&op);
         drop(op);
         Ok(live)
@@ -180,6 +185,13 @@ fn every_order_of_the_journaled_page_is_needed() {
     }
     let nested = explorer().crashes(1).run(&Page(Bug::RecoveryClearsTooEarly), &OPS).assert_ok();
     assert!(nested.complete, "only a crash in the recovery shows it");
+}
+
+#[test]
+fn a_record_that_comes_back_is_found_by_crashes_in_the_operations_after_a_recovery() {
+    let page = Page(Bug::SumStays);
+    assert!(explorer().crash_later(false).run_then(&page, &OPS, &AFTER).assert_ok().complete);
+    let _ = explorer().run_then(&page, &OPS, &AFTER).failure.expect("missed");
 }
 
 #[test]

@@ -107,6 +107,21 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             true,
             Strict,
         )),
+        entry::<M, durix_logfree::SoftSkipList<M>>(about(
+            "skiplist-soft",
+            "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            true,
+            Strict,
+        )),
+        entry::<M, durix_logfree::SoftList<M>>(About {
+            meant_for: 1000,
+            ..about(
+                "list-soft",
+                "sorted list of 8-byte keys and values, durable on return with one fence an update (SOFT)",
+                true,
+                Strict,
+            )
+        }),
         entry::<M, durix_logfree::List<M>>(About {
             meant_for: 1000,
             ..about(

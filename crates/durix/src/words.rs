@@ -7,7 +7,7 @@
 //! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
 //! as a key; an ordered one also needs `walk_back`.
 
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
@@ -199,9 +199,11 @@ macro_rules! word_index {
 }
 
 word_index!(List, ordered, volatile: |_, _| None);
-word_index!(SkipList, ordered, volatile: |_, _| None);
 word_index!(Bst, ordered, volatile: |_, _| None);
+word_index!(SkipList, ordered, volatile: |_, _| None);
 word_index!(HashTable, unordered, volatile: |_, _| None);
+word_index!(SoftList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
+word_index!(SoftSkipList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 
 /// The words of a range of bytes.

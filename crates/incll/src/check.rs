@@ -137,6 +137,10 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         if count > KEYS as u64 {
             self.find(off.get(), format!("{count} keys in an interior node"));
         }
+        let mut spare = interior.keys.iter().skip(count.min(KEYS as u64) as usize);
+        if spare.any(|key| self.cx.op.load(key, Relaxed) != u64::MAX) {
+            self.find(off.get(), "a key that does not count is not the largest number".into());
+        }
         let (keys, children) = self.cx.content(interior);
         let bounds: Vec<_> = std::iter::once(low).chain(keys.iter().map(|k| Some(*k))).chain([high]).collect();
         if bounds.windows(2).any(|pair| pair[1].is_some_and(|to| pair[0].is_some_and(|from| from >= to))) {

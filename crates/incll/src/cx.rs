@@ -44,6 +44,8 @@ pub(crate) struct Cx<'a, M: Medium, P: Policy> {
     pub(crate) tree: &'a Masstree<M, P>,
     pub(crate) op: &'a Op<'a, M>,
     pub(crate) epoch: u64,
+    /// The round of the epoch: what was noted in another is noted again.
+    pub(crate) round: u64,
 }
 
 impl<M: Medium, P: Policy> Clone for Cx<'_, M, P> {
@@ -171,7 +173,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     pub(crate) fn durably(&self) -> Durably<'a, M> {
-        Durably { epochs: &self.tree.epochs, epoch: self.epoch, durable: P::DURABLE }
+        Durably { epochs: &self.tree.epochs, epoch: self.epoch, round: self.round, durable: P::DURABLE }
     }
 
     pub(crate) fn free(&self, off: u64, bytes: u64) -> Result<()> {
@@ -197,10 +199,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             stamp.epoch() == self.epoch && stamp.is_logged()
         };
         let missing = || nodes.iter().filter(|locked| !is_logged(locked.node));
-        if missing().next().is_none() {
-            return Ok(());
-        }
-        {
+        if missing().next().is_some() {
             let mut local = self.local()?;
             let Local { undo, logged, .. } = &mut **local.as_mut().expect("made by `local`");
             for locked in missing() {
@@ -209,12 +208,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             }
             undo.commit(self.op);
         }
-        for locked in nodes.iter().filter(|locked| !is_logged(locked.node)) {
+        for locked in nodes {
             let stamp = locked.stamp();
-            let lines = if stamp.epoch() == self.epoch { stamp.lines() } else { 0 };
-            let now = Stamp::new(self.epoch, stamp.is_interior(), true, lines | 1);
-            self.op.store(&locked.node.stamp, now, Relaxed);
-            self.note_lines(locked.node, now.lines() & !lines);
+            let is_new = stamp.epoch() != self.epoch || stamp.round() != self.round;
+            let lines = if is_new { 0 } else { stamp.lines() };
+            let now = Stamp::new(self.epoch, stamp.is_interior(), true, 0).in_round(self.round, lines | 1);
+            if now != stamp {
+                self.op.store(&locked.node.stamp, now, Relaxed);
+                self.note_lines(locked.node, now.lines() & !lines);
+            }
         }
         Ok(())
     }
@@ -284,8 +286,9 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         let (op, border, stamp) = (self.cx.op, self.border(), self.stamp());
         if stamp.epoch() != self.cx.epoch {
             op.store(&border.saved, op.load(&border.permutation, Relaxed), Relaxed);
+            let first = Stamp::new(self.cx.epoch, false, false, 0).in_round(self.cx.round, lines | 1);
             // PERSIST P1: same line
-            op.store(&border.stamp, Stamp::new(self.cx.epoch, false, false, lines | 1), Release);
+            op.store(&border.stamp, first, Release);
             self.cx.note_lines(self.node, lines | 1);
         } else {
             self.note(lines);
@@ -295,7 +298,11 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     /// Notes that `lines` are being changed, of a node that has this epoch's stamp.
     pub(crate) fn note(&self, lines: u64) {
         let stamp = self.stamp();
-        if P::DURABLE && stamp.lines() & lines != lines {
+        if P::DURABLE && stamp.round() != self.cx.round {
+            // What was noted before may have been written back already.
+            self.cx.op.store(&self.node.stamp, stamp.in_round(self.cx.round, lines | 1), Relaxed);
+            self.cx.note_lines(self.node, lines | 1);
+        } else if P::DURABLE && stamp.lines() & lines != lines {
             self.cx.op.store(&self.node.stamp, stamp.with_lines(lines), Relaxed);
             self.cx.note_lines(self.node, lines & !stamp.lines());
         }
@@ -394,7 +401,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
             cx.op.store(word, 0, Relaxed);
         }
         let (epoch, lines) = if P::DURABLE { (cx.epoch, lines) } else { (0, 0) };
-        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, lines), Relaxed);
+        cx.op.store(&node.stamp, Stamp::new(epoch, interior, true, 0).in_round(cx.round, lines), Relaxed);
         if P::DURABLE {
             cx.note_lines(node, lines);
         }

@@ -103,8 +103,8 @@ persistent! {
 
     /// Which of 192 blocks are taken, under InCLL: one line (A1, A2).
     pub struct Bitmap: align(64) {
-        /// Epoch of the last change.
-        pub stamp: Word,
+        /// Epoch and round of the last change.
+        pub stamp: Word<Stamp>,
         /// One bit a block.
         pub now: [Word; 3],
         /// The same at the start of that epoch.
@@ -251,7 +251,8 @@ impl Bits for Kinds {
 }
 
 /// When and how a node was first changed: bits 0–39 the epoch, bit 40 whether nothing more needs to be logged in it, bit
-/// 41 whether the node is interior, bits 48–52 which lines are on the epoch's dirty list.
+/// 41 whether the node is interior, bits 42–47 the round of the epoch in which it was last changed, bits 48–52 which lines
+/// are on the dirty list of that round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64);
 
@@ -260,6 +261,7 @@ impl Stamp {
     pub const ALL_LINES: u64 = (1 << NODE_LINES) - 1;
     const LOGGED: u64 = 1 << 40;
     const INTERIOR: u64 = 1 << 41;
+    const ROUND: u32 = 42;
     const LINES: u32 = 48;
 
     /// A stamp. Preconditions: `epoch < 2^40`, `lines <= ALL_LINES`.
@@ -273,6 +275,27 @@ impl Stamp {
     #[inline(always)]
     pub fn epoch(self) -> u64 {
         self.0 & (Self::LOGGED - 1)
+    }
+
+    /// The round.
+    #[inline(always)]
+    pub fn round(self) -> u64 {
+        self.0 >> Self::ROUND & 63
+    }
+
+    /// Of another kind of node.
+    #[must_use]
+    #[inline(always)]
+    pub fn of_kind(self, interior: bool) -> Self {
+        Stamp(self.0 & !Self::INTERIOR | u64::from(interior) << 41)
+    }
+
+    /// In a round, with these lines and no others. Preconditions: `round < 64`, `lines <= ALL_LINES`.
+    #[must_use]
+    #[inline(always)]
+    pub fn in_round(self, round: u64, lines: u64) -> Self {
+        let kept = self.0 & ((1 << Self::ROUND) - 1);
+        Stamp(kept | round << Self::ROUND | lines << Self::LINES)
     }
 
     /// Whether the node may be changed at will in this epoch.
@@ -456,5 +479,9 @@ mod tests {
             (stamp.epoch(), stamp.is_logged(), stamp.is_interior(), stamp.lines()),
             ((1 << 40) - 1, true, false, 17)
         );
+        let later = stamp.in_round(63, 2);
+        assert_eq!((later.epoch(), later.is_logged(), later.is_interior()), ((1 << 40) - 1, true, false));
+        assert_eq!((later.round(), later.lines(), stamp.round()), (63, 2, 0));
+        assert_eq!(later.in_round(0, 17), stamp);
     }
 }

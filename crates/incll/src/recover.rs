@@ -40,8 +40,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             }
         }
         op.store(&node.version, 0, Relaxed);
+        let recovered = Stamp::new(self.epoch, stamp.is_interior(), false, 0).in_round(self.round, 1);
         // PERSIST R1: same line
-        op.store(&node.stamp, Stamp::new(self.epoch, stamp.is_interior(), false, 1), Release);
+        op.store(&node.stamp, recovered, Release);
         epochs.dirty(op, &node.version);
     }
 }

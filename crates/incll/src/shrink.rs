@@ -14,7 +14,7 @@ use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
 use crate::descend::Part;
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Stamp, kind, version};
+use crate::layout::{Kinds, Node, kind, version};
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.
@@ -143,7 +143,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             self.refill(border, &self.entries(child.border()));
         }
         let stamp = locked.stamp();
-        let new = Stamp::new(stamp.epoch(), interior_child, stamp.is_logged(), stamp.lines());
+        let new = stamp.of_kind(interior_child);
         op.store(&locked.node.stamp, new, Relaxed);
         Ok(true)
     }

@@ -24,7 +24,7 @@ use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw, Word};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
-use crate::layout::{Bitmap, GROUP, Node, slab_kind};
+use crate::layout::{Bitmap, GROUP, Node, Stamp, slab_kind};
 
 /// Blocks that a session takes at a time.
 const BATCH: usize = 64;
@@ -87,6 +87,7 @@ pub(crate) struct Cache {
 pub(crate) struct Durably<'a, M: Medium> {
     pub(crate) epochs: &'a Epochs<M>,
     pub(crate) epoch: u64,
+    pub(crate) round: u64,
     /// Whether anything is to be found after a crash.
     pub(crate) durable: bool,
 }
@@ -305,7 +306,7 @@ impl Slabs {
     }
 
     fn recover_line<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
-        let stamp = op.load(&bitmap.stamp, Relaxed);
+        let stamp = op.load(&bitmap.stamp, Relaxed).epoch();
         if stamp < with.epochs.trusted() && with.epochs.is_failed(stamp) {
             let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
             touch(op, with, bitmap);
@@ -504,7 +505,7 @@ impl Slabs {
     /// What was taken at the start of the epoch; undoes a failed one.
     fn taken_before<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) -> [u64; 3] {
         let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
-        let stamp = op.load(&bitmap.stamp, Relaxed);
+        let stamp = op.load(&bitmap.stamp, Relaxed).epoch();
         if stamp < with.epochs.trusted() && with.epochs.is_failed(stamp) {
             touch(op, with, bitmap);
         }
@@ -577,15 +578,18 @@ impl Slabs {
 /// Makes a bitmap line ready to be changed in the current epoch, undoing a failed one first. Its lock is held.
 fn touch<M: Medium>(op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
     let stamp = op.load(&bitmap.stamp, Relaxed);
-    if stamp == with.epoch {
+    let new = Stamp::new(with.epoch, false, false, 0).in_round(with.round, 0);
+    if stamp == new {
         return;
     }
-    let failed = stamp < with.epochs.trusted() && with.epochs.is_failed(stamp);
-    let (from, to) = if failed { (&bitmap.then, &bitmap.now) } else { (&bitmap.now, &bitmap.then) };
-    for (from, to) in from.iter().zip(to) {
-        op.store(to, op.load(from, Relaxed), Relaxed);
+    if stamp.epoch() != with.epoch {
+        let failed = stamp.epoch() < with.epochs.trusted() && with.epochs.is_failed(stamp.epoch());
+        let (from, to) = if failed { (&bitmap.then, &bitmap.now) } else { (&bitmap.now, &bitmap.then) };
+        for (from, to) in from.iter().zip(to) {
+            op.store(to, op.load(from, Relaxed), Relaxed);
+        }
     }
     // PERSIST A1, A3: same line
-    op.store(&bitmap.stamp, with.epoch, Release);
+    op.store(&bitmap.stamp, new, Release);
     with.epochs.dirty(op, bitmap);
 }

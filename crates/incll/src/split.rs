@@ -176,7 +176,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.fill_interior(locked.interior(), &[sep], &[left, right]);
         let stamp = locked.stamp();
         // The epoch and the lines stay: the node was logged just now, or is new.
-        op.store(&locked.node.stamp, Stamp::new(stamp.epoch(), true, stamp.is_logged(), stamp.lines()), Relaxed);
+        op.store(&locked.node.stamp, stamp.of_kind(true), Relaxed);
     }
 
     /// Writes keys and children of a node that is logged or new.

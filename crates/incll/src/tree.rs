@@ -247,7 +247,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             poison.check(op)?;
         }
         self.check_key(key)?;
-        Ok(Cx { tree: self, op, epoch: self.epochs.current(op) })
+        let (epoch, round) = self.epochs.now(op);
+        Ok(Cx { tree: self, op, epoch, round })
     }
 
     #[inline(always)]

@@ -134,7 +134,7 @@ pub enum Error {
 
     /// More crashes than can be remembered.
     #[error(
-        "{limit} ranges of failed epochs are remembered, and there is no room for another; restore a copy, and sweep its indices after a crash"
+        "{limit} ranges of failed epochs are remembered, and there is no room for another: each is needed by an index that was last open before it; restore a copy, and open its indices after a crash"
     )]
     TooManyFailedEpochs {
         /// How many there can be.

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
-use durix_mutants::subjects::epochs::Act::{Both, Left, Restart, Right, Sync};
+use durix_mutants::subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
 use durix_mutants::subjects::epochs::{RECORD, Tested};
 use durix_pmem::epoch::layout::EpochWord;
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
@@ -14,7 +14,7 @@ fn explorer() -> Explorer {
 }
 
 fn scenario(plan: &'static Plan) -> Report {
-    let acts = [Left(0, 1), Both(2), Sync, Right(1, 3), Left(0, 4), Sync, Both(5), Right(1, 6)];
+    let acts = [Left(0, 1), Ahead, Both(2), Sync, Right(1, 3), Ahead, Left(0, 4), Sync, Both(5), Right(1, 6)];
     explorer().crashes(2).run_then(&Tested { plan }, &acts, &[Left(2, 8), Sync, Both(9)])
 }
 
@@ -61,7 +61,7 @@ fn two_structures_share_one_consistent_cut() {
 
 #[test]
 fn all_short_sequences() {
-    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Restart];
+    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Ahead];
     let report = explorer().sequences(&Tested { plan: Plan::new() }, &alphabet, 4, &[Both(7), Sync, Left(1, 8)]);
     println!("{}", report.assert_ok());
 }

@@ -120,6 +120,28 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             puts(0..15, 1),
             vec![Put(0, 2), Restart, Put(20, 101), Sync, Remove(14), Sync, Put(1, 3), Sync],
         ),
+        (
+            "B1 changes before and after a round: by InCLLp, in place, records",
+            some.clone(),
+            vec![Put(5, 2), Put(0, 102), Ahead, Put(5, 3), Put(0, 103), Ahead, Remove(10), Put(5, 4), Sync, Put(5, 5)],
+        ),
+        (
+            "B1 changes before and after a round: logged nodes, a split",
+            puts(0..14, 1),
+            vec![
+                Put(0, 2),
+                Put(1, 3),
+                Ahead,
+                Put(0, 4),
+                Put(1, 5),
+                Sync,
+                Put(14, 2),
+                Ahead,
+                Put(15, 3),
+                Put(0, 6),
+                Sync,
+            ],
+        ),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]
 }

@@ -20,6 +20,8 @@ pub enum Act {
     Remove(u8),
     /// A boundary.
     Sync,
+    /// Writes back ahead of the boundary.
+    Ahead,
     /// Looks a key up: after a restart this recovers nodes.
     Get(u8),
     /// The process dies and another opens the tree, with all stores still in the caches: back to the last boundary.
@@ -87,7 +89,9 @@ fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
         Act::Put(k, v) => tree.insert(op, &key(*k), &value(*v)).unwrap(),
         Act::Remove(k) => tree.remove(op, &key(*k)).unwrap(),
         Act::Get(k) => tree.contains(op, &key(*k)).unwrap(),
-        Act::Sync | Act::Restart | Act::Killed(_) | Act::Other(_) => unreachable!("taken apart by the caller"),
+        Act::Sync | Act::Ahead | Act::Restart | Act::Killed(_) | Act::Other(_) => {
+            unreachable!("taken apart by the caller")
+        }
     }
 }
 
@@ -107,6 +111,7 @@ fn step(model: &mut Model, act: &Act) -> bool {
             model.durable = model.now.clone();
             true
         }
+        Act::Ahead => true,
         Act::Restart => {
             model.now = model.durable.clone();
             true
@@ -148,6 +153,7 @@ impl Subject for Tested {
     fn apply(&self, live: &mut Live, act: &Act) -> bool {
         match act {
             Act::Sync => live.tree.sync(&mut live.session).is_ok(),
+            Act::Ahead => live.tree.epochs().write_ahead(&mut live.other).is_ok(),
             Act::Restart => {
                 let mapping = live.session.mapping().clone();
                 *live = self.open(&mapping).unwrap();
@@ -219,6 +225,7 @@ impl Concurrent for Tested {
     fn run(&self, (session, tree): &mut Self::Thread, act: &Act) -> bool {
         match act {
             Act::Sync => tree.sync(session).is_ok(),
+            Act::Ahead => tree.epochs().write_ahead(session).is_ok(),
             act => run(tree, &session.enter().unwrap(), act),
         }
     }

@@ -11,8 +11,8 @@ use durix_pmem::{Epochs, Mapping, Mutating, Off, Op, Plan, Session, Sweeping, Wo
 pub type M = Mutating<Simulated>;
 
 persistent! {
-    /// A cell: its value, the value at the start of the epoch `stamp`.
-    struct Cell: align(64) { value: Word, saved: Word, stamp: Word, rest: [Word; 5] }
+    /// A cell: its value, the value at the start of the epoch `stamp`, and the round for which it is on a dirty list.
+    struct Cell: align(64) { value: Word, saved: Word, stamp: Word, noted: Word, rest: [Word; 4] }
 }
 
 /// Where the service has its record.
@@ -30,7 +30,8 @@ impl Cells {
     }
 
     fn touch<M: durix_pmem::Medium>(op: &Op<'_, M>, epochs: &Epochs<M>, cell: &Cell) {
-        let (stamp, now) = (op.load(&cell.stamp, Relaxed), epochs.current(op));
+        let ((now, round), noted) = (epochs.now(op), op.load(&cell.noted, Relaxed));
+        let stamp = op.load(&cell.stamp, Relaxed);
         if stamp < epochs.trusted() && epochs.is_failed(stamp) {
             op.store(&cell.value, op.load(&cell.saved, Relaxed), Relaxed);
         }
@@ -38,6 +39,9 @@ impl Cells {
             op.store(&cell.saved, op.load(&cell.value, Relaxed), Relaxed);
             op.store(&cell.stamp, now, Release);
             op.order();
+        }
+        if stamp != now || noted != round {
+            op.store(&cell.noted, round, Relaxed);
             epochs.dirty(op, cell);
         }
     }
@@ -70,29 +74,31 @@ const RIGHT: Cells = Cells { first: 8192 };
 /// An operation.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Sets a cell of the first structure.
+    /// Changes a cell of the first structure.
     Left(usize, u64),
-    /// Sets a cell of the second structure.
+    /// Changes a cell of the second.
     Right(usize, u64),
     /// One operation that changes both structures, by another session.
     Both(u64),
     /// A boundary, and a step of the sweep.
     Sync,
+    /// Writes back ahead of the boundary.
+    Ahead,
     /// The process dies and another opens the epochs, with all stores still in the caches.
     Restart,
 }
-use Act::{Both, Left, Restart, Right, Sync};
+use Act::{Ahead, Both, Left, Restart, Right, Sync};
 
 /// Where the seats lie.
 const SEATS: [Off<Seat>; 2] = [Off::new(2048), Off::new(2112)];
 
 /// What is tested.
 pub struct Tested {
-    /// The mutations.
+    /// What is changed in it.
     pub plan: &'static Plan,
 }
 
-/// The structures at work.
+/// The structures, open.
 pub struct Live {
     session: Session<M>,
     other: Session<M>,
@@ -163,7 +169,7 @@ impl Subject for Tested {
             Left(..) => &[0],
             Right(..) => &[1],
             Both(_) => &[0, 1],
-            Sync | Restart => &[],
+            Sync | Ahead | Restart => &[],
         };
         sides.iter().for_each(|side| live.open(*side));
         match act {
@@ -175,6 +181,7 @@ impl Subject for Tested {
                 RIGHT.set(&op, &live.epochs, 0, *value);
             }
             Sync => live.sync(),
+            Ahead => assert!(live.epochs.write_ahead(&mut live.other).unwrap()),
             Restart => *live = open(&live.session.mapping().clone()).unwrap(),
         }
     }
@@ -191,6 +198,7 @@ impl Subject for Tested {
             Right(index, value) => model.now[1][*index] = *value,
             Both(value) => (model.now[0][0], model.now[1][0]) = (*value, *value),
             Sync => model.durable = model.now,
+            Ahead => {}
             Restart => model.now = model.durable,
         }
     }

@@ -24,6 +24,21 @@
 //! The coordinator re-issues the write-backs of all sessions itself, because a fence covers only its own thread's. Without
 //! B2 a node stamped e+1 could be found beside an epoch word e, and would pass for one of the next run.
 //!
+//! # Rounds: writing back ahead of the boundary
+//! Most lines need not wait for the boundary. [`Epochs::tick`] first begins a new *round* of the epoch: it waits for the
+//! operations that were open (a grace period; nobody waits for it), and then writes back and fences what was noted in
+//! the rounds before, while operations go on. The boundary that follows, with operations kept out, is left with what was
+//! noted meanwhile.
+//!
+//! A line that is stored to after it was written back must be on a list again. So a line counts as noted for its round
+//! only: who changes an object looks at the [round](Epochs::round) too, and notes it again in a new one. Why this
+//! suffices: let a store be made by an operation that takes the round for r, and let the lists of round r be taken after
+//! the grace period behind the beginning of round r+1. Either the operation was open when the period began; then it has
+//! ended before the lists are taken, the store comes before the write-back, and the line is on a list of round r, by this
+//! operation or by the one whose mark it has found. Or it was not open: then it has seen round r+1, which is on the lists
+//! that are left. An entry may land in a later list than the mark on the object says (the round may change between the
+//! two); then it is written back later, and the next to change it notes it once more.
+//!
 //! After the mere death of a process the epoch word may be visible and not durable. So the opener first makes durable what
 //! it has read (O0); otherwise an epoch could be known as failed, and after a power failure come again. All that B1 had
 //! covered was durable before the word was stored.
@@ -54,6 +69,12 @@ pub use sweep::{Sweep, Sweeping};
 
 /// Time between boundaries unless set.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(64);
+/// The word of the moment: bits 0–39 the epoch, bits 40–45 the round.
+const ROUND: u32 = 40;
+/// The last round of an epoch.
+const LAST_ROUND: u64 = 63;
+/// How long a round waits for the operations that were open when it began; then the boundary writes back what it would have.
+const ROUND_PATIENCE: Duration = Duration::from_millis(10);
 /// How long a boundary waits for the operations in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -79,6 +100,8 @@ pub struct EpochStats {
     pub boundaries: u64,
     /// Lines written back at them.
     pub lines: u64,
+    /// Lines written back before them, while operations went on.
+    pub ahead: u64,
     /// Time that the last one kept operations out, in nanoseconds.
     pub last_pause: u64,
     /// The longest of these times.
@@ -97,6 +120,8 @@ pub struct Epochs<M: Medium> {
     /// First and count, ascending; as found on opening.
     failed: Box<[(u64, u64)]>,
     dirty: DirtyLists,
+    /// Held by whoever begins a round.
+    rounds: Lock<()>,
     interval: AtomicU64,
     state: Lock<State>,
     /// Ranges that the record still holds.
@@ -212,6 +237,7 @@ impl<M: Medium> Epochs<M> {
             remembered: AtomicU64::new(failed.len() as u64),
             failed: failed.into(),
             dirty: DirtyLists::new(),
+            rounds: Lock::new(()),
             interval: AtomicU64::new(DEFAULT_INTERVAL.as_nanos() as u64),
             state: Lock::new(State { last: Instant::now(), stats }),
             seats,
@@ -225,7 +251,14 @@ impl<M: Medium> Epochs<M> {
     /// The epoch in progress: it does not change while `op` is open.
     #[inline(always)]
     pub fn current(&self, op: &Op<'_, M>) -> u64 {
-        op.medium().shared_load(&self.current, Ordering::Relaxed)
+        self.now(op).0
+    }
+
+    /// The epoch in progress, and its round, below 64: see [`dirty`](Self::dirty). The round may change while `op` is open.
+    #[inline(always)]
+    pub fn now(&self, op: &Op<'_, M>) -> (u64, u64) {
+        let moment = op.medium().shared_load(&self.current, Ordering::Relaxed);
+        (moment & MAX_EPOCH, moment >> ROUND)
     }
 
     /// The oldest epoch from which on nothing has failed: what bears a number below it may need to be undone, and holds
@@ -240,8 +273,10 @@ impl<M: Medium> Epochs<M> {
         epoch < self.trusted && self.failed.iter().any(|(first, count)| epoch.wrapping_sub(*first) < *count)
     }
 
-    /// Notes that an object has been, or is about to be, changed in this epoch: its lines are written back at the
-    /// boundary, with the content that they have then. Noting a line twice costs a second write-back, nothing else.
+    /// Notes that an object has been, or is about to be, changed in this epoch by this operation: its lines are written
+    /// back at the boundary or before, with the content that they have then. A structure that marks what it has noted, so
+    /// as not to note it again, marks it with epoch *and* round, read before this call. Noting a line twice costs a second
+    /// write-back, nothing else.
     ///
     /// # Panics
     /// If the operation is of another mapping, or the object does not lie in it.
@@ -252,7 +287,7 @@ impl<M: Medium> Epochs<M> {
         let first = object.words().as_ptr().addr().wrapping_sub(base);
         let len = size_of_val(object);
         assert!(first.checked_add(len).is_some_and(|end| end <= self.mapping.reserve().len() + crate::MAX_OBJECT));
-        self.dirty.push(op, base, object);
+        self.dirty.push(op, base, self.now(op).1, object);
     }
 
     // ---- for users ----
@@ -264,7 +299,7 @@ impl<M: Medium> Epochs<M> {
 
     /// Whether what a ticket stands for is durable.
     pub fn is_durable(&self, ticket: Ticket) -> bool {
-        self.mapping.medium().shared_load(&self.current, Ordering::Acquire) > ticket.0
+        self.mapping.medium().shared_load(&self.current, Ordering::Acquire) & MAX_EPOCH > ticket.0
     }
 
     /// Returns once what a ticket stands for is durable: at once, or after a boundary that this call runs.
@@ -288,7 +323,7 @@ impl<M: Medium> Epochs<M> {
     }
 
     /// Runs a boundary if the interval has passed since the last. Returns whether it did. Call it as often as you like, from
-    /// any thread that holds no operation.
+    /// any thread that holds no operation. Most of the write-backs are done before operations are kept out.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -300,10 +335,14 @@ impl<M: Medium> Epochs<M> {
         };
         if due {
             self.own(session)?;
-            let seen = m.shared_load(&self.current, Ordering::Acquire);
+            let seen = m.shared_load(&self.current, Ordering::Acquire) & MAX_EPOCH;
+            if !self.write_ahead(session)? {
+                // Another thread is at it, and runs the boundary.
+                return Ok(false);
+            }
             self.mapping.quiesce(session, PATIENCE, |session| {
                 // Another thread may have been faster.
-                let now = m.shared_load(&self.current, Ordering::Relaxed);
+                let now = m.shared_load(&self.current, Ordering::Relaxed) & MAX_EPOCH;
                 if now == seen { self.cross(session, false) } else { Ok(()) }
             })??;
             self.sweep(session)?;
@@ -418,7 +457,8 @@ impl<M: Medium> Epochs<M> {
         if next > MAX_EPOCH {
             return Err(damaged(self.record.get(), next));
         }
-        let lines = self.write_back_dirty(&op);
+        // SAFETY: the gate is closed and all operations have ended, but for `op`, which notes nothing.
+        let lines = unsafe { self.write_back_noted(&op, 0) + self.write_back_noted(&op, 1) };
         // PERSIST B1<B2, Z1: flush+fence
         op.fence();
         let at = op.at(self.record);
@@ -432,7 +472,47 @@ impl<M: Medium> Epochs<M> {
         Ok(())
     }
 
-    fn write_back_dirty(&self, op: &Op<'_, M>) -> u64 {
+    /// Begins a round, and makes durable what was noted in the rounds before, while operations go on: see the head of the
+    /// module. Returns whether the caller is the one to run the boundary.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
+    pub fn write_ahead(&self, session: &mut Session<M>) -> Result<bool> {
+        self.own(session)?;
+        let Some(_turn) = self.rounds.try_lock(self.mapping.medium()) else { return Ok(false) };
+        // While it is open, no boundary begins, and the epoch stays.
+        let op = session.enter()?;
+        let (epoch, round) = self.now(&op);
+        if round == LAST_ROUND {
+            return Ok(true);
+        }
+        op.medium().shared_store(&self.current, epoch | (round + 1) << ROUND, Ordering::Release);
+        // Either an operation was open before, and is waited for; or it sees the new round. Mirror: `gate::try_enter`.
+        let mut grace = op.grace();
+        let start = Instant::now();
+        let mut turn = 0;
+        while !grace.is_over(&self.mapping) {
+            if turn > 1000 && start.elapsed() > ROUND_PATIENCE {
+                return Ok(true);
+            }
+            op.medium().spin(turn);
+            turn = turn.saturating_add(1);
+        }
+        // SAFETY: whoever could push for this round, or the one two before, has ended; this operation pushes nothing, and
+        // the next such round begins under the lock.
+        let lines = unsafe { self.write_back_noted(&op, round) };
+        // PERSIST B1: flush+fence, ahead
+        op.fence();
+        drop(op);
+        self.state.lock(self.mapping.medium()).stats.ahead += lines;
+        Ok(true)
+    }
+
+    /// Writes back what was noted in rounds that are even, or odd, as `round` is. Returns how many lines.
+    ///
+    /// # Safety
+    /// As [`DirtyLists::take`].
+    unsafe fn write_back_noted(&self, op: &Op<'_, M>, round: u64) -> u64 {
         let base = self.mapping.reserve().base().as_ptr();
         let m = op.medium();
         let mut lines = 0;
@@ -441,8 +521,8 @@ impl<M: Medium> Epochs<M> {
             m.write_back(unsafe { Lines::from_raw(base.wrapping_add(first * LINE), count) });
             lines += count as u64;
         };
-        // SAFETY: the caller has the gate closed and all operations ended, but for `op`, which is in no call of `dirty`.
-        unsafe { self.dirty.take(&mut write_back) };
+        // SAFETY: the caller's contract.
+        unsafe { self.dirty.take(round, &mut write_back) };
         lines
     }
 
