@@ -9,7 +9,6 @@ mod large;
 mod list;
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../../crates/cso/tests/common/concurrent_set.rs"]
-#[allow(dead_code)]
 mod set;
 
 use std::time::{Duration, Instant};

@@ -10,7 +10,6 @@
 //! pick structures by a part of their names.
 
 #[path = "../../crates/logfree/tests/common/mod.rs"]
-#[allow(dead_code)]
 mod logfree;
 #[path = "../../crates/incll/tests/crash/subject.rs"]
 #[allow(dead_code)]

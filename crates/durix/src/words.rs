@@ -313,8 +313,8 @@ mod tests {
             ]);
         }
         bounds.push(Vec::new());
-        let kinds: [fn(&[u8]) -> Bound<&[u8]>; 3] =
-            [|bytes| Bound::Included(bytes), |bytes| Bound::Excluded(bytes), |_| Bound::Unbounded];
+        type Kind = fn(&[u8]) -> Bound<&[u8]>;
+        let kinds: [Kind; 3] = [|bytes| Bound::Included(bytes), |bytes| Bound::Excluded(bytes), |_| Bound::Unbounded];
         for (lower, upper) in bounds.iter().flat_map(|lower| bounds.iter().map(move |upper| (lower, upper))) {
             for (a, b) in (0..9).map(|i| (kinds[i / 3], kinds[i % 3])) {
                 let range = KeyRange::new(a(lower), b(upper));

@@ -27,7 +27,7 @@ fn key(entry: &Entry, number: u8) -> Vec<u8> {
     match entry.limits.key {
         Lengths::Exactly(_) => word.to_vec(),
         // Some share their first bytes, some are long.
-        Lengths::UpTo(_) if number % 3 == 0 => [b"the same beginning of", &word[..], &[number; 40]].concat(),
+        Lengths::UpTo(_) if number.is_multiple_of(3) => [b"the same beginning of", &word[..], &[number; 40]].concat(),
         Lengths::UpTo(_) => word[..usize::from(number % 9)].to_vec(),
     }
 }

@@ -26,7 +26,7 @@ fn key(i: u64) -> u64 {
 
 /// Which of `keys` keys the operation number `i` is about.
 fn existing(i: u64, keys: u64) -> u64 {
-    key((u128::from(key(i ^ 0x5555 << 40)) * u128::from(keys) >> 64) as u64)
+    key(((u128::from(key(i ^ (0x5555 << 40))) * u128::from(keys)) >> 64) as u64)
 }
 
 struct Run<P: Policy> {

@@ -49,7 +49,7 @@ fn mix(seed: u64) -> u64 {
 /// Eight bytes for most; for some two layers and a suffix.
 fn key(writer: u64, number: u64) -> Vec<u8> {
     let mut key = (writer << 48 | mix(number) >> 24 << 8 | number & 0xff).to_be_bytes().to_vec();
-    if number % 8 == 0 {
+    if number.is_multiple_of(8) {
         key.truncate(2);
         key.extend(format!("shared--prefix{number}").into_bytes());
     }
@@ -157,7 +157,7 @@ fn write<M: Medium>(
             }
         }
         done[writer as usize].store(number + 1, Ordering::SeqCst);
-        if number % 8 == 0 {
+        if number.is_multiple_of(8) {
             tree.tick(session).unwrap();
         }
         if number % 300 == 299 {

@@ -75,7 +75,7 @@ fn plant<M: Medium>(pool: &Pool<M>, kind: &str, mutants: &'static Mutants) -> Re
         let own = if buffered { part("epoch") } else { !part("pmem") };
         site.kind == SiteKind::Fence && own && before.get(site).copied().unwrap_or(0) < *hits
     });
-    let (site, _) = if buffered { hit.last() } else { hit.next() }
+    let (site, _) = if buffered { hit.next_back() } else { hit.next() }
         .ok_or_else(|| Failure::usage(format!("an insert into a {kind} issues no fence of its own")))?;
     mutants.mutate(site, Mutation::Drop);
     Ok(())

@@ -14,7 +14,9 @@ const TRIES: usize = 256;
 const FEWER: usize = 4000;
 
 /// States of windows, the windows being (layer, line).
-type States = [((u32, u32), Positions)];
+/// A window, and the positions that its words are at.
+type Deviation = ((u32, u32), Positions);
+type States = [Deviation];
 
 impl<S: Subject> Run<'_, S> {
     /// Takes the decisions in force as the failing state, and lets as many stores as possible reach memory while it
@@ -201,7 +203,7 @@ impl<S: Subject> Run<'_, S> {
         lower: &[Vec<Positions>],
         lines: usize,
         budget: &mut usize,
-    ) -> Option<(Vec<((u32, u32), Positions)>, Cause)> {
+    ) -> Option<(Vec<Deviation>, Cause)> {
         let one = || (0..top.len()).flat_map(|at| lower[at].iter().map(move |positions| (at, positions)));
         for (first, positions) in one() {
             let mut states = top.to_vec();

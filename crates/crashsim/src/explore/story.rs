@@ -180,7 +180,7 @@ pub(crate) fn position(trace: &[Event], seq: usize) -> String {
     let next = trace[seq..].iter().find(|e| !e.is_mark());
     match (last, next) {
         (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
-        (_, Some(Event::Sync { at })) => format!("just before the sync at {}", place(*at)),
+        (_, Some(Event::Sync { at })) => format!("just before the sync at {}", place(at)),
         (Some(event), _) => format!("after {}", describe(event)),
         (None, _) => "before anything was done".into(),
     }
@@ -191,7 +191,7 @@ fn describe(event: &Event) -> String {
         Event::Store { at, .. } => format!("the store at {}", place(at)),
         Event::WriteBack { at, .. } => format!("the write-back at {}", place(at)),
         Event::Fence { at, .. } => format!("the fence at {}", place(at)),
-        Event::Sync { at } => format!("the sync at {}", place(*at)),
+        Event::Sync { at } => format!("the sync at {}", place(at)),
         _ => "an ordering point".into(),
     }
 }

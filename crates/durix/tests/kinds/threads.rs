@@ -144,7 +144,7 @@ fn bytes_and_cursors_of_every_kind_hold_nothing_up() {
             let (key, value) = cursor.next(&reader.enter().unwrap()).unwrap().unwrap();
             // The pair is still lent out: a moment without operations is found at once, and writers go on.
             at.pool.mapping().quiesce(&mut at.session, Duration::from_millis(100), |_| ()).unwrap();
-            at.index.remove(&at.session.enter().unwrap(), &key.to_vec()).unwrap();
+            at.index.remove(&at.session.enter().unwrap(), key).unwrap();
             assert_eq!(key, value, "{}", entry.name);
         }
         at.index.sync(&mut at.session).unwrap();
