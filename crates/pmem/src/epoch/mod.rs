@@ -31,7 +31,7 @@
 //! noted meanwhile.
 //!
 //! A line that is stored to after it was written back must be on a list again. So a line counts as noted for its round
-//! only: who changes an object looks at the [round](Epochs::round) too, and notes it again in a new one. Why this
+//! only: who changes an object looks at the round too, and notes it again in a new one. Why this
 //! suffices: let a store be made by an operation that takes the round for r, and let the lists of round r be taken after
 //! the grace period behind the beginning of round r+1. Either the operation was open when the period began; then it has
 //! ended before the lists are taken, the store comes before the write-back, and the line is on a list of round r, by this
