@@ -272,7 +272,7 @@ pub struct Interleaved<S: Concurrent> {
 }
 
 impl<S: Concurrent> Interleaved<S> {
-    /// One sequence of operations for each thread, at most two preemptions, and `after` on what was recovered.
+    /// One sequence of operations for each thread, at most one preemption, and `after` on what was recovered.
     pub fn new(
         name: impl Into<String>,
         make: impl Fn(&'static Plan) -> S + 'static,
@@ -287,7 +287,7 @@ impl<S: Concurrent> Interleaved<S> {
             program: program.to_vec(),
             after: after.to_vec(),
             rung,
-            preemptions: 2,
+            preemptions: 1,
         }
     }
 

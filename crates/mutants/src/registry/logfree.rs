@@ -48,10 +48,16 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
         [inserts(10..25), vec![killed(Insert(9, 9), 1, false)], [10, 11, 13, 14, 16, 17, 19, 20].map(Remove).to_vec()];
     let reopened = [inserts(10..16), vec![killed(Insert(9, 9), 1, false)]].concat();
     let [insert, remove, update] = S::last_fences();
+    // A remove has those fences right after the map was opened, an update after an insert that follows opening.
     let dying = [
         vec![killed(Insert(1, 10), insert, true), Insert(2, 20)],
-        vec![Insert(1, 10), killed(Remove(1), remove, true), Insert(2, 20)],
-        vec![Insert(2, 20), killed(Update(2, 21), update, true), Insert(3, 30)],
+        vec![
+            killed(Insert(1, 10), insert, true),
+            killed(Remove(1), remove, true),
+            Insert(2, 20),
+            killed(Update(2, 21), update, true),
+            Insert(3, 30),
+        ],
     ];
     let bypass = killed(Insert(3, 30), 1, false);
     let mut all: Vec<Box<dyn Scenario>> = vec![
