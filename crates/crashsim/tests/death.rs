@@ -90,7 +90,12 @@ fn a_recovery_that_does_not_settle_what_it_reads_is_found() {
     assert!(failure.to_string().contains("THE PROCESS DIED after the store at"), "{failure}");
     assert_eq!((failure.crash, failure.crash_after), (Some((0, true)), Some((0, false))));
     let again = Explorer::new().replay(&failure.replay).run_then(&subject, &OPS, &[]).failure.expect("not repeated");
-    assert_eq!(again.to_string(), failure.to_string());
+    // A replay explores less; all else is the same.
+    let told = |failure: &dyn std::fmt::Display| {
+        let text = failure.to_string();
+        text.lines().filter(|line| !line.starts_with("explored: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&again), told(&failure));
 }
 
 #[test]
