@@ -358,10 +358,14 @@ pub(crate) fn alone<M: Medium, R>(
     mapping.quiesce(session, PATIENCE, |session| f(&session.enter_exclusive()))?
 }
 
-/// Counts what a cursor meets, in short operations.
+/// Counts what a cursor meets, in short operations. More keys than there are words in the pool are what a corrupt index
+/// shows, whose links lead to the same place on many ways.
 fn count<M: Medium>(mut cursor: Box<dyn Cursor<M> + '_>, session: &mut Session<M>) -> Result<u64> {
-    let mut count = 0;
+    let (mut count, words) = (0, session.mapping().len() / size_of::<u64>() as u64);
     loop {
+        if count > words {
+            return Err(Error::corrupt("an index with more keys than words of memory", 0, count));
+        }
         let op = session.enter()?;
         for _ in 0..STEP {
             if cursor.next(&op)?.is_none() {

@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, Node};
@@ -211,11 +211,16 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     // ---- finding a place ----
 
-    /// Finds the place of a key, and bypasses the deleted nodes on the way.
+    /// Finds the place of a key in a list whose head is no node's, and bypasses the deleted nodes on the way.
     fn find(&self, key: u64) -> Result<Place<'s>> {
         loop {
             if let Some(place) = self.try_find(key)? {
                 return Ok(place);
+            }
+            let head = self.op.load(self.head, Relaxed);
+            if head.is_deleted() {
+                let offset = self.op.off_of(self.head).get();
+                return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() });
             }
         }
     }
