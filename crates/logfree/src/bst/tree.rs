@@ -113,7 +113,7 @@ impl Room {
     fn split(self, branch: Link, router: u64) -> Result<[Room; 2]> {
         let same = if router == self.first { self.same + 1 } else { 0 };
         if router < self.first || router > self.last || same > MAX_SAME_ROUTER {
-            return Err(Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router });
+            return Err(out_of_order(branch, router));
         }
         // An empty room where nothing is below the router: no key is looked for there.
         let left = Room { last: router.wrapping_sub(1), same: 0, ..self };
@@ -123,6 +123,11 @@ impl Room {
     fn meets(self, (from, to): (u64, u64)) -> bool {
         self.first <= to && from <= self.last && self.first <= self.last
     }
+}
+
+#[cold]
+fn out_of_order(branch: Link, router: u64) -> Error {
+    Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router }
 }
 
 /// Whether a branch with these edges decides nothing: one side leads nowhere, the other to no leaf.
@@ -171,7 +176,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     // ---- searching ----
 
     /// Follows the edges to the place of a key; `read` reads each. Calls `meet` with each before it is followed; if that
-    /// returns `false`, the search ends without a place.
+    /// returns `false`, the search ends without a place. A few instructions a branch, none of them a branch that depends on
+    /// the key.
     #[inline(always)]
     fn descend(
         &self,
@@ -185,15 +191,22 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
             return Err(Error::Corrupt { what: "the topmost edge", offset, found });
         }
-        let mut room = Room::ALL;
+        let (mut first, mut last, mut same) = (0, u64::MAX, 0);
         loop {
             if !meet(&place)? {
                 return Ok(None);
             }
             let Some(branch) = op.get(place.edge.1.branch()) else { return Ok(Some(place)) };
             let router = op.load(&branch.router, Relaxed);
-            let side = usize::from(key >= router);
-            room = room.split(place.edge.1, router)?[side];
+            // Rooms get smaller with each branch but those that an update has left behind.
+            same += u32::from(router == first);
+            if router < first || router > last || same > MAX_SAME_ROUTER {
+                return Err(out_of_order(place.edge.1, router));
+            }
+            let right = key >= router;
+            // Not less than `first`: the key is not below it.
+            (first, last) = (if right { router } else { first }, if right { last } else { router.wrapping_sub(1) });
+            let side = usize::from(right);
             place = Place { incoming: place.edge, branch: Some((branch, side)), edge: read(&branch.edges[side]) };
         }
     }
@@ -487,15 +500,18 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     // ---- recovery ----
 
-    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows; the fence is
-    /// the caller's (N8).
+    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back what it depends on that may not be
+    /// durable; the fence is the caller's (N8). An edge that is not dirty is durable, whoever has swung it, so a search in
+    /// a tree that was at rest writes back nothing but the branch.
     pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
         let branch = self.op.at(off);
         let router = self.op.load(&branch.router, Relaxed);
-        let read = |word| {
+        let read = |word: &'s Word<Link>| {
             let seen = self.op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
-            self.op.write_back(word);
+            if seen.is_dirty() {
+                // PERSIST N8: flush, with the caller's fence.
+                self.op.write_back(word);
+            }
             (word, seen)
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
