@@ -64,6 +64,9 @@ use crate::pages::{Begun, Pages};
 /// than to follow it.)
 const MAX_SAME_ROUTER: u32 = 1 << 16;
 
+/// Steps for which recovery waits together: a tree of a million keys in random order is about 50 branches deep.
+const WARM_STEPS: usize = 64;
+
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
@@ -176,8 +179,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     // ---- searching ----
 
     /// Follows the edges to the place of a key; `read` reads each. Calls `meet` with each before it is followed; if that
-    /// returns `false`, the search ends without a place. A few instructions a branch, none of them a branch that depends on
-    /// the key.
+    /// returns `false`, the search ends without a place.
     #[inline(always)]
     fn descend(
         &self,
@@ -191,22 +193,15 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
             return Err(Error::Corrupt { what: "the topmost edge", offset, found });
         }
-        let (mut first, mut last, mut same) = (0, u64::MAX, 0);
+        let mut room = Room::ALL;
         loop {
             if !meet(&place)? {
                 return Ok(None);
             }
             let Some(branch) = op.get(place.edge.1.branch()) else { return Ok(Some(place)) };
             let router = op.load(&branch.router, Relaxed);
-            // Rooms get smaller with each branch but those that an update has left behind.
-            same += u32::from(router == first);
-            if router < first || router > last || same > MAX_SAME_ROUTER {
-                return Err(out_of_order(place.edge.1, router));
-            }
-            let right = key >= router;
-            // Not less than `first`: the key is not below it.
-            (first, last) = (if right { router } else { first }, if right { last } else { router.wrapping_sub(1) });
-            let side = usize::from(right);
+            let side = usize::from(key >= router);
+            room = room.split(place.edge.1, router)?[side];
             place = Place { incoming: place.edge, branch: Some((branch, side)), edge: read(&branch.edges[side]) };
         }
     }
@@ -499,6 +494,26 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     // ---- recovery ----
+
+    /// Reads what searches for some branches will read, a step of each in turn, so that their misses are waited for together.
+    /// Checks nothing: wherever it gets to is in the mapping, and it ends after some steps.
+    pub(super) fn warm(&self, branches: &[Off<Node>]) {
+        let op = self.op;
+        let router = |branch: &Branch| op.load(&branch.router, Relaxed);
+        let top = op.load(self.head, Acquire).branch();
+        let mut ways: Vec<_> = branches.iter().map(|off| (router(op.at(off.cast())), top, off.get())).collect();
+        for _ in 0..WARM_STEPS {
+            ways.retain_mut(|(key, at, end)| {
+                let Some(branch) = op.get(*at).filter(|_| at.get() != *end) else { return false };
+                *at = op.load(&branch.edges[usize::from(*key >= router(branch))], Relaxed).branch();
+                op.prefetch(*at);
+                true
+            });
+            if ways.is_empty() {
+                return;
+            }
+        }
+    }
 
     /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back what it depends on that may not be
     /// durable; the fence is the caller's (N8). An edge that is not dirty is durable, whoever has swung it, so a search in

@@ -68,7 +68,9 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
         let ratio_bits = options.tower_ratio.trailing_zeros();
         let map = SkipList { pages, heads: Off::new(heads), ratio_bits, random };
-        map.pages.recover(session, &found, &Reachable::Search(&|op, node| map.recover_line(op, node)))?;
+        let search = |op: &Op<'_, M>, node: Off<Node>| map.recover_line(op, node);
+        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| map.towers(op).warm(nodes);
+        map.pages.recover(session, &found, &Reachable::WarmSearch(&search, &warm))?;
         Ok(map)
     }
 }

@@ -56,6 +56,9 @@ use crate::link::{DurableLink, settle};
 /// Steps on a level that bring a search no further, at most; more are a loop.
 const MAX_IDLE: u32 = 1 << 20;
 
+/// Steps for which recovery waits together: four or so on each level.
+const WARM_STEPS: usize = 64;
+
 /// The upper levels, by their first links; the first of all, that of level 0, included.
 pub(super) struct Towers<'a, 's, M: Medium> {
     pub(super) op: &'a Op<'s, M>,
@@ -476,6 +479,29 @@ impl<M: Medium> Towers<'_, '_, M> {
             self.op.write_back(self.op.at(link));
         }
         Ok(())
+    }
+
+    /// Reads what searches for some nodes will read, a step of each in turn, so that their misses are waited for together.
+    /// Checks nothing: wherever it gets to is in the mapping, and it ends after some steps.
+    pub(super) fn warm(&self, nodes: &[Off<Node>]) {
+        let op = self.op;
+        let key = |node: &TallNode| op.load(&node.key, Relaxed);
+        let mut ways: Vec<_> = nodes.iter().map(|off| (key(op.at(off.cast())), None, LEVELS - 1)).collect();
+        for _ in 0..WARM_STEPS {
+            ways.retain_mut(|(wanted, from, level)| {
+                let next = |from, level| self.word(from, level).map_or(Off::NULL, |word| op.load(word, Relaxed).node());
+                match op.get(next(*from, *level).cast::<TallNode>()) {
+                    Some(node) if key(node) < *wanted => *from = Some(node),
+                    _ if *level == 0 => return false,
+                    _ => *level -= 1,
+                }
+                op.prefetch(next(*from, *level));
+                true
+            });
+            if ways.is_empty() {
+                return;
+            }
+        }
     }
 
     /// The nodes on a level with their keys, and whether searches may descend from them.
