@@ -52,7 +52,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use super::thaw::thaw;
 use crate::error::{Error, Result};
@@ -193,12 +193,15 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
             return Err(Error::Corrupt { what: "the topmost edge", offset, found });
         }
-        let mut room = Room::ALL;
+        let (mut room, lines) = (Room::ALL, op.lines());
         loop {
             if !meet(&place)? {
                 return Ok(None);
             }
-            let Some(branch) = op.get(place.edge.1.branch()) else { return Ok(Some(place)) };
+            if place.edge.1.is_null() {
+                return Ok(Some(place));
+            }
+            let branch: &Branch = lines.at(place.edge.1.to_bits());
             let router = op.load(&branch.router, Relaxed);
             let side = usize::from(key >= router);
             room = room.split(place.edge.1, router)?[side];

@@ -46,7 +46,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::chain::Above;
 use crate::error::{Error, Result};
@@ -196,8 +196,9 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
         // Where deleted nodes are gone around, the link of one.
         let (mut around, mut seen) = (word, op.load(word, Acquire));
-        let mut idle = 0;
-        while let Some(node) = op.get(seen.node().cast::<TallNode>()) {
+        let (mut idle, lines) = (0, op.lines());
+        while !seen.is_null() {
+            let node: &TallNode = lines.at(seen.to_bits());
             let found = op.load(&node.key, Relaxed);
             idle += 1;
             if found >= key || (seen.is_dirty() && !change) {
