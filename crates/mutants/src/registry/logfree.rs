@@ -96,10 +96,10 @@ fn links<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
 fn bst() -> Structure {
     let mut bst = links::<Bst<Sim>>("Bst");
     // Thawed edges are durable before the table of active pages is emptied. Where words tear, one edge of a branch may be
-    // found frozen, and the other with its leaf.
-    let before = [Insert(1, 1), Insert(0, 2), Remove(0)];
+    // found frozen, and the other with its leaf. The page is full, and no search for another of its branches comes by this one.
+    let before = [Insert(1, 1), Insert(5, 2), Remove(5), Insert(7, 3)];
     let make = move |plan| UnderTest { fence_after_recovery: true, ..with::<Bst<Sim>>(plan, &before) };
-    let thawing = Of::new("thawing", make, &[Remove(1)]).with(explorer()).after(&[Insert(0, 90)]);
+    let thawing = Of::new("thawing", make, &[Remove(7)]).after(&[Insert(6, 90)]);
     bst.scenarios.push(thawing.torn().boxed());
     bst
 }
