@@ -16,6 +16,7 @@ use std::ops::Bound;
 use crate::error::{Error, Result};
 use crate::index::{
     Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, STEP, Ticket, alone,
+    writable,
 };
 use crate::kind::Openable;
 
@@ -139,6 +140,7 @@ macro_rules! word_index {
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 let (key, value) = (key(bytes)?, value(new)?);
                 // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
                 loop {
@@ -152,10 +154,12 @@ macro_rules! word_index {
             }
 
             fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::insert(self, op, key(bytes)?, value(new)?)?)
             }
 
             fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::update(self, op, key(bytes)?, value(new)?)?.is_some())
             }
 
@@ -166,6 +170,7 @@ macro_rules! word_index {
                 expected: Option<&[u8]>,
                 new: Option<&[u8]>,
             ) -> Result<bool> {
+                writable(self)?;
                 let (key, new) = (key(bytes)?, new.map(value).transpose()?);
                 // A value of another length cannot be the one that is there.
                 let expected = match expected.map(value) {
@@ -182,6 +187,7 @@ macro_rules! word_index {
             }
 
             fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::remove(self, op, key(bytes)?)?.is_some())
             }
 
