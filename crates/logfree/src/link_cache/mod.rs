@@ -47,6 +47,7 @@ use crate::chain::{Above, Chain, Nothing, Place};
 use crate::error::Result;
 use crate::layout::{Link, Node};
 use crate::link::{DurableLink, settle, swing};
+use crate::pages::Begun;
 use bucket::{Added, Around};
 
 /// When an update returns that leaves its link in the link cache.
@@ -231,6 +232,11 @@ impl Above for Cached<'_> {
     }
 
     #[inline(always)]
+    fn has(&self, _node: Off<Node>) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn cache(&self) -> Option<&LinkCache> {
         Some(self.0)
     }
@@ -281,20 +287,22 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
         &self,
         cache: &LinkCache,
         place: &Place<'s>,
+        begun: Begun,
         node: &'s Node,
         next: Link,
         then: Link,
     ) -> Result<Option<u64>> {
         let op = self.op;
-        if self.pages.record_unlink(op, place.link.1.node()) {
+        if begun.write_back(op) {
             // PERSIST C5, N5: flush+fence.
             op.fence();
         }
         let (key, value) = (op.load(&node.key, Relaxed), op.load(&node.value, Relaxed));
         if !cache.publish(op, key, &node.next, next, then.deleted()) {
+            self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }
-        self.unlink(place.link, node, then.deleted())?;
+        self.take_out(place.link, then.deleted(), begun, false)?;
         Ok(Some(value))
     }
 }
