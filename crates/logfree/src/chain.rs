@@ -23,11 +23,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, Node};
 use crate::link::{DurableLink, bypass, settle, swing};
+use crate::link_cache::LinkCache;
 use crate::pages::Pages;
 
 /// Nodes with one key in a row that anybody follows at most; more are a loop. (Each is left behind by an update, whose
@@ -39,6 +40,12 @@ pub(crate) trait Above {
     /// Takes a deleted node, whose mark is durable, out of it, before the node is bypassed. `links` gets the links that have
     /// to be durable before the node is used again; returns another line that goes with the node.
     fn detach(&self, node: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>>;
+
+    /// The link cache, where there is one: links then need not be marked while they are not durable.
+    #[inline(always)]
+    fn cache(&self) -> Option<&LinkCache> {
+        None
+    }
 }
 
 /// Nothing is.
@@ -119,6 +126,13 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     /// The value of a key, durable.
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+        let found = self.look_up(key)?;
+        self.scan(key);
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn look_up(&self, key: u64) -> Result<Option<u64>> {
         let op = self.op;
         let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
         let mut ascent = Ascent::default();
@@ -152,6 +166,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 self.settle(&node.next, next);
             } else if key >= from {
                 if taken == limit {
+                    self.scan_all();
                     return Ok(false);
                 }
                 self.settle(word, seen);
@@ -161,6 +176,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         Ok(true)
     }
 
@@ -205,17 +221,23 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         into.extend(last.into_iter().rev());
         Ok(all)
     }
 
     // ---- finding a place ----
 
-    /// Finds the place of a key, and bypasses the deleted nodes on the way.
+    /// Finds the place of a key in a list whose head is no node's, and bypasses the deleted nodes on the way.
     fn find(&self, key: u64) -> Result<Place<'s>> {
         loop {
             if let Some(place) = self.try_find(key)? {
                 return Ok(place);
+            }
+            let head = self.op.load(self.head, Relaxed);
+            if head.is_deleted() {
+                let offset = self.op.off_of(self.head).get();
+                return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() });
             }
         }
     }
@@ -252,7 +274,12 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     /// Bypasses a deleted node; returns what the link is then, or `None` if it has changed. A second node with the same key
     /// follows only where the first was replaced, so this ends.
-    fn unlink(&self, (word, seen): (&'s Word<Link>, Link), node: &'s Node, next: Link) -> Result<Option<Link>> {
+    pub(crate) fn unlink(
+        &self,
+        (word, seen): (&'s Word<Link>, Link),
+        node: &'s Node,
+        next: Link,
+    ) -> Result<Option<Link>> {
         // PERSIST K3: settled before anybody can fail to meet the mark.
         let next = self.settle(&node.next, next);
         let seen = self.settle(word, seen);
@@ -296,6 +323,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let place = self.find(key)?;
             let link = self.settle(place.link.0, place.link.1);
+            self.scan(key);
             if place.with(key).is_some() {
                 if let Some(node) = node {
                     self.pages.give_back(self.op, node);
@@ -304,23 +332,37 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             }
             // The new node is as reachable as its predecessor.
             self.settle(place.incoming.0, place.incoming.1);
+            self.scan_predecessor(&place);
             let off = match node {
                 Some(off) => off,
                 None => *node.insert(self.pages.allocate(self.op)?),
             };
             let new = self.write(off, key, value, link);
-            if let Ok(swung) = swing(&self.link(place.link.0), link, new) {
-                settle(&self.link(place.link.0), swung);
+            if self.publish(key, place.link.0, link, new) {
                 return Ok(true);
             }
         }
+    }
+
+    /// Changes the link of an insert from `current`, and makes it durable or leaves it in the link cache. Returns whether it
+    /// was `current`.
+    #[inline(always)]
+    fn publish(&self, key: u64, word: &'s Word<Link>, current: Link, new: Link) -> bool {
+        if let Some(cache) = self.above.cache() {
+            return cache.publish(self.op, key, word, current, new);
+        }
+        let swung = swing(&self.link(word), current, new);
+        swung.map(|swung| settle(&self.link(word), swung)).is_ok()
     }
 
     /// Removes a key; returns its value.
     pub(crate) fn remove(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let next = self.settle(&node.next, next);
             if let Some(value) = self.delete(&place, node, next, next, || (), || ())? {
                 return Ok(Some(value));
@@ -332,10 +374,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let value = self.op.load(&node.value, Relaxed);
             if !wanted(value) {
                 self.settle(place.link.0, place.link.1);
+                self.scan(key);
                 return Ok(Some((value, false)));
             }
             let next = self.settle(&node.next, next);
@@ -351,6 +397,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let mut spare = None;
         let outcome = loop {
             let place = self.find(key)?;
+            self.scan(key);
             let Some((node, next)) = place.with(key) else { break None };
             // Whatever becomes of it: the new node is as reachable as the old one.
             self.settle(place.link.0, place.link.1);
@@ -386,6 +433,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     ) -> Result<Option<u64>> {
         let off = place.link.1.node();
         self.pages.prepare_unlink(self.op, off)?;
+        if let Some(cache) = self.above.cache() {
+            return self.delete_cached(cache, place, node, next, then);
+        }
         let Ok(swung) = swing(&self.link(&node.next), next, then.deleted()) else { return Ok(None) };
         // PERSIST N5: flush, with the fence of the mark.
         self.pages.record_unlink(self.op, off);
@@ -406,16 +456,18 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let op = self.op;
         let key = op.load(&op.at(off).key, Relaxed);
         let (mut word, mut ascent) = (self.head, Ascent::default());
+        let mut reached = false;
         loop {
             let seen = op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
+            // PERSIST N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
             op.write_back(word);
-            if seen.node() == off {
+            if reached {
                 return Ok(true);
             }
+            reached = seen.node() == off;
             let Some(node) = op.get(seen.node()) else { return Ok(false) };
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
-            if found > key {
+            if found > key && !reached {
                 return Ok(false);
             }
             ascent.pass(seen, found, next.is_deleted())?;
