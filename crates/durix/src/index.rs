@@ -348,6 +348,12 @@ impl KeyRange {
     }
 }
 
+/// Refuses a change of an index whose pool was opened for reading.
+#[inline(always)]
+pub(crate) fn writable<M: Medium>(index: &dyn Index<M>) -> Result<()> {
+    Ok(index.root().pool().ensure_writable()?)
+}
+
 /// Runs `f` while nothing else happens in the pool: for checks that need it.
 pub(crate) fn alone<M: Medium, R>(
     index: &dyn Index<M>,

@@ -89,7 +89,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if self.copy::<FOR>(place, into) {
                 return Ok(true);
             }
-            wait.turn(self.op.medium(), root)?;
+            wait.again(root)?;
         }
     }
 

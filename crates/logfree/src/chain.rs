@@ -28,6 +28,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 use crate::error::{Error, Result};
 use crate::layout::{Link, Node};
 use crate::link::{DurableLink, bypass, clean, persist, settle, swing};
+use crate::link_cache::LinkCache;
 use crate::pages::{Begun, Pages};
 
 /// Nodes with one key in a row that anybody follows at most; more are a loop. (Each is left behind by an update, whose
@@ -42,6 +43,12 @@ pub(crate) trait Above {
 
     /// Whether it may lead to a node.
     fn has(&self, node: Off<Node>) -> bool;
+
+    /// The link cache, where there is one: links then need not be marked while they are not durable.
+    #[inline(always)]
+    fn cache(&self) -> Option<&LinkCache> {
+        None
+    }
 }
 
 /// Nothing is.
@@ -177,6 +184,13 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     /// The value of a key, durable.
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+        let found = self.look_up(key)?;
+        self.scan(key);
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn look_up(&self, key: u64) -> Result<Option<u64>> {
         let op = self.op;
         let mut walk = self.start();
         while let Some((node, next, found)) = self.skip_lower(&mut walk, key)?.filter(|(_, _, found)| *found <= key) {
@@ -205,6 +219,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 self.settle(&node.next, next);
             } else if key >= from {
                 if taken == limit {
+                    self.scan_all();
                     return Ok(false);
                 }
                 self.settle(word, seen);
@@ -214,6 +229,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         Ok(true)
     }
 
@@ -258,6 +274,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         into.extend(last.into_iter().rev());
         Ok(all)
     }
@@ -311,7 +328,13 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     /// As [`unlink`](Self::unlink), for a node whose mark is durable and whose link is `next`; `fence` says whether its page is newly
     /// active, and not durably so.
     #[inline(always)]
-    fn take_out(&self, (word, seen): Edge<'s>, next: Link, begun: Begun, mut fence: bool) -> Result<Option<Link>> {
+    pub(crate) fn take_out(
+        &self,
+        (word, seen): Edge<'s>,
+        next: Link,
+        begun: Begun,
+        mut fence: bool,
+    ) -> Result<Option<Link>> {
         let seen = self.settle(word, seen);
         let mut links = Vec::new();
         let more = self.above.detach(seen.node(), &mut links);
@@ -356,6 +379,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let place = self.find(key)?;
             let link = self.settle(place.link.0, place.link.1);
+            self.scan(key);
             if place.with(key).is_some() {
                 if let Some(node) = node {
                     self.pages.give_back(self.op, node);
@@ -364,23 +388,37 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             }
             // The new node is as reachable as its predecessor.
             self.settle(place.incoming.0, place.incoming.1);
+            self.scan_predecessor(&place);
             let off = match node {
                 Some(off) => off,
                 None => *node.insert(self.pages.allocate(self.op)?),
             };
             let new = self.write(off, key, value, link);
-            if let Ok(swung) = swing(&self.link(place.link.0), link, new) {
-                settle(&self.link(place.link.0), swung);
+            if self.publish(key, place.link.0, link, new) {
                 return Ok(true);
             }
         }
+    }
+
+    /// Changes the link of an insert from `current`, and makes it durable or leaves it in the link cache. Returns whether it
+    /// was `current`.
+    #[inline(always)]
+    fn publish(&self, key: u64, word: &'s Word<Link>, current: Link, new: Link) -> bool {
+        if let Some(cache) = self.above.cache() {
+            return cache.publish(self.op, key, word, current, new);
+        }
+        let swung = swing(&self.link(word), current, new);
+        swung.map(|swung| settle(&self.link(word), swung)).is_ok()
     }
 
     /// Removes a key; returns its value.
     pub(crate) fn remove(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let next = self.settle(&node.next, next);
             if let Some(value) = self.delete(&place, node, next, next, || (), || ())? {
                 return Ok(Some(value));
@@ -392,10 +430,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let value = self.op.load(&node.value, Relaxed);
             if !wanted(value) {
                 self.settle(place.link.0, place.link.1);
+                self.scan(key);
                 return Ok(Some((value, false)));
             }
             let next = self.settle(&node.next, next);
@@ -411,6 +453,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let mut spare = None;
         let outcome = loop {
             let place = self.find(key)?;
+            self.scan(key);
             let Some((node, next)) = place.with(key) else { break None };
             // Whatever becomes of it: the new node is as reachable as the old one.
             self.settle(place.link.0, place.link.1);
@@ -446,6 +489,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     ) -> Result<Option<u64>> {
         let off = place.link.1.node();
         let begun = self.pages.begin_unlink(self.op, off)?;
+        if let Some(cache) = self.above.cache() {
+            return self.delete_cached(cache, place, begun, node, next, then);
+        }
         let link = self.link(&node.next);
         let Ok(swung) = swing(&link, next, then.deleted()) else {
             self.pages.cancel_unlink(self.op, begun);
@@ -478,16 +524,18 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let op = self.op;
         let key = op.load(&op.at(off).key, Relaxed);
         let (mut word, mut ascent) = (self.head, Ascent::START);
+        let mut reached = false;
         loop {
             let seen = op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
+            // PERSIST N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
             op.write_back(word);
-            if seen.node() == off {
+            if reached {
                 return Ok(true);
             }
+            reached = seen.node() == off;
             let Some(node) = op.get(seen.node()) else { return Ok(false) };
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
-            if found > key {
+            if found > key && !reached {
                 return Ok(false);
             }
             ascent.pass(seen, found, next.is_deleted())?;

@@ -40,10 +40,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
+use durix_pmem::pool::Durability;
 use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
+use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
 use extents::Unassigned;
@@ -97,6 +99,8 @@ pub(crate) struct Pages<M: Medium> {
     options: Options,
     slots: Box<[PerSession<Slot>]>,
     unassigned: Lock<Unassigned>,
+    /// Links of the structure that may not be durable.
+    cache: Option<LinkCache>,
 }
 
 /// What a session knows of the pages it works with. Volatile.
@@ -141,7 +145,35 @@ impl<M: Medium> Pages<M> {
         }
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (shape, options) = (PageShape { bytes }, options.clone());
-        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()) })
+        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()), cache: None })
+    }
+
+    /// Gives the structure a link cache, if the options say so.
+    #[must_use]
+    pub(crate) fn with_link_cache(mut self) -> Self {
+        self.cache = self.options.link_cache.map(LinkCache::new);
+        self
+    }
+
+    /// When an update of the structure is durable.
+    pub(crate) fn durability(&self) -> Durability {
+        match self.cache.as_ref().map(LinkCache::mode) {
+            Some(LinkCacheMode::Buffered) => Durability::BufferedByKey,
+            Some(LinkCacheMode::Durable) | None => Durability::Strict,
+        }
+    }
+
+    /// The structure's link cache, if it has one.
+    #[inline(always)]
+    pub(crate) fn cache(&self) -> Option<&LinkCache> {
+        self.cache.as_ref()
+    }
+
+    /// Makes all links durable that were changed.
+    pub(crate) fn flush_links(&self, op: &Op<'_, M>) {
+        if let Some(cache) = &self.cache {
+            cache.flush(op);
+        }
     }
 
     /// The place of the structure.
@@ -317,6 +349,8 @@ impl<M: Medium> Pages<M> {
 
     #[cold]
     fn end_generation(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
     }
@@ -338,6 +372,8 @@ impl<M: Medium> Pages<M> {
     #[cold]
     fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.stats.trimmings += 1;
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
         let leaving = slot.active.idle(slot.recent);
@@ -397,6 +433,18 @@ impl<M: Medium> Pages<M> {
             held.extend(slot.waiting.iter().flat_map(|(nodes, _)| nodes));
         }
         held
+    }
+}
+
+impl<M: Medium> Drop for Pages<M> {
+    /// What a link cache holds back is durable when the structure is closed, so far as the pool still works.
+    fn drop(&mut self) {
+        let Some(cache) = &self.cache else { return };
+        if let Ok(mut session) = self.root.pool().session()
+            && let Ok(op) = session.enter()
+        {
+            cache.flush(&op);
+        }
     }
 }
 
