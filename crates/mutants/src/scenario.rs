@@ -165,6 +165,13 @@ impl<S: Subject> Of<S> {
         self.rung(Bound::Recovery, explorer)
     }
 
+    /// Crashes the recoveries and what follows them, too.
+    #[must_use]
+    pub fn later(self) -> Self {
+        let explorer = self.base.clone().crashes(2).crash_later(true);
+        self.rung(Bound::Recovery, explorer)
+    }
+
     /// Lets the process die with the power on, too.
     #[must_use]
     pub fn deaths(self) -> Self {

@@ -27,7 +27,7 @@
 //! | C2 a link that a scan finds pending < the answer of the operation that scans | flush+fence, its own | as C1 | nothing |
 //! | C3 all links changed before < a node that was bypassed is handed out again (K4), or a page leaves the table (N7) | flush+fence, once for a generation or a trimming | the node reachable by an old link; or unreachable, in an active page | bypassed again; freed |
 //! | C4 what leads to the predecessor < a new node is linked behind it | flush+fence, by a scan for the predecessor's key | neither reachable | both freed |
-//! | C5 the page of a node is active (N5) < the node is bypassed | flush+fence, in the durable mode that of the mark | the node reachable | nothing to free |
+//! | C5 the page of a node is active (N5) < the node is bypassed | flush+fence | the node reachable | nothing to free |
 //!
 //! Why C3 takes pending links, too: the node may have been reached by a link that somebody has changed and not yet declared
 //! busy; by the end of the grace period that entry is busy, but not durable.
@@ -47,6 +47,7 @@ use crate::chain::{Above, Chain, Nothing, Place};
 use crate::error::Result;
 use crate::layout::{Link, Node};
 use crate::link::{DurableLink, settle, swing};
+use crate::pages::Begun;
 use bucket::{Added, Around};
 
 /// When an update returns that leaves its link in the link cache.
@@ -231,6 +232,11 @@ impl Above for Cached<'_> {
     }
 
     #[inline(always)]
+    fn has(&self, _node: Off<Node>) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn cache(&self) -> Option<&LinkCache> {
         Some(self.0)
     }
@@ -281,23 +287,20 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
         &self,
         cache: &LinkCache,
         place: &Place<'s>,
+        begun: Begun,
         node: &'s Node,
         next: Link,
         then: Link,
     ) -> Result<Option<u64>> {
         let op = self.op;
-        let is_new = self.pages.record_unlink(op, place.link.1.node());
         let (key, value) = (op.load(&node.key, Relaxed), op.load(&node.value, Relaxed));
-        let is_marked = cache.publish(op, key, &node.next, next, then.deleted());
-        // A mark that is durable had a fence, which did for the page as well.
-        if is_new && !(is_marked && cache.mode == LinkCacheMode::Durable) {
-            // PERSIST C5, N5: flush+fence.
-            op.fence();
-        }
-        if !is_marked {
+        if !cache.publish(op, key, &node.next, next, then.deleted()) {
+            self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }
-        self.unlink(place.link, node, then.deleted())?;
+        // PERSIST C5, N5: flush, with the fence of `take_out`.
+        let is_new = begun.write_back(op);
+        self.take_out(place.link, then.deleted(), begun, is_new)?;
         Ok(Some(value))
     }
 }

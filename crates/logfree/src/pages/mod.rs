@@ -283,24 +283,6 @@ impl<M: Medium> Pages<M> {
 
     // ---- unlinking ----
 
-    /// Makes sure that [`Pages::record_unlink`] has a cell. Trims the table where it has grown.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full.
-    pub(crate) fn prepare_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<()> {
-        let slot = &mut *self.slot(op);
-        if slot.active.contains(self.shape.page_of(node.get())) { Ok(()) } else { self.make_room(op, slot) }
-    }
-
-    /// Records the page of a node that is about to be bypassed, after [`Pages::prepare_unlink`] by the same operation.
-    /// Returns whether a fence has to follow before the bypass (N5).
-    pub(crate) fn record_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
-        let slot = &mut *self.slot(op);
-        let new = slot.active.enter(op, self.shape.page_of(node.get()));
-        slot.stats.unlink_misses += u64::from(new);
-        new
-    }
-
     /// Enters the page of a node that this operation is about to bypass, and keeps it in the table until
     /// [`retire_begun`](Pages::retire_begun) or [`cancel_unlink`](Pages::cancel_unlink). The caller has to see to
     /// [`Begun::write_back`]. Trims the table where it has grown.
@@ -331,43 +313,35 @@ impl<M: Medium> Pages<M> {
         self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
     }
 
-    /// As [`retire_with`](Pages::retire_with), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
-    /// bypass is durable.
-    pub(crate) fn retire_begun(&self, op: &Op<'_, M>, begun: Begun) {
-        let slot = &mut *self.slot(op);
-        slot.stats.unlinks += 1;
-        slot.limbo.push((begun.node.get(), Off::NULL));
-        if slot.limbo.len() >= self.options.generation {
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
-        }
-    }
-
-    /// Takes over a node that this operation has bypassed by changing `link`, and a line that goes with it. They are handed
-    /// out again when nobody can hold them any more, and `links` are durable, too.
+    /// Takes over a node that this operation has bypassed by changing `link` (null if that is durable), and a line that goes
+    /// with it. They are handed out again when nobody can hold them any more, and `links` are durable, too.
     #[inline(always)]
-    pub(crate) fn retire_with(
+    pub(crate) fn retire_begun(
         &self,
         op: &Op<'_, M>,
-        node: Off<Node>,
-        link: &Word<Link>,
+        begun: Begun,
+        link: Off<Word<Link>>,
         more: Option<Begun>,
         links: &[Off<Word<Link>>],
     ) {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
-        slot.active.entry(self.shape.page_of(node.get())).limbo += 1;
-        slot.limbo.push((node.get(), op.off_of(link)));
+        slot.limbo.push((begun.node.get(), link));
         if let Some(more) = more {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
         if slot.limbo.len() >= self.options.generation {
-            // PERSIST C3: flush+fence.
-            self.flush_links(op);
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
+            self.end_generation(op, slot);
         }
+    }
+
+    #[cold]
+    fn end_generation(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
+        slot.close_generation(op);
+        slot.poll(op, self.shape);
     }
 
     /// Sees to it that a page can be made active.
