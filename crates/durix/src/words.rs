@@ -320,6 +320,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_buffered_link_cache_is_told_and_synced() {
+        use durix_logfree::{LinkCacheMode, Options};
+        use durix_pmem::{Counting, Hardware, PoolOptions, backing::HeapBacking};
+        let medium = Counting::new(Hardware::PAGE_CACHE);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(4 << 20);
+        let pool = options.create_on(HeapBacking::new(4 << 20), medium).unwrap();
+        let table = |name, mode| HashTable::open_with(&pool, name, &Options::default().link_cache(mode, 4)).unwrap();
+        let (strict, buffered) = (table("strict", LinkCacheMode::Durable), table("buffered", LinkCacheMode::Buffered));
+        assert_eq!(Index::durability(&*strict), Durability::Strict);
+        assert_eq!(Index::guarantee(&*buffered).durability, Durability::BufferedByKey);
+        let mut session = pool.session().unwrap();
+        let key = 7u64.to_be_bytes();
+        assert!(Index::insert(&*buffered, &session.enter().unwrap(), &key, &key).unwrap());
+        let fences = |sync: &mut dyn FnMut()| {
+            let before = medium.counts().fences;
+            sync();
+            medium.counts().fences - before
+        };
+        assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 1);
+        assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 0, "all is durable");
+    }
+
+    #[test]
     fn ranges_of_bytes_are_ranges_of_words() {
         let keys: Vec<[u8; 8]> =
             [0, 1, 255, 256, 1 << 56, (1 << 56) + 1, u64::MAX - 1, u64::MAX].map(u64::to_be_bytes).into();

@@ -3,6 +3,7 @@
 //! write-back, fence and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
 
 mod common;
+mod link_cache;
 
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest};

@@ -27,13 +27,13 @@
 //! | C2 a link that a scan finds pending < the answer of the operation that scans | flush+fence, its own | as C1 | nothing |
 //! | C3 all links changed before < a node that was bypassed is handed out again (K4), or a page leaves the table (N7) | flush+fence, once for a generation or a trimming | the node reachable by an old link; or unreachable, in an active page | bypassed again; freed |
 //! | C4 what leads to the predecessor < a new node is linked behind it | flush+fence, by a scan for the predecessor's key | neither reachable | both freed |
-//! | C5 the page of a node is active (N5) < the node is marked as deleted | flush+fence | nothing to free | nothing |
+//! | C5 the page of a node is active (N5) < the node is bypassed | flush+fence | the node reachable | nothing to free |
 //!
 //! Why C3 takes pending links, too: the node may have been reached by a link that somebody has changed and not yet declared
 //! busy; by the end of the grace period that entry is busy, but not durable.
 //!
-//! Why C5 comes before the mark, and not with it: after the mere death of a process the mark is visible, and nothing says
-//! that it may not be durable; recovery writes back the links of all nodes of active pages (N8).
+//! A page is recorded before a node of it is marked: after the mere death of a process the mark is visible, and nothing says
+//! that it may not be durable. Recovery then writes back the links of all nodes of active pages (N8).
 
 pub(crate) mod bucket;
 
@@ -293,16 +293,14 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
         then: Link,
     ) -> Result<Option<u64>> {
         let op = self.op;
-        if begun.write_back(op) {
-            // PERSIST C5, N5: flush+fence.
-            op.fence();
-        }
         let (key, value) = (op.load(&node.key, Relaxed), op.load(&node.value, Relaxed));
         if !cache.publish(op, key, &node.next, next, then.deleted()) {
             self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }
-        self.take_out(place.link, then.deleted(), begun, false)?;
+        // PERSIST C5, N5: flush, with the fence of `take_out`.
+        let is_new = begun.write_back(op);
+        self.take_out(place.link, then.deleted(), begun, is_new)?;
         Ok(Some(value))
     }
 }

@@ -34,6 +34,7 @@
 mod active;
 mod extents;
 mod recover;
+mod words;
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -41,7 +42,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::pool::Durability;
-use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
+use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
@@ -273,23 +274,11 @@ impl<M: Medium> Pages<M> {
         Ok(())
     }
 
-    /// Sets the bits of all free nodes of an active page. The first of them that is linked brings the fence.
+    /// Takes all free nodes of an active page.
     fn take_nodes(&self, op: &Op<'_, M>, slot: &mut Slot, page: u64) {
-        let bitmap = self.bitmap(op, page);
         let first = slot.free.len();
-        for (index, word) in bitmap.iter().enumerate() {
-            let mask = self.shape.mask(index as u64);
-            let mut taken = mask & !op.rmw(word, Rmw::Or, mask);
-            while taken != 0 {
-                let line = index as u64 * 64 + u64::from(taken.trailing_zeros());
-                slot.free.push(page + line * crate::layout::NODE);
-                taken &= taken - 1;
-            }
-        }
-        // PERSIST N4: flush, with the fence of the first node.
-        op.write_back_slice(bitmap);
+        words::take_nodes(op, self.shape, page, &mut slot.free);
         slot.active.entry(page).free += (slot.free.len() - first) as u32;
-        slot.free[first..].reverse();
     }
 
     // ---- unlinking ----
@@ -381,29 +370,9 @@ impl<M: Medium> Pages<M> {
             .into_iter()
             .partition(|node| leaving.binary_search(&self.shape.page_of(*node)).is_err());
         slot.free = kept;
-        self.clear_bits(op, freed);
+        words::clear_bits(op, self.shape, &freed);
         slot.active.leave(op, &leaving);
         self.offer(op, &leaving);
-    }
-
-    /// Clears the bits of nodes that nothing leads to.
-    fn clear_bits(&self, op: &Op<'_, M>, nodes: Vec<u64>) {
-        if nodes.is_empty() {
-            return;
-        }
-        let words = |node: &u64| {
-            let (word, bit) = self.shape.bit_of(*node);
-            (&self.bitmap(op, self.shape.page_of(*node))[word as usize], bit)
-        };
-        // All locked instructions before the first write-back.
-        for (word, bit) in nodes.iter().map(words) {
-            op.rmw(word, Rmw::And, !(1 << bit));
-        }
-        for (word, _) in nodes.iter().map(words) {
-            op.defer(word);
-        }
-        // PERSIST N7: flush+fence.
-        op.drain();
     }
 
     // ---- looking ----
