@@ -16,7 +16,7 @@ use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Border, Interior, NODE_LINES, Node, Permutation, SLOTS, Stamp, version};
+use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
 use crate::slab::{Cache, Durably};
 use crate::tree::Masstree;
 use crate::undo::Undo;
@@ -252,13 +252,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Puts lines of a node, a bit each, on the dirty list.
+    #[inline]
     pub(crate) fn note_lines(&self, node: &Node, lines: u64) {
-        if lines & 1 != 0 {
-            self.tree.epochs.dirty(self.op, &node.version);
-        }
-        for line in (1..NODE_LINES as usize).filter(|line| lines >> line & 1 != 0) {
-            self.tree.epochs.dirty(self.op, &node.rest[line * 8 - 4]);
-        }
+        self.tree.epochs.dirty_lines(self.op, node, lines);
     }
 }
 
@@ -357,7 +353,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         }
         let stamp = self.stamp();
         stamp.epoch() == self.cx.epoch
-            && (stamp.is_logged() || self.cx.op.load(&self.border().saved, Relaxed).mask() >> slot & 1 == 0)
+            && (stamp.is_logged() || !self.cx.op.load(&self.border().saved, Relaxed).contains(slot))
     }
 
     /// Stores the permutation, which is what makes a change of it visible and durable.

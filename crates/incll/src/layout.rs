@@ -167,8 +167,19 @@ impl Permutation {
     /// The live slots as bits. Without branches: the length of a node cannot be foreseen.
     #[inline(always)]
     pub fn mask(self) -> u16 {
-        let len = self.len();
-        (0..SLOTS).fold(0, |mask, rank| mask | u16::from(rank < len) << self.slot(rank))
+        // Ranks that do not count stand for the slot that is not used.
+        let all = self.0 >> 4 | u64::MAX << (4 * self.len());
+        let mask = (0..SLOTS).fold(0u32, |mask, rank| mask | 1 << (all >> (4 * rank) & 15));
+        mask as u16 & ((1 << SLOTS) - 1)
+    }
+
+    /// Whether a slot is live. Precondition: `slot < SLOTS`.
+    #[inline(always)]
+    pub fn contains(self, slot: usize) -> bool {
+        const ONES: u64 = u64::MAX / 15;
+        // Four bits are zero where the slot is; where ranks do not count, none is.
+        let differs = self.0 >> 4 ^ slot as u64 * ONES | u64::MAX << (4 * self.len());
+        differs.wrapping_sub(ONES) & !differs & ONES << 3 != 0
     }
 
     /// The first `len` of them. Precondition: `len <= self.len()`.
@@ -459,6 +470,7 @@ mod tests {
             }
             assert_eq!(list(p), v);
             assert_eq!(p.mask(), v.iter().fold(0, |m, s| m | 1 << s));
+            assert!((0..SLOTS).all(|slot| p.contains(slot) == v.contains(&slot)));
             let len = random / 7 % (v.len() + 1);
             assert_eq!(list(p.truncate(len)), v[..len]);
             let again = v[..len].iter().enumerate().fold(Permutation::EMPTY, |p, (rank, slot)| p.insert(rank, *slot));

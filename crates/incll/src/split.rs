@@ -76,11 +76,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(())
     }
 
-    /// The live entries of a border node, in order.
+    /// The live entries of a border node, in order, with room for one more.
     pub(crate) fn entries(&self, border: &Border) -> Vec<Entry> {
         let permutation = self.op.load(&border.permutation, Relaxed);
         let kinds: Kinds = self.op.load(&border.kinds, Relaxed);
-        (0..permutation.len()).map(|rank| self.entry_in(border, kinds, permutation.slot(rank))).collect()
+        let mut entries = Vec::with_capacity(SLOTS + 1);
+        entries.extend((0..permutation.len()).map(|rank| self.entry_in(border, kinds, permutation.slot(rank))));
+        entries
     }
 
     /// Which entry is the first of the right node: in the middle, but behind everything where keys come in ascending

@@ -226,12 +226,14 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 None => Ok(locked.free_slots().trailing_zeros() as usize),
             };
         }
-        // A slot on a line that will be written back anyway is cheaper.
+        // A slot on a line that will be written back anyway is cheaper; otherwise one on the line that was just looked at.
         let stamp = locked.stamp();
-        let lines = if stamp.epoch() == self.epoch { stamp.lines() } else { 0 };
-        let on_dirty = (1..5).filter(|line| lines >> line & 1 != 0).fold(0, |m, line| m | 0xf << (line * 4 - 4));
-        let choice = if free & on_dirty != 0 { free & on_dirty } else { free };
-        Ok(choice.trailing_zeros() as usize)
+        let near = current.map_or(0, |slot| 1 << (slot / 4));
+        let lines = if stamp.epoch() == self.epoch { stamp.lines() >> 1 } else { near };
+        // Four bits for each of the four lines.
+        let on_dirty = (lines | lines << 3 | lines << 6 | lines << 9) & 0x1111;
+        let choice = free & (on_dirty * 15) as u16;
+        Ok(if choice != 0 { choice } else { free }.trailing_zeros() as usize)
     }
 
     /// Writes a slot that [`slot_for`](Self::slot_for) has given.

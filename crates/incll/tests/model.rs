@@ -407,6 +407,86 @@ fn a_full_mapping_is_an_error_and_leaves_the_tree_as_it_was() {
     assert!(tree.is_empty(&op).unwrap());
 }
 
+/// What a boundary makes useless of the external log is used again; until then a node that has to be logged is refused, and stays
+/// as it was.
+#[test]
+fn a_full_external_log_is_an_error_that_a_boundary_cures() {
+    let mapping = Mapping::heap(128 << 10, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Durable::make(&mut session, &mapping);
+    let insert = |session: &mut Session<Hardware>, key: u64, value: u64| match tree.insert(
+        &session.enter().unwrap(),
+        &key.to_be_bytes(),
+        &value.to_le_bytes(),
+    ) {
+        Ok(_) => true,
+        Err(Error::Pool(durix_pmem::Error::Full { .. })) => false,
+        Err(other) => panic!("{other}"),
+    };
+    let mut keys = 0;
+    while insert(&mut session, keys, 0) {
+        keys += 1;
+        if keys % 16 == 0 {
+            tree.sync(&mut session).unwrap();
+        }
+    }
+    tree.sync(&mut session).unwrap();
+    let value_of = |session: &mut Session<Hardware>, key: u64| {
+        let op = session.enter().unwrap();
+        tree.get(&op, &key.to_be_bytes()).unwrap().unwrap().as_u64()
+    };
+    let mut refused = 0;
+    for key in 0..keys {
+        if !insert(&mut session, key, key + 1) {
+            refused += 1;
+            assert_eq!(value_of(&mut session, key), 0, "as it was");
+            tree.sync(&mut session).unwrap();
+            assert!(insert(&mut session, key, key + 1), "key {key}: a boundary empties the log");
+        }
+    }
+    assert!(keys > 1000 && refused > 3, "{keys} keys, {refused} refused");
+    assert_eq!(tree.check(&session.enter().unwrap()).unwrap(), []);
+    assert!((0..keys).all(|key| value_of(&mut session, key) == key + 1));
+}
+
+/// Keys with records and layers come and go, and every few boundaries the process dies in the middle of it.
+#[test]
+fn blocks_are_used_again_however_often_keys_come_and_go() {
+    let mapping = Mapping::heap(4 << 20, Hardware::PAGE_CACHE);
+    let key = |n: u64| match n % 3 {
+        0 => n.to_be_bytes().to_vec(),
+        1 => [&b"a prefix of some length "[..], &n.to_be_bytes()].concat(),
+        _ => vec![n as u8; (n % 60) as usize],
+    };
+    let mut extents = Vec::new();
+    for life in 0..30 {
+        let mut session = mapping.session().unwrap();
+        let tree = Durable::make(&mut session, &mapping);
+        assert!(tree.is_empty(&session.enter().unwrap()).unwrap(), "life {life}");
+        for _ in 0..3 {
+            for (first, put) in [(0, true), (200, true), (0, false), (200, false)] {
+                let op = session.enter().unwrap();
+                for n in first..first + 200 {
+                    match put {
+                        true => _ = tree.insert(&op, &key(n), &vec![7; (n % 150) as usize]).unwrap(),
+                        false => _ = tree.remove(&op, &key(n)).unwrap(),
+                    }
+                }
+                drop(op);
+                tree.sync(&mut session).unwrap();
+            }
+        }
+        let op = session.enter().unwrap();
+        assert_eq!(tree.check(&op).unwrap(), []);
+        extents.push(tree.bytes_in_extents(&op));
+        for n in 0..400 {
+            tree.insert(&op, &key(n), &[1; 100]).unwrap();
+        }
+    }
+    println!("bytes in extents after each life: {extents:?}");
+    assert_eq!(extents[3], extents[29], "{extents:?}");
+}
+
 #[test]
 fn change_decides_by_what_is_there() {
     let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);

@@ -87,6 +87,7 @@ pub(crate) struct Place<'s> {
 
 impl<'s> Place<'s> {
     /// The node, if it has the key.
+    #[inline]
     pub(crate) fn with(&self, key: u64) -> Option<(&'s Node, Link)> {
         self.node.filter(|(_, _, found)| *found == key).map(|(node, next, _)| (node, next))
     }
@@ -160,9 +161,12 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let op = self.op;
         // After the largest key nothing is lower.
         let mut least = walk.ascent.least.unwrap_or(u64::MAX);
-        let start = walk.link.0;
+        let (start, lines) = (walk.link.0, op.lines());
         loop {
-            let Some(node) = op.get(walk.link.1.node()) else { return Ok(None) };
+            if walk.link.1.is_null() {
+                return Ok(None);
+            }
+            let node: &Node = lines.at(walk.link.1.to_bits());
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if next.is_deleted() || found >= key {
                 if !std::ptr::eq(start, walk.link.0) {

@@ -68,6 +68,11 @@ impl Told {
         Told { failure, ops, replays, named }
     }
 
+    /// What makes it hard to read: preemptions, operations and deviating lines.
+    pub fn size(&self) -> (bool, u32, usize, usize) {
+        (!self.is_small(), self.failure.preemptions, self.ops, self.failure.deviating)
+    }
+
     /// Whether it is as small as a failure should be: at most 3 operations, 2 preemptions and 2 deviating lines.
     pub fn is_small(&self) -> bool {
         self.ops <= 3 && self.failure.preemptions <= 2 && self.failure.deviating <= 2

@@ -132,6 +132,15 @@ pub enum Error {
         found: u64,
     },
 
+    /// The number of epochs has come to its end.
+    #[error(
+        "epoch {last} is the last; what was durable stays, and can be read and copied: dump it, and restore it into a new pool"
+    )]
+    EpochsExhausted {
+        /// The largest number.
+        last: u64,
+    },
+
     /// More crashes than can be remembered.
     #[error(
         "{limit} ranges of failed epochs are remembered, and there is no room for another: each is needed by an index that was last open before it; restore a copy, and open its indices after a crash"

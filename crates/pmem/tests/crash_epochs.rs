@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_mutants::subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
 use durix_mutants::subjects::epochs::{self, RECORD, Tested};
-use durix_pmem::epoch::layout::EpochWord;
+use durix_pmem::epoch::layout::{EpochWord, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 
 fn explorer() -> Explorer {
@@ -220,4 +220,29 @@ fn damage_is_an_error() {
     let error = Epochs::open(&op, &mapping, RECORD).unwrap_err();
     assert!(matches!(error, Error::DamagedEpochs { offset: 1024, .. }), "{error}");
     assert!(matches!(Epochs::open_at(&op, &mapping, RECORD, 0), Err(Error::BadOption { .. })));
+}
+
+#[test]
+fn a_boundary_beyond_the_last_epoch_is_refused_and_what_is_there_can_be_opened() {
+    let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let open = |session: &mut Session<Hardware>| {
+        Epochs::open_at(&session.enter().unwrap(), &mapping, RECORD, LAST_EPOCH - 1).unwrap()
+    };
+    let epochs = open(&mut session);
+    epochs.sync(&mut session).unwrap();
+    let ticket = epochs.ticket(&session.enter().unwrap());
+    assert_eq!(ticket.epoch(), LAST_EPOCH);
+    for _ in 0..2 {
+        assert!(matches!(epochs.sync(&mut session), Err(Error::EpochsExhausted { last: LAST_EPOCH })));
+        assert!(matches!(epochs.wait(&mut session, ticket), Err(Error::EpochsExhausted { .. })));
+        assert_eq!(epochs.current(&session.enter().unwrap()), LAST_EPOCH, "operations go on");
+    }
+    assert!(!epochs.is_durable(ticket));
+    for opening in 1..=3 {
+        let again = open(&mut session);
+        assert_eq!(again.current(&session.enter().unwrap()), LAST_EPOCH + opening);
+        assert!(again.is_failed(LAST_EPOCH) && !again.is_failed(LAST_EPOCH - 1));
+        assert!(matches!(again.sync(&mut session), Err(Error::EpochsExhausted { .. })));
+    }
 }

@@ -260,9 +260,8 @@ mod tests {
             let told = fault.told.as_ref();
             assert!(fault.kind == "cost" || told.is_some_and(|told| told.replays), "{fault:?}");
         }
-        // Not all: a split takes as many insertions as a node has room for. 31 of 34 are; the goal for all mutants together is 95%.
         let told: Vec<_> = tried.iter().filter_map(|fault| fault.told.as_ref()).collect();
         let small = told.iter().filter(|told| told.is_small()).count();
-        assert!(small * 100 >= told.len() * 90, "{small} of {} are small", told.len());
+        assert!(small * 100 >= told.len() * 95, "{small} of {} are small", told.len());
     }
 }

@@ -4,14 +4,14 @@ use std::cell::UnsafeCell;
 
 use crossbeam_utils::CachePadded;
 
-use crate::line::{LINE, Lines};
 use crate::mapping::MAX_SESSIONS;
-use crate::medium::Medium;
-use crate::session::Op;
-use crate::word::Persistent;
 
-/// Lines of one entry at most.
+/// Lines of one entry at most: of a run, whose entry holds their number.
 const MAX_RUN: usize = 0xffff;
+/// Of an entry with a bit for each line.
+pub(super) const MAX_MASK: usize = 16;
+/// In an entry with bits.
+const MASK: u64 = 1 << 63;
 
 /// A session's list for rounds of even number, and one for those of odd number.
 type Lists = [UnsafeCell<Vec<u64>>; 2];
@@ -23,9 +23,9 @@ pub(super) struct DirtyLists {
     lists: Box<[CachePadded<Lists>]>,
 }
 
-// SAFETY: `push` is reached only through the session's single open `Op`, which does not move between threads, and
-// `take` only while no operation pushes to that list (its caller's contract). The gate and grace periods order the two;
-// slots go from one session to the next by a locked instruction.
+// SAFETY: `push_run` and `push_mask` are reached only through the session's single open `Op`, which does not move between
+// threads, and `take` only while no operation pushes to that list (its caller's contract). The gate and grace periods order
+// the two; slots go from one session to the next by a locked instruction.
 unsafe impl Sync for DirtyLists {}
 
 impl DirtyLists {
@@ -33,34 +33,76 @@ impl DirtyLists {
         DirtyLists { lists: (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect() }
     }
 
-    /// Notes the lines of an object for a round, as number of the first from `base` and count. The operation must be of the
-    /// one mapping that all calls are for, and the round one that it has seen in progress.
+    /// Notes `count` lines from number `first` on for a round. The slot must be that of the operation that is open in the caller's
+    /// hands, and the round one that it has seen in progress.
     #[inline]
-    pub(super) fn push<M: Medium, T: Persistent + ?Sized>(&self, op: &Op<'_, M>, base: usize, round: u64, object: &T) {
-        let lines = Lines::of_words(object.words());
-        let mut first = lines.first().addr().wrapping_sub(base) / LINE;
-        let mut left = lines.count();
-        // SAFETY: this slot's list, see `Sync` above; nothing called here comes back.
-        let list = unsafe { &mut *self.lists[op.slot() as usize][(round & 1) as usize].get() };
+    pub(super) fn push_run(&self, slot: u32, round: u64, mut first: usize, count: usize) {
+        let mut left = count;
         while left > 0 {
             let count = left.min(MAX_RUN);
-            list.push((first << 16 | count) as u64);
+            self.push(slot, round, (first << 16 | count) as u64);
             (first, left) = (first + count, left - count);
         }
+    }
+
+    /// The same for some of the [`MAX_MASK`] lines from number `first` on, a bit each.
+    #[inline]
+    pub(super) fn push_mask(&self, slot: u32, round: u64, first: usize, lines: u64) {
+        self.push(slot, round, MASK | (first as u64) << 16 | lines);
+    }
+
+    #[inline]
+    fn push(&self, slot: u32, round: u64, entry: u64) {
+        // SAFETY: this slot's list, see `Sync` above; nothing called here comes back.
+        let list = unsafe { &mut *self.lists[slot as usize][(round & 1) as usize].get() };
+        list.push(entry);
     }
 
     /// Empties the lists of all rounds that are even, or odd, as `round` is, calling `f` with the number of the first line
     /// and the count of each run. Lists keep their memory.
     ///
     /// # Safety
-    /// No call of `push` for such a round may be under way or begin meanwhile, and all that were made happen before.
+    /// No call of `push_run` or `push_mask` for such a round may be under way or begin meanwhile, and all that were made happen before.
     pub(super) unsafe fn take(&self, round: u64, mut f: impl FnMut(usize, usize)) {
         for lists in &self.lists {
             // SAFETY: by the caller's contract nobody else touches this list.
             let list = unsafe { &mut *lists[(round & 1) as usize].get() };
-            for run in list.drain(..) {
-                f((run >> 16) as usize, (run & 0xffff) as usize);
+            for entry in list.drain(..) {
+                let (first, low) = (((entry & !MASK) >> 16) as usize, entry & 0xffff);
+                if entry & MASK == 0 {
+                    f(first, low as usize);
+                    continue;
+                }
+                let mut lines = low;
+                while lines != 0 {
+                    f(first + lines.trailing_zeros() as usize, 1);
+                    lines &= lines - 1;
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(lists: &DirtyLists, round: u64) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        // SAFETY: one thread.
+        unsafe { lists.take(round, |first, count| found.push((first, count))) };
+        found
+    }
+
+    #[test]
+    fn runs_and_single_lines_come_back_once_in_the_rounds_of_their_kind() {
+        let lists = DirtyLists::new();
+        let far = (1 << 40) + 5;
+        lists.push_run(0, 2, 7, 0x1_0000);
+        lists.push_mask(0, 2, far, 0b1_0001);
+        lists.push_mask(3, 3, 9, 1 << (MAX_MASK - 1));
+        assert_eq!(taken(&lists, 0), [(7, 0xffff), (7 + 0xffff, 1), (far, 1), (far + 4, 1)]);
+        assert_eq!(taken(&lists, 1), [(9 + MAX_MASK - 1, 1)]);
+        assert!(taken(&lists, 0).is_empty() && taken(&lists, 1).is_empty());
     }
 }

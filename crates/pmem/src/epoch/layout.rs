@@ -3,8 +3,11 @@
 use crate::persistent;
 use crate::word::{Bits, Word};
 
-/// Largest epoch number: at one boundary a millisecond, 34 years.
+/// Largest epoch number.
 pub const MAX_EPOCH: u64 = (1 << 40) - 1;
+/// Largest epoch that a boundary begins while a pool is open: at one boundary a millisecond, after 34.8 years. The numbers behind
+/// it are kept for openings after a crash and for closing, so that what is in the pool can be read and copied.
+pub const LAST_EPOCH: u64 = MAX_EPOCH - (1 << 20);
 /// Ranges of failed epochs that a record holds.
 pub const MAX_FAILED: usize = 112;
 
@@ -142,7 +145,7 @@ mod tests {
             [offset_of!(Seat, opened), offset_of!(Seat, swept), offset_of!(Seat, target), offset_of!(Seat, cursor)],
             [0, 8, 16, 24]
         );
-        assert_eq!((MAX_EPOCH, MAX_FAILED), (0xff_ffff_ffff, 112));
+        assert_eq!((MAX_EPOCH, LAST_EPOCH, MAX_FAILED), (0xff_ffff_ffff, 0xff_ffef_ffff, 112));
         assert_eq!(EpochWord::new(1, false).to_bits(), 0xe400_0000_0000_0001);
         assert_eq!(FailedRange::new(7, 2).to_bits(), 0xe000_0200_0000_0007);
     }

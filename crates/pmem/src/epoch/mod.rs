@@ -62,8 +62,8 @@ use crate::medium::{Medium, Rmw};
 use crate::offset::Off;
 use crate::session::{Op, Session};
 use crate::word::Persistent;
-use dirty::DirtyLists;
-use layout::{EpochRecord, EpochWord, FailedRange, MAX_EPOCH, MAX_FAILED, Seat};
+use dirty::{DirtyLists, MAX_MASK};
+use layout::{EpochRecord, EpochWord, FailedRange, LAST_EPOCH, MAX_EPOCH, MAX_FAILED, Seat};
 pub(crate) use sweep::Needs;
 pub use sweep::{Sweep, Sweeping};
 
@@ -154,7 +154,7 @@ impl<M: Medium> Epochs<M> {
     /// takes part may be at work. One structure can take part, with the record's own [seat](Self::seat).
     ///
     /// # Errors
-    /// [`Error::DamagedEpochs`]; [`Error::TooManyFailedEpochs`].
+    /// [`Error::DamagedEpochs`]; [`Error::TooManyFailedEpochs`]; [`Error::EpochsExhausted`].
     pub fn open(op: &Op<'_, M>, mapping: &Mapping<M>, record: Off<EpochRecord>) -> Result<Self> {
         Self::open_at(op, mapping, record, 1)
     }
@@ -199,8 +199,8 @@ impl<M: Medium> Epochs<M> {
         first: u64,
         seats: Seats<M>,
     ) -> Result<Self> {
-        if first == 0 || first > MAX_EPOCH / 2 {
-            let rule = "between 1 and half of the largest epoch";
+        if first == 0 || first > LAST_EPOCH {
+            let rule = "between 1 and the last epoch";
             return Err(Error::BadOption { option: "first epoch", value: first, rule });
         }
         let at = op.at(record);
@@ -220,7 +220,7 @@ impl<M: Medium> Epochs<M> {
             found + 1
         };
         if current > MAX_EPOCH {
-            return Err(damaged(record.get(), crate::Bits::to_bits(word)));
+            return Err(Error::EpochsExhausted { last: MAX_EPOCH });
         }
         op.store(&at.epoch, EpochWord::new(current, false), Ordering::Release);
         op.write_back(&at.epoch);
@@ -282,12 +282,34 @@ impl<M: Medium> Epochs<M> {
     /// If the operation is of another mapping, or the object does not lie in it.
     #[inline]
     pub fn dirty<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T) {
+        let first = self.first_line(op, object);
+        let count = Lines::of_words(object.words()).count();
+        self.dirty.push_run(op.slot(), self.now(op).1, first, count);
+    }
+
+    /// The same for some lines of an object, a bit each, from its first line on.
+    ///
+    /// # Panics
+    /// If the operation is of another mapping, or the object does not lie in it, or has fewer lines.
+    #[inline]
+    pub fn dirty_lines<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T, lines: u64) {
+        let first = self.first_line(op, object);
+        let count = Lines::of_words(object.words()).count();
+        assert!(count <= MAX_MASK && lines >> count == 0, "lines that the object does not have");
+        if lines != 0 {
+            self.dirty.push_mask(op.slot(), self.now(op).1, first, lines);
+        }
+    }
+
+    /// Where an object lies, in lines from the start of the mapping.
+    #[inline(always)]
+    fn first_line<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T) -> usize {
         let base = self.mapping.reserve().base().addr().get();
         assert!(op.base_addr() == base, "an operation of another mapping");
         let first = object.words().as_ptr().addr().wrapping_sub(base);
         let len = size_of_val(object);
         assert!(first.checked_add(len).is_some_and(|end| end <= self.mapping.reserve().len() + crate::MAX_OBJECT));
-        self.dirty.push(op, base, self.now(op).1, object);
+        first / LINE
     }
 
     // ---- for users ----
@@ -315,7 +337,7 @@ impl<M: Medium> Epochs<M> {
     ///
     /// # Errors
     /// [`Error::Busy`] if operations do not end within 10 s, [`Error::Forked`], [`Error::Shut`],
-    /// [`Error::ForeignSession`]; the epoch then goes on.
+    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; the epoch then goes on.
     pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
         self.own(session)?;
         self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))??;
@@ -454,8 +476,9 @@ impl<M: Medium> Epochs<M> {
         let start = Instant::now();
         let op = session.enter_exclusive();
         let next = self.current(&op) + 1;
-        if next > MAX_EPOCH {
-            return Err(damaged(self.record.get(), next));
+        let last = if closing { MAX_EPOCH } else { LAST_EPOCH };
+        if next > last {
+            return Err(Error::EpochsExhausted { last });
         }
         // SAFETY: the gate is closed and all operations have ended, but for `op`, which notes nothing.
         let lines = unsafe { self.write_back_noted(&op, 0) + self.write_back_noted(&op, 1) };
