@@ -58,7 +58,11 @@ impl<M: Medium, P: Policy> Copy for Cx<'_, M, P> {}
 /// A node without its kind.
 pub(crate) type At<'a> = (Off<Node>, &'a Node);
 
-/// Counts the turns of a wait, and ends it some time.
+/// Counts the turns of a wait, and ends it some time. There are two kinds. A [turn](Self::turn) belongs to a loop that looks at
+/// one word until somebody changes it. Where a node has changed under an operation, what it waited for has happened: it tries
+/// [again](Self::again) at once, and meets whoever is at work there when it enters or locks the next node. (It must not take a
+/// turn first: nobody may come to end it, as far as the simulator can tell, which takes a turn as waiting for a change of
+/// something that was read since the last one.)
 pub(crate) struct Wait {
     turn: u32,
     since: Option<Instant>,
@@ -74,8 +78,18 @@ impl Wait {
     /// # Errors
     /// [`Error::Stuck`] after [`PATIENCE`].
     #[cold]
-    pub(crate) fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
+    fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
         m.spin(self.turn);
+        self.again(off)
+    }
+
+    /// Another attempt, at the node at `off`, because something has changed.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] after [`PATIENCE`]: in a sound tree others have come forward so often; in a damaged one a link may lead
+    /// to a node that says it is deleted.
+    #[cold]
+    pub(crate) fn again(&mut self, off: Off<Node>) -> Result<()> {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(4096) && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err(Error::Stuck { offset: off.get(), seconds: PATIENCE.as_secs() });
@@ -110,19 +124,27 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         if version & version::DIRTY == 0 {
             return Ok((node, version & !version::LOCKED));
         }
-        self.wait_until_clean((off, node))
+        let version = self.wait_while((off, node), version::DIRTY)?;
+        Ok((node, version & !version::LOCKED))
     }
 
+    /// Waits while the version of a node has any of these bits; returns it as it then is.
     #[cold]
-    fn wait_until_clean(&self, (off, node): At<'a>) -> Result<(&'a Node, u64)> {
+    fn wait_while(&self, (off, node): At<'a>, bits: u64) -> Result<u64> {
         let mut wait = Wait::new();
         loop {
             let version = self.op.load(&node.version, Acquire);
-            if version & version::DIRTY == 0 {
-                return Ok((node, version & !version::LOCKED));
+            if version & bits == 0 {
+                return Ok(version);
             }
             wait.turn(self.op.medium(), off)?;
         }
+    }
+
+    /// Waits until nobody has the lock of a node.
+    #[cold]
+    pub(crate) fn wait_for_lock(&self, off: Off<Node>) -> Result<()> {
+        self.wait_while((off, self.op.at(off)), version::LOCKED).map(drop)
     }
 
     /// Whether all that was read of a node since it was [entered](Self::enter) is of one moment.
@@ -153,7 +175,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(locked) = self.lock(off, version) {
                 return Ok(Some(locked));
             }
-            wait.turn(self.op.medium(), off)?;
+            self.wait_for_lock(off)?;
+            wait.again(off)?;
         }
     }
 

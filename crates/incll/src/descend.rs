@@ -77,7 +77,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(place) = self.descend_from::<FOR>(place, slice)? {
                 return Ok(Some(place));
             }
-            wait.turn(self.op.medium(), root)?;
+            wait.again(root)?;
         }
     }
 
@@ -186,7 +186,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(locked) = self.try_lock_parent(root, slice, child)? {
                 return Ok(locked);
             }
-            wait.turn(self.op.medium(), child)?;
+            wait.again(child)?;
         }
     }
 
@@ -221,7 +221,11 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let next = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
             if next == child {
                 // Locked at this version, it is its parent still.
-                return Ok(self.lock(off, version));
+                let locked = self.lock(off, version);
+                if locked.is_none() {
+                    self.wait_for_lock(off)?;
+                }
+                return Ok(locked);
             }
             if next.is_null() || !self.is_still(node, version) {
                 break;

@@ -29,7 +29,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             loop {
                 let part = Part::of(rest);
                 let Some(place) = self.descend(root, part.slice)? else {
-                    wait.turn(self.op.medium(), root)?;
+                    wait.again(root)?;
                     continue 'root;
                 };
                 match self.look(place, part, rest)? {

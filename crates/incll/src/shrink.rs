@@ -159,7 +159,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         loop {
             let Some(place) = self.descend(upper, part.slice)? else { return Ok(false) };
             let Some(mut above) = self.lock(place.off, place.version) else {
-                wait.turn(self.op.medium(), place.off)?;
+                self.wait_for_lock(place.off)?;
+                wait.again(place.off)?;
                 continue;
             };
             let (op, border) = (self.op, above.border());

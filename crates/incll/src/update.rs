@@ -71,7 +71,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         loop {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
-                Done::Again => wait.turn(self.op.medium(), self.tree.root)?,
+                Done::Again => wait.again(self.tree.root)?,
                 Done::Emptied => return self.shrink(key),
             }
         }
@@ -98,7 +98,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             }
             // Locked at this version, the node is as it was searched.
             let Some(locked) = self.lock(place.off, place.version) else {
-                wait.turn(op.medium(), place.off)?;
+                self.wait_for_lock(place.off)?;
+                wait.again(place.off)?;
                 continue;
             };
             return match found {

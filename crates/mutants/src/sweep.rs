@@ -47,6 +47,9 @@ pub struct Effort {
     pub quality: bool,
 }
 
+/// Recoveries from which on a scenario is tried only after all that take fewer.
+const DEAR: u64 = 3000;
+
 /// How a claim was checked.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -128,8 +131,8 @@ struct Reach<'a> {
 pub fn sweep(structure: &Structure, effort: Effort, mut progress: impl FnMut(&Fault, usize)) -> Vec<Fault> {
     let plan = Plan::new();
     let (mut reaches, alarms) = reaches(structure, plan);
-    // The smallest that can notice comes first; nothing here may depend on how long something took.
-    reaches.sort_by_key(|reach| (reach.scenario.ops(), reach.executions));
+    // The smallest that can notice comes first, but the dear ones last; nothing here may depend on how long something took.
+    reaches.sort_by_key(|reach| (reach.executions > DEAR, reach.scenario.ops(), reach.executions));
     let mut sites: BTreeMap<Site, usize> = BTreeMap::new();
     for (site, lines) in reaches.iter().flat_map(|reach| &reach.sites) {
         let known = sites.entry(*site).or_default();

@@ -43,6 +43,15 @@ fn a_boundary_while_a_border_splits() {
 }
 
 #[test]
+fn a_descent_that_has_waited_for_a_split_goes_on_at_once() {
+    let tested = Tested::new(Plan::new(), puts((0..28).map(|k| k * 2), 1));
+    explore("descent beside a split", &tested, 1, [vec![Put(5, 2)], vec![Put(4, 3)]]);
+    if deep() {
+        explore("descent beside a split and a boundary", &tested, 1, [vec![Put(5, 2)], vec![Put(4, 3), Sync]]);
+    }
+}
+
+#[test]
 fn two_threads_recover_one_node() {
     let before = [puts(0..3, 1), vec![Sync, Put(0, 2), Remove(1), Restart]].concat();
     // No sweep: the threads shall meet the node as the crash has left it.

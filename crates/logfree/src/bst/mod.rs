@@ -49,6 +49,7 @@ impl<M: Medium> Structure<M> for Bst<M> {
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
         let op = session.enter()?;
         let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
+        options.refuse_link_cache()?;
         let (pages, found) = Pages::open(&op, root, &[], options)?;
         drop(op);
         let map = Bst { pages, head };

@@ -372,7 +372,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         // PERSIST B3: flush+fence.
         settle(&self.link(incoming.0), swung);
-        self.pages.retire_begun(self.op, begun.take().expect("is taken once"));
+        self.pages.retire_begun(self.op, begun.take().expect("is taken once"), Off::NULL, None, &[]);
         if other.off() == 0 { Spliced::LeftNothing } else { Spliced::Out }
     }
 

@@ -40,10 +40,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
+use durix_pmem::pool::Durability;
 use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
+use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
 use extents::Unassigned;
@@ -97,6 +99,8 @@ pub(crate) struct Pages<M: Medium> {
     options: Options,
     slots: Box<[PerSession<Slot>]>,
     unassigned: Lock<Unassigned>,
+    /// Links of the structure that may not be durable.
+    cache: Option<LinkCache>,
 }
 
 /// What a session knows of the pages it works with. Volatile.
@@ -141,7 +145,35 @@ impl<M: Medium> Pages<M> {
         }
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (shape, options) = (PageShape { bytes }, options.clone());
-        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()) })
+        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()), cache: None })
+    }
+
+    /// Gives the structure a link cache, if the options say so.
+    #[must_use]
+    pub(crate) fn with_link_cache(mut self) -> Self {
+        self.cache = self.options.link_cache.map(LinkCache::new);
+        self
+    }
+
+    /// When an update of the structure is durable.
+    pub(crate) fn durability(&self) -> Durability {
+        match self.cache.as_ref().map(LinkCache::mode) {
+            Some(LinkCacheMode::Buffered) => Durability::BufferedByKey,
+            Some(LinkCacheMode::Durable) | None => Durability::Strict,
+        }
+    }
+
+    /// The structure's link cache, if it has one.
+    #[inline(always)]
+    pub(crate) fn cache(&self) -> Option<&LinkCache> {
+        self.cache.as_ref()
+    }
+
+    /// Makes all links durable that were changed.
+    pub(crate) fn flush_links(&self, op: &Op<'_, M>) {
+        if let Some(cache) = &self.cache {
+            cache.flush(op);
+        }
     }
 
     /// The place of the structure.
@@ -262,24 +294,6 @@ impl<M: Medium> Pages<M> {
 
     // ---- unlinking ----
 
-    /// Makes sure that [`Pages::record_unlink`] has a cell. Trims the table where it has grown.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full.
-    pub(crate) fn prepare_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<()> {
-        let slot = &mut *self.slot(op);
-        if slot.active.contains(self.shape.page_of(node.get())) { Ok(()) } else { self.make_room(op, slot) }
-    }
-
-    /// Records the page of a node that is about to be bypassed, after [`Pages::prepare_unlink`] by the same operation.
-    /// Returns whether a fence has to follow before the bypass (N5).
-    pub(crate) fn record_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
-        let slot = &mut *self.slot(op);
-        let new = slot.active.enter(op, self.shape.page_of(node.get()));
-        slot.stats.unlink_misses += u64::from(new);
-        new
-    }
-
     /// Enters the page of a node that this operation is about to bypass, and keeps it in the table until
     /// [`retire_begun`](Pages::retire_begun) or [`cancel_unlink`](Pages::cancel_unlink). The caller has to see to
     /// [`Begun::write_back`]. Trims the table where it has grown.
@@ -310,41 +324,35 @@ impl<M: Medium> Pages<M> {
         self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
     }
 
-    /// As [`retire_with`](Pages::retire_with), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
-    /// bypass is durable.
-    pub(crate) fn retire_begun(&self, op: &Op<'_, M>, begun: Begun) {
-        let slot = &mut *self.slot(op);
-        slot.stats.unlinks += 1;
-        slot.limbo.push((begun.node.get(), Off::NULL));
-        if slot.limbo.len() >= self.options.generation {
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
-        }
-    }
-
-    /// Takes over a node that this operation has bypassed by changing `link`, and a line that goes with it. They are handed
-    /// out again when nobody can hold them any more, and `links` are durable, too.
+    /// Takes over a node that this operation has bypassed by changing `link` (null if that is durable), and a line that goes
+    /// with it. They are handed out again when nobody can hold them any more, and `links` are durable, too.
     #[inline(always)]
-    pub(crate) fn retire_with(
+    pub(crate) fn retire_begun(
         &self,
         op: &Op<'_, M>,
-        node: Off<Node>,
-        link: &Word<Link>,
+        begun: Begun,
+        link: Off<Word<Link>>,
         more: Option<Begun>,
         links: &[Off<Word<Link>>],
     ) {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
-        slot.active.entry(self.shape.page_of(node.get())).limbo += 1;
-        slot.limbo.push((node.get(), op.off_of(link)));
+        slot.limbo.push((begun.node.get(), link));
         if let Some(more) = more {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
         if slot.limbo.len() >= self.options.generation {
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
+            self.end_generation(op, slot);
         }
+    }
+
+    #[cold]
+    fn end_generation(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
+        slot.close_generation(op);
+        slot.poll(op, self.shape);
     }
 
     /// Sees to it that a page can be made active.
@@ -364,6 +372,8 @@ impl<M: Medium> Pages<M> {
     #[cold]
     fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.stats.trimmings += 1;
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
         let leaving = slot.active.idle(slot.recent);
@@ -423,6 +433,18 @@ impl<M: Medium> Pages<M> {
             held.extend(slot.waiting.iter().flat_map(|(nodes, _)| nodes));
         }
         held
+    }
+}
+
+impl<M: Medium> Drop for Pages<M> {
+    /// What a link cache holds back is durable when the structure is closed, so far as the pool still works.
+    fn drop(&mut self) {
+        let Some(cache) = &self.cache else { return };
+        if let Ok(mut session) = self.root.pool().session()
+            && let Ok(op) = session.enter()
+        {
+            cache.flush(&op);
+        }
     }
 }
 

@@ -63,6 +63,7 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let op = session.enter()?;
         let heads = op.load(&root.words(&op)[ROOT_HEAD], Relaxed);
         op.slice("the first links", Off::<Word<Link>>::new(heads), LEVELS as u64)?;
+        options.refuse_link_cache()?;
         let (pages, found) = Pages::open(&op, root, &[heads], options)?;
         drop(op);
         let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();

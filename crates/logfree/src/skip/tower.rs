@@ -435,10 +435,15 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
     #[inline(always)]
     fn detach(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
         // PERSIST U4: order.
-        if self.height(self.op.at(off.cast())) > 1 {
+        if self.has(off) {
             self.sever(off, links)?;
         }
         Ok(self.more(off))
+    }
+
+    #[inline(always)]
+    fn has(&self, off: Off<Node>) -> bool {
+        self.height(self.op.at(off.cast())) > 1
     }
 }
 

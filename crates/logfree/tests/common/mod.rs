@@ -269,7 +269,11 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
         match act {
             Other(act) => run(&*live.map, &live.other.enter().unwrap(), act),
             Killed(act, fence, _) => {
-                let op = live.session.enter().unwrap();
+                let (session, act) = match &**act {
+                    Other(act) => (&mut live.other, act),
+                    _ => (&mut live.session, act),
+                };
+                let op = session.enter().unwrap();
                 let died = op.medium().dying_at(*fence, || _ = run(&*live.map, &op, act));
                 assert!(died, "the operation has fewer than {fence} fences");
                 drop(op);
