@@ -368,3 +368,68 @@ impl<S: Map<Sim>> Concurrent for UnderTest<S> {
         run(&**map, &session.enter().unwrap(), act)
     }
 }
+
+// ---- the upper levels of the skip list ----
+
+/// A window of the upper levels.
+pub struct Window {
+    pub name: &'static str,
+    /// What is there before.
+    pub before: Vec<Act>,
+    pub acts: Vec<Act>,
+    /// Follows each recovery, and is crashed, too. Where there is nothing, what follows is the caller's, and is not crashed.
+    pub after: Option<Vec<Act>>,
+}
+
+fn put(k: u64) -> Act {
+    Insert(k, k + 100)
+}
+
+fn others(keys: &[u64]) -> Vec<Act> {
+    keys.iter().map(|k| Other(Box::new(put(*k)))).collect()
+}
+
+/// Windows of one thread. They know the heights: these are drawn by a generator of each session that starts anew when the
+/// list is opened: in the first session 1, 2, 1, 1, 1, 4, 2, 3, 1, 1, 1, 1, 5, in the other 3, 4, 4, 1, 1, 3.
+pub fn upper_levels() -> Vec<Window> {
+    let dies_at_once = || Killed(Box::new(put(9)), 1, false);
+    let dies = Killed(Box::new(Other(Box::new(put(20)))), 2, true);
+    // Fifteen lines fill five pages: of the node with five levels the second line is on the sixth.
+    let tall = [vec![put(30), put(31), dies_at_once()], (10..23).map(put).collect(), vec![dies_at_once()]].concat();
+    vec![
+        Window {
+            // What led to 30 before 20 came between, and may still do so when the line of 30 is used again.
+            name: "U2 U5 a stale upper link",
+            before: vec![put(10), put(30), put(40), put(50), put(60), Remove(40)],
+            acts: vec![put(20), Remove(30), put(70)],
+            after: None,
+        },
+        Window {
+            name: "N5 a second line on a page of its own",
+            before: tall,
+            acts: vec![Remove(21), Remove(22)],
+            after: None,
+        },
+        Window {
+            // The uppermost link to 20 is that of 5, and those below are of 10: recovery does not come by the first.
+            name: "U2 an upper link of a dead process",
+            before: [others(&[10, 5, 30, 40]), vec![put(50), dies_at_once()], others(&[60])].concat(),
+            acts: vec![dies, Remove(40), Remove(30), put(70)],
+            after: None,
+        },
+        Window {
+            // 20 has the last line of its page, so that no later search of the recovery writes back what leads to it; 19 gets
+            // that line.
+            name: "U6 a tower without its node",
+            before: vec![put(10), put(12), put(14), put(16), put(18)],
+            acts: vec![put(20)],
+            after: Some(vec![put(19)]),
+        },
+    ]
+}
+
+/// U2: one thread inserts behind the node that another is about to insert, which it has reached by an upper link. What is
+/// there before, and the program.
+pub fn behind_a_rising_tower() -> (Vec<Act>, [Vec<Act>; 2]) {
+    (vec![put(1), put(5)], [vec![put(4)], vec![put(3)]])
+}

@@ -5,7 +5,7 @@ use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkip
 use durix_pmem::Plan;
 
 use super::maps::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
-use super::maps::{Map, Sim, UnderTest};
+use super::maps::{Map, Sim, UnderTest, Window, behind_a_rising_tower, upper_levels};
 use crate::scenario::{Interleaved, Of, Scenario};
 use crate::sweep::Structure;
 
@@ -104,32 +104,17 @@ fn bst() -> Structure {
     bst
 }
 
-/// What concerns the upper levels. Heights are drawn by a generator of each session that starts anew when the list is opened:
-/// in the first session 1, 2, 2, 1, 1, 2, 8, in the second 2, 3, 3, 2, 1, 6, and 1, 2 and 3, 4 in those of threads.
 fn skip_list() -> Structure {
     type S = SkipList<Sim>;
     let mut skip_list = links::<S>("SkipList");
-    let of = scenario::<S>;
-    let put = |k| Insert(k, k + 100);
-    let reopen = killed(put(9), 1, false);
-    let others = |keys: &[u64]| keys.iter().map(|k| other(put(*k))).collect::<Vec<_>>();
-    // The link past 20 on level 1 leads to 30, and may still do so when 30 is used again.
-    let lower = [put(10), put(30), put(40), put(50), put(60), Remove(40)];
-    // The second line of 20 is on a page that nothing else makes active.
-    let split = [others(&[10, 11, 12, 13, 14, 20]), vec![put(50), reopen.clone()]].concat();
-    // The upper link of 20 is that of 5, and the one below that of 10: recovery does not come by the first.
-    let upper = [others(&[10, 5, 30, 40]), vec![put(50), reopen], others(&[60])].concat();
-    let dies = killed(other(put(20)), 2, true);
-    let set = [put(1), put(5)];
-    let threads = move |plan| with::<S>(plan, &set);
-    let late = move |plan| with::<S>(plan, &[put(10), put(12)]);
-    skip_list.scenarios.extend([
-        of("a stale upper link", &lower, &[put(20), Remove(30), put(70)]).boxed(),
-        of("a second line on a page of its own", &split, &[Remove(13), Remove(20)]).boxed(),
-        of("an upper link of a dead process", &upper, &[dies, Remove(40), Remove(30), put(70)]).boxed(),
-        Of::new("a tower without its node", late, &[put(20)]).after(&[put(11)]).later().boxed(),
-        Interleaved::new("behind a tower that rises", threads, &[vec![put(4)], vec![put(3)]], &[]).boxed(),
-    ]);
+    let windows = upper_levels().into_iter().map(|Window { name, before, acts, after }| match after {
+        None => scenario::<S>(name, &before, &acts).boxed(),
+        Some(after) => Of::new(name, move |plan| with::<S>(plan, &before), &acts).after(&after).later().boxed(),
+    });
+    skip_list.scenarios.extend(windows);
+    let (before, program) = behind_a_rising_tower();
+    let make = move |plan| with::<S>(plan, &before);
+    skip_list.scenarios.push(Interleaved::new("behind a tower that rises", make, &program, &[]).boxed());
     skip_list
 }
 
