@@ -18,9 +18,9 @@ mod masstree;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use durix_crashsim::{Contract, Explorer, Persistency, Subject};
+use durix_crashsim::{Contract, Explorer, Persistency, Report, Subject};
 use durix_cso::log::{ChainLog, FvbLog, LinesLog, OneLine, RandomLog, VbLog, WordsLog};
-use durix_logfree::{Bst, HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_mutants::subjects::list::{Bug, List as Toy, ListOp};
 use durix_mutants::subjects::logs::{Do, Plain, Tested, Tiny};
 use durix_mutants::subjects::set::{self, SetUnderTest};
@@ -36,12 +36,15 @@ const ROUND: u64 = 20;
 /// How long a structure runs before it is the next one's turn.
 const TURN: Duration = Duration::from_millis(500);
 
+/// How often it is said how far things have come.
+const TELL: Duration = Duration::from_secs(60);
+
 const FIRST_SEED: u64 = 0x5EED;
 
 /// A structure: runs so many histories with a seed, and says what it has done.
 struct Structure {
     name: String,
-    run: Box<dyn Fn(u64, u64) -> durix_crashsim::Report>,
+    run: Box<dyn Fn(u64, u64) -> Report>,
 }
 
 /// Few places, few states: the histories are many.
@@ -150,44 +153,68 @@ fn structures() -> Vec<Structure> {
         links::<List<logfree::Sim>>("List"),
         links::<HashTable<logfree::Sim>>("HashTable"),
         links::<Bst<logfree::Sim>>("Bst"),
+        links::<SkipList<logfree::Sim>>("SkipList"),
         links::<SoftHash<logfree::Sim>>("SoftHash"),
+        links::<SoftList<logfree::Sim>>("SoftList"),
+        links::<SoftSkipList<logfree::Sim>>("SoftSkipList"),
         tree(),
     ]
 }
 
+fn histories(all: &[Running]) -> u64 {
+    all.iter().map(Running::histories).sum()
+}
+
 /// Runs histories of all structures in turn, each for a moment, until there are so many.
 fn run(all: &mut [Running], wanted: u64) {
-    while all.iter().map(|running| running.histories).sum::<u64>() < wanted {
-        if all.iter().all(|running| running.alarm.is_some()) {
-            return;
+    let mut told = Instant::now();
+    while histories(all) < wanted && !all.iter().all(Running::has_failed) {
+        all.iter_mut().filter(|running| !running.has_failed()).for_each(Running::turn);
+        if told.elapsed() > TELL {
+            eprintln!("{} of {wanted} histories", histories(all));
+            told = Instant::now();
         }
-        all.iter_mut().filter(|running| running.alarm.is_none()).for_each(Running::turn);
     }
 }
 
 /// A structure, and what its histories have come to.
 struct Running {
     structure: Structure,
-    histories: u64,
-    recoveries: u64,
+    total: Report,
     time: Duration,
-    alarm: Option<String>,
 }
 
 impl Running {
     fn new(structure: Structure) -> Self {
-        Running { structure, histories: 0, recoveries: 0, time: Duration::ZERO, alarm: None }
+        Running { structure, total: Report::default(), time: Duration::ZERO }
+    }
+
+    fn histories(&self) -> u64 {
+        self.total.cases
+    }
+
+    fn has_failed(&self) -> bool {
+        self.total.failure.is_some()
     }
 
     fn turn(&mut self) {
         let start = Instant::now();
-        while start.elapsed() < TURN && self.alarm.is_none() {
-            let report = (self.structure.run)(FIRST_SEED + self.histories, ROUND);
-            self.histories += report.cases;
-            self.recoveries += report.executions;
-            self.alarm = report.failure.map(|failure| failure.to_string());
+        while start.elapsed() < TURN && !self.has_failed() {
+            self.total.merge((self.structure.run)(FIRST_SEED + self.histories(), ROUND));
         }
         self.time += start.elapsed();
+    }
+
+    fn print(&self) {
+        let Report { crash_points, nested_points, executions, certified, samples, .. } = &self.total;
+        println!(
+            "{:18} {:8} histories, {crash_points:8} crash points and {nested_points:8} in recoveries, {certified:9} of them \
+             complete with certificate, {executions:9} recoveries, {samples:8} of them samples, {:.1} s",
+            self.structure.name,
+            self.histories(),
+            self.time.as_secs_f64()
+        );
+        self.total.failure.iter().for_each(|alarm| println!("{alarm}\n"));
     }
 }
 
@@ -198,11 +225,8 @@ fn main() {
     let picked = |s: &Structure| names.is_empty() || names.iter().any(|name| s.name.contains(name.as_str()));
     let mut all: Vec<Running> = structures().into_iter().filter(picked).map(Running::new).collect();
     run(&mut all, wanted);
-    for Running { structure, histories, recoveries, time, alarm } in &all {
-        println!("{:20} {histories} histories, {recoveries} recoveries, {:.1} s", structure.name, time.as_secs_f64());
-        alarm.iter().for_each(|alarm| println!("{alarm}\n"));
-    }
-    let alarms = all.iter().filter(|running| running.alarm.is_some()).count();
-    println!("histories {}, alarms {alarms}", all.iter().map(|running| running.histories).sum::<u64>());
+    all.iter().for_each(Running::print);
+    let alarms = all.iter().filter(|running| running.has_failed()).count();
+    println!("histories {}, alarms {alarms}", histories(&all));
     std::process::exit(i32::from(alarms > 0));
 }

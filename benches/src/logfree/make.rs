@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use durix_logfree::{
+    Bst, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList,
+};
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions, Structure};
 
 use super::Error;
-use super::rounds::{Memory, Rounds};
+use super::rounds::{Memory, OPERATIONS, Rounds};
 use crate::cso_append::medium;
 use crate::interleave::Contestant;
 use crate::place::Place;
 use crate::sets_logged::Set;
 use crate::sets_logged::bst_tk::BstTk;
 use crate::sets_logged::lazy::Lazy;
+use crate::sets_logged::ours::{Buffered, Synced};
 use crate::sets_logged::tower::LockedSkipList;
 
 /// What is searched in.
@@ -55,6 +58,12 @@ pub enum Way {
     Redo,
     /// The best redo log we can build; for one thread.
     Cso,
+    /// Link-and-persist with a link cache, durable on return.
+    Cached,
+    /// Link-and-persist with a link cache, made durable every 16 operations.
+    Batched,
+    /// Link-and-persist with a link cache, made durable once a round.
+    Buffered,
     /// Link-and-persist where nothing is written back and no fence waits.
     Volatile,
 }
@@ -67,6 +76,9 @@ impl Way {
             Way::Links => "link-and-persist",
             Way::Redo => "redo log",
             Way::Cso => "CSO redo log",
+            Way::Cached => "link cache, durable",
+            Way::Batched => "link cache, synced every 16",
+            Way::Buffered => "link cache, synced every 2048",
             Way::Volatile => "not durable",
         }
     }
@@ -165,6 +177,38 @@ fn links<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Option
     }
 }
 
+/// Lines of a link cache, as in the paper.
+const LINK_CACHE: usize = 32;
+
+/// Lists and hash tables with a link cache, which are synced every so many operations; `None`: durable on return.
+fn cached<M: Medium>(site: &impl Site<M>, medium: M, what: What, every: Option<u64>) -> Result<Option<Made>, Error> {
+    let mode = if every.is_some() { LinkCacheMode::Buffered } else { LinkCacheMode::Durable };
+    let options = Options::default().buckets(what.keys).link_cache(mode, LINK_CACHE);
+    Ok(match what.shape {
+        Shape::List => Some(cached_as::<M, List<M>>(site, medium, what, &options, every)?),
+        Shape::Hash => Some(cached_as::<M, HashTable<M>>(site, medium, what, &options, every)?),
+        Shape::SkipList | Shape::Bst => None,
+    })
+}
+
+fn cached_as<M, S>(
+    site: &impl Site<M>,
+    medium: M,
+    what: What,
+    options: &Options,
+    every: Option<u64>,
+) -> Result<Made, Error>
+where
+    M: Medium,
+    S: Structure<M, Options = Options, Error = durix_logfree::Error> + Send + Sync,
+    Arc<S>: Set<M, Local = ()> + Synced<M>,
+{
+    let Some(every) = every else { return ours::<M, S>(site, medium, what, options) };
+    let pool = site.pool(medium, what.keys)?;
+    let set: Arc<S> = pool.open_structure("set", options)?;
+    Ok(Box::new(Rounds::new(Buffered::new(set, every), Memory::Pool(pool), what.keys, what.threads)?))
+}
+
 /// Makes a set and fills it; `None` if there is none of this kind.
 ///
 /// # Errors
@@ -176,6 +220,9 @@ pub fn make<M: Medium>(site: &(impl Site<M> + Site<Hardware>), medium: M, what: 
         (Way::Soft, Shape::List) => Some(ours::<M, SoftList<M>>(site, medium, what, &SoftOptions::default())?),
         (Way::Soft, Shape::SkipList) => Some(ours::<M, SoftSkipList<M>>(site, medium, what, &SoftOptions::default())?),
         (Way::Links, _) => links(site, medium, what)?,
+        (Way::Cached, _) => cached(site, medium, what, None)?,
+        (Way::Batched, _) => cached(site, medium, what, Some(16))?,
+        (Way::Buffered, _) => cached(site, medium, what, Some(OPERATIONS))?,
         (Way::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
         (Way::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
         (Way::Redo, Shape::Hash) => Some(logged(site, medium, what, Lazy::<false>::table(keys))?),
@@ -241,6 +288,10 @@ mod tests {
             }
             let cso = per_update(shape, Way::Cso).unwrap();
             assert!((1.0..1.05).contains(&cso.fences), "{}: {cso:?}", shape.name());
+            if let Some(cached) = per_update(shape, Way::Cached) {
+                let buffered = per_update(shape, Way::Buffered).unwrap();
+                assert!(cached.fences <= 2.1 && buffered.fences < 0.8 * cached.fences, "{cached:?} {buffered:?}");
+            }
             if let Some(volatile) = per_update(shape, Way::Volatile) {
                 assert_eq!((volatile.fences, volatile.write_backs), (0.0, 0.0), "it has a medium of its own");
             }

@@ -45,7 +45,7 @@ pub struct BstTk<const CSO: bool> {
 #[derive(Debug)]
 pub struct Local<const CSO: bool> {
     log: Log<CSO>,
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
 }
 
 /// An inner node on the way, the side taken, and the version of that side's lock before.
@@ -165,6 +165,7 @@ impl<M: Medium, const CSO: bool> Set<M> for BstTk<CSO> {
             if here == key {
                 return false;
             }
+            local.nodes.ensure(2);
             if !parent.lock(op) {
                 continue;
             }

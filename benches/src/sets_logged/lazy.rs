@@ -49,7 +49,7 @@ pub struct Lazy<const CSO: bool> {
 #[derive(Debug)]
 pub struct Local<const CSO: bool> {
     log: Log<CSO>,
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
 }
 
 /// Where a key is or belongs: the word that leads there, its lock, the mark of its node (the head has none), and the node.
@@ -144,6 +144,7 @@ impl<M: Medium, const CSO: bool> Set<M> for Lazy<CSO> {
                 }
                 continue;
             }
+            local.nodes.ensure(1);
             if !place.lock(op) {
                 continue;
             }

@@ -34,10 +34,23 @@ impl Nodes {
         Nodes { unused: bytes, size, free: Vec::new(), retired: Vec::new(), waiting: VecDeque::new() }
     }
 
+    /// Makes sure of so many free nodes. To be called before anything is locked: whoever panics with a lock in its hands leaves the
+    /// other threads waiting for ever.
+    ///
+    /// # Panics
+    /// Without them: the figures give each structure room enough.
+    #[inline(always)]
+    pub fn ensure(&mut self, count: usize) {
+        while self.free.len() < count {
+            let node = self.cut();
+            self.free.push(node);
+        }
+    }
+
     /// A free node.
     ///
     /// # Panics
-    /// Without one: the figures give each structure room enough.
+    /// Without one: see [`ensure`](Nodes::ensure).
     #[inline(always)]
     pub fn take(&mut self) -> u64 {
         match self.free.pop() {

@@ -44,3 +44,83 @@ ours!(SkipList, "link-and-persist");
 ours!(SoftHash, "volatile links (SOFT)");
 ours!(SoftList, "volatile links (SOFT)");
 ours!(SoftSkipList, "volatile links (SOFT)");
+
+/// A set with a link cache in the buffered mode, which is made durable every so many operations.
+#[derive(Debug)]
+pub struct Buffered<S> {
+    set: S,
+    every: u64,
+}
+
+impl<S> Buffered<S> {
+    /// Each thread makes `set` durable after every `every` operations of its own.
+    pub fn new(set: S, every: u64) -> Self {
+        Buffered { set, every }
+    }
+}
+
+/// A set that can be made durable as a whole.
+pub trait Synced<M: Medium> {
+    /// Makes everything durable that has returned.
+    fn sync(&self, op: &Op<'_, M>);
+}
+
+impl<M: Medium> Synced<M> for Arc<List<M>> {
+    fn sync(&self, op: &Op<'_, M>) {
+        List::sync(self, op);
+    }
+}
+
+impl<M: Medium> Synced<M> for Arc<HashTable<M>> {
+    fn sync(&self, op: &Op<'_, M>) {
+        HashTable::sync(self, op);
+    }
+}
+
+impl<S> Buffered<S> {
+    #[inline(always)]
+    fn count<M: Medium>(&self, done: &mut u64, op: &Op<'_, M>)
+    where
+        S: Synced<M>,
+    {
+        *done += 1;
+        if done.is_multiple_of(self.every) {
+            self.set.sync(op);
+        }
+    }
+}
+
+impl<M: Medium, S: Set<M, Local = ()> + Synced<M>> Set<M> for Buffered<S> {
+    /// Operations done.
+    type Local = u64;
+
+    fn name(&self) -> &'static str {
+        "link cache, buffered"
+    }
+
+    fn bytes(&self, threads: u64) -> u64 {
+        self.set.bytes(threads)
+    }
+
+    fn create(&self, mapping: &Mapping<M>) {
+        self.set.create(mapping);
+    }
+
+    fn local(&self, _thread: u64) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn insert(&self, done: &mut u64, op: &Op<'_, M>, key: u64, value: u64) -> bool {
+        let is_new = self.set.insert(&mut (), op, key, value);
+        self.count(done, op);
+        is_new
+    }
+
+    #[inline(always)]
+    fn remove(&self, done: &mut u64, op: &Op<'_, M>, key: u64) -> bool {
+        let was_there = self.set.remove(&mut (), op, key);
+        self.count(done, op);
+        was_there
+    }
+}

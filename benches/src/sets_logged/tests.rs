@@ -7,6 +7,7 @@ use durix_pmem::{Counting, Hardware, Mapping, Medium};
 
 use super::bst_tk::BstTk;
 use super::lazy::Lazy;
+use super::nodes::Nodes;
 use super::tower::LockedSkipList;
 use super::{MAX_THREADS, Set};
 
@@ -83,6 +84,29 @@ fn threads_share_each() {
     is_shared(&Lazy::<false>::table(KEYS));
     is_shared(&LockedSkipList::<false>::new(KEYS));
     is_shared(&BstTk::<false>::new(KEYS));
+}
+
+/// A thread without nodes panics, and the others go on: it holds no lock then.
+#[test]
+fn a_thread_without_nodes_leaves_no_lock_behind() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        fn goes_on<S: Set<Hardware>>(set: &S, exhaust: impl Fn(&mut S::Local)) {
+            let mapping = mapping(set, Hardware::PAGE_CACHE);
+            let (mut poor, mut rich, mut session) = (set.local(0), set.local(1), mapping.session().unwrap());
+            exhaust(&mut poor);
+            let insert = || set.insert(&mut poor, &session.enter().unwrap(), 1, 1);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(insert)).is_err());
+            assert!(set.insert(&mut rich, &mapping.session().unwrap().enter().unwrap(), 1, 1), "{}", set.name());
+        }
+        goes_on(&Lazy::<false>::list(KEYS), |local| local.nodes = Nodes::new(0..0, 64));
+        goes_on(&BstTk::<false>::new(KEYS), |local| local.nodes = Nodes::new(0..0, 64));
+        goes_on(&LockedSkipList::<false>::new(KEYS), |local| {
+            (local.low, local.high) = (Nodes::new(0..0, 64), Nodes::new(0..0, 192));
+        });
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(std::time::Duration::from_secs(60)).expect("somebody waits for a lock that nobody gives back");
 }
 
 /// Fences of an insert and of a remove.

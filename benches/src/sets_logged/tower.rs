@@ -52,8 +52,8 @@ pub struct LockedSkipList<const CSO: bool> {
 #[derive(Debug)]
 pub struct Local<const CSO: bool> {
     log: Log<CSO>,
-    low: Nodes,
-    high: Nodes,
+    pub(super) low: Nodes,
+    pub(super) high: Nodes,
     random: u64,
 }
 
@@ -201,6 +201,7 @@ impl<M: Medium, const CSO: bool> Set<M> for LockedSkipList<CSO> {
                 continue;
             }
             let levels = local.levels(self.levels);
+            local.nodes(levels).ensure(1);
             if !path.lock(op, levels) {
                 continue;
             }

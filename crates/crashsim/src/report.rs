@@ -21,6 +21,9 @@ pub struct Report {
     pub executions: u64,
     /// Deaths of the process, with the power on.
     pub deaths: u64,
+    /// Crash points, in operations and in recoveries, of which every state was explored and the numbers added up; the others
+    /// were sampled.
+    pub certified: u64,
     /// Executions that were samples.
     pub samples: u64,
     /// Crash states that the executions stand for, without the samples.
@@ -85,6 +88,7 @@ impl Default for Report {
             nested_points: 0,
             executions: 0,
             deaths: 0,
+            certified: 0,
             samples: 0,
             crash_states: Count::default(),
             complete: true,
@@ -97,6 +101,7 @@ impl Default for Report {
 impl Report {
     pub(crate) fn count(&mut self, states: &Count, added_up: bool) {
         self.crash_states.add(states);
+        self.certified += u64::from(added_up);
         self.complete &= added_up;
     }
 
@@ -117,6 +122,7 @@ impl Report {
         self.nested_points += other.nested_points;
         self.executions += other.executions;
         self.deaths += other.deaths;
+        self.certified += other.certified;
         self.samples += other.samples;
         self.crash_states.add(&other.crash_states);
         self.complete &= other.complete;

@@ -58,6 +58,14 @@ pub trait Subject {
     /// What the structure must look like.
     fn expect(&self, model: &Self::Model) -> Self::State;
 
+    /// Under [`Contract::Buffered`], where that holds for each part of the structure by itself: a model that looks like `state`,
+    /// each part of which is as in one of `models`, if there is one. `None`, as unless overridden: it holds for the whole, and
+    /// the state has to be that of one of them.
+    fn assemble(&self, models: &[Self::Model], state: &Self::State) -> Option<Self::Model> {
+        let _ = (models, state);
+        None
+    }
+
     /// Whether an operation makes everything before it durable, itself included, by the time it returns. Matters for
     /// [`Contract::Buffered`] only.
     fn is_sync(&self, op: &Self::Op) -> bool {

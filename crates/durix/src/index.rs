@@ -348,6 +348,12 @@ impl KeyRange {
     }
 }
 
+/// Refuses a change of an index whose pool was opened for reading.
+#[inline(always)]
+pub(crate) fn writable<M: Medium>(index: &dyn Index<M>) -> Result<()> {
+    Ok(index.root().pool().ensure_writable()?)
+}
+
 /// Runs `f` while nothing else happens in the pool: for checks that need it.
 pub(crate) fn alone<M: Medium, R>(
     index: &dyn Index<M>,
@@ -358,10 +364,14 @@ pub(crate) fn alone<M: Medium, R>(
     mapping.quiesce(session, PATIENCE, |session| f(&session.enter_exclusive()))?
 }
 
-/// Counts what a cursor meets, in short operations.
+/// Counts what a cursor meets, in short operations. More keys than there are words in the pool are what a corrupt index
+/// shows, whose links lead to the same place on many ways.
 fn count<M: Medium>(mut cursor: Box<dyn Cursor<M> + '_>, session: &mut Session<M>) -> Result<u64> {
-    let mut count = 0;
+    let (mut count, words) = (0, session.mapping().len() / size_of::<u64>() as u64);
     loop {
+        if count > words {
+            return Err(Error::corrupt("an index with more keys than words of memory", 0, count));
+        }
         let op = session.enter()?;
         for _ in 0..STEP {
             if cursor.next(&op)?.is_none() {

@@ -10,6 +10,7 @@ use durix_pmem::{Medium, Op, Root, Session};
 use crate::error::{Error, Result};
 use crate::index::{
     Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, STEP, Ticket, alone,
+    writable,
 };
 use crate::kind::Openable;
 
@@ -82,22 +83,27 @@ impl<M: Medium> Index<M> for Masstree<M> {
     }
 
     fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(Masstree::insert(self, op, key, value)?)
     }
 
     fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(Masstree::insert_if_absent(self, op, key, value)?)
     }
 
     fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(Masstree::update(self, op, key, value)?)
     }
 
     fn compare_and_set(&self, op: &Op<'_, M>, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        writable(self)?;
         Ok(Masstree::compare_and_set(self, op, key, expected, new)?)
     }
 
     fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(Masstree::remove(self, op, key)?)
     }
 

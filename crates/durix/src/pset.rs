@@ -8,7 +8,7 @@ use durix_pmem::{Medium, Op, Root, Session};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::index::{Cursor, Finding, Index, IndexStats, Lengths, Limits};
+use crate::index::{Cursor, Finding, Index, IndexStats, Lengths, Limits, writable};
 use crate::kind::Openable;
 
 impl From<set::Error> for Error {
@@ -59,26 +59,32 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
     }
 
     fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(PersistentSet::insert(self, op, key, value)?)
     }
 
     fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(PersistentSet::insert_if_absent(self, op, key, value)?)
     }
 
     fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(PersistentSet::update(self, op, key, value)?)
     }
 
     fn compare_and_set(&self, op: &Op<'_, M>, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        writable(self)?;
         Ok(PersistentSet::compare_and_set(self, op, key, expected, new)?)
     }
 
     fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        writable(self)?;
         Ok(PersistentSet::remove(self, op, key)?)
     }
 
     fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        writable(self)?;
         let mut changes = set::Batch::new();
         for (key, change) in batch.iter() {
             match change {

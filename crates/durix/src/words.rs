@@ -15,7 +15,8 @@ use std::ops::Bound;
 
 use crate::error::{Error, Result};
 use crate::index::{
-    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, STEP, alone,
+    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, STEP, Ticket, alone,
+    writable,
 };
 use crate::kind::Openable;
 
@@ -69,10 +70,26 @@ fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
 }
 
 /// Implements [`Index`] for a map of words, and [`OrderedIndex`] if it is `ordered`. `volatile` says how many bytes of volatile
-/// memory a map has in an operation.
+/// memory a map has in an operation; `link_cache` stands for a map that can have one, and so can be buffered.
 macro_rules! word_index {
-    ($map:ident, ordered, volatile: $volatile:expr) => {
-        word_index!(@index $map, $volatile, fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
+    (@durability $map:ident) => {
+        fn durability(&self) -> Durability {
+            Durability::Strict
+        }
+    };
+    (@durability $map:ident, link_cache) => {
+        fn durability(&self) -> Durability {
+            $map::durability(self)
+        }
+
+        /// Nothing has to be waited for: the link cache is flushed at once.
+        fn ticket(&self, op: &Op<'_, M>) -> Ticket {
+            $map::sync(self, op);
+            Ticket::DURABLE
+        }
+    };
+    ($map:ident, ordered, volatile: $volatile:expr $(, $link_cache:ident)?) => {
+        word_index!(@index $map, $volatile, [$($link_cache)?] fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
 
         impl<M: Medium> OrderedIndex<M> for $map<M> {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
@@ -90,18 +107,16 @@ macro_rules! word_index {
             }
         }
     };
-    ($map:ident, unordered, volatile: $volatile:expr) => {
-        word_index!(@index $map, $volatile,);
+    ($map:ident, unordered, volatile: $volatile:expr $(, $link_cache:ident)?) => {
+        word_index!(@index $map, $volatile, [$($link_cache)?]);
     };
-    (@index $map:ident, $volatile:expr, $($as_ordered:item)?) => {
+    (@index $map:ident, $volatile:expr, [$($link_cache:ident)?] $($as_ordered:item)?) => {
         impl<M: Medium> Index<M> for $map<M> {
             fn root(&self) -> &Root<M> {
                 $map::root(self)
             }
 
-            fn durability(&self) -> Durability {
-                Durability::Strict
-            }
+            word_index!(@durability $map $(, $link_cache)?);
 
             fn limits(&self) -> Limits {
                 WORDS
@@ -125,6 +140,7 @@ macro_rules! word_index {
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 let (key, value) = (key(bytes)?, value(new)?);
                 // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
                 loop {
@@ -138,10 +154,12 @@ macro_rules! word_index {
             }
 
             fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::insert(self, op, key(bytes)?, value(new)?)?)
             }
 
             fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::update(self, op, key(bytes)?, value(new)?)?.is_some())
             }
 
@@ -152,6 +170,7 @@ macro_rules! word_index {
                 expected: Option<&[u8]>,
                 new: Option<&[u8]>,
             ) -> Result<bool> {
+                writable(self)?;
                 let (key, new) = (key(bytes)?, new.map(value).transpose()?);
                 // A value of another length cannot be the one that is there.
                 let expected = match expected.map(value) {
@@ -168,6 +187,7 @@ macro_rules! word_index {
             }
 
             fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+                writable(self)?;
                 Ok($map::remove(self, op, key(bytes)?)?.is_some())
             }
 
@@ -198,10 +218,10 @@ macro_rules! word_index {
     };
 }
 
-word_index!(List, ordered, volatile: |_, _| None);
+word_index!(List, ordered, volatile: |_, _| None, link_cache);
 word_index!(Bst, ordered, volatile: |_, _| None);
 word_index!(SkipList, ordered, volatile: |_, _| None);
-word_index!(HashTable, unordered, volatile: |_, _| None);
+word_index!(HashTable, unordered, volatile: |_, _| None, link_cache);
 word_index!(SoftList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 word_index!(SoftSkipList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
@@ -298,6 +318,29 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffered_link_cache_is_told_and_synced() {
+        use durix_logfree::{LinkCacheMode, Options};
+        use durix_pmem::{Counting, Hardware, PoolOptions, backing::HeapBacking};
+        let medium = Counting::new(Hardware::PAGE_CACHE);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(4 << 20);
+        let pool = options.create_on(HeapBacking::new(4 << 20), medium).unwrap();
+        let table = |name, mode| HashTable::open_with(&pool, name, &Options::default().link_cache(mode, 4)).unwrap();
+        let (strict, buffered) = (table("strict", LinkCacheMode::Durable), table("buffered", LinkCacheMode::Buffered));
+        assert_eq!(Index::durability(&*strict), Durability::Strict);
+        assert_eq!(Index::guarantee(&*buffered).durability, Durability::BufferedByKey);
+        let mut session = pool.session().unwrap();
+        let key = 7u64.to_be_bytes();
+        assert!(Index::insert(&*buffered, &session.enter().unwrap(), &key, &key).unwrap());
+        let fences = |sync: &mut dyn FnMut()| {
+            let before = medium.counts().fences;
+            sync();
+            medium.counts().fences - before
+        };
+        assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 1);
+        assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 0, "all is durable");
+    }
 
     #[test]
     fn ranges_of_bytes_are_ranges_of_words() {

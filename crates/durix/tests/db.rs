@@ -421,3 +421,39 @@ fn what_is_there_is_found_again_and_a_database_in_use_stays_open() {
     assert_eq!(Types::of(&*index, &session.enter().unwrap()).to_string(), "string to string");
     assert!(matches!(durix::kind::open_as_is(&pool, "n"), Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. }))));
 }
+
+#[test]
+fn updates_of_a_pool_opened_for_reading_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in durix::kind::kinds::<durix::Hardware>() {
+        let (path, key, value) = (dir.path().join(entry.name), [7; 8], [8; 8]);
+        let pool: Pool = PoolOptions::new().create(&path).unwrap();
+        let index = entry.open_or_create(&pool, "it").unwrap();
+        let mut session = pool.session().unwrap();
+        index.insert(&session.enter().unwrap(), &key, &value).unwrap();
+        index.sync(&mut session).unwrap();
+        drop((index, session));
+        pool.close().unwrap();
+
+        let pool: Pool = PoolOptions::new().read_only(true).open(&path).unwrap();
+        let index = durix::kind::open_as_is(&pool, "it").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut batch = durix::Batch::new();
+        batch.insert(&[9; 8], &value);
+        let answers = [
+            index.insert(&op, &[9; 8], &value),
+            index.insert_if_absent(&op, &[9; 8], &value),
+            index.update(&op, &key, &[9; 8]),
+            index.compare_and_set(&op, &key, Some(&value), Some(&[9; 8])),
+            index.remove(&op, &key),
+            index.apply(&op, &batch).map(|()| true),
+        ];
+        for answer in answers {
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains("was opened for reading only"), "{}: {error}", entry.name);
+        }
+        assert_eq!(index.get_vec(&op, &key).unwrap().as_deref(), Some(&value[..]), "{}", entry.name);
+        assert_eq!(index.get_vec(&op, &[9; 8]).unwrap(), None, "{}", entry.name);
+    }
+}

@@ -152,6 +152,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_bucket_whose_first_link_is_marked_deleted_is_corrupt() {
+        mutate_and_use(&[0xf0, 0x34, 0x34, 0, 0x7e, 0, 0, 0, 0, 0, 0]);
+        let hash = kind::kinds::<Hardware>().into_iter().find(|entry| entry.name == "hash-links").expect("a kind");
+        let pool = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).expect("a pool");
+        drop(hash.open_or_create(&pool, NAME).expect("an index"));
+        pool.close().expect("nothing is open");
+        let image = HeapBacking::image_of(pool.mapping());
+        let refused = |word: &usize| {
+            let mut image = image.clone();
+            image[word * 8] |= 2;
+            let backing = HeapBacking::from_image(image).with_limit(LIMIT);
+            let opened = options().accept_unclean(true).open_on(backing, Hardware::PAGE_CACHE).ok()?;
+            let pool = opened.recover().ok()?;
+            let (index, mut session) = (kind::open_as_is(&pool, NAME).ok()?, pool.session().ok()?);
+            let op = session.enter().ok()?;
+            let error = (0..=255).find_map(|number| index.insert(&op, &[number; 8], &[number; 8]).err())?;
+            error.to_string().contains("the first link of a list").then_some(())
+        };
+        assert!((0..image.len() / 8).step_by(7).filter_map(|word| refused(&word)).count() > 10);
+    }
+
+    /// Marks of links are in the low bits, locks and lengths are there or in the high ones.
+    #[test]
+    fn any_word_with_a_bit_changed_is_used_or_refused() {
+        let stride = if std::env::var_os("DURIX_DEEP").is_some() { 1 } else { 97 };
+        let bits = [0, 1, 2, 3, 31, 48, 63];
+        for (at, image) in pristine().iter().flatten().enumerate() {
+            for (word, bit) in
+                (at % stride..image.len() / 8).step_by(stride).flat_map(|word| bits.map(|bit| (word, bit)))
+            {
+                let [low, mid, high, ..] = ((word * 8 + bit / 8) as u32).to_le_bytes();
+                mutate_and_use(&[at as u8, low, mid, high, 0, (bit % 8) as u8, 0]);
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 

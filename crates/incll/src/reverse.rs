@@ -10,7 +10,7 @@ use crate::cx::Cx;
 use crate::descend::{Part, purpose};
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::scan::{Snapshot, after};
+use crate::scan::{Snapshot, after, leads_in_circles};
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -93,8 +93,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     frame.to = lower.map(|slice| Part { slice, rank: kind::SUFFIX }).min(frame.to);
                 }
             }
-            if frames.len() > crate::MAX_KEY / 8 + 1 {
-                return Err(self.corrupt("a chain of layers", self.tree.root, frames.len() as u64));
+            let (depth, root) = (frames.len() - 1, frames.last().map_or(Off::NULL, |frame| frame.root));
+            if leads_in_circles(depth, root, |depth| frames[depth].root) {
+                return Err(self.corrupt("a chain of layers", root, depth as u64));
             }
         }
         Ok(())

@@ -202,8 +202,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     }
                 }
             }
-            if above.len() > crate::MAX_KEY / 8 {
-                return Err(self.corrupt("a chain of layers", self.tree.root, above.len() as u64));
+            if leads_in_circles(above.len(), frame.root, |depth| above[depth].root) {
+                return Err(self.corrupt("a chain of layers", frame.root, above.len() as u64));
             }
         }
     }
@@ -211,6 +211,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
 /// Bytes of a key for which a scan does not allocate again.
 const SHORT_KEY: usize = 64;
+
+/// Whether the layer at `depth`, entered last, is one that it lies within (looked for as Brent does: it takes a few rounds
+/// of the circle, and one comparison a layer), or keys cannot be that long.
+#[inline(always)]
+pub(crate) fn leads_in_circles(depth: usize, root: Off<Node>, root_at: impl Fn(usize) -> Off<Node>) -> bool {
+    depth > crate::MAX_KEY / 8 || (depth > 1 && root_at(1 << (depth - 1).ilog2()) == root)
+}
 
 /// Goes on in the layer above. Returns whether there is one.
 fn leave(frame: &mut Frame, above: &mut Vec<Frame>, key: &mut Vec<u8>) -> bool {

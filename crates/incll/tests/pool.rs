@@ -9,14 +9,15 @@ use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_incll::{Error, Masstree};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Plan, Pool, PoolOptions, Session};
-use subject::{Both, LEN, Map, Put, Remove, Sync, Tested, all, options};
+use subject::{Both, LEN, Map, Put, Remove, Sync, SyncByOther, Tested, all, options};
 
 fn scenario(plan: &'static Plan) -> Report {
     let explorer = Explorer::new().contract(Contract::Buffered).executions_per_point(3000).samples(100);
     let acts = [Put(0, 1, 1), Both(2, 102), Sync, Put(1, 1, 103), Remove(0, 1), Sync, Both(3, 4)];
     let after = [Put(0, 9, 9), Sync, Both(8, 108)];
     let mut report = explorer.run_then(&Tested { plan, used: false }, &acts, &after);
-    for (used, acts) in [(true, &acts[..2]), (false, &acts[..1])] {
+    let by_other = [Put(0, 1, 101), SyncByOther];
+    for (used, acts) in [(true, &acts[..2]), (false, &acts[..1]), (false, &by_other)] {
         if report.failure.is_none() {
             let explorer = if used { explorer.clone() } else { explorer.clone().crash_in_create(true) };
             report.merge(explorer.run_then(&Tested { plan, used }, acts, &after));

@@ -23,12 +23,13 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, Node};
-use crate::link::{DurableLink, bypass, settle, swing};
-use crate::pages::Pages;
+use crate::link::{DurableLink, bypass, clean, persist, settle, swing};
+use crate::link_cache::LinkCache;
+use crate::pages::{Begun, Pages};
 
 /// Nodes with one key in a row that anybody follows at most; more are a loop. (Each is left behind by an update, whose
 /// fence takes longer than to follow it.)
@@ -39,6 +40,15 @@ pub(crate) trait Above {
     /// Takes a deleted node, whose mark is durable, out of it, before the node is bypassed. `links` gets the links that have
     /// to be durable before the node is used again; returns another line that goes with the node.
     fn detach(&self, node: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>>;
+
+    /// Whether it may lead to a node.
+    fn has(&self, node: Off<Node>) -> bool;
+
+    /// The link cache, where there is one: links then need not be marked while they are not durable.
+    #[inline(always)]
+    fn cache(&self) -> Option<&LinkCache> {
+        None
+    }
 }
 
 /// Nothing is.
@@ -48,6 +58,11 @@ impl Above for Nothing {
     #[inline(always)]
     fn detach(&self, _node: Off<Node>, _links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
         Ok(None)
+    }
+
+    #[inline(always)]
+    fn has(&self, _node: Off<Node>) -> bool {
+        false
     }
 }
 
@@ -63,45 +78,60 @@ pub(crate) struct Chain<'a, 's, M: Medium, A: Above = Nothing> {
 /// Where a key is, or belongs.
 pub(crate) struct Place<'s> {
     /// The link that leads to the node that holds `link`, as it was read; at the head, `link` itself, clean.
-    pub(crate) incoming: (&'s Word<Link>, Link),
+    pub(crate) incoming: Edge<'s>,
     /// The link that leads to `node`, as it was read. Not deleted.
-    pub(crate) link: (&'s Word<Link>, Link),
+    pub(crate) link: Edge<'s>,
     /// The first node with this key or a higher one, not deleted when it was read, and its link.
     node: Option<(&'s Node, Link, u64)>,
 }
 
 impl<'s> Place<'s> {
     /// The node, if it has the key.
+    #[inline]
     pub(crate) fn with(&self, key: u64) -> Option<(&'s Node, Link)> {
         self.node.filter(|(_, _, found)| *found == key).map(|(node, next, _)| (node, next))
     }
 }
 
 /// Keeps watch that keys ascend, so that a corrupt file cannot lead in circles.
-#[derive(Default)]
 struct Ascent {
-    last: Option<u64>,
+    /// The least key that may follow; `None` after the largest of all.
+    least: Option<u64>,
+    /// Deleted nodes in a row with the key `least`.
     same: u32,
 }
 
 impl Ascent {
+    const START: Ascent = Ascent { least: Some(0), same: 0 };
+
     #[inline(always)]
     fn pass(&mut self, node: Link, key: u64, deleted: bool) -> Result<()> {
-        let falls = self.last.is_some_and(|last| key < last || (key == last && self.same == 0));
+        let falls = self.least.is_none_or(|least| key < least);
         // A deleted node may be followed by another with its key, a live one may not.
-        self.same = if !deleted {
-            0
-        } else if self.last == Some(key) {
-            self.same + 1
+        if deleted {
+            self.same = if self.same > 0 && self.least == Some(key) { self.same + 1 } else { 1 };
+            self.least = Some(key);
         } else {
-            1
-        };
-        self.last = Some(key);
-        if falls || self.same > MAX_SAME_KEY {
-            return Err(Error::Corrupt { what: "a key out of order", offset: node.off(), found: key });
+            (self.same, self.least) = (0, key.checked_add(1));
         }
-        Ok(())
+        if falls || self.same > MAX_SAME_KEY { Err(out_of_order(node, key)) } else { Ok(()) }
     }
+}
+
+#[cold]
+fn out_of_order(node: Link, key: u64) -> Error {
+    Error::Corrupt { what: "a key out of order", offset: node.off(), found: key }
+}
+
+/// A word that holds a link, and what was read from it.
+type Edge<'s> = (&'s Word<Link>, Link);
+
+/// How far a walk has come.
+struct Walk<'s> {
+    /// As in a [`Place`].
+    incoming: Edge<'s>,
+    link: Edge<'s>,
+    ascent: Ascent,
 }
 
 impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
@@ -117,26 +147,63 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     // ---- reading ----
 
+    /// A walk from the head.
+    #[inline(always)]
+    fn start(&self) -> Walk<'s> {
+        let link = (self.head, self.op.load(self.head, Acquire));
+        Walk { incoming: (self.head, Link::NULL), link, ascent: Ascent::START }
+    }
+
+    /// Goes on over all nodes that are not deleted and have lower keys; returns the next one, its link and its key. A
+    /// handful of instructions a node: in a long list this is where the time goes.
+    #[inline(always)]
+    fn skip_lower(&self, walk: &mut Walk<'s>, key: u64) -> Result<Option<(&'s Node, Link, u64)>> {
+        let op = self.op;
+        // After the largest key nothing is lower.
+        let mut least = walk.ascent.least.unwrap_or(u64::MAX);
+        let (start, lines) = (walk.link.0, op.lines());
+        loop {
+            if walk.link.1.is_null() {
+                return Ok(None);
+            }
+            let node: &Node = lines.at(walk.link.1.to_bits());
+            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if next.is_deleted() || found >= key {
+                if !std::ptr::eq(start, walk.link.0) {
+                    walk.ascent = Ascent { least: Some(least), same: 0 };
+                }
+                return Ok(Some((node, next, found)));
+            }
+            if found < least {
+                return Err(out_of_order(walk.link.1, found));
+            }
+            least = found + 1;
+            (walk.incoming, walk.link) = (walk.link, (&node.next, next));
+        }
+    }
+
     /// The value of a key, durable.
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+        let found = self.look_up(key)?;
+        self.scan(key);
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn look_up(&self, key: u64) -> Result<Option<u64>> {
         let op = self.op;
-        let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
-        let mut ascent = Ascent::default();
-        while let Some(node) = op.get(seen.node()) {
-            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
-            if found > key {
-                break;
-            }
+        let mut walk = self.start();
+        while let Some((node, next, found)) = self.skip_lower(&mut walk, key)?.filter(|(_, _, found)| *found <= key) {
             if found == key && !next.is_deleted() {
-                self.settle(word, seen);
+                self.settle(walk.link.0, walk.link.1);
                 return Ok(Some(op.load(&node.value, Relaxed)));
             }
             if found == key {
                 // The answer may be that it is gone.
                 self.settle(&node.next, next);
             }
-            ascent.pass(seen, found, next.is_deleted())?;
-            (word, seen) = (&node.next, next);
+            walk.ascent.pass(walk.link.1, found, true)?;
+            walk.link = (&node.next, next);
         }
         Ok(None)
     }
@@ -145,13 +212,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn collect(&self, from: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
         let op = self.op;
         let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
-        let (mut ascent, mut taken) = (Ascent::default(), 0);
+        let (mut ascent, mut taken) = (Ascent::START, 0);
         while let Some(node) = op.get(seen.node()) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if key >= from && next.is_deleted() {
                 self.settle(&node.next, next);
             } else if key >= from {
                 if taken == limit {
+                    self.scan_all();
                     return Ok(false);
                 }
                 self.settle(word, seen);
@@ -161,6 +229,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         Ok(true)
     }
 
@@ -186,7 +255,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn collect_back(&self, to: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
         let op = self.op;
         let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
-        let (mut ascent, mut last, mut all) = (Ascent::default(), VecDeque::new(), true);
+        let (mut ascent, mut last, mut all) = (Ascent::START, VecDeque::new(), true);
         while let Some(node) = op.get(seen.node()) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if key > to {
@@ -205,74 +274,88 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.scan_all();
         into.extend(last.into_iter().rev());
         Ok(all)
     }
 
     // ---- finding a place ----
 
-    /// Finds the place of a key, and bypasses the deleted nodes on the way.
+    /// Finds the place of a key in a list whose head is no node's, and bypasses the deleted nodes on the way.
     fn find(&self, key: u64) -> Result<Place<'s>> {
         loop {
             if let Some(place) = self.try_find(key)? {
                 return Ok(place);
+            }
+            let head = self.op.load(self.head, Relaxed);
+            if head.is_deleted() {
+                let offset = self.op.off_of(self.head).get();
+                return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() });
             }
         }
     }
 
     /// As `find`; `None` if a link has changed under it, or the node that holds the head is deleted.
     pub(crate) fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
-        let op = self.op;
-        let mut incoming = (self.head, Link::NULL);
-        let mut link = (self.head, op.load(self.head, Acquire));
-        let mut ascent = Ascent::default();
-        if link.1.is_deleted() {
+        let mut walk = self.start();
+        if walk.link.1.is_deleted() {
             return Ok(None);
         }
         loop {
-            let (word, seen) = link;
-            let Some(node) = op.get(seen.node()) else {
-                return Ok(Some(Place { incoming, link, node: None }));
+            let node = self.skip_lower(&mut walk, key)?;
+            let Some((node, next, found)) = node.filter(|(_, next, _)| next.is_deleted()) else {
+                return Ok(Some(Place { incoming: walk.incoming, link: walk.link, node }));
             };
-            let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
-            if next.is_deleted() {
-                ascent.pass(seen, found, true)?;
-                match self.unlink(link, node, next)? {
-                    Some(now) => link = (word, now),
-                    None => return Ok(None),
-                }
-            } else if found >= key {
-                return Ok(Some(Place { incoming, link, node: Some((node, next, found)) }));
-            } else {
-                ascent.pass(seen, found, false)?;
-                (incoming, link) = (link, (&node.next, next));
+            walk.ascent.pass(walk.link.1, found, true)?;
+            match self.unlink(walk.link, node, next)? {
+                Some(now) => walk.link.1 = now,
+                None => return Ok(None),
             }
         }
     }
 
     /// Bypasses a deleted node; returns what the link is then, or `None` if it has changed. A second node with the same key
     /// follows only where the first was replaced, so this ends.
-    fn unlink(&self, (word, seen): (&'s Word<Link>, Link), node: &'s Node, next: Link) -> Result<Option<Link>> {
+    #[cold]
+    fn unlink(&self, link: Edge<'s>, node: &'s Node, next: Link) -> Result<Option<Link>> {
         // PERSIST K3: settled before anybody can fail to meet the mark.
         let next = self.settle(&node.next, next);
+        let begun = self.pages.begin_unlink(self.op, link.1.node())?;
+        let is_new = begun.write_back(self.op);
+        self.take_out(link, next, begun, is_new)
+    }
+
+    /// As [`unlink`](Self::unlink), for a node whose mark is durable and whose link is `next`; `fence` says whether its page is newly
+    /// active, and not durably so.
+    #[inline(always)]
+    pub(crate) fn take_out(
+        &self,
+        (word, seen): Edge<'s>,
+        next: Link,
+        begun: Begun,
+        mut fence: bool,
+    ) -> Result<Option<Link>> {
         let seen = self.settle(word, seen);
         let mut links = Vec::new();
-        let more = self.above.detach(seen.node(), &mut links)?;
-        let more = more.map(|more| self.pages.begin_unlink(self.op, more)).transpose()?;
-        self.pages.prepare_unlink(self.op, seen.node())?;
-        let is_new = more.as_ref().is_some_and(|more| more.write_back(self.op));
-        if self.pages.record_unlink(self.op, seen.node()) || is_new {
+        let more = self.above.detach(seen.node(), &mut links);
+        let more = match more.and_then(|more| more.map(|more| self.pages.begin_unlink(self.op, more)).transpose()) {
+            Ok(more) => more,
+            Err(error) => {
+                self.pages.cancel_unlink(self.op, begun);
+                return Err(error);
+            }
+        };
+        fence |= more.as_ref().is_some_and(|more| more.write_back(self.op));
+        if fence {
             // PERSIST N5: flush+fence.
             self.op.fence();
         }
         let past = Link::to(next.off());
         if bypass(&self.link(word), seen, past).is_err() {
-            if let Some(more) = more {
-                self.pages.cancel_unlink(self.op, more);
-            }
+            [Some(begun), more].into_iter().flatten().for_each(|begun| self.pages.cancel_unlink(self.op, begun));
             return Ok(None);
         }
-        self.pages.retire_with(self.op, seen.node(), word, more, &links);
+        self.pages.retire_begun(self.op, begun, self.op.off_of(word), more, &links);
         Ok(Some(past))
     }
 
@@ -296,6 +379,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let place = self.find(key)?;
             let link = self.settle(place.link.0, place.link.1);
+            self.scan(key);
             if place.with(key).is_some() {
                 if let Some(node) = node {
                     self.pages.give_back(self.op, node);
@@ -304,23 +388,37 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             }
             // The new node is as reachable as its predecessor.
             self.settle(place.incoming.0, place.incoming.1);
+            self.scan_predecessor(&place);
             let off = match node {
                 Some(off) => off,
                 None => *node.insert(self.pages.allocate(self.op)?),
             };
             let new = self.write(off, key, value, link);
-            if let Ok(swung) = swing(&self.link(place.link.0), link, new) {
-                settle(&self.link(place.link.0), swung);
+            if self.publish(key, place.link.0, link, new) {
                 return Ok(true);
             }
         }
+    }
+
+    /// Changes the link of an insert from `current`, and makes it durable or leaves it in the link cache. Returns whether it
+    /// was `current`.
+    #[inline(always)]
+    fn publish(&self, key: u64, word: &'s Word<Link>, current: Link, new: Link) -> bool {
+        if let Some(cache) = self.above.cache() {
+            return cache.publish(self.op, key, word, current, new);
+        }
+        let swung = swing(&self.link(word), current, new);
+        swung.map(|swung| settle(&self.link(word), swung)).is_ok()
     }
 
     /// Removes a key; returns its value.
     pub(crate) fn remove(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let next = self.settle(&node.next, next);
             if let Some(value) = self.delete(&place, node, next, next, || (), || ())? {
                 return Ok(Some(value));
@@ -332,10 +430,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn remove_if(&self, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         loop {
             let place = self.find(key)?;
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                self.scan(key);
+                return Ok(None);
+            };
             let value = self.op.load(&node.value, Relaxed);
             if !wanted(value) {
                 self.settle(place.link.0, place.link.1);
+                self.scan(key);
                 return Ok(Some((value, false)));
             }
             let next = self.settle(&node.next, next);
@@ -351,6 +453,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let mut spare = None;
         let outcome = loop {
             let place = self.find(key)?;
+            self.scan(key);
             let Some((node, next)) = place.with(key) else { break None };
             // Whatever becomes of it: the new node is as reachable as the old one.
             self.settle(place.link.0, place.link.1);
@@ -385,16 +488,31 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         durable: impl FnOnce(),
     ) -> Result<Option<u64>> {
         let off = place.link.1.node();
-        self.pages.prepare_unlink(self.op, off)?;
-        let Ok(swung) = swing(&self.link(&node.next), next, then.deleted()) else { return Ok(None) };
+        let begun = self.pages.begin_unlink(self.op, off)?;
+        if let Some(cache) = self.above.cache() {
+            return self.delete_cached(cache, place, begun, node, next, then);
+        }
+        let link = self.link(&node.next);
+        let Ok(swung) = swing(&link, next, then.deleted()) else {
+            self.pages.cancel_unlink(self.op, begun);
+            return Ok(None);
+        };
         // PERSIST N5: flush, with the fence of the mark.
-        self.pages.record_unlink(self.op, off);
+        begun.write_back(self.op);
         write_back();
-        let deleted = settle(&self.link(&node.next), swung);
+        // PERSIST K2, K3: flush+fence.
+        persist(&link);
         durable();
         let value = self.op.load(&node.value, Relaxed);
-        // If somebody else has changed the link, whoever comes by next bypasses the node.
-        self.unlink(place.link, node, deleted)?;
+        if self.above.has(off) {
+            clean(&link, swung);
+        }
+        // The mark is durable, and soon nothing leads to it: taking the *dirty* off would be another turn of a line that
+        // was just written back, some 40 ns.
+        if self.take_out(place.link, swung.clean(), begun, false)?.is_none() {
+            // Somebody else has changed the link; whoever comes by next bypasses the node.
+            clean(&link, swung);
+        }
         Ok(Some(value))
     }
 
@@ -405,17 +523,19 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn reaches(&self, off: Off<Node>) -> Result<bool> {
         let op = self.op;
         let key = op.load(&op.at(off).key, Relaxed);
-        let (mut word, mut ascent) = (self.head, Ascent::default());
+        let (mut word, mut ascent) = (self.head, Ascent::START);
+        let mut reached = false;
         loop {
             let seen = op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
+            // PERSIST N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
             op.write_back(word);
-            if seen.node() == off {
+            if reached {
                 return Ok(true);
             }
+            reached = seen.node() == off;
             let Some(node) = op.get(seen.node()) else { return Ok(false) };
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
-            if found > key {
+            if found > key && !reached {
                 return Ok(false);
             }
             ascent.pass(seen, found, next.is_deleted())?;
@@ -426,7 +546,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     /// Calls `f` for each reachable node, deleted ones included: with the link that leads to it, its offset and its key.
     pub(crate) fn walk(&self, mut f: impl FnMut(&'s Word<Link>, Off<Node>, u64)) -> Result<()> {
         let op = self.op;
-        let (mut word, mut ascent) = (self.head, Ascent::default());
+        let (mut word, mut ascent) = (self.head, Ascent::START);
         loop {
             let seen = op.load(word, Acquire);
             let Some(node) = op.get(seen.node()) else { return Ok(()) };

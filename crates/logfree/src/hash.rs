@@ -9,12 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
 
 use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_BUCKETS, ROOT_HEAD};
+use crate::link_cache::on_chain;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 
@@ -75,7 +77,7 @@ impl<M: Medium> Structure<M> for HashTable<M> {
         op.slice("the buckets", Off::<Word<Link>>::new(array), buckets)?;
         let (pages, found) = Pages::open(&op, root, &[array], options)?;
         drop(op);
-        let table = HashTable { pages, buckets: Off::new(array), mask: buckets - 1 };
+        let table = HashTable { pages: pages.with_link_cache(), buckets: Off::new(array), mask: buckets - 1 };
         table.pages.recover(session, &found, &Reachable::Search(&|op, node| table.reaches(op, node)))?;
         Ok(table)
     }
@@ -125,13 +127,25 @@ impl<M: Medium> HashTable<M> {
         self.pages.root()
     }
 
+    /// When an update is durable: before it returns, or, with a link cache in
+    /// [`LinkCacheMode::Buffered`](crate::LinkCacheMode::Buffered), after the next [`sync`](Self::sync).
+    pub fn durability(&self) -> Durability {
+        self.pages.durability()
+    }
+
+    /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
+    /// none if it is.
+    pub fn sync(&self, op: &Op<'_, M>) {
+        self.pages.flush_links(op);
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
     /// newly active; none if the key is there.
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.chain(op, key).insert(key, value)
+        on_chain!(self, self.chain(op, key), insert(key, value))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
@@ -139,7 +153,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.chain(op, key).remove(key)
+        on_chain!(self, self.chain(op, key), remove(key))
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -147,7 +161,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.chain(op, key).get(key)
+        on_chain!(self, self.chain(op, key), get(key))
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -163,7 +177,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.chain(op, key).update(key, |_| Some(value))?.map(|(old, _)| old))
+        Ok(on_chain!(self, self.chain(op, key), update(key, |_| Some(value)))?.map(|(old, _)| old))
     }
 
     /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
@@ -171,7 +185,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.chain(op, key).update(key, |old| (old == expected).then_some(value))?;
+        let outcome = on_chain!(self, self.chain(op, key), update(key, |old| (old == expected).then_some(value)))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
@@ -180,7 +194,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = self.chain(op, key).remove_if(key, |value| value == expected)?;
+        let outcome = on_chain!(self, self.chain(op, key), remove_if(key, |value| value == expected))?;
         Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
@@ -190,7 +204,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        self.bucket(op, from & self.mask).collect(0, usize::MAX, into)?;
+        on_chain!(self, self.bucket(op, from & self.mask), collect(0, usize::MAX, into))?;
         Ok((from < self.mask).then(|| from + 1))
     }
 
@@ -203,7 +217,7 @@ impl<M: Medium> HashTable<M> {
         let mut entries = Vec::new();
         for index in 0..=self.mask {
             entries.clear();
-            self.bucket(op, index).collect(0, usize::MAX, &mut entries)?;
+            on_chain!(self, self.bucket(op, index), collect(0, usize::MAX, &mut entries))?;
             entries.iter().for_each(|(key, value)| f(*key, *value));
         }
         Ok(())

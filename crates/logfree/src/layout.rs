@@ -226,6 +226,12 @@ impl Link {
         Link(self.0 & !DELETED)
     }
 
+    /// Whether it leads to no other line.
+    #[inline(always)]
+    pub(crate) const fn is_null(self) -> bool {
+        self.0 <= MARKS
+    }
+
     #[inline(always)]
     pub(crate) fn node(self) -> Off<Node> {
         Off::new(self.off())

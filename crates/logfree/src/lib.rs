@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`link`] | link-and-persist: a link that tells whether it is durable |
+//! | `link_cache` | the link cache: links that are written back together, in two modes |
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
 //! | `chain` | Harris's list over durable links: one code for list and buckets |
 //! | [`List`], [`HashTable`] | lock-free maps on it |
@@ -13,7 +14,7 @@
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
-//! can take back. [`List`], [`HashTable`], [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
+//! can take back. (With a link cache in [`LinkCacheMode::Buffered`], updates are durable after the next `sync`.) [`List`], [`HashTable`], [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
 //! that stores to one cache line reach memory in order.
 
 mod bst;
@@ -23,6 +24,7 @@ mod finding;
 mod hash;
 mod layout;
 pub mod link;
+mod link_cache;
 mod list;
 mod options;
 mod pages;
@@ -35,6 +37,7 @@ pub use error::{Error, Result};
 pub use finding::Finding;
 pub use hash::HashTable;
 pub use layout::LAYOUT_VERSION;
+pub use link_cache::LinkCacheMode;
 pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;

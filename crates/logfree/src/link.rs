@@ -64,11 +64,23 @@ pub fn swing(word: &impl LinkWord, current: Link, new: Link) -> Result<Link, Lin
 /// locked instruction after them.
 #[inline(always)]
 pub fn settle(word: &impl LinkWord, seen: Link) -> Link {
+    persist(word);
+    clean(word, seen);
+    seen.clean()
+}
+
+/// Makes a link durable. [`clean`] takes the mark off afterwards, where the link can still be found.
+#[inline(always)]
+pub fn persist(word: &impl LinkWord) {
     // PERSIST K2, K3: flush+fence.
     word.write_back();
     word.fence();
+}
+
+/// Takes the mark off a link that is durable, if it is still as it was `seen`.
+#[inline(always)]
+pub fn clean(word: &impl LinkWord, seen: Link) {
     let _ = word.compare_exchange(seen, seen.clean());
-    seen.clean()
 }
 
 /// Changes a link from `current`, which must be clean, to `new`, past a deleted node whose own link is durable. Not durable

@@ -5,12 +5,14 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
 
 use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
+use crate::link_cache::on_chain;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 
@@ -49,7 +51,7 @@ impl<M: Medium> Structure<M> for List<M> {
         let op = session.enter()?;
         let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
         let (pages, found) = Pages::open(&op, root, &[], options)?;
-        let list = List { pages, head };
+        let list = List { pages: pages.with_link_cache(), head };
         let mut reachable = HashSet::new();
         let mut last = op.at(list.head);
         list.chain(&op).walk(|link, node, _| {
@@ -96,13 +98,25 @@ impl<M: Medium> List<M> {
         self.pages.root()
     }
 
+    /// When an update is durable: before it returns, or, with a link cache in
+    /// [`LinkCacheMode::Buffered`](crate::LinkCacheMode::Buffered), after the next [`sync`](Self::sync).
+    pub fn durability(&self) -> Durability {
+        self.pages.durability()
+    }
+
+    /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
+    /// none if it is.
+    pub fn sync(&self, op: &Op<'_, M>) {
+        self.pages.flush_links(op);
+    }
+
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
     /// newly active; none if the key is there.
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.chain(op).insert(key, value)
+        on_chain!(self, self.chain(op), insert(key, value))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
@@ -110,7 +124,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.chain(op).remove(key)
+        on_chain!(self, self.chain(op), remove(key))
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -118,7 +132,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.chain(op).get(key)
+        on_chain!(self, self.chain(op), get(key))
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -134,7 +148,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.chain(op).update(key, |_| Some(value))?.map(|(old, _)| old))
+        Ok(on_chain!(self, self.chain(op), update(key, |_| Some(value)))?.map(|(old, _)| old))
     }
 
     /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
@@ -142,7 +156,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.chain(op).update(key, |old| (old == expected).then_some(value))?;
+        let outcome = on_chain!(self, self.chain(op), update(key, |old| (old == expected).then_some(value)))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
@@ -151,7 +165,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = self.chain(op).remove_if(key, |value| value == expected)?;
+        let outcome = on_chain!(self, self.chain(op), remove_if(key, |value| value == expected))?;
         Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
@@ -161,7 +175,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = self.chain(op).collect(from, BATCH, into)?;
+        let all = on_chain!(self, self.chain(op), collect(from, BATCH, into))?;
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
 
@@ -171,7 +185,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = self.chain(op).collect_back(to, BATCH, into)?;
+        let all = on_chain!(self, self.chain(op), collect_back(to, BATCH, into))?;
         Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
     }
 
@@ -189,7 +203,7 @@ impl<M: Medium> List<M> {
         let mut batch = Vec::new();
         while let Some(first) = from {
             batch.clear();
-            let all = self.chain(op).collect(first, BATCH, &mut batch)?;
+            let all = on_chain!(self, self.chain(op), collect(first, BATCH, &mut batch))?;
             for (key, value) in &batch {
                 if !range.contains(key) {
                     return Ok(());
@@ -225,7 +239,7 @@ impl<M: Medium> List<M> {
     /// As [`range`](Self::range).
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         let mut first = Vec::new();
-        self.chain(op).collect(0, 1, &mut first)?;
+        on_chain!(self, self.chain(op), collect(0, 1, &mut first))?;
         Ok(first.is_empty())
     }
 

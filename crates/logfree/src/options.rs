@@ -1,6 +1,8 @@
 //! Options.
 
+use crate::error::{Error, Result};
 use crate::layout::{MAX_PAGE, MIN_PAGE};
+use crate::link_cache::{LinkCacheMode, MAX_BUCKETS};
 
 /// How a [`List`](crate::List), [`HashTable`](crate::HashTable), [`SkipList`](crate::SkipList) or [`Bst`](crate::Bst) is created and opened.
 #[derive(Clone, Debug)]
@@ -11,11 +13,20 @@ pub struct Options {
     pub(crate) generation: usize,
     pub(crate) recovery_threads: usize,
     pub(crate) tower_ratio: u32,
+    pub(crate) link_cache: Option<(LinkCacheMode, usize)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { page: 4096, buckets: 1024, active_pages: 256, generation: 64, recovery_threads: 0, tower_ratio: 4 }
+        Options {
+            page: 4096,
+            buckets: 1024,
+            active_pages: 256,
+            generation: 64,
+            recovery_threads: 0,
+            tower_ratio: 4,
+            link_cache: None,
+        }
     }
 }
 
@@ -58,5 +69,22 @@ impl Options {
     #[must_use]
     pub fn tower_ratio(self, nodes: u32) -> Self {
         Options { tower_ratio: nodes.clamp(2, 16).next_power_of_two(), ..self }
+    }
+
+    /// Keeps changed links in a cache of so many lines of volatile memory, to be written back together (the paper's has
+    /// 32); rounded up to a power of two, at most 65536. It is for lists and hash tables, and off unless set. The mode says when
+    /// an update returns, and so what a crash can take back.
+    #[must_use]
+    pub fn link_cache(self, mode: LinkCacheMode, buckets: usize) -> Self {
+        Options { link_cache: Some((mode, buckets.clamp(1, MAX_BUCKETS).next_power_of_two())), ..self }
+    }
+
+    /// For structures that cannot have a link cache.
+    pub(crate) fn refuse_link_cache(&self) -> Result<()> {
+        let rule = "only lists and hash tables have a link cache";
+        match self.link_cache {
+            Some((_, buckets)) => Err(Error::BadOption { option: "link_cache", value: buckets as u64, rule }),
+            None => Ok(()),
+        }
     }
 }

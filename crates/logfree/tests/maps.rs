@@ -5,8 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use common::Act::{self, *};
-use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList};
+use common::{Contents, Map, run, small, step};
+use durix_logfree::{
+    Bst, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList,
+};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
@@ -32,11 +34,15 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn against_model<S: Map<M>>(acts: &[Act]) {
+    against_model_with::<S>(acts, &S::small());
+}
+
+fn against_model_with<S: Map<M>>(acts: &[Act], options: &S::Options) {
     let (pool, _) = pool();
     let mut model = Contents::new();
     for part in acts.chunks(50) {
         // Each part begins with a recovery.
-        let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+        let map: Arc<S> = pool.open_structure("map", options).unwrap();
         let mut session = pool.session().unwrap();
         for act in part {
             let op = session.enter().unwrap();
@@ -60,6 +66,14 @@ proptest! {
     #[test]
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn with_a_link_cache_they_are_maps(acts in vec(act(), 0..200)) {
+        for mode in [LinkCacheMode::Durable, LinkCacheMode::Buffered] {
+            against_model_with::<List<M>>(&acts, &small().link_cache(mode, 2));
+            against_model_with::<HashTable<M>>(&acts, &small().link_cache(mode, 2));
+        }
     }
 
     #[test]
@@ -253,6 +267,39 @@ fn write_backs_and_fences_of_single_operations() {
     settled_counts::<Bst<M>>();
 }
 
+/// Without a fence for the link: an insert has one for its node, a remove none; who asks pays for all.
+fn buffered_counts<S: Map<M, Options = Options>>() {
+    let (pool, medium) = pool();
+    let options = small().generation(64).link_cache(LinkCacheMode::Buffered, 1);
+    let map: Arc<S> = pool.open_structure("map", &options).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (10..14).for_each(|k| assert!(map.insert(&op, k, 1).unwrap()));
+    map.sync(&op);
+    assert_eq!(cost(medium, || assert!(map.insert(&op, 1, 1).unwrap())), (1, 1, 0), "insert");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 11).unwrap(), Some(1))), (0, 0, 0), "remove");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 12).unwrap(), Some(1))), (0, 0, 0), "get of another key");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 11).unwrap(), None)), (1, 2, 0), "get of what was removed");
+    assert_eq!(cost(medium, || assert_eq!(map.get(&op, 1).unwrap(), Some(1))), (0, 0, 0), "get of what that settled");
+    assert_eq!(cost(medium, || map.sync(&op)), (0, 0, 0), "sync of nothing");
+    assert_eq!(cost(medium, || assert_eq!(map.remove(&op, 1).unwrap(), Some(1))), (0, 0, 0), "remove");
+    assert_eq!(cost(medium, || map.sync(&op)), (1, 1, 0), "sync");
+}
+
+#[test]
+fn a_buffered_update_does_not_wait_for_its_link() {
+    buffered_counts::<List<M>>();
+    buffered_counts::<HashTable<M>>();
+}
+
+#[test]
+fn a_link_cache_is_for_lists_and_hash_tables() {
+    let (pool, _) = pool();
+    let options = Options::default().link_cache(LinkCacheMode::Durable, 32);
+    assert!(matches!(SkipList::open_with(&pool, "skip", &options), Err(Error::BadOption { .. })));
+    assert!(matches!(Bst::open_with(&pool, "bst", &options), Err(Error::BadOption { .. })));
+}
+
 macro_rules! one_and_one {
     ($name:ident, $map:ident) => {
         #[test]
@@ -372,8 +419,12 @@ counts_of_many!(write_backs_and_fences_of_many_operations_on_a_search_tree, Bst,
 // ---- threads ----
 
 fn hammer<S: Map<M>>() {
+    hammer_with::<S>(&S::small());
+}
+
+fn hammer_with<S: Map<M>>(options: &S::Options) {
     let (pool, _) = pool();
-    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+    let map: Arc<S> = pool.open_structure("map", options).unwrap();
     let (threads, rounds, keys) = (4u64, 4000u64, 24u64);
     let sums: Vec<i64> = std::thread::scope(|s| {
         let work = |thread: u64| {
@@ -410,6 +461,14 @@ fn hammer<S: Map<M>>() {
     map.for_each(&op, &mut |_, _| len += 1).unwrap();
     assert_eq!(sums.iter().sum::<i64>(), len);
     assert_eq!(map.check(&op).unwrap(), []);
+}
+
+#[test]
+fn threads_share_a_link_cache() {
+    for mode in [LinkCacheMode::Durable, LinkCacheMode::Buffered] {
+        hammer_with::<List<M>>(&small().link_cache(mode, 1));
+        hammer_with::<HashTable<M>>(&small().link_cache(mode, 2));
+    }
 }
 
 #[test]

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Act::{self, Insert, Remove, Update};
-use common::{Contents, Map, run, step};
-use durix_logfree::{Bst, Error, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use common::{Contents, Map, run, small, step};
+use durix_logfree::{Bst, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
@@ -75,8 +75,8 @@ fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardware>) 
     options.open_on(backing, medium(shadow)).unwrap().recover().unwrap()
 }
 
-fn work<M: Medium, S: Map<M>>(pool: &Pool<M>, dir: &Path, seed: u64) {
-    let map: Arc<S> = pool.open_structure("map", &S::small()).unwrap();
+fn work<M: Medium, S: Map<M>>(pool: &Pool<M>, dir: &Path, seed: u64, options: &S::Options) {
+    let map: Arc<S> = pool.open_structure("map", options).unwrap();
     let file = counters(&dir.join("counters"));
     std::thread::scope(|s| {
         for thread in 0..THREADS {
@@ -112,12 +112,21 @@ fn mutate<S: Map<Mutating<Shadow<Hardware>>>>(pool: &Pool<Mutating<Shadow<Hardwa
 
 fn child_of<S: Map<Shadow<Hardware>>, T: Map<Mutating<Shadow<Hardware>>>>(dir: &Path, seed: u64, mutant: bool) {
     if !mutant {
-        return work::<_, S>(&open(dir, seed, |shadow| shadow), dir, seed);
+        return sound::<S>(dir, seed, &S::small());
     }
     let plan = Plan::new();
     let pool = open(dir, seed, |shadow| Mutating::new(shadow, plan));
     mutate::<T>(&pool, plan);
-    work::<_, T>(&pool, dir, seed);
+    work::<_, T>(&pool, dir, seed, &T::small());
+}
+
+fn sound<S: Map<Shadow<Hardware>>>(dir: &Path, seed: u64, options: &S::Options) {
+    work::<_, S>(&open(dir, seed, |shadow| shadow), dir, seed, options);
+}
+
+/// Few lines, so that threads meet in them.
+fn link_cache() -> Options {
+    small().link_cache(LinkCacheMode::Durable, 2)
 }
 
 /// Not a test of its own: the body of the child, which ends when it is killed.
@@ -131,6 +140,8 @@ fn child() {
         "list" => child_of::<List<_>, List<_>>(&dir, seed, mutant),
         "skiplist" => child_of::<SkipList<_>, SkipList<_>>(&dir, seed, mutant),
         "bst" => child_of::<Bst<_>, Bst<_>>(&dir, seed, mutant),
+        "list-link-cache" => sound::<List<_>>(&dir, seed, &link_cache()),
+        "hash-link-cache" => sound::<HashTable<_>>(&dir, seed, &link_cache()),
         "hash" => child_of::<HashTable<_>, HashTable<_>>(&dir, seed, mutant),
         "soft-list" => child_of::<SoftList<_>, SoftList<_>>(&dir, seed, mutant),
         "soft-skip-list" => child_of::<SoftSkipList<_>, SoftSkipList<_>>(&dir, seed, mutant),
@@ -235,6 +246,8 @@ fn nothing_acknowledged_is_lost() {
     nothing_is_lost::<HashTable>("hash");
     nothing_is_lost::<SkipList>("skiplist");
     nothing_is_lost::<Bst>("bst");
+    nothing_is_lost::<List>("list-link-cache");
+    nothing_is_lost::<HashTable>("hash-link-cache");
     nothing_is_lost::<SoftHash>("soft");
     nothing_is_lost::<SoftList>("soft-list");
     nothing_is_lost::<SoftSkipList>("soft-skip-list");

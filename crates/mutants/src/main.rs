@@ -1,14 +1,26 @@
+//! Mutation of persistence code: a crash test that finds nothing proves nothing. Every write-back, fence, ordering point
+//! and release store of every structure is made faulty in turn, and the published bug patterns are planted by hand;
+//! each has to be noticed. [`registry`] says how a structure is added.
+//!
 //! `cargo run --release -p durix-mutants [-- [--quick] [--json] [--show] [--patterns] [--only STRUCTURE]…]`
+
+mod clock;
+mod erased;
+mod goals;
+mod patterns;
+mod registry;
+mod scenario;
+mod sweep;
+mod table;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 
-use durix_mutants::clock::processor_time;
-use durix_mutants::goals::goals;
-use durix_mutants::patterns::patterns;
-use durix_mutants::registry::structures;
-use durix_mutants::sweep::{Effort, Fault, Structure, sweep};
-use durix_mutants::table;
+use crate::clock::processor_time;
+use crate::goals::goals;
+use crate::patterns::patterns;
+use crate::registry::structures;
+use crate::sweep::{Effort, Fault, Structure, sweep};
 
 const HELP: &str = "\
 Plants faults in every structure, one at a time, and shows that the crash tests notice each.

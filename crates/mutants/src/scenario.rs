@@ -5,6 +5,8 @@ use std::fmt;
 use durix_crashsim::{Cause, Concurrent, Explorer, Failure, Persistency, Report, Subject, Threads};
 use durix_pmem::{Mutation, Plan, Site};
 
+use crate::erased::{Erased, Operation};
+
 /// By which bound a fault was caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
@@ -64,6 +66,11 @@ impl Told {
         let ops = failure.ops.len() + later;
         let replays = again.is_some_and(|again| again.tells_the_same(&failure) && again.replay == failure.replay);
         Told { failure, ops, replays, named }
+    }
+
+    /// What makes it hard to read: preemptions, operations and deviating lines.
+    pub fn size(&self) -> (bool, u32, usize, usize) {
+        (!self.is_small(), self.failure.preemptions, self.ops, self.failure.deviating)
     }
 
     /// Whether it is as small as a failure should be: at most 3 operations, 2 preemptions and 2 deviating lines.
@@ -148,13 +155,6 @@ impl<S: Subject> Of<S> {
         Of { base, ..self }
     }
 
-    /// The faults of this scenario are those of interleaved sessions.
-    #[must_use]
-    pub fn two_threads(mut self) -> Self {
-        self.rungs[0].bound = Bound::TwoThreads;
-        self
-    }
-
     /// Runs `after` on what was recovered, too.
     #[must_use]
     pub fn after(mut self, after: &[S::Op]) -> Self {
@@ -167,6 +167,13 @@ impl<S: Subject> Of<S> {
     #[must_use]
     pub fn nested(self) -> Self {
         let explorer = self.base.clone().crashes(2);
+        self.rung(Bound::Recovery, explorer)
+    }
+
+    /// Crashes the recoveries and what follows them, too.
+    #[must_use]
+    pub fn later(self) -> Self {
+        let explorer = self.base.clone().crashes(2).crash_later(true);
         self.rung(Bound::Recovery, explorer)
     }
 
@@ -195,21 +202,35 @@ impl<S: Subject> Of<S> {
     pub fn boxed(self) -> Box<dyn Scenario>
     where
         S: 'static,
+        S::Op: 'static,
     {
-        Box::new(self)
+        let Of { name, make, ops, after, rungs, .. } = self;
+        let make = Box::new(move |plan| Erased::new(make(plan)));
+        Box::new(Explored { name, make, ops: Operation::all(&ops), after: Operation::all(&after), rungs })
     }
 
     fn rung(mut self, bound: Bound, explorer: Explorer) -> Self {
         self.rungs.push(Rung { bound, explorer, after: true });
         self
     }
+}
 
-    fn after_of(&self, rung: &Rung) -> &[S::Op] {
+/// A scenario whose subject has lost its type.
+struct Explored {
+    name: String,
+    make: Box<dyn Fn(&'static Plan) -> Erased>,
+    ops: Vec<Operation>,
+    after: Vec<Operation>,
+    rungs: Vec<Rung>,
+}
+
+impl Explored {
+    fn after_of(&self, rung: &Rung) -> &[Operation] {
         if rung.after { &self.after } else { &[] }
     }
 }
 
-impl<S: Subject> Scenario for Of<S> {
+impl Scenario for Explored {
     fn name(&self) -> &str {
         &self.name
     }
@@ -232,7 +253,7 @@ impl<S: Subject> Scenario for Of<S> {
         plan.mutate(site, mutation);
         let report = explorer.clone().suggest(false).run_then(&subject, &self.ops, after);
         // Leaving operations out must not break the scenario itself.
-        let still_a_scenario = |ops: &[S::Op], after: &[S::Op]| {
+        let still_a_scenario = |ops: &[Operation], after: &[Operation]| {
             plan.restore();
             let report = explorer.clone().suggest(false).run_then(&subject, ops, after);
             plan.mutate(site, mutation);

@@ -47,6 +47,12 @@ pub struct Effort {
     pub quality: bool,
 }
 
+/// Recoveries from which on a scenario is tried only after all that take fewer.
+const DEAR: u64 = 3000;
+
+/// Scenarios that are asked for a smaller failure.
+const TELLERS: usize = 8;
+
 /// How a claim was checked.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -128,8 +134,8 @@ struct Reach<'a> {
 pub fn sweep(structure: &Structure, effort: Effort, mut progress: impl FnMut(&Fault, usize)) -> Vec<Fault> {
     let plan = Plan::new();
     let (mut reaches, alarms) = reaches(structure, plan);
-    // The smallest that can notice comes first; nothing here may depend on how long something took.
-    reaches.sort_by_key(|reach| (reach.scenario.ops(), reach.executions));
+    // The smallest that can notice comes first, but the dear ones last; nothing here may depend on how long something took.
+    reaches.sort_by_key(|reach| (reach.executions > DEAR, reach.scenario.ops(), reach.executions));
     let mut sites: BTreeMap<Site, usize> = BTreeMap::new();
     for (site, lines) in reaches.iter().flat_map(|reach| &reach.sites) {
         let known = sites.entry(*site).or_default();
@@ -238,7 +244,11 @@ fn attempt(
     let time = processor_time() - start;
     plan.restore();
     let told = found.as_ref().filter(|_| effort.quality);
-    let told = told.and_then(|(reach, _)| reach.scenario.tell(plan, (site, mutation), reach.rung));
+    let told = told.and_then(|(first, _)| {
+        // Those before it did not fail.
+        let failing = reaches.iter().skip_while(|reach| !std::ptr::eq(*reach, *first));
+        smallest(failing.filter(|reach| reach.sites.contains_key(&site)), plan, (site, mutation))
+    });
     Fault {
         structure: structure.name.into(),
         place: format!("{}:{}:{}", site.file, site.line, site.column),
@@ -251,6 +261,23 @@ fn attempt(
         time,
         told,
     }
+}
+
+/// The smallest failure that some of these tell; the first that is small enough will do.
+fn smallest<'a>(
+    reaches: impl Iterator<Item = &'a Reach<'a>>,
+    plan: &'static Plan,
+    fault: (Site, Mutation),
+) -> Option<Told> {
+    let mut smallest: Option<Told> = None;
+    for reach in reaches.take(TELLERS) {
+        let told = reach.scenario.tell(plan, fault, reach.rung).into_iter();
+        smallest = told.chain(smallest).min_by_key(Told::size);
+        if smallest.as_ref().is_some_and(Told::is_small) {
+            break;
+        }
+    }
+    smallest
 }
 
 /// Compares all that can be recovered with the fault and without, wherever the site is reached.

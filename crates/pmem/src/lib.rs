@@ -46,6 +46,6 @@ pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};
 pub use publish::{Durable, Fresh, InFlight};
 pub use reclaim::{Pin, Reclaim};
 pub use reserve::{MAX_OBJECT, Reserve};
-pub use session::{Op, Session};
+pub use session::{LineAt, Op, Session};
 pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use word::{Bits, Persistent, Word};

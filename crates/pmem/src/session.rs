@@ -147,6 +147,25 @@ pub struct Op<'s, M: Medium = Hardware> {
     _not_send: PhantomData<*mut ()>,
 }
 
+/// Finds objects that are a line by words whose low six bits mean something else; see [`Op::lines`].
+#[derive(Clone, Copy, Debug)]
+pub struct LineAt<'s> {
+    base: NonNull<u8>,
+    mask: u64,
+    _mapping: PhantomData<&'s ()>,
+}
+
+impl<'s> LineAt<'s> {
+    /// The object at the offset that `bits` holds, without their low six. Total, as [`Op::at`].
+    #[inline(always)]
+    pub fn at<T: Persistent>(&self, bits: u64) -> &'s T {
+        const { assert!(size_of::<T>() <= MAX_OBJECT && align_of::<T>() <= LINE) };
+        // SAFETY: as in `Op::at`: the mask is that of the reserve, without the bits within a line, to which the object is
+        // aligned.
+        unsafe { self.base.add((bits & self.mask) as usize).cast::<T>().as_ref() }
+    }
+}
+
 impl<'s, M: Medium> Op<'s, M> {
     /// The medium's handle of this session.
     #[inline(always)]
@@ -188,6 +207,13 @@ impl<'s, M: Medium> Op<'s, M> {
     #[inline(always)]
     pub fn get<T: Persistent>(&self, off: Off<T>) -> Option<&'s T> {
         if off.is_null() { None } else { Some(self.at(off)) }
+    }
+
+    /// What resolves offsets of whole lines in one `and`, for searches that go from line to line: each instruction between two
+    /// loads is waited for.
+    #[inline(always)]
+    pub fn lines(&self) -> LineAt<'s> {
+        LineAt { base: self.base, mask: self.mask & !(LINE as u64 - 1), _mapping: PhantomData }
     }
 
     /// `len` objects from `off` on, which must lie within the backed bytes.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_mutants::subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
-use durix_mutants::subjects::epochs::{RECORD, Tested};
+use durix_mutants::subjects::epochs::{self, RECORD, Tested};
 use durix_pmem::epoch::layout::{EpochWord, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 
@@ -29,10 +29,8 @@ fn scenario_with_deaths(plan: &'static Plan) -> Report {
     if report.failure.is_some() { report } else { closed_for_a_while(plan) }
 }
 
-/// One structure stays closed while the other sweeps, and what failed is forgotten.
 fn closed_for_a_while(plan: &'static Plan) -> Report {
-    let acts = [Both(1), Sync, Restart, Both(2), Sync, Right(1, 3), Right(2, 4)];
-    let after: Vec<_> = [Left(0, 9)].into_iter().chain(vec![Sync; 10]).chain([Restart]).collect();
+    let [acts, after] = epochs::closed_for_a_while();
     explorer().run_then(&Tested { plan }, &acts, &after)
 }
 

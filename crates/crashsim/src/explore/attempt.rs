@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::{Point, Run};
 use crate::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;
-use crate::subject::Subject;
+use crate::subject::{Contract, Subject};
 use crate::trace::Event;
 
 thread_local! {
@@ -81,7 +81,9 @@ impl<S: Subject> Run<'_, S> {
             return Ok(());
         }
         let allowed = point.oldest..=point.newest;
-        if !allowed.clone().any(|n| self.states[n] == observed) {
+        let is_one = allowed.clone().any(|n| self.states[n] == observed);
+        let assembled = if is_one { None } else { self.assembled(point, &observed) };
+        if !is_one && assembled.is_none() {
             let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
             return Err(Cause::State { observed: format!("{observed:?}"), allowed });
         }
@@ -91,12 +93,18 @@ impl<S: Subject> Run<'_, S> {
             return Ok(());
         }
         let matching = allowed.filter(|n| self.states[*n] == observed);
-        let models: Vec<_> = matching.map(|n| self.models[n].clone()).collect();
+        let models: Vec<_> = matching.map(|n| self.models[n].clone()).chain(assembled).collect();
         self.stage(Event::Recovered, &models);
         let models = self.go_on(models, live)?;
         // What follows is no longer the structure's own doing.
         recorder.mode.store(DECIDE, Ordering::Relaxed);
         if self.after.is_empty() { Ok(()) } else { self.judge_later(&models, live) }
+    }
+
+    /// The model of what was found, where the contract holds for parts.
+    fn assembled(&self, point: &Point, observed: &S::State) -> Option<S::Model> {
+        let is_buffered = self.explorer.contract == Contract::Buffered;
+        is_buffered.then(|| self.subject.assemble(&self.models[point.oldest..=point.newest], observed))?
     }
 
     fn find(&self, when: &'static str, live: &mut S::Live) -> Result<(), Cause> {

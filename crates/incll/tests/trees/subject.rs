@@ -26,8 +26,10 @@ pub enum Act {
     /// One operation on both trees.
     Both(u8, u8),
     Sync,
+    /// By another session than the one that has made the changes: its fences do not cover theirs.
+    SyncByOther,
 }
-pub use Act::{Both, Put, Remove, Sync};
+pub use Act::{Both, Put, Remove, Sync, SyncByOther};
 
 /// Two trees in a pool; with `used`, in chunks that another tree has left full of old nodes.
 pub struct Tested {
@@ -37,6 +39,7 @@ pub struct Tested {
 
 pub struct Live {
     session: Session<M>,
+    other: Session<M>,
     trees: [Arc<Masstree<M>>; 2],
 }
 
@@ -59,7 +62,8 @@ impl Tested {
     fn live(pool: &Pool<M>) -> Result<Live, String> {
         let open = |name| Masstree::open(pool, name).map_err(|e| e.to_string());
         let trees = [open("a")?, open("b")?];
-        Ok(Live { trees, session: pool.session().map_err(|e| e.to_string())? })
+        let [session, other] = [pool.session(), pool.session()];
+        Ok(Live { trees, session: session.map_err(|e| e.to_string())?, other: other.map_err(|e| e.to_string())? })
     }
 }
 
@@ -100,15 +104,17 @@ impl Subject for Tested {
         Tested::live(&pool)
     }
     fn apply(&self, live: &mut Live, act: &Act) -> bool {
-        if matches!(act, Sync) {
-            return live.trees[0].sync(&mut live.session).is_ok();
+        match act {
+            Sync => return live.trees[0].sync(&mut live.session).is_ok(),
+            SyncByOther => return live.trees[0].sync(&mut live.other).is_ok(),
+            _ => {}
         }
         let op = live.session.enter().unwrap();
         match act {
             Put(tree, k, v) => live.trees[*tree].insert(&op, &[*k], &value(*v)).unwrap(),
             Remove(tree, k) => live.trees[*tree].remove(&op, &[*k]).unwrap(),
             Both(k, v) => [0, 1].map(|i| live.trees[i].insert(&op, &[*k], &value(*v)).unwrap()) == [true; 2],
-            Sync => true,
+            Sync | SyncByOther => true,
         }
     }
     fn observe(&self, live: &mut Live) -> [Map; 2] {
@@ -126,13 +132,13 @@ impl Subject for Tested {
             Put(tree, k, v) => model[*tree].insert(vec![*k], value(*v)).is_none(),
             Remove(tree, k) => model[*tree].remove(&vec![*k]).is_some(),
             Both(k, v) => model.each_mut().map(|map| map.insert(vec![*k], value(*v)).is_none()) == [true; 2],
-            Sync => true,
+            Sync | SyncByOther => true,
         }
     }
     fn expect(&self, model: &[Map; 2]) -> [Map; 2] {
         model.clone()
     }
     fn is_sync(&self, act: &Act) -> bool {
-        matches!(act, Sync)
+        matches!(act, Sync | SyncByOther)
     }
 }

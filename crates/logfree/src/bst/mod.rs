@@ -12,7 +12,7 @@ use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
+use crate::layout::{LAYOUT_VERSION, Link, Node, ROOT_HEAD};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, downwards, upwards};
@@ -49,10 +49,13 @@ impl<M: Medium> Structure<M> for Bst<M> {
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
         let op = session.enter()?;
         let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
+        options.refuse_link_cache()?;
         let (pages, found) = Pages::open(&op, root, &[], options)?;
         drop(op);
         let map = Bst { pages, head };
-        map.pages.recover(session, &found, &Reachable::Search(&|op, node| map.tree(op).reaches(node.cast())))?;
+        let search = |op: &Op<'_, M>, node: Off<Node>| map.tree(op).reaches(node.cast());
+        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| map.tree(op).warm(nodes);
+        map.pages.recover(session, &found, &Reachable::WarmSearch(&search, &warm))?;
         Ok(map)
     }
 }

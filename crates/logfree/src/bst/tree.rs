@@ -52,7 +52,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use super::thaw::thaw;
 use crate::error::{Error, Result};
@@ -63,6 +63,9 @@ use crate::pages::{Begun, Pages};
 /// Branches in a row with one router at most; more are a loop. (Each is left behind by an update, whose fence takes longer
 /// than to follow it.)
 const MAX_SAME_ROUTER: u32 = 1 << 16;
+
+/// Steps for which recovery waits together: a tree of a million keys in random order is about 50 branches deep.
+const WARM_STEPS: usize = 64;
 
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
@@ -113,7 +116,7 @@ impl Room {
     fn split(self, branch: Link, router: u64) -> Result<[Room; 2]> {
         let same = if router == self.first { self.same + 1 } else { 0 };
         if router < self.first || router > self.last || same > MAX_SAME_ROUTER {
-            return Err(Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router });
+            return Err(out_of_order(branch, router));
         }
         // An empty room where nothing is below the router: no key is looked for there.
         let left = Room { last: router.wrapping_sub(1), same: 0, ..self };
@@ -123,6 +126,11 @@ impl Room {
     fn meets(self, (from, to): (u64, u64)) -> bool {
         self.first <= to && from <= self.last && self.first <= self.last
     }
+}
+
+#[cold]
+fn out_of_order(branch: Link, router: u64) -> Error {
+    Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router }
 }
 
 /// Whether a branch with these edges decides nothing: one side leads nowhere, the other to no leaf.
@@ -185,12 +193,15 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
             return Err(Error::Corrupt { what: "the topmost edge", offset, found });
         }
-        let mut room = Room::ALL;
+        let (mut room, lines) = (Room::ALL, op.lines());
         loop {
             if !meet(&place)? {
                 return Ok(None);
             }
-            let Some(branch) = op.get(place.edge.1.branch()) else { return Ok(Some(place)) };
+            if place.edge.1.is_null() {
+                return Ok(Some(place));
+            }
+            let branch: &Branch = lines.at(place.edge.1.to_bits());
             let router = op.load(&branch.router, Relaxed);
             let side = usize::from(key >= router);
             room = room.split(place.edge.1, router)?[side];
@@ -372,7 +383,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         // PERSIST B3: flush+fence.
         settle(&self.link(incoming.0), swung);
-        self.pages.retire_begun(self.op, begun.take().expect("is taken once"));
+        self.pages.retire_begun(self.op, begun.take().expect("is taken once"), Off::NULL, None, &[]);
         if other.off() == 0 { Spliced::LeftNothing } else { Spliced::Out }
     }
 
@@ -487,15 +498,38 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     // ---- recovery ----
 
-    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows; the fence is
-    /// the caller's (N8).
+    /// Reads what searches for some branches will read, a step of each in turn, so that their misses are waited for together.
+    /// Checks nothing: wherever it gets to is in the mapping, and it ends after some steps.
+    pub(super) fn warm(&self, branches: &[Off<Node>]) {
+        let op = self.op;
+        let router = |branch: &Branch| op.load(&branch.router, Relaxed);
+        let top = op.load(self.head, Acquire).branch();
+        let mut ways: Vec<_> = branches.iter().map(|off| (router(op.at(off.cast())), top, off.get())).collect();
+        for _ in 0..WARM_STEPS {
+            ways.retain_mut(|(key, at, end)| {
+                let Some(branch) = op.get(*at).filter(|_| at.get() != *end) else { return false };
+                *at = op.load(&branch.edges[usize::from(*key >= router(branch))], Relaxed).branch();
+                op.prefetch(*at);
+                true
+            });
+            if ways.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back what it depends on that may not be
+    /// durable; the fence is the caller's (N8). An edge that is not dirty is durable, whoever has swung it, so a search in
+    /// a tree that was at rest writes back nothing but the branch.
     pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
         let branch = self.op.at(off);
         let router = self.op.load(&branch.router, Relaxed);
-        let read = |word| {
+        let read = |word: &'s Word<Link>| {
             let seen = self.op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
-            self.op.write_back(word);
+            if seen.is_dirty() {
+                // PERSIST N8: flush, with the caller's fence.
+                self.op.write_back(word);
+            }
             (word, seen)
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::Ordering::Release;
 
 use durix_pmem::{Medium, Off, Op, Word};
 
+use super::words::Words;
 use crate::layout::Segment;
 
 /// What is known of an active page.
@@ -34,6 +34,12 @@ pub(super) struct Active {
 }
 
 impl Active {
+    /// An empty table with these cells, all zero.
+    #[cfg(all(test, loom))]
+    pub(super) fn with_cells(cells: impl IntoIterator<Item = Off<Word>>) -> Self {
+        Active { vacant: cells.into_iter().collect(), ..Active::default() }
+    }
+
     /// Pages in the table.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -75,21 +81,21 @@ impl Active {
 
     /// Enters a page, for which there is a vacancy. Returns whether it is new: its cell is then written back, and a fence
     /// has to follow.
-    pub(super) fn enter<M: Medium>(&mut self, op: &Op<'_, M>, page: u64) -> bool {
+    pub(super) fn enter(&mut self, words: &impl Words, page: u64) -> bool {
         if self.contains(page) {
             return false;
         }
-        let cell = self.enter_later(op, page);
+        let cell = self.enter_later(words, page);
         // PERSIST N3, N5: flush, with the caller's fence.
-        op.write_back(op.at(cell));
+        words.write_back(cell, 1);
         true
     }
 
     /// Enters a page that is not in the table, for which there is a vacancy. Returns its cell, which the caller has to write
     /// back.
-    pub(super) fn enter_later<M: Medium>(&mut self, op: &Op<'_, M>, page: u64) -> Off<Word> {
+    pub(super) fn enter_later(&mut self, words: &impl Words, page: u64) -> Off<Word> {
         let cell = self.vacant.pop().expect("room was made");
-        op.store(op.at(cell), page, Release);
+        words.store(cell, page);
         self.last = self.entries.len();
         self.index.insert(page, self.last as u32);
         self.entries.push(Entry { page, cell, limbo: 0, free: 0 });
@@ -105,11 +111,11 @@ impl Active {
     }
 
     /// Takes pages out, ascending. Their cells are durable some time later.
-    pub(super) fn leave<M: Medium>(&mut self, op: &Op<'_, M>, pages: &[u64]) {
+    pub(super) fn leave(&mut self, words: &impl Words, pages: &[u64]) {
         let (leaving, kept): (Vec<_>, _) =
             std::mem::take(&mut self.entries).into_iter().partition(|e| pages.binary_search(&e.page).is_ok());
         for entry in &leaving {
-            op.store(op.at(entry.cell), 0, Release);
+            words.store(entry.cell, 0);
         }
         self.vacant.extend(leaving.iter().map(|entry| entry.cell));
         self.entries = kept;

@@ -34,16 +34,19 @@
 mod active;
 mod extents;
 mod recover;
+mod words;
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
+use durix_pmem::pool::Durability;
+use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
+use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
 use extents::Unassigned;
@@ -97,6 +100,8 @@ pub(crate) struct Pages<M: Medium> {
     options: Options,
     slots: Box<[PerSession<Slot>]>,
     unassigned: Lock<Unassigned>,
+    /// Links of the structure that may not be durable.
+    cache: Option<LinkCache>,
 }
 
 /// What a session knows of the pages it works with. Volatile.
@@ -141,7 +146,35 @@ impl<M: Medium> Pages<M> {
         }
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (shape, options) = (PageShape { bytes }, options.clone());
-        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()) })
+        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()), cache: None })
+    }
+
+    /// Gives the structure a link cache, if the options say so.
+    #[must_use]
+    pub(crate) fn with_link_cache(mut self) -> Self {
+        self.cache = self.options.link_cache.map(LinkCache::new);
+        self
+    }
+
+    /// When an update of the structure is durable.
+    pub(crate) fn durability(&self) -> Durability {
+        match self.cache.as_ref().map(LinkCache::mode) {
+            Some(LinkCacheMode::Buffered) => Durability::BufferedByKey,
+            Some(LinkCacheMode::Durable) | None => Durability::Strict,
+        }
+    }
+
+    /// The structure's link cache, if it has one.
+    #[inline(always)]
+    pub(crate) fn cache(&self) -> Option<&LinkCache> {
+        self.cache.as_ref()
+    }
+
+    /// Makes all links durable that were changed.
+    pub(crate) fn flush_links(&self, op: &Op<'_, M>) {
+        if let Some(cache) = &self.cache {
+            cache.flush(op);
+        }
     }
 
     /// The place of the structure.
@@ -241,44 +274,14 @@ impl<M: Medium> Pages<M> {
         Ok(())
     }
 
-    /// Sets the bits of all free nodes of an active page. The first of them that is linked brings the fence.
+    /// Takes all free nodes of an active page.
     fn take_nodes(&self, op: &Op<'_, M>, slot: &mut Slot, page: u64) {
-        let bitmap = self.bitmap(op, page);
         let first = slot.free.len();
-        for (index, word) in bitmap.iter().enumerate() {
-            let mask = self.shape.mask(index as u64);
-            let mut taken = mask & !op.rmw(word, Rmw::Or, mask);
-            while taken != 0 {
-                let line = index as u64 * 64 + u64::from(taken.trailing_zeros());
-                slot.free.push(page + line * crate::layout::NODE);
-                taken &= taken - 1;
-            }
-        }
-        // PERSIST N4: flush, with the fence of the first node.
-        op.write_back_slice(bitmap);
+        words::take_nodes(op, self.shape, page, &mut slot.free);
         slot.active.entry(page).free += (slot.free.len() - first) as u32;
-        slot.free[first..].reverse();
     }
 
     // ---- unlinking ----
-
-    /// Makes sure that [`Pages::record_unlink`] has a cell. Trims the table where it has grown.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full.
-    pub(crate) fn prepare_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<()> {
-        let slot = &mut *self.slot(op);
-        if slot.active.contains(self.shape.page_of(node.get())) { Ok(()) } else { self.make_room(op, slot) }
-    }
-
-    /// Records the page of a node that is about to be bypassed, after [`Pages::prepare_unlink`] by the same operation.
-    /// Returns whether a fence has to follow before the bypass (N5).
-    pub(crate) fn record_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
-        let slot = &mut *self.slot(op);
-        let new = slot.active.enter(op, self.shape.page_of(node.get()));
-        slot.stats.unlink_misses += u64::from(new);
-        new
-    }
 
     /// Enters the page of a node that this operation is about to bypass, and keeps it in the table until
     /// [`retire_begun`](Pages::retire_begun) or [`cancel_unlink`](Pages::cancel_unlink). The caller has to see to
@@ -310,41 +313,35 @@ impl<M: Medium> Pages<M> {
         self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
     }
 
-    /// As [`retire_with`](Pages::retire_with), for a node whose page was entered by [`begin_unlink`](Pages::begin_unlink), and whose
-    /// bypass is durable.
-    pub(crate) fn retire_begun(&self, op: &Op<'_, M>, begun: Begun) {
-        let slot = &mut *self.slot(op);
-        slot.stats.unlinks += 1;
-        slot.limbo.push((begun.node.get(), Off::NULL));
-        if slot.limbo.len() >= self.options.generation {
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
-        }
-    }
-
-    /// Takes over a node that this operation has bypassed by changing `link`, and a line that goes with it. They are handed
-    /// out again when nobody can hold them any more, and `links` are durable, too.
+    /// Takes over a node that this operation has bypassed by changing `link` (null if that is durable), and a line that goes
+    /// with it. They are handed out again when nobody can hold them any more, and `links` are durable, too.
     #[inline(always)]
-    pub(crate) fn retire_with(
+    pub(crate) fn retire_begun(
         &self,
         op: &Op<'_, M>,
-        node: Off<Node>,
-        link: &Word<Link>,
+        begun: Begun,
+        link: Off<Word<Link>>,
         more: Option<Begun>,
         links: &[Off<Word<Link>>],
     ) {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
-        slot.active.entry(self.shape.page_of(node.get())).limbo += 1;
-        slot.limbo.push((node.get(), op.off_of(link)));
+        slot.limbo.push((begun.node.get(), link));
         if let Some(more) = more {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
         if slot.limbo.len() >= self.options.generation {
-            slot.close_generation(op);
-            slot.poll(op, self.shape);
+            self.end_generation(op, slot);
         }
+    }
+
+    #[cold]
+    fn end_generation(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
+        slot.close_generation(op);
+        slot.poll(op, self.shape);
     }
 
     /// Sees to it that a page can be made active.
@@ -364,6 +361,8 @@ impl<M: Medium> Pages<M> {
     #[cold]
     fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.stats.trimmings += 1;
+        // PERSIST C3: flush+fence.
+        self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
         let leaving = slot.active.idle(slot.recent);
@@ -371,29 +370,9 @@ impl<M: Medium> Pages<M> {
             .into_iter()
             .partition(|node| leaving.binary_search(&self.shape.page_of(*node)).is_err());
         slot.free = kept;
-        self.clear_bits(op, freed);
+        words::clear_bits(op, self.shape, &freed);
         slot.active.leave(op, &leaving);
         self.offer(op, &leaving);
-    }
-
-    /// Clears the bits of nodes that nothing leads to.
-    fn clear_bits(&self, op: &Op<'_, M>, nodes: Vec<u64>) {
-        if nodes.is_empty() {
-            return;
-        }
-        let words = |node: &u64| {
-            let (word, bit) = self.shape.bit_of(*node);
-            (&self.bitmap(op, self.shape.page_of(*node))[word as usize], bit)
-        };
-        // All locked instructions before the first write-back.
-        for (word, bit) in nodes.iter().map(words) {
-            op.rmw(word, Rmw::And, !(1 << bit));
-        }
-        for (word, _) in nodes.iter().map(words) {
-            op.defer(word);
-        }
-        // PERSIST N7: flush+fence.
-        op.drain();
     }
 
     // ---- looking ----
@@ -423,6 +402,18 @@ impl<M: Medium> Pages<M> {
             held.extend(slot.waiting.iter().flat_map(|(nodes, _)| nodes));
         }
         held
+    }
+}
+
+impl<M: Medium> Drop for Pages<M> {
+    /// What a link cache holds back is durable when the structure is closed, so far as the pool still works.
+    fn drop(&mut self) {
+        let Some(cache) = &self.cache else { return };
+        if let Ok(mut session) = self.root.pool().session()
+            && let Ok(op) = session.enter()
+        {
+            cache.flush(&op);
+        }
     }
 }
 

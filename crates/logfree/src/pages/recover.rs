@@ -25,6 +25,8 @@ use crate::options::Options;
 const UNIT: usize = 8;
 /// Below this many pages a thread of its own does not pay.
 const PAGES_A_THREAD: usize = 32;
+/// Nodes that are looked for together.
+const TOGETHER: usize = 16;
 /// Most threads, whatever the machine has.
 const MAX_THREADS: usize = 64;
 
@@ -32,10 +34,16 @@ const MAX_THREADS: usize = 64;
 /// the caller.
 pub(crate) type Search<'a, M> = &'a (dyn Fn(&Op<'_, M>, Off<Node>) -> Result<bool> + Sync);
 
+/// Asks for what searches for some nodes will read: they run one after the other, each from miss to miss, and the misses of
+/// several can be waited for together.
+pub(crate) type Warm<'a, M> = &'a (dyn Fn(&Op<'_, M>, &[Off<Node>]) + Sync);
+
 /// How reachable nodes are told from others.
 pub(crate) enum Reachable<'a, M: Medium> {
     /// By searching for each.
     Search(Search<'a, M>),
+    /// The same, where searches are long.
+    WarmSearch(Search<'a, M>, Warm<'a, M>),
     /// By having walked over all; every link was written back and fenced.
     Set(&'a HashSet<u64>),
 }
@@ -150,7 +158,7 @@ impl<M: Medium> Pages<M> {
             let op = session.enter()?;
             let bitmaps: Vec<_> =
                 unit.iter().map(|page| self.exact_bitmap(&op, *page, reachable)).collect::<Result<_>>()?;
-            if let Reachable::Search(_) = reachable {
+            if !matches!(reachable, Reachable::Set(_)) {
                 // PERSIST N8: flush+fence, of the links that were followed.
                 op.fence();
             }
@@ -167,23 +175,35 @@ impl<M: Medium> Pages<M> {
         Ok(())
     }
 
-    /// The bitmap of a page as its nodes are reachable.
-    fn exact_bitmap(&self, op: &Op<'_, M>, page: u64, reachable: &Reachable<'_, M>) -> Result<Vec<u64>> {
-        let mut exact = Vec::new();
+    /// The nodes of a page that are allocated, by the bitmap.
+    fn allocated(&self, op: &Op<'_, M>, page: u64) -> Vec<u64> {
+        let mut nodes = Vec::new();
         for (index, word) in self.bitmap(op, page).iter().enumerate() {
             let mut allocated = op.load(word, Ordering::Relaxed) & self.shape.mask(index as u64);
-            let mut bits = 0;
             while allocated != 0 {
-                let bit = allocated.trailing_zeros();
-                let node = page + (index as u64 * 64 + u64::from(bit)) * NODE;
-                let is_reachable = match reachable {
-                    Reachable::Search(search) => search(op, Off::new(node))?,
-                    Reachable::Set(set) => set.contains(&node),
-                };
-                bits |= u64::from(is_reachable) << bit;
+                nodes.push(page + (index as u64 * 64 + u64::from(allocated.trailing_zeros())) * NODE);
                 allocated &= allocated - 1;
             }
-            exact.push(bits);
+        }
+        nodes
+    }
+
+    /// The bitmap of a page as its nodes are reachable.
+    fn exact_bitmap(&self, op: &Op<'_, M>, page: u64, reachable: &Reachable<'_, M>) -> Result<Vec<u64>> {
+        let mut exact = vec![0; self.shape.words() as usize];
+        for nodes in self.allocated(op, page).chunks(TOGETHER) {
+            if let Reachable::WarmSearch(_, warm) = reachable {
+                let nodes: Vec<_> = nodes.iter().map(|node| Off::new(*node)).collect();
+                warm(op, &nodes);
+            }
+            for node in nodes {
+                let is_reachable = match reachable {
+                    Reachable::Search(search) | Reachable::WarmSearch(search, _) => search(op, Off::new(*node))?,
+                    Reachable::Set(set) => set.contains(node),
+                };
+                let (word, bit) = self.shape.bit_of(*node);
+                exact[word as usize] |= u64::from(is_reachable) << bit;
+            }
         }
         Ok(exact)
     }

@@ -20,7 +20,7 @@ use crate::link::{DurableLink, settle, swing};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, ends, upwards};
-use tower::{NewNode, Towers};
+use tower::{Last, NewNode, Towers};
 
 /// A durable lock-free skip list of 8-byte keys and values: an ordered map whose operations take logarithmic time. Its upper
 /// levels are durable, too, so it recovers in the time that its active pages take, whatever its size.
@@ -63,14 +63,27 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let op = session.enter()?;
         let heads = op.load(&root.words(&op)[ROOT_HEAD], Relaxed);
         op.slice("the first links", Off::<Word<Link>>::new(heads), LEVELS as u64)?;
+        options.refuse_link_cache()?;
         let (pages, found) = Pages::open(&op, root, &[heads], options)?;
         drop(op);
         let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
         let ratio_bits = options.tower_ratio.trailing_zeros();
         let map = SkipList { pages, heads: Off::new(heads), ratio_bits, random };
-        map.pages.recover(session, &found, &Reachable::Search(&|op, node| map.recover_line(op, node)))?;
+        let search = |op: &Op<'_, M>, node: Off<Node>| map.recover_line(op, node);
+        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| map.towers(op).warm(nodes);
+        map.pages.recover(session, &found, &Reachable::WarmSearch(&search, &warm))?;
         Ok(map)
     }
+}
+
+/// Where the way of a node with so many levels is noted: nowhere for most, which have one, since filling the room takes time.
+#[inline(always)]
+fn noted<'p, 's, M: Medium>(
+    towers: &Towers<'_, 's, M>,
+    room: &'p mut Option<[Last<'s>; LEVELS - 1]>,
+    height: usize,
+) -> &'p mut [Last<'s>] {
+    if height == 1 { &mut [] } else { &mut room.get_or_insert_with(|| towers.room())[..height - 1] }
 }
 
 fn mix(seed: u64) -> u64 {
@@ -129,8 +142,7 @@ impl<M: Medium> SkipList<M> {
             as usize
     }
 
-    fn allocate(&self, op: &Op<'_, M>) -> Result<NewNode> {
-        let height = self.height(op);
+    fn allocate(&self, op: &Op<'_, M>, height: usize) -> Result<NewNode> {
         let off = self.pages.allocate(op)?;
         let more = if height > 1 + crate::layout::INNER {
             match self.pages.allocate(op) {
@@ -158,11 +170,11 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        let towers = self.towers(op);
-        let mut spare: Option<NewNode> = None;
+        let (towers, height) = (self.towers(op), self.height(op));
+        let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
         loop {
-            let path = towers.descend(key, true)?;
-            let chain = self.chain(towers, path.start);
+            let above = noted(&towers, &mut room, height);
+            let chain = self.chain(towers, towers.descend(key, true, above)?);
             let Some(place) = chain.try_find(key)? else { continue };
             let link = chain.settle(place.link.0, place.link.1);
             if place.with(key).is_some() {
@@ -173,10 +185,10 @@ impl<M: Medium> SkipList<M> {
             chain.settle(place.incoming.0, place.incoming.1);
             let new = match spare.take() {
                 Some(new) => spare.insert(new),
-                None => spare.insert(self.allocate(op)?),
+                None => spare.insert(self.allocate(op, height)?),
             };
-            let node = towers.write(new, (key, value), link, &path);
-            let rising = towers.raise(new, node, &path);
+            let node = towers.write(new, (key, value), link, above);
+            let rising = towers.raise(node, above);
             let level_0 = DurableLink::new(op, place.link.0);
             if let Ok(swung) = swing(&level_0, link, node) {
                 towers.write_back(&rising);
@@ -208,7 +220,7 @@ impl<M: Medium> SkipList<M> {
     fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         let towers = self.towers(op);
         loop {
-            let chain = self.chain(towers, towers.descend(key, true)?.start);
+            let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
             let Some(place) = chain.try_find(key)? else { continue };
             let Some((node, next)) = place.with(key) else { return Ok(None) };
             let value = op.load(&node.value, Relaxed);
@@ -224,11 +236,11 @@ impl<M: Medium> SkipList<M> {
     }
 
     fn replace(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
-        let towers = self.towers(op);
-        let mut spare: Option<NewNode> = None;
+        let (towers, height) = (self.towers(op), self.height(op));
+        let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
         let outcome = loop {
-            let path = towers.descend(key, true)?;
-            let chain = self.chain(towers, path.start);
+            let above = noted(&towers, &mut room, height);
+            let chain = self.chain(towers, towers.descend(key, true, above)?);
             let Some(place) = chain.try_find(key)? else { continue };
             let Some((node, next)) = place.with(key) else { break None };
             // Whatever becomes of it: the new node is as reachable as the old one.
@@ -238,10 +250,10 @@ impl<M: Medium> SkipList<M> {
             let next = chain.settle(&node.next, next);
             let fresh = match spare.take() {
                 Some(new) => spare.insert(new),
-                None => spare.insert(self.allocate(op)?),
+                None => spare.insert(self.allocate(op, height)?),
             };
-            let link = towers.write(fresh, (key, value), next, &path);
-            let rising = towers.raise(fresh, link, &path);
+            let link = towers.write(fresh, (key, value), next, above);
+            let rising = towers.raise(link, above);
             let (write_back, finish) = (|| towers.write_back(&rising), || towers.finish(&rising));
             if chain.delete(&place, node, next, link, write_back, finish)?.is_some() {
                 return Ok(Some((old, true)));
@@ -258,7 +270,7 @@ impl<M: Medium> SkipList<M> {
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let towers = self.towers(op);
-        self.chain(towers, towers.descend(key, false)?.start).get(key)
+        self.chain(towers, towers.descend(key, false, &mut [])?).get(key)
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -294,7 +306,7 @@ impl<M: Medium> SkipList<M> {
     pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
         let take = |(first, last): (u64, u64), batch: &mut Vec<(u64, u64)>| {
             let towers = self.towers(op);
-            let all = self.chain(towers, towers.descend(first, false)?.start).collect(first, BATCH, batch)?;
+            let all = self.chain(towers, towers.descend(first, false, &mut [])?).collect(first, BATCH, batch)?;
             let within = batch.partition_point(|(key, _)| *key <= last);
             let all = all || within < batch.len();
             batch.truncate(within);
@@ -328,7 +340,7 @@ impl<M: Medium> SkipList<M> {
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         let towers = self.towers(op);
-        let all = self.chain(towers, towers.descend(from, false)?.start).collect(from, BATCH, into)?;
+        let all = self.chain(towers, towers.descend(from, false, &mut [])?).collect(from, BATCH, into)?;
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
 
@@ -358,7 +370,7 @@ impl<M: Medium> SkipList<M> {
         /// About 64 entries, where one of four nodes is on the next level.
         const LEVEL: usize = 3;
         let towers = self.towers(op);
-        let (start, key) = towers.descend(last, false)?.back(&towers, LEVEL)?;
+        let (start, key) = towers.path(last, false)?.back(&towers, LEVEL)?;
         let from = key.map_or(0, |key| key.saturating_add(1));
         let chain = self.chain(towers, start);
         chain.collect_to(from, last, into)?;
@@ -441,7 +453,7 @@ impl<M: Medium> SkipList<M> {
     fn is_on_level_0(&self, op: &Op<'_, M>, off: Off<Node>) -> Result<bool> {
         let towers = self.towers(op);
         let key = op.load(&op.at(off).key, Relaxed);
-        self.chain(towers, towers.descend(key, false)?.start).reaches(off)
+        self.chain(towers, towers.descend(key, false, &mut [])?).reaches(off)
     }
 
     /// Compares what is allocated with what is reachable, and every level with the one below. No other operation may be open

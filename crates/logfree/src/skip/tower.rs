@@ -46,7 +46,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::chain::Above;
 use crate::error::{Error, Result};
@@ -55,6 +55,9 @@ use crate::link::{DurableLink, settle};
 
 /// Steps on a level that bring a search no further, at most; more are a loop.
 const MAX_IDLE: u32 = 1 << 20;
+
+/// Steps for which recovery waits together: four or so on each level.
+const WARM_STEPS: usize = 64;
 
 /// The upper levels, by their first links; the first of all, that of level 0, included.
 pub(super) struct Towers<'a, 's, M: Medium> {
@@ -72,7 +75,7 @@ impl<M: Medium> Copy for Towers<'_, '_, M> {}
 
 /// The last link on a level that does not lead past a key.
 #[derive(Clone, Copy)]
-struct Last<'s> {
+pub(super) struct Last<'s> {
     word: &'s Word<Link>,
     /// What it leads to, if it can be changed.
     seen: Option<Link>,
@@ -98,7 +101,7 @@ impl<'s> Path<'s> {
     ) -> Result<(&'s Word<Link>, Option<u64>)> {
         let last = &self.above[level - 1];
         let Some(key) = last.from else { return Ok((&towers.heads[0], None)) };
-        Ok((towers.descend(key.saturating_add(1), false)?.start, Some(key)))
+        Ok((towers.descend(key.saturating_add(1), false, &mut [])?, Some(key)))
     }
 }
 
@@ -142,18 +145,42 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
 
     // ---- searching ----
 
-    /// Goes down to a key. With `change`, takes deleted nodes out on the way and resolves dirty links; without, goes around
-    /// both.
+    /// Goes down to a key; returns the link on level 0 from which it is reached. With `change`, takes deleted nodes out on
+    /// the way and resolves dirty links; without, goes around both. Notes the way on the lower levels in `above`, level 1 first.
     #[inline(always)]
-    pub(super) fn descend(&self, key: u64, change: bool) -> Result<Path<'s>> {
-        let head = Last { word: &self.heads[0], seen: None, from: None };
-        let mut path = Path { start: &self.heads[0], above: [head; LEVELS - 1] };
+    pub(super) fn descend(&self, key: u64, change: bool, above: &mut [Last<'s>]) -> Result<&'s Word<Link>> {
         let mut at = (None, None);
         for level in (1..LEVELS).rev() {
-            path.above[level - 1] = self.go(level, key, &mut at, change)?;
+            let head = self.at_head(level);
+            let last = match head.seen {
+                // Nobody is so high.
+                Some(Link::NULL) if at.0.is_none() => head,
+                _ => self.go(level, key, &mut at, change)?,
+            };
+            if let Some(noted) = above.get_mut(level - 1) {
+                *noted = last;
+            }
         }
-        path.start = self.word(at.0, 0).expect("every node has a level 0");
-        Ok(path)
+        Ok(self.word(at.0, 0).expect("every node has a level 0"))
+    }
+
+    /// The first link on a level.
+    #[inline(always)]
+    fn at_head(&self, level: usize) -> Last<'s> {
+        let word = &self.heads[level];
+        Last { word, seen: Some(self.op.load(word, Acquire)), from: None }
+    }
+
+    /// The whole way to a key.
+    pub(super) fn path(&self, key: u64, change: bool) -> Result<Path<'s>> {
+        let mut above = self.room();
+        let start = self.descend(key, change, &mut above)?;
+        Ok(Path { start, above })
+    }
+
+    /// Room to note the way of a node with more than one level.
+    pub(super) fn room(&self) -> [Last<'s>; LEVELS - 1] {
+        [self.at_head(0); LEVELS - 1]
     }
 
     /// Goes as far as possible on one level, from the node `at`, whose key is beside it.
@@ -169,8 +196,9 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
         // Where deleted nodes are gone around, the link of one.
         let (mut around, mut seen) = (word, op.load(word, Acquire));
-        let mut idle = 0;
-        while let Some(node) = op.get(seen.node().cast::<TallNode>()) {
+        let (mut idle, lines) = (0, op.lines());
+        while !seen.is_null() {
+            let node: &TallNode = lines.at(seen.to_bits());
             let found = op.load(&node.key, Relaxed);
             idle += 1;
             if found >= key || (seen.is_dirty() && !change) {
@@ -234,7 +262,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let op = self.op;
         let node: &TallNode = op.at(seen.node().cast());
         let key = op.load(&node.key, Relaxed);
-        let path = self.descend_around(key)?;
+        let path = self.path(key, false)?;
         let mut below = Vec::new();
         for lower in 0..level {
             let from = if lower == 0 { path.start } else { path.above[lower - 1].word };
@@ -256,12 +284,6 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             let _ = op.compare_exchange(word, seen, seen.clean());
         }
         Ok(())
-    }
-
-    /// As `descend` without changes; a function of its own, so that only this one is compiled twice.
-    #[cold]
-    fn descend_around(&self, key: u64) -> Result<Path<'s>> {
-        self.descend(key, false)
     }
 
     /// Takes a deleted node out on one level, unless the link to it has changed.
@@ -325,7 +347,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let node: &TallNode = self.op.at(off.cast());
         let (key, height) = (self.op.load(&node.key, Relaxed), self.height(node));
         for _ in 0..MAX_IDLE {
-            let path = self.descend(key, true)?;
+            let path = self.path(key, true)?;
             let mut done = true;
             for level in (1..height).rev() {
                 done &= self.clear(level, path.above[level - 1].word, key, links)?;
@@ -346,11 +368,11 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
 
     // ---- inserting ----
 
-    /// Writes a node, with a tower that leads where the path does. Durable on return.
-    pub(super) fn write(&self, new: &NewNode, (key, value): (u64, u64), next: Link, path: &Path<'s>) -> Link {
+    /// Writes a node, with a tower that leads where the way to it does, `above`. Durable on return.
+    pub(super) fn write(&self, new: &NewNode, (key, value): (u64, u64), next: Link, above: &[Last<'s>]) -> Link {
         let op = self.op;
         let successor = |level: usize| {
-            let seen = (level < new.height).then(|| path.above[level - 1].seen).flatten();
+            let seen = above.get(level - 1).and_then(|last| last.seen);
             Link::to(seen.unwrap_or(Link::NULL).off())
         };
         let node = op.fresh(new.off.cast::<TallNode>());
@@ -377,10 +399,10 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         Link::to(node.off().get())
     }
 
-    /// Sets the upper links to a new node, dirty, as far as the levels are as the path has found them.
-    pub(super) fn raise(&self, new: &NewNode, link: Link, path: &Path<'s>) -> Rising<'s> {
+    /// Sets the upper links to a new node, dirty, as far as the levels are as the way there has found them.
+    pub(super) fn raise(&self, link: Link, above: &[Last<'s>]) -> Rising<'s> {
         let mut set = Vec::new();
-        for last in &path.above[..new.height - 1] {
+        for last in above {
             let Some(seen) = last.seen else { break };
             if self.op.compare_exchange(last.word, seen, link.dirty()).is_err() {
                 break;
@@ -435,10 +457,15 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
     #[inline(always)]
     fn detach(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
         // PERSIST U4: order.
-        if self.height(self.op.at(off.cast())) > 1 {
+        if self.has(off) {
             self.sever(off, links)?;
         }
         Ok(self.more(off))
+    }
+
+    #[inline(always)]
+    fn has(&self, off: Off<Node>) -> bool {
+        self.height(self.op.at(off.cast())) > 1
     }
 }
 
@@ -453,6 +480,29 @@ impl<M: Medium> Towers<'_, '_, M> {
             self.op.write_back(self.op.at(link));
         }
         Ok(())
+    }
+
+    /// Reads what searches for some nodes will read, a step of each in turn, so that their misses are waited for together.
+    /// Checks nothing: wherever it gets to is in the mapping, and it ends after some steps.
+    pub(super) fn warm(&self, nodes: &[Off<Node>]) {
+        let op = self.op;
+        let key = |node: &TallNode| op.load(&node.key, Relaxed);
+        let mut ways: Vec<_> = nodes.iter().map(|off| (key(op.at(off.cast())), None, LEVELS - 1)).collect();
+        for _ in 0..WARM_STEPS {
+            ways.retain_mut(|(wanted, from, level)| {
+                let next = |from, level| self.word(from, level).map_or(Off::NULL, |word| op.load(word, Relaxed).node());
+                match op.get(next(*from, *level).cast::<TallNode>()) {
+                    Some(node) if key(node) < *wanted => *from = Some(node),
+                    _ if *level == 0 => return false,
+                    _ => *level -= 1,
+                }
+                op.prefetch(next(*from, *level));
+                true
+            });
+            if ways.is_empty() {
+                return;
+            }
+        }
     }
 
     /// The nodes on a level with their keys, and whether searches may descend from them.

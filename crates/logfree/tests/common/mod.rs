@@ -29,10 +29,14 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
     fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error>;
     fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error>;
     fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error>;
+    /// Makes everything durable: nothing to do where everything is.
+    fn sync(&self, op: &Op<'_, M>) {
+        let _ = op;
+    }
 }
 
 macro_rules! map {
-    ($name:ident, $small:expr $(, $last_fences:expr)?) => {
+    ($name:ident, $small:expr $(, $last_fences:expr)? $(; $sync:ident)?) => {
         impl<M: Medium> Map<M> for $name<M> {
             fn small() -> Self::Options {
                 $small
@@ -61,6 +65,9 @@ macro_rules! map {
             fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
                 $name::check(self, op)
             }
+            $(fn sync(&self, op: &Op<'_, M>) {
+                $name::$sync(self, op);
+            })?
         }
     };
 }
@@ -70,8 +77,8 @@ pub fn small() -> Options {
     Options::default().page_size(256).active_pages(4).generation(2).buckets(2).recovery_threads(1)
 }
 
-map!(List, small());
-map!(HashTable, small());
+map!(List, small(); sync);
+map!(HashTable, small(); sync);
 // Towers are tall, so that few keys make many levels.
 map!(SkipList, small().tower_ratio(2));
 map!(Bst, small(), [2, 3, 2]);
@@ -87,6 +94,8 @@ pub enum Act {
     Get(u64),
     Update(u64, u64),
     Cas(u64, u64, u64),
+    /// The number of keys.
+    Count,
     /// By another session.
     Other(Box<Act>),
     /// The process dies at that fence of the operation, with everything in the caches; then the map is opened again, without
@@ -94,8 +103,12 @@ pub enum Act {
     Killed(Box<Act>, u64, bool),
     /// Creates another map beside.
     Aside,
+    /// Makes everything durable.
+    Sync,
+    /// An operation after which everything about its key is durable, although the map is buffered.
+    Settling(Box<Act>),
 }
-use Act::{Aside, Cas, Get, Insert, Killed, Other, Remove, Update};
+use Act::{Aside, Cas, Count, Get, Insert, Killed, Other, Remove, Settling, Sync, Update};
 
 pub type Contents = BTreeMap<u64, u64>;
 
@@ -106,6 +119,16 @@ pub fn run<M: Medium>(map: &impl Map<M>, op: &Op<'_, M>, act: &Act) -> Option<u6
         Get(k) => map.get(op, k).unwrap(),
         Update(k, v) => map.update(op, k, v).unwrap(),
         Cas(k, e, v) => map.compare_and_set(op, k, e, v).unwrap().then_some(v),
+        Sync => {
+            map.sync(op);
+            None
+        }
+        Count => {
+            let mut count = 0;
+            map.for_each(op, &mut |_, _| count += 1).unwrap();
+            Some(count)
+        }
+        Settling(ref act) => run(map, op, act),
         Other(_) | Killed(..) | Aside => unreachable!("taken apart by the caller"),
     }
 }
@@ -119,13 +142,14 @@ pub fn step(model: &mut Contents, act: &Act) -> Option<u64> {
         }
         Remove(k) => model.remove(k),
         Get(k) => model.get(k).copied(),
+        Count => Some(model.len() as u64),
         Update(k, v) => model.get_mut(k).map(|old| std::mem::replace(old, *v)),
         Cas(k, e, v) => model.get_mut(k).filter(|old| **old == *e).map(|old| {
             *old = *v;
             *v
         }),
-        Other(act) => step(model, act),
-        Aside => None,
+        Other(act) | Settling(act) => step(model, act),
+        Aside | Sync => None,
         Killed(act, _, happens) => {
             if *happens {
                 step(model, act);
@@ -208,7 +232,9 @@ impl<S: Map<Sim>> Live<S> {
     fn reopen(&mut self, options: &S::Options) {
         // The first map has to go before its name can be opened again.
         let aside = self.pool.open_structure::<S>("aside", options).unwrap();
-        drop(std::mem::replace(&mut self.map, aside));
+        let dead = std::mem::replace(&mut self.map, aside);
+        // Nor does its process close it.
+        self.pool.mapping().medium().dying(|| drop(dead));
         self.map = self.pool.open_structure::<S>("map", options).unwrap();
     }
 }
@@ -269,7 +295,11 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
         match act {
             Other(act) => run(&*live.map, &live.other.enter().unwrap(), act),
             Killed(act, fence, _) => {
-                let op = live.session.enter().unwrap();
+                let (session, act) = match &**act {
+                    Other(act) => (&mut live.other, act),
+                    _ => (&mut live.session, act),
+                };
+                let op = session.enter().unwrap();
                 let died = op.medium().dying_at(*fence, || _ = run(&*live.map, &op, act));
                 assert!(died, "the operation has fewer than {fence} fences");
                 drop(op);
@@ -313,6 +343,17 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
 
     fn expect(&self, model: &Contents) -> Contents {
         model.clone()
+    }
+
+    /// Buffered maps are so for each key.
+    fn assemble(&self, models: &[Contents], state: &Contents) -> Option<Contents> {
+        let mut keys = models.iter().flat_map(Contents::keys).chain(state.keys());
+        let is_of_one = |key| models.iter().any(|model| model.get(key) == state.get(key));
+        keys.all(is_of_one).then(|| state.clone())
+    }
+
+    fn is_sync(&self, act: &Act) -> bool {
+        matches!(act, Sync | Settling(_))
     }
 }
 

@@ -14,6 +14,7 @@ use durix_crashsim::{Cause, Contract, Explorer, Report, Simulated, Subject};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Off, Op, Session, Word};
 
 use crate::clock::processor_time;
+use crate::erased::{Erased, Operation};
 use crate::scenario::{Bound, Told};
 use crate::sweep::Fault;
 
@@ -148,10 +149,14 @@ impl Pattern {
         let explorer = Explorer::new().contract(contract).crashes(crashes).crash_in_create(true);
         let quick = explorer.clone().suggest(false);
         let run = move |planted: bool| {
-            let report = quick.run_then(&Planted::<H>(planted.then_some(bug)), ops, after);
+            let (ops, after) = (Operation::all(ops), Operation::all(after));
+            let report = quick.run_then(&erased::<H>(planted.then_some(bug)), &ops, &after);
             Outcome { report, off_budget: false }
         };
-        let tell = move || tell::<H>(&explorer, bug, (ops, after));
+        let tell = move || {
+            let variants = [&erased::<H>(Some(bug)), &erased::<H>(None)];
+            tell(&explorer, variants, (&Operation::all(ops), &Operation::all(after)))
+        };
         Pattern { group, name, bound, run: Box::new(run), tell: Box::new(tell) }
     }
 
@@ -159,7 +164,7 @@ impl Pattern {
     fn cost<H: Host>(name: &'static str, bug: H::Bug, op: H::Do, budget: (u64, u64)) -> Self {
         let run = move |planted: bool| {
             let counts = counts_of::<H>(planted.then_some(bug), op);
-            let report = Explorer::new().run(&Planted::<H>(planted.then_some(bug)), &[op]).assert_ok();
+            let report = Explorer::new().run(&erased::<H>(planted.then_some(bug)), &Operation::all(&[op])).assert_ok();
             Outcome { report, off_budget: (counts.write_backs, counts.fences) != budget }
         };
         Pattern { group: "cost", name, bound: Bound::Count, run: Box::new(run), tell: Box::new(|| None) }
@@ -195,15 +200,22 @@ impl Pattern {
     }
 }
 
+fn erased<H: Host>(bug: Option<H::Bug>) -> Erased {
+    Erased::new(Planted::<H>(bug))
+}
+
 /// The failure of a planted bug with as few operations as possible; leaving some out must not break the correct variant.
-fn tell<H: Host>(explorer: &Explorer, bug: H::Bug, (ops, after): (&[H::Do], &[H::Do])) -> Option<Told> {
-    let planted = Planted::<H>(Some(bug));
-    let report = explorer.clone().suggest(false).run_then(&planted, ops, after);
-    let still_correct = |ops: &[H::Do], after: &[H::Do]| {
-        explorer.clone().suggest(false).run_then(&Planted::<H>(None), ops, after).failure.is_none()
+fn tell(
+    explorer: &Explorer,
+    [planted, correct]: [&Erased; 2],
+    (ops, after): (&[Operation], &[Operation]),
+) -> Option<Told> {
+    let report = explorer.clone().suggest(false).run_then(planted, ops, after);
+    let still_correct = |ops: &[Operation], after: &[Operation]| {
+        explorer.clone().suggest(false).run_then(correct, ops, after).failure.is_none()
     };
-    let failure = explorer.shrunk(&planted, ops, after, report, still_correct).failure?;
-    let again = explorer.clone().replay(&failure.replay).run_then(&planted, ops, after).failure;
+    let failure = explorer.shrunk(planted, ops, after, report, still_correct).failure?;
+    let again = explorer.clone().replay(&failure.replay).run_then(planted, ops, after).failure;
     Some(Told::new(failure, again, false))
 }
 
@@ -248,9 +260,8 @@ mod tests {
             let told = fault.told.as_ref();
             assert!(fault.kind == "cost" || told.is_some_and(|told| told.replays), "{fault:?}");
         }
-        // Not all: a split takes as many insertions as a node has room for. 31 of 34 are; the goal for all mutants together is 95%.
         let told: Vec<_> = tried.iter().filter_map(|fault| fault.told.as_ref()).collect();
         let small = told.iter().filter(|told| told.is_small()).count();
-        assert!(small * 100 >= told.len() * 90, "{small} of {} are small", told.len());
+        assert!(small * 100 >= told.len() * 95, "{small} of {} are small", told.len());
     }
 }

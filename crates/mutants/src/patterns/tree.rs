@@ -29,7 +29,8 @@ struct Tree;
 const ROOT: u64 = 64;
 const META: u64 = 128;
 const LEAVES: [u64; 2] = [192, 256];
-const ROOM: u64 = 4;
+/// Small, so that few keys make a split.
+const ROOM: u64 = 2;
 
 fn keys<M: Medium>(op: &Op<'_, M>, leaf: u64) -> Vec<u64> {
     let count = op.load(word(op, leaf), Relaxed).min(7);
@@ -100,13 +101,13 @@ impl Host for Tree {
         let left = keys(op, LEAVES[0]);
         let split = op.load(word(op, ROOT), Relaxed) != 0;
         let Do::Add(key) = what else {
-            if !split && left.len() > 2 {
+            if !split && left.len() >= 2 {
                 shift(op, &left, left.len() - 2, bug);
             }
             return None;
         };
         if !split && left.len() as u64 == ROOM {
-            shift(op, &left, 2, bug);
+            shift(op, &left, left.len() / 2, bug);
         }
         // An upper bound, so it may be durable before the key is there.
         op.store(word(op, META), key, Release);
@@ -137,7 +138,7 @@ impl Host for Tree {
 
 pub(super) fn patterns() -> Vec<Pattern> {
     use Do::{Add, Move};
-    const SPLIT: (&[Do], &[Do]) = (&[Add(1), Add(2), Add(3), Add(4), Add(5)], &[Add(9)]);
+    const SPLIT: (&[Do], &[Do]) = (&[Add(1), Add(2), Add(3)], &[Add(9)]);
     let planted = |group, name, bug, ops| Pattern::new::<Tree>(group, name, Bound::Sequential, bug, ops);
     vec![
         planted("write-back", "a split's new sibling", Bug::Sibling, SPLIT),
@@ -148,7 +149,7 @@ pub(super) fn patterns() -> Vec<Pattern> {
             "atomicity",
             "two slots moved without a log",
             Bug::MovedWithoutLog,
-            (&[Add(1), Add(2), Add(3), Move], &[Add(9)]),
+            (&[Add(1), Add(2), Move], &[Add(9)]),
         ),
     ]
 }

@@ -2,10 +2,10 @@
 
 use durix_crashsim::{Contract, Explorer};
 
+use super::trees::{scenarios, subject, trees};
 use crate::scenario::{Of, Scenario};
-use crate::subjects::epochs;
-use crate::subjects::incll::{scenarios, subject, trees};
 use crate::sweep::Structure;
+use durix_mutants::subjects::epochs;
 
 fn buffered() -> Explorer {
     Explorer::new().contract(Contract::Buffered).executions_per_point(400).samples(60)
@@ -13,7 +13,7 @@ fn buffered() -> Explorer {
 
 /// Two trees in a pool: what concerns creation, chunks used before, and trees that stay closed.
 fn pools() -> Vec<Box<dyn Scenario>> {
-    use trees::{Both, Put, Remove, Sync};
+    use trees::{Both, Put, Remove, Sync, SyncByOther};
     let after = [Put(0, 9, 9), Sync, Both(8, 108)];
     let scenario = |name: &str, used, explorer: Explorer, acts: &[trees::Act]| {
         Of::new(name, move |plan| trees::Tested { plan, used }, acts).with(explorer).after(&after).boxed()
@@ -23,6 +23,8 @@ fn pools() -> Vec<Box<dyn Scenario>> {
         scenario("creation in a pool", false, buffered().crash_in_create(true), &first[..1]),
         scenario("used chunks of a pool", true, buffered(), &first),
         scenario("two trees", false, buffered(), &[Put(0, 1, 1), Sync, Both(3, 4)]),
+        // An extent that one session has added is durable, whoever runs the boundary.
+        scenario("a boundary by another session", false, buffered(), &[Put(0, 1, 101), SyncByOther]),
         scenario("two trees, removing", false, buffered(), &[Both(2, 102), Sync, Remove(0, 2), Sync, Both(3, 4)]),
     ]
 }
@@ -58,6 +60,8 @@ pub(super) fn epochs() -> Structure {
         .boxed(),
         scenario("death", &[Left(0, 1), Sync], &[Both(7), Sync]).nested_deaths().boxed(),
     ];
+    let [acts, after] = epochs::closed_for_a_while();
+    scenarios.push(scenario("closed for a while", &acts, &after).boxed());
     scenarios.extend(pools());
     Structure { name: "epochs", files: &["pmem/src/epoch/"], releases: false, scenarios, equivalent: &[] }
 }

@@ -1,12 +1,12 @@
 //! The log-free maps.
 
 use durix_crashsim::Explorer;
-use durix_logfree::{Bst, HashTable, List, SoftHash};
+use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::Plan;
 
+use super::maps::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
+use super::maps::{Map, Sim, UnderTest};
 use crate::scenario::{Interleaved, Of, Scenario};
-use crate::subjects::logfree::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
-use crate::subjects::logfree::{Map, Sim, UnderTest};
 use crate::sweep::Structure;
 
 fn after() -> Vec<Act> {
@@ -59,7 +59,8 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
             Insert(3, 30),
         ],
     ];
-    let bypass = killed(Insert(3, 30), 1, false);
+    // The bypass is visible, and not written back when the process dies.
+    let (pair, bypass) = ([Insert(1, 10), Insert(2, 20)], killed(Insert(3, 30), 1, false));
     let mut all: Vec<Box<dyn Scenario>> = vec![
         of("first operations", &[], &[Insert(0, 1), Remove(0), Insert(1, 2)]).nested().boxed(),
         of("first update", &[Insert(1, 2)], &[Update(1, 3)]).nested().boxed(),
@@ -80,13 +81,8 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
         of("second session", &[Insert(0, 1)], &[other(Insert(1, 2)), other(Remove(0)), Remove(1)]).boxed(),
         of("unlink in an inactive page", &reopened, &[Remove(10), Remove(13), Insert(0, 1), Insert(1, 2)]).boxed(),
         of("a second extent", &inserts(10..57), &[Insert(0, 1), Insert(1, 2)]).boxed(),
-        of(
-            "process death after a bypass",
-            &[Insert(1, 10), Insert(2, 20), Remove(1)],
-            &[bypass.clone(), Insert(4, 40)],
-        )
-        .boxed(),
-        of("the same, of the last", &[Insert(1, 10), Insert(2, 20), Remove(2)], &[bypass, Insert(0, 40)]).boxed(),
+        of("process death after a bypass", &pair, &[Remove(1), bypass.clone(), Insert(4, 40)]).boxed(),
+        of("the same, of the last", &pair, &[Remove(2), bypass, Insert(0, 40)]).boxed(),
     ];
     all.extend(dying.iter().map(|acts| of("process death", &[Insert(30, 1)], acts).boxed()));
     all
@@ -99,15 +95,45 @@ fn links<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
 
 fn bst() -> Structure {
     let mut bst = links::<Bst<Sim>>("Bst");
-    // Thawed edges are durable before the table of active pages is emptied: shows where words tear, and recovery is crashed.
-    let three = [Insert(1, 1), Insert(0, 2), Insert(3, 4)];
-    let thawing = scenario::<Bst<Sim>>("thawing", &three, &[Remove(1), Insert(2, 1)]);
+    // Thawed edges are durable before the table of active pages is emptied. Where words tear, one edge of a branch may be
+    // found frozen, and the other with its leaf. The page is full, and no search for another of its branches comes by this one.
+    let before = [Insert(1, 1), Insert(5, 2), Remove(5), Insert(7, 3)];
+    let make = move |plan| UnderTest { fence_after_recovery: true, ..with::<Bst<Sim>>(plan, &before) };
+    let thawing = Of::new("thawing", make, &[Remove(7)]).after(&[Insert(6, 90)]);
     bst.scenarios.push(thawing.torn().boxed());
     bst
 }
 
-fn soft() -> Structure {
-    type S = SoftHash<Sim>;
+/// What concerns the upper levels. Heights are drawn by a generator of each session that starts anew when the list is opened:
+/// in the first session 1, 2, 2, 1, 1, 2, 8, in the second 2, 3, 3, 2, 1, 6, and 1, 2 and 3, 4 in those of threads.
+fn skip_list() -> Structure {
+    type S = SkipList<Sim>;
+    let mut skip_list = links::<S>("SkipList");
+    let of = scenario::<S>;
+    let put = |k| Insert(k, k + 100);
+    let reopen = killed(put(9), 1, false);
+    let others = |keys: &[u64]| keys.iter().map(|k| other(put(*k))).collect::<Vec<_>>();
+    // The link past 20 on level 1 leads to 30, and may still do so when 30 is used again.
+    let lower = [put(10), put(30), put(40), put(50), put(60), Remove(40)];
+    // The second line of 20 is on a page that nothing else makes active.
+    let split = [others(&[10, 11, 12, 13, 14, 20]), vec![put(50), reopen.clone()]].concat();
+    // The upper link of 20 is that of 5, and the one below that of 10: recovery does not come by the first.
+    let upper = [others(&[10, 5, 30, 40]), vec![put(50), reopen], others(&[60])].concat();
+    let dies = killed(other(put(20)), 2, true);
+    let set = [put(1), put(5)];
+    let threads = move |plan| with::<S>(plan, &set);
+    let late = move |plan| with::<S>(plan, &[put(10), put(12)]);
+    skip_list.scenarios.extend([
+        of("a stale upper link", &lower, &[put(20), Remove(30), put(70)]).boxed(),
+        of("a second line on a page of its own", &split, &[Remove(13), Remove(20)]).boxed(),
+        of("an upper link of a dead process", &upper, &[dies, Remove(40), Remove(30), put(70)]).boxed(),
+        Of::new("a tower without its node", late, &[put(20)]).after(&[put(11)]).later().boxed(),
+        Interleaved::new("behind a tower that rises", threads, &[vec![put(4)], vec![put(3)]], &[]).boxed(),
+    ]);
+    skip_list
+}
+
+fn soft<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
     let full: Vec<Act> = (10..74).map(|k| Insert(k, k)).collect();
     let of = |name: &str, before: &[Act], acts: &[Act]| {
         let before = before.to_vec();
@@ -128,10 +154,18 @@ fn soft() -> Structure {
         // An extent that one session has added is used by another, whose fence does not cover it.
         Interleaved::new("a shared extent", shared, &[vec![Insert(0, 1)], vec![Insert(1, 2)]], &[]).boxed(),
     ];
-    Structure { name: "SoftHash", files: &["crates/logfree/src/soft/"], releases: false, scenarios, equivalent: &[] }
+    Structure { name, files: &["crates/logfree/src/soft/"], releases: false, scenarios, equivalent: &[] }
 }
 
 /// All of them.
 pub(super) fn all() -> Vec<Structure> {
-    vec![links::<List<Sim>>("List"), links::<HashTable<Sim>>("HashTable"), bst(), soft()]
+    vec![
+        links::<List<Sim>>("List"),
+        links::<HashTable<Sim>>("HashTable"),
+        bst(),
+        skip_list(),
+        soft::<SoftHash<Sim>>("SoftHash"),
+        soft::<SoftList<Sim>>("SoftList"),
+        soft::<SoftSkipList<Sim>>("SoftSkipList"),
+    ]
 }

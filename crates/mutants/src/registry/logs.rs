@@ -9,8 +9,8 @@ use durix_cso::log::{
 use durix_pmem::Mutation;
 
 use crate::scenario::Of;
-use crate::subjects::logs::{AFTER, Do, HELD, RUNS, SHORT, Tested, Tiny};
 use crate::sweep::{Equivalent, Structure};
+use durix_mutants::subjects::logs::{AFTER, Do, HELD, RUNS, SHORT, Tested, Tiny};
 
 const OWN: &[&str] = &["cso/src/log/"];
 

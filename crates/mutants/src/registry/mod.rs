@@ -14,15 +14,19 @@
 mod incll;
 mod logfree;
 mod logs;
+#[path = "../../../logfree/tests/common/mod.rs"]
+mod maps;
+#[allow(dead_code, reason = "tests of the crate use the rest")]
+mod trees;
 
 use durix_crashsim::{Explorer, Persistency};
 
 use crate::scenario::{Of, Scenario};
-use crate::subjects::list::{Bug, List, ListOp};
-use crate::subjects::pool::{self, Action, Lifetime};
-use crate::subjects::set;
-use crate::subjects::space::{self, Allocator};
 use crate::sweep::Structure;
+use durix_mutants::subjects::list::{Bug, List, ListOp};
+use durix_mutants::subjects::pool::{self, Action, Lifetime};
+use durix_mutants::subjects::set;
+use durix_mutants::subjects::space::{self, Allocator};
 
 /// All of them.
 pub fn structures() -> Vec<Structure> {

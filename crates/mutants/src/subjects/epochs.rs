@@ -89,6 +89,13 @@ pub enum Act {
 }
 use Act::{Ahead, Both, Left, Restart, Right, Sync};
 
+/// One structure stays closed while the other sweeps, and what failed is forgotten: the operations before the crash, and
+/// those after it.
+pub fn closed_for_a_while() -> [Vec<Act>; 2] {
+    let acts = vec![Both(1), Sync, Restart, Both(2), Sync, Right(1, 3), Right(2, 4)];
+    [acts, [Left(0, 9)].into_iter().chain(vec![Sync; 10]).chain([Restart]).collect()]
+}
+
 /// Where the seats lie.
 const SEATS: [Off<Seat>; 2] = [Off::new(2048), Off::new(2112)];
 

@@ -9,6 +9,9 @@ use crate::medium::Survives;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
+    /// At the next completed sync, each key by itself: after a crash each is found as it was at a moment no earlier than that
+    /// sync, but different keys may be of different moments.
+    BufferedByKey,
     /// At the next completed sync; after a crash a consistent state no older than the last one is found.
     Buffered,
     /// Before it returns.
@@ -69,6 +72,7 @@ impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.durability {
             Durability::Strict => "an operation that has returned survives",
+            Durability::BufferedByKey => "what the last completed sync covers, and of each key perhaps more, survives",
             Durability::Buffered => "what the last completed sync covers survives",
         };
         match self.reach {
@@ -123,6 +127,8 @@ mod tests {
                 let buffered = strict.with(Durability::Buffered);
                 assert_eq!(buffered.durability, Durability::Buffered);
                 assert_eq!(buffered.with(Durability::Strict), buffered, "never becomes stronger");
+                let by_key = buffered.with(Durability::BufferedByKey);
+                assert_eq!(by_key.durability, Durability::BufferedByKey, "weaker than a consistent cut");
                 for other in KINDS {
                     let both = strict.min(Guarantee::of(Survives::PowerFailure, other, false));
                     assert!(both.reach <= strict.reach);

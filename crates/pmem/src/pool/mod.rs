@@ -156,6 +156,16 @@ impl<M: Medium> Pool<M> {
         self.inner.file.access != Access::Shared
     }
 
+    /// Refuses where changes would stay in this process. What is built over structures asks before it changes one: they
+    /// themselves work in a pool that was opened for reading, as recovery has to.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    #[inline]
+    pub fn ensure_writable(&self) -> Result<()> {
+        self.inner.file.refuse_read_only()
+    }
+
     /// What its contents survive. A structure's own contract is added by [`Guarantee::with`].
     pub fn guarantee(&self) -> Guarantee {
         let file = &self.inner.file;
@@ -187,10 +197,6 @@ impl<M: Medium> Pool<M> {
 
     fn registry(&self) -> LockGuard<'_, Registry<M>, M> {
         self.inner.registry.lock(self.mapping().medium())
-    }
-
-    fn refuse_read_only(&self) -> Result<()> {
-        self.inner.file.refuse_read_only()
     }
 }
 

@@ -401,7 +401,7 @@ impl<M: Medium> Pool<M> {
     /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
         check_name(new)?;
-        self.refuse_read_only()?;
+        self.ensure_writable()?;
         let mut session = self.session()?;
         let mut turn = 0;
         while !self.try_rename(&session.enter()?, old, new)? {
@@ -439,7 +439,7 @@ impl<M: Medium> Pool<M> {
     /// [`Error::InUse`] while it is open, [`Error::NoSuchIndex`], [`Error::ReadOnly`], [`Error::DamagedRoot`],
     /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
     pub fn drop_index(&self, name: &str) -> Result<()> {
-        self.refuse_read_only()?;
+        self.ensure_writable()?;
         let mut session = self.session()?;
         let Claim::Found(owner, record) = self.claim(&mut session, name, false)? else {
             return Err(Error::InUse { name: name.into() });

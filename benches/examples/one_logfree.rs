@@ -1,0 +1,41 @@
+//! One log-free set or comparator under the workload of the figures, nothing else: for profilers and for counting instructions.
+//!
+//! ```text
+//! valgrind --tool=callgrind --toggle-collect='*Worker*batch*' target/release/examples/one_logfree hash links 1024 1 10
+//! ```
+//!
+//! Shapes: `list`, `hash`, `skiplist`, `bst`. Ways: `links`, `soft`, `redo`, `cso`. Then the number of keys, of threads and of
+//! rounds. Prints the median of the rounds.
+
+use durix_bench::cso_append::medium;
+use durix_bench::logfree::make::{Shape, Way, What, make};
+use durix_bench::place::Place;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [shape, way, keys, threads, rounds] = &args[..] else {
+        return Err("usage: one_logfree list|hash|skiplist|bst links|soft|redo|cso KEYS THREADS ROUNDS".into());
+    };
+    let shape = match shape.as_str() {
+        "list" => Shape::List,
+        "hash" => Shape::Hash,
+        "skiplist" => Shape::SkipList,
+        "bst" => Shape::Bst,
+        _ => return Err(format!("no shape called {shape}").into()),
+    };
+    let way = match way.as_str() {
+        "links" => Way::Links,
+        "soft" => Way::Soft,
+        "redo" => Way::Redo,
+        "cso" => Way::Cso,
+        _ => return Err(format!("no way called {way}").into()),
+    };
+    let what = What { shape, way, keys: keys.parse()?, threads: threads.parse()? };
+    let mut set = make(&Place::from_env(), medium(), what)?.ok_or("there is no such set")?;
+    let rounds: usize = rounds.parse()?;
+    let mut times: Vec<[f64; 2]> = (0..rounds.max(1)).map(|_| set.round()).collect();
+    times.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let [each, update] = times[times.len() / 2];
+    println!("{}, {}: {each:.1} ns an operation, {update:.1} ns a successful update", shape.name(), set.name());
+    Ok(())
+}
