@@ -86,6 +86,11 @@ impl Series {
         Series(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 
+    /// With the rounds of a later run behind its own.
+    pub fn append(&mut self, later: &Series) {
+        self.0.extend_from_slice(&later.0);
+    }
+
     /// Round by round, the sum.
     ///
     /// # Panics
@@ -104,6 +109,13 @@ pub struct Outcome<const PHASES: usize> {
     pub name: String,
     /// One series a phase.
     pub phases: [Series; PHASES],
+}
+
+impl<const PHASES: usize> Outcome<PHASES> {
+    /// With the rounds of a later run behind its own.
+    pub fn append(&mut self, later: &Outcome<PHASES>) {
+        self.phases.iter_mut().zip(&later.phases).for_each(|(all, new)| all.append(new));
+    }
 }
 
 /// Runs every contestant `rounds` times, in turn, after `warm_up` rounds that are not counted. Each round starts one

@@ -26,6 +26,9 @@ impl std::fmt::Display for Pages {
     }
 }
 
+/// Bytes that a file gets before it is the next one's turn.
+const TURN: u64 = 2 << 20;
+
 /// A directory to measure in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -92,20 +95,50 @@ impl Place {
     /// # Errors
     /// [`Refused`] where the file cannot be made, allocated or mapped.
     pub fn map<M: Medium>(&self, len: u64, medium: M) -> Result<Mapping<M>, Refused> {
+        let file = self.unnamed_file()?;
+        self.allocate(&file, 0, len)?;
+        self.map_file(&file, len, medium)
+    }
+
+    /// The same for `count` files that are to be compared: their pages are allocated in turn, 2 MiB of each. What the kernel
+    /// gives first is scattered over the memory of the machine, what it gives later lies together, and a random access to the
+    /// one takes up to a fifth longer than to the other; so no contestant may have the first pages for itself.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_in_turn<M: Medium>(&self, count: usize, len: u64, medium: M) -> Result<Vec<Mapping<M>>, Refused> {
+        let files = (0..count).map(|_| self.unnamed_file()).collect::<Result<Vec<_>, _>>()?;
+        for (turn, from) in (0..len).step_by(TURN as usize).enumerate() {
+            for who in 0..count {
+                self.allocate(&files[(turn + who) % count], from, TURN.min(len - from))?;
+            }
+        }
+        files.iter().map(|file| self.map_file(file, len, medium)).collect()
+    }
+
+    fn refused(&self, action: &'static str, source: impl Into<std::io::Error>) -> Refused {
+        Refused { action, path: self.dir.clone(), source: source.into() }
+    }
+
+    /// A new file, unlinked already.
+    fn unnamed_file(&self) -> Result<File, Refused> {
         let path = self.unused_path();
-        let refused = |action| {
-            let path = path.clone();
-            move |source| Refused { action, path, source }
-        };
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(refused("creating"))?;
-        std::fs::remove_file(&path).map_err(refused("unlinking"))?;
+        let file = file.map_err(|e| self.refused("creating a file in", e))?;
+        std::fs::remove_file(&path).map_err(|e| self.refused("unlinking a file in", e))?;
+        Ok(file)
+    }
+
+    fn allocate(&self, file: &File, from: u64, len: u64) -> Result<(), Refused> {
         let flags = rustix::fs::FallocateFlags::empty();
-        rustix::fs::fallocate(&file, flags, 0, len).map_err(|e| refused("allocating")(e.into()))?;
+        rustix::fs::fallocate(file, flags, from, len).map_err(|e| self.refused("allocating a file in", e))
+    }
+
+    fn map_file<M: Medium>(&self, file: &File, len: u64, medium: M) -> Result<Mapping<M>, Refused> {
         let other = |e: durix_pmem::Error| std::io::Error::other(e);
-        let reserve = Reserve::pages(len, len).map_err(|e| refused("reserving addresses for")(other(e)))?;
-        map_over(&reserve, &file, len).map_err(refused("mapping"))?;
-        Mapping::new(reserve, len, medium, true).map_err(|e| refused("opening")(other(e)))
+        let reserve = Reserve::pages(len, len).map_err(|e| self.refused("reserving addresses for", other(e)))?;
+        map_over(&reserve, file, len).map_err(|e| self.refused("mapping a file in", e))?;
+        Mapping::new(reserve, len, medium, true).map_err(|e| self.refused("opening a mapping in", other(e)))
     }
 }
 
@@ -224,6 +257,6 @@ broken";
         assert_eq!(op.load(words.last().unwrap(), Ordering::Relaxed), 7);
         std::fs::remove_dir(&dir).unwrap();
         let error = place.map(1 << 20, Hardware::PAGE_CACHE).unwrap_err().to_string();
-        assert!(error.starts_with("creating ") && error.contains("DURIX_DIR"), "{error}");
+        assert!(error.starts_with("creating a file in ") && error.contains("DURIX_DIR"), "{error}");
     }
 }

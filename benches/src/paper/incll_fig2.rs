@@ -1,8 +1,8 @@
 //! Figure 2: throughput of the transient and of the durable Masstree on YCSB A, B, C and E.
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, MIXES, Mix, Phase, Rounded, Take, WARM_UP, drawn, empty, figure, keys_of, measure, overhead,
-    panel, rounded, series,
+    DRAWS, Draw, Drawn, MIXES, Mix, Phase, Rounded, Take, drawn, empty, figure, keys_of, measure, overhead, panel,
+    rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -27,7 +27,7 @@ fn phases(drawn: &[Drawn; 2]) -> [Phase<'_>; 8] {
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let how = rounded(context, keys_of(context));
-    context.expect(1, how.rounds + WARM_UP);
+    context.expect(1, how.all_rounds());
     let mut measured = empty(context, how.keys);
     let drawn = [Draw::Uniform, Draw::Zipfian].map(|draw| drawn(how.keys, draw, 2));
     for place in &context.places {

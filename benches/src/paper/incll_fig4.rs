@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use durix_incll::{Durable, Transient};
 use durix_pmem::Hardware;
 
-use super::incll_trees::{DRAWS, Draw, Drawn, Kind, Mix, Tree, drawn, empty, figure, keys_of, panel, rounded, work_on};
+use super::incll_trees::{
+    DRAWS, Draw, Drawn, Kind, Mix, Rounded, Tree, drawn, empty, figure, keys_of, panel, room_for, rounded, work_on,
+};
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
@@ -25,7 +27,7 @@ fn threads() -> Vec<usize> {
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let (how, threads) = (rounded(context, keys_of(context)), threads());
-    context.expect(1, how.rounds);
+    context.expect(1, how.rounds * how.fillings);
     let mut measured = empty(context, how.keys);
     measured.notes.push("threads are timed by the clock on the wall: other work on the machine counts".into());
     let most = *threads.last().expect("one thread can always be had");
@@ -33,22 +35,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         .map(|draw| (0..most as u64).map(|thread| drawn(how.keys, draw, 11 + thread)).collect());
     for place in &context.places {
         context.now(format!("threads, {}", place.pages));
-        let mut base = Tree::<_, Transient>::fill(place, medium(), how.keys)?;
-        let mut ours = Tree::<_, Durable>::fill(place, medium(), how.keys)?;
-        let points = threads.len() * 2;
-        let (mut bases, mut found) = (vec![Vec::new(); points], vec![Vec::new(); points]);
-        for _ in 0..how.rounds {
-            for point in 0..points {
-                let (count, drawn) = (threads[point / 2], &drawn[point % 2]);
-                bases[point].push(round(&mut base, &drawn[..count], how.epochs));
-                found[point].push(round(&mut ours, &drawn[..count], how.epochs));
-            }
-            if !context.tick() {
-                break;
-            }
-        }
-        let (bases, found): (Vec<Series>, Vec<Series>) =
-            (bases.into_iter().map(Series::new).collect(), found.into_iter().map(Series::new).collect());
+        let [bases, found] = both(context, place, &how, &threads, &drawn)?;
         for (draw, (name, _)) in DRAWS.iter().enumerate() {
             let x = threads.iter().map(usize::to_string).collect();
             let y = ("million operations/s", Form::Lines);
@@ -63,6 +50,41 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         }
     }
     Ok(measured)
+}
+
+/// The series of the transient tree and of the durable one, of each number of threads with both ways of drawing. Each filling
+/// begins with the other tree.
+fn both(
+    context: &Context<'_>,
+    place: &Place,
+    how: &Rounded,
+    threads: &[usize],
+    drawn: &[Vec<Drawn>; 2],
+) -> Result<[Vec<Series>; 2], Error> {
+    let points = threads.len() * 2;
+    let (mut bases, mut found) = (vec![Vec::new(); points], vec![Vec::new(); points]);
+    for filling in 0..how.fillings {
+        let room = &mut room_for(place, medium(), (2, how.keys))?;
+        let (mut base, mut ours);
+        if filling % 2 == 0 {
+            ours = Tree::<_, Durable>::fill_in(room, how.keys)?;
+            base = Tree::<_, Transient>::fill_in(room, how.keys)?;
+        } else {
+            base = Tree::<_, Transient>::fill_in(room, how.keys)?;
+            ours = Tree::<_, Durable>::fill_in(room, how.keys)?;
+        }
+        for _ in 0..how.rounds {
+            for point in 0..points {
+                let (count, drawn) = (threads[point / 2], &drawn[point % 2]);
+                bases[point].push(round(&mut base, &drawn[..count], how.epochs));
+                found[point].push(round(&mut ours, &drawn[..count], how.epochs));
+            }
+            if !context.tick() {
+                break;
+            }
+        }
+    }
+    Ok([bases, found].map(|all| all.into_iter().map(Series::new).collect()))
 }
 
 fn claim(place: &Place, (threads, name): (usize, &str), ours: &Series, base: &Series) -> Claim {

@@ -4,12 +4,13 @@
 use durix_incll::{Durable, Pointers, Transient, Transient15};
 
 use super::incll_trees::{
-    Draw, Filled, MIXES, Phase, WARM_UP, contestant, drawn, empty, figure, keys_of, panel, rounded, series,
+    Contestants, Draw, Filled, MIXES, Phase, Rounded, WARM_UP, contestant, drawn, empty, figure, keys_of, panel,
+    phase_by_phase, room_for, rounded, series,
 };
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
-use crate::interleave::{Contestant, Outcome, interleave_telling};
+use crate::interleave::Outcome;
 use crate::place::Place;
 
 pub(super) const FIGURE: Figure = figure("incll-layouts", "keys a node, values in place (not in the paper)", run);
@@ -17,7 +18,7 @@ pub(super) const FIGURE: Figure = figure("incll-layouts", "keys a node, values i
 const PHASES: usize = MIXES.len();
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
-    let how = rounded(context, keys_of(context));
+    let how = Rounded { rounds: 7, fillings: 1, ..rounded(context, keys_of(context)) };
     context.expect(1, how.rounds + WARM_UP);
     let mut measured = empty(context, how.keys);
     let drawn = drawn(how.keys, Draw::Uniform, 15);
@@ -25,24 +26,24 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         std::array::from_fn(|mix| Phase { mix: MIXES[mix].1, drawn: &drawn, before: &|| {} });
     for place in &context.places {
         context.now(format!("layouts, {}", place.pages));
-        let at = (place, medium());
-        let filled: Vec<Filled<'_, PHASES>> = vec![
-            contestant::<PHASES, _, Transient>(at, &how, &phases)?,
-            contestant::<PHASES, _, Transient15>(at, &how, &phases)?,
-            contestant::<PHASES, _, Durable>(at, &how, &phases)?,
-            contestant::<PHASES, _, Pointers>(at, &how, &phases)?,
+        let room = &mut room_for(place, medium(), (4, how.keys))?;
+        let filled: Vec<Filled<'_>> = vec![
+            contestant::<_, Transient>(room, &how, &phases)?,
+            contestant::<_, Transient15>(room, &how, &phases)?,
+            contestant::<_, Durable>(room, &how, &phases)?,
+            contestant::<_, Pointers>(room, &how, &phases)?,
         ];
         let x = vec!["insert, ns".into(), "bytes a key".into()];
         let mut filling = panel("filling, in random order", place, &how, ("quantity", x), ("ns, bytes", Form::Bars));
-        filling.method = "once, one tree after the other".into();
-        let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = Vec::new();
+        filling.method = "once, one tree after the other, their memory allocated in turn".into();
+        let mut contestants = Contestants::new();
         for (contestant, quantities) in filled {
             for (number, quantity) in quantities.into_iter().enumerate() {
                 filling.set(contestant.name(), number, Point::exact(quantity));
             }
             contestants.push(contestant);
         }
-        let outcomes = interleave_telling(&mut contestants, WARM_UP, how.rounds, &mut || context.tick());
+        let outcomes: Vec<Outcome<PHASES>> = phase_by_phase(&mut contestants, how.rounds, &mut || context.tick());
         let x = MIXES.iter().map(|(mix, _)| format!("YCSB {mix}")).collect();
         let mut mixes = panel("uniform keys", place, &how, ("workload", x), ("million operations/s", Form::Bars));
         for outcome in &outcomes {

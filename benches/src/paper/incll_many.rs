@@ -5,7 +5,7 @@ use std::hint::black_box;
 use durix_incll::{Durable, Masstree, Transient};
 use durix_pmem::{Medium, Session};
 
-use super::incll_trees::{Draw, Drawn, Kind, Tree, WARM_UP, drawn, empty, figure, keys_of, panel, rounded};
+use super::incll_trees::{Draw, Drawn, Kind, Tree, WARM_UP, drawn, empty, figure, keys_of, panel, room_for, rounded};
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
@@ -80,15 +80,16 @@ impl<M: Medium, P: Kind> Contestant<PHASES> for Rounds<'_, M, P> {
 fn measure(context: &Context<'_>, place: &Place, keys: u64, rounds: usize) -> Result<Vec<Outcome<PHASES>>, Error> {
     let Drawn(drawn) = drawn(keys, Draw::Uniform, 9);
     let drawn: Vec<[u8; 8]> = drawn.iter().map(|(key, _)| key.to_be_bytes()).collect();
-    let base = Rounds { tree: Tree::<_, Transient>::fill(place, medium(), keys)?, keys: &drawn, turn: 0 };
-    let ours = Rounds { tree: Tree::<_, Durable>::fill(place, medium(), keys)?, keys: &drawn, turn: 0 };
+    let room = &mut room_for(place, medium(), (2, keys))?;
+    let base = Rounds { tree: Tree::<_, Transient>::fill_in(room, keys)?, keys: &drawn, turn: 0 };
+    let ours = Rounds { tree: Tree::<_, Durable>::fill_in(room, keys)?, keys: &drawn, turn: 0 };
     let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = vec![Box::new(base), Box::new(ours)];
     Ok(interleave_telling(&mut contestants, WARM_UP, rounds, &mut || context.tick()))
 }
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let mut how = rounded(context, keys_of(context).max(LOOKUPS as u64));
-    how.rounds = if context.quick { 15 } else { 25 };
+    (how.rounds, how.fillings) = (if context.quick { 15 } else { 25 }, 1);
     context.expect(1, how.rounds + WARM_UP);
     let mut measured = empty(context, how.keys);
     for place in &context.places {

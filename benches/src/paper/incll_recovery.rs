@@ -7,7 +7,7 @@ use std::time::Instant;
 use durix_incll::{Durable, LoggingOnly};
 use durix_pmem::Hardware;
 
-use super::incll_trees::{Draw, Kind, Mix, Tree, drawn, empty, figure, keys_of, millions, panel, rounded};
+use super::incll_trees::{Draw, Kind, Mix, Rounded, Tree, drawn, empty, figure, keys_of, millions, panel, rounded};
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
@@ -75,7 +75,7 @@ fn set(panel: &mut Panel, at: usize, crashes: &[Crash]) -> Point {
 }
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
-    let how = rounded(context, keys_of(context));
+    let how = Rounded { fillings: 1, rounds: 1, ..rounded(context, keys_of(context)) };
     context.expect(3, 1);
     let mut measured = empty(context, how.keys);
     for place in &context.places {

@@ -2,8 +2,8 @@
 //! external log, with InCLL and without.
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, Kind, Mix, Phase, Rounded, Take, Tree, WARM_UP, drawn, empty, figure, keys_of, measure,
-    millions, overhead, panel, rounded, series,
+    DRAWS, Draw, Drawn, Kind, Mix, Phase, Rounded, Take, Tree, drawn, empty, figure, keys_of, measure, millions,
+    overhead, panel, rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -58,7 +58,7 @@ type SetPoints = fn(&mut Panel, usize, &[crate::interleave::Outcome<2>], usize);
 fn by_size(context: &Context<'_>, y: &str, set: SetPoints) -> Result<Measured, Error> {
     let sizes = sizes(context);
     let how = rounded(context, *sizes.last().expect("at least one"));
-    context.expect(sizes.len(), how.rounds + WARM_UP);
+    context.expect(sizes.len(), how.all_rounds());
     let mut measured = empty(context, how.keys);
     for place in &context.places {
         let x: Vec<String> = sizes.iter().map(|keys| millions(*keys)).collect();
@@ -117,7 +117,7 @@ fn logged_by<P: Kind>(place: &Place, keys: u64, epochs: usize, drawn: &[Drawn; 2
 
 fn logged(context: &Context<'_>) -> Result<Measured, Error> {
     let sizes = sizes(context);
-    let how = Rounded { rounds: 1, ..rounded(context, *sizes.last().expect("at least one")) };
+    let how = Rounded { rounds: 1, fillings: 1, ..rounded(context, *sizes.last().expect("at least one")) };
     context.expect(sizes.len(), 1);
     let mut measured = empty(context, how.keys);
     // Counts do not depend on the size of a page.

@@ -21,7 +21,7 @@ use durix_pmem::{Mapping, Medium, Session};
 use super::report::{Form, Panel};
 use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
-use crate::interleave::{Contestant, Outcome, Series, Stopwatch, interleave_telling};
+use crate::interleave::{LEAST_ROUNDS, Outcome, Series, Stopwatch};
 use crate::machine::Bytes;
 use crate::place::{Place, free_bytes};
 
@@ -188,21 +188,35 @@ pub(super) struct Tree<M: Medium, P: Policy> {
     pub(super) keys: u64,
 }
 
-/// Bytes that the tree of a figure needs: nodes, and segments of the external log.
-fn bytes(keys: u64) -> u64 {
-    keys * 80 + (96 << 20)
+/// Bytes of a mapping for the tree of a figure: nodes, and segments of the external log.
+pub(super) fn bytes_for(keys: u64) -> u64 {
+    (keys * 80 + (96 << 20)).next_multiple_of(2 << 20)
+}
+
+/// Memory for trees that are to be compared.
+pub(super) type Room<M> = std::vec::IntoIter<Mapping<M>>;
+
+/// Memory for `count` trees of so many keys, allocated in turn.
+pub(super) fn room_for<M: Medium>(place: &Place, medium: M, (count, keys): (usize, u64)) -> Result<Room<M>, Error> {
+    let len = bytes_for(keys);
+    let needed = len * count as u64;
+    if let Some(free) = free_bytes(&place.dir).filter(|free| *free < needed) {
+        let dir = place.dir.display().to_string();
+        let what = format!("{count} tree(s) of {keys} keys");
+        return Err(Error::Room { what, needed: Bytes(needed), free: Bytes(free), dir });
+    }
+    Ok(place.map_in_turn(count, len, medium)?.into_iter())
 }
 
 impl<M: Medium, P: Kind> Tree<M, P> {
     /// A tree of keys `0..keys`, in memory of a place.
     pub(super) fn fill(place: &Place, medium: M, keys: u64) -> Result<Self, Error> {
-        let needed = bytes(keys);
-        if let Some(free) = free_bytes(&place.dir).filter(|free| *free < needed) {
-            let dir = place.dir.display().to_string();
-            let what = format!("a tree of {keys} keys");
-            return Err(Error::Room { what, needed: Bytes(needed), free: Bytes(free), dir });
-        }
-        let mapping = place.map(needed.next_multiple_of(2 << 20), medium)?;
+        Self::fill_in(&mut room_for(place, medium, (1, keys))?, keys)
+    }
+
+    /// A tree of keys `0..keys`, in the next [room](room_for).
+    pub(super) fn fill_in(room: &mut Room<M>, keys: u64) -> Result<Self, Error> {
+        let mapping = room.next().expect("room for each tree");
         let mut session = mapping.session()?;
         let tree = P::make(&mut session, &mapping)?;
         tree.epochs().set_interval(EPOCH);
@@ -240,6 +254,29 @@ impl<M: Medium, P: Kind> Tree<M, P> {
             }
         }
         Ok(done)
+    }
+
+    /// The same with all lines of an epoch written back inside its boundary, none ahead.
+    pub(super) fn work_inside(
+        &mut self,
+        mix: Mix,
+        drawn: &Drawn,
+        epochs: usize,
+        pauses: &mut Vec<u64>,
+    ) -> durix_incll::Result<()> {
+        let mut start = Stopwatch::start();
+        for batch in round_and_round(drawn) {
+            batch_on(&self.tree, &mut self.session, mix, batch)?;
+            if start.elapsed() >= EPOCH {
+                self.tree.sync(&mut self.session)?;
+                pauses.push(self.tree.epochs().stats().last_pause);
+                start = Stopwatch::start();
+            }
+            if pauses.len() == epochs {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Nanoseconds an operation, over whole epochs.
@@ -330,31 +367,64 @@ pub(super) struct Phase<'d> {
     pub(super) before: &'d dyn Fn(),
 }
 
-/// A tree in rounds.
-struct Rounds<'d, const PHASES: usize, M: Medium, P: Policy> {
-    tree: Tree<M, P>,
-    phases: &'d [Phase<'d>; PHASES],
-    epochs: usize,
-    /// Which phase comes first: each round begins one phase later, because the first finds the caches as the other tree has
-    /// left them.
-    first: usize,
+/// A tree that works on phases.
+pub(super) trait Phased {
+    /// The name in tables.
+    fn name(&self) -> &str;
+    /// Works on a phase. Returns nanoseconds an operation.
+    fn phase(&mut self, number: usize) -> f64;
 }
 
-impl<const PHASES: usize, M: Medium, P: Kind> Contestant<PHASES> for Rounds<'_, PHASES, M, P> {
+struct Rounds<'d, M: Medium, P: Policy> {
+    tree: Tree<M, P>,
+    phases: &'d [Phase<'d>],
+    epochs: usize,
+}
+
+impl<M: Medium, P: Kind> Phased for Rounds<'_, M, P> {
     fn name(&self) -> &str {
         P::NAME
     }
 
-    fn round(&mut self) -> [f64; PHASES] {
-        let mut times = [0.0; PHASES];
-        for phase in (0..PHASES).map(|turn| (self.first + turn) % PHASES) {
-            let Phase { mix, drawn, before } = &self.phases[phase];
-            before();
-            times[phase] = self.tree.phase(*mix, drawn, self.epochs);
-        }
-        self.first = (self.first + 1) % PHASES;
-        times
+    fn phase(&mut self, number: usize) -> f64 {
+        let Phase { mix, drawn, before } = &self.phases[number];
+        before();
+        self.tree.phase(*mix, drawn, self.epochs)
     }
+}
+
+/// Trees that are to be compared.
+pub(super) type Contestants<'d> = Vec<Box<dyn Phased + 'd>>;
+
+/// Has all trees work on one phase after the other, so that times that are compared lie within a second; each round begins
+/// one phase, and each phase one tree, later than the one before. The first rounds are not counted. `after_round` says whether
+/// there is time for more; without, no more than [`LEAST_ROUNDS`] are measured.
+pub(super) fn phase_by_phase<const PHASES: usize>(
+    trees: &mut [Box<dyn Phased + '_>],
+    rounds: usize,
+    after_round: &mut dyn FnMut() -> bool,
+) -> Vec<Outcome<PHASES>> {
+    let count = trees.len();
+    let mut samples = vec![[const { Vec::new() }; PHASES]; count];
+    for round in 0..WARM_UP + rounds {
+        for turn in 0..PHASES {
+            let phase = (round + turn) % PHASES;
+            for who in (0..count).map(|who| (round + turn + who) % count) {
+                let time = trees[who].phase(phase);
+                if round >= WARM_UP {
+                    samples[who][phase].push(time);
+                }
+            }
+        }
+        if !after_round() && round + 1 >= WARM_UP + LEAST_ROUNDS {
+            break;
+        }
+    }
+    let outcomes = trees.iter().zip(samples).map(|(tree, samples)| {
+        let phases = samples.map(Series::new);
+        Outcome { name: tree.name().to_owned(), phases }
+    });
+    outcomes.collect()
 }
 
 /// Which trees take part.
@@ -365,22 +435,34 @@ pub(super) struct Take {
 }
 
 /// How a figure measures its points.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rounded {
     pub(super) keys: u64,
     pub(super) epochs: usize,
+    /// Rounds of one filling.
     pub(super) rounds: usize,
+    /// How often all trees are made anew, in other memory and another order.
+    pub(super) fillings: usize,
+}
+
+impl Rounded {
+    /// Rounds of all fillings, warming up included.
+    pub(super) fn all_rounds(&self) -> usize {
+        (self.rounds + WARM_UP) * self.fillings
+    }
 }
 
 /// The rounds of a figure, unless it is quick.
 pub(super) fn rounded(context: &Context<'_>, keys: u64) -> Rounded {
-    let (epochs, rounds) = if context.quick { (2, 5) } else { (6, 7) };
-    Rounded { keys, epochs, rounds }
+    let (epochs, rounds) = if context.quick { (2, 5) } else { (3, 9) };
+    Rounded { keys, epochs, rounds, fillings: 3 }
 }
 
-/// Rounds that are not counted.
+/// Rounds of each filling that are not counted.
 pub(super) const WARM_UP: usize = 1;
 
-/// Fills the trees and measures all phases, the trees in turn.
+/// Fills the trees and measures all phases, the trees in turn; and again, in other memory, as often as the figure says: how
+/// the pages of a tree happen to lie is worth some percent.
 pub(super) fn measure<const PHASES: usize, M: Medium>(
     context: &Context<'_>,
     (place, medium): (&Place, M),
@@ -388,31 +470,61 @@ pub(super) fn measure<const PHASES: usize, M: Medium>(
     take: Take,
     phases: &[Phase<'_>; PHASES],
 ) -> Result<Vec<Outcome<PHASES>>, Error> {
-    let mut contestants: Vec<Box<dyn Contestant<PHASES> + '_>> = Vec::new();
+    let (mut all, mut in_time) = (Vec::<Outcome<PHASES>>::new(), true);
+    for filling in 0..how.fillings {
+        let mut trees = filled((place, medium), how, take, phases, filling)?;
+        let outcomes: Vec<Outcome<PHASES>> = phase_by_phase(&mut trees, how.rounds, &mut || {
+            in_time = context.tick();
+            in_time
+        });
+        for outcome in outcomes {
+            match all.iter_mut().find(|known| known.name == outcome.name) {
+                Some(known) => known.append(&outcome),
+                None => all.push(outcome),
+            }
+        }
+        if !in_time {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// The trees that take part, in memory that is allocated in turn; each filling begins with another one.
+fn filled<'d, M: Medium>(
+    (place, medium): (&Place, M),
+    how: &Rounded,
+    take: Take,
+    phases: &'d [Phase<'d>],
+    filling: usize,
+) -> Result<Contestants<'d>, Error> {
+    let mut makers: Vec<fn(&mut Room<M>, &Rounded, &'d [Phase<'d>]) -> Result<Filled<'d>, Error>> =
+        vec![contestant::<M, Durable>];
     if take.transient {
-        contestants.push(contestant::<PHASES, M, Transient>((place, medium), how, phases)?.0);
+        makers.push(contestant::<M, Transient>);
     }
-    contestants.push(contestant::<PHASES, M, Durable>((place, medium), how, phases)?.0);
     if take.logging {
-        contestants.push(contestant::<PHASES, M, LoggingOnly>((place, medium), how, phases)?.0);
+        makers.push(contestant::<M, LoggingOnly>);
     }
-    Ok(interleave_telling(&mut contestants, WARM_UP, how.rounds, &mut || context.tick()))
+    let (count, room) = (makers.len(), &mut room_for(place, medium, (makers.len(), how.keys))?);
+    makers.rotate_left(filling % count);
+    makers.into_iter().map(|make| Ok(make(room, how, phases)?.0)).collect()
 }
 
 /// A contestant, and what filling its tree took: nanoseconds a key, and bytes a key.
-pub(super) type Filled<'d, const PHASES: usize> = (Box<dyn Contestant<PHASES> + 'd>, [f64; 2]);
+pub(super) type Filled<'d> = (Box<dyn Phased + 'd>, [f64; 2]);
 
-/// Fills a tree.
-pub(super) fn contestant<'d, const PHASES: usize, M: Medium, P: Kind>(
-    (place, medium): (&Place, M),
+/// Fills a tree in the next [room](room_for).
+pub(super) fn contestant<'d, M: Medium, P: Kind>(
+    room: &mut Room<M>,
     how: &Rounded,
-    phases: &'d [Phase<'d>; PHASES],
-) -> Result<Filled<'d, PHASES>, Error> {
+    phases: &'d [Phase<'d>],
+) -> Result<Filled<'d>, Error> {
     let start = Stopwatch::start();
-    let mut tree = Tree::<M, P>::fill(place, medium, how.keys)?;
+    let mut tree = Tree::<M, P>::fill_in(room, how.keys)?;
     let time = start.elapsed().as_nanos() as f64 / how.keys as f64;
     let extents = tree.tree.bytes_in_extents(&tree.session.enter()?);
-    let rounds = Rounds { tree, phases, epochs: how.epochs, first: 0 };
+    let rounds = Rounds { tree, phases, epochs: how.epochs };
     Ok((Box::new(rounds), [time, extents as f64 / how.keys as f64]))
 }
 
@@ -424,8 +536,9 @@ pub(super) fn panel(
     (x_label, x): (&str, Vec<String>),
     (y_label, form): (&str, Form),
 ) -> Panel {
+    let fillings = if how.fillings > 1 { format!("{} fillings with ", how.fillings) } else { String::new() };
     let method = format!(
-        "{} keys, one thread; medians of {} interleaved rounds of {} whole epochs of 64 ms",
+        "{} keys, one thread; medians of {fillings}{} interleaved rounds of {} whole epochs of 64 ms",
         millions(how.keys),
         how.rounds,
         how.epochs

@@ -24,6 +24,7 @@ mod incll_flush;
 mod incll_layouts;
 mod incll_many;
 mod incll_recovery;
+mod incll_same;
 mod incll_sizes;
 mod incll_trees;
 mod logfree_fig10;
@@ -83,6 +84,7 @@ pub const FIGURES: &[Figure] = &[
     incll_recovery::FIGURE,
     incll_many::FIGURE,
     incll_layouts::FIGURE,
+    incll_same::FIGURE,
     logfree_fig5::FIGURE,
     logfree_fig6::FIGURE,
     logfree_fig7::FIGURE,
