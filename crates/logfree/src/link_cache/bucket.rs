@@ -172,11 +172,10 @@ pub(super) fn write_back(around: &impl Around, flush: &mut Flush) {
 /// Frees what was written back, after the fence.
 pub(super) fn end(around: &impl Around, flush: Flush) {
     // PERSIST C1: flush+fence, before this.
-    while flush.busy != 0 {
+    let mut open = flush.busy != 0;
+    while open {
         let header = Header(around.load(0));
-        if around.compare_exchange(0, header.0, header.freed(flush.busy).0 - 1) {
-            return;
-        }
+        open = !around.compare_exchange(0, header.0, header.freed(flush.busy).0 - 1);
     }
 }
 

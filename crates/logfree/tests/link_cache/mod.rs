@@ -53,11 +53,19 @@ fn buffered_scenarios<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Ve
         ("a full bucket", plain.clone(), [fill(0..9), vec![Remove(3), Sync]].concat(), 1),
         // Nodes are used again, whose links, or links to which, lay in the cache.
         ("reuse", plain.clone(), vec![Insert(0, 1), Insert(1, 2), Remove(0), Remove(1), Insert(2, 3), Insert(3, 4)], 1),
-        // 4 goes before 6, then 6 and 8 go: 2 may still lead to 6 when 6 is used again.
+        // The link to 4 is in the cache, behind it 6 and 8 go, and their nodes are used again at once: a durable link of 2 must
+        // not lead to 6 then. (Inserts at the head have no predecessor, whose scan would flush.)
         (
             "reuse behind an insert",
-            with([vec![Insert(2, 1), Insert(6, 1), Insert(8, 1)], vec![Sync]].concat()),
-            vec![Insert(4, 2), Remove(6), Remove(8), Insert(9, 3), Insert(10, 4)],
+            with(vec![Insert(2, 1), Insert(6, 1), Insert(8, 1), Sync]),
+            vec![Insert(4, 2), Remove(6), Remove(8), Insert(1, 3), Insert(0, 4)],
+            1,
+        ),
+        // The third page leaves the table with the 13th insert, while the links to its nodes are in the cache.
+        (
+            "trimming behind inserts",
+            with([(30..36).rev().map(|key| Insert(key, 1)).collect(), vec![Sync]].concat()),
+            (20..27).rev().map(|key| Insert(key, 2)).collect(),
             1,
         ),
         ("trimming", with(fill(10..22)), vec![Insert(0, 1), Remove(10), Insert(1, 2), Remove(16), Insert(2, 3)], 1),
