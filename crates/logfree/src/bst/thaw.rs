@@ -6,15 +6,14 @@ use durix_pmem::{Medium, Op};
 
 use crate::layout::Branch;
 
-/// Takes the freezing marks off the edges of a branch, and starts writing them back whether there are any or not: they may
-/// have been taken off by a recovery that did not get further. The fence is the caller's.
+/// Takes the freezing marks off the edges of a branch. The fence is the caller's.
 pub(super) fn thaw<M: Medium>(op: &Op<'_, M>, branch: &Branch) {
     for word in &branch.edges {
         let seen = op.load(word, Relaxed);
         if seen.is_deleted() {
             op.store(word, seen.thawed(), Relaxed);
+            // PERSIST B4: flush, with the caller's fence.
+            op.write_back(word);
         }
     }
-    // PERSIST B4, N8: flush, with the caller's fence.
-    op.write_back_slice(&branch.edges);
 }

@@ -518,18 +518,15 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
     }
 
-    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back what it depends on that may not be
-    /// durable; the fence is the caller's (N8). An edge that is not dirty is durable, whoever has swung it, so a search in
-    /// a tree that was at rest writes back nothing but the branch.
+    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows; the fence is
+    /// the caller's (N8).
     pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
         let branch = self.op.at(off);
         let router = self.op.load(&branch.router, Relaxed);
         let read = |word: &'s Word<Link>| {
             let seen = self.op.load(word, Acquire);
-            if seen.is_dirty() {
-                // PERSIST N8: flush, with the caller's fence.
-                self.op.write_back(word);
-            }
+            // PERSIST N8: flush, with the caller's fence.
+            self.op.write_back(word);
             (word, seen)
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
