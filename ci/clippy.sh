@@ -3,3 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo clippy --workspace --all-targets -- -D warnings
+cargo clippy -p durix-crashsim --features shuttle --all-targets -- -D warnings

@@ -26,17 +26,20 @@ impl Explorer {
         }
         let mut total = Report::default();
         for number in 0..(alphabet.len() as u64).pow(len as u32) {
-            let report = self.run_then(subject, &sequence(number, len), after);
-            let failed = report.failure.is_some();
-            total.merge(report);
-            if failed {
+            let mut report = self.run_then(subject, &sequence(number, len), after);
+            if let Some(first) = &mut report.failure {
+                first.set_case(Case::Sequence { number, len });
                 let prefix = |len_now| number / (alphabet.len() as u64).pow((len - len_now) as u32);
-                total.failure = (0..=len).find_map(|len| {
+                let shortest = (0..=len).find_map(|len| {
                     let number = prefix(len);
                     let mut failure = self.run_then(subject, &sequence(number, len), after).failure?;
                     failure.set_case(Case::Sequence { number, len });
                     Some(failure)
                 });
+                report.failure = shortest.or(report.failure);
+            }
+            total.merge(report);
+            if total.failure.is_some() {
                 break;
             }
         }

@@ -28,7 +28,7 @@ struct Thread {
     /// Stores around the cache under way: (index of the line, word, position in the trace).
     around: Vec<(u32, u8, u32)>,
     /// Of a write-back that has waited for itself, and that no fence has followed yet.
-    unfenced: Option<At>,
+    unfenced: Option<(u32, At)>,
 }
 
 /// A session as a layer sees it: positions in the trace, and what is on its way to memory.
@@ -42,6 +42,8 @@ pub(crate) struct SessionMarks<'l> {
     pub(crate) write_backs: &'l [(u32, u32)],
     /// Stores around the cache: (index of the line, word, position).
     pub(crate) around: &'l [(u32, u8, u32)],
+    /// Position and place of a write-back that has waited for itself, and that no fence has followed.
+    pub(crate) unfenced: Option<(u32, At)>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ pub(crate) struct Layer {
     threads: Vec<Thread>,
     /// Indices of lines with a window that is not void, without order.
     pub(crate) lines: Vec<u32>,
+    /// Indices of lines that may have stores which are not durable, without order, some of them twice.
+    pub(crate) open: Vec<u32>,
     /// Position after the last death of a process: what came before is ordered before all that its successor stores.
     born: u32,
 }
@@ -60,6 +64,7 @@ impl Layer {
         for line in self.lines.drain(..) {
             self.windows[line as usize].clear();
         }
+        self.open.clear();
         self.born = 0;
         for thread in &mut self.threads {
             thread.ordered = 0;
@@ -110,13 +115,25 @@ impl Layer {
     }
 
     fn is_open(&self) -> bool {
-        self.lines.iter().any(|line| self.window(*line).is_some_and(|window| !window.stores.is_empty()))
+        self.open.iter().any(|line| self.window(*line).is_some_and(|window| !window.stores.is_empty()))
+    }
+
+    /// Refreshes the windows with stores that are not durable; calls `f` with their lines, in order.
+    pub(crate) fn for_each_open(&mut self, model: Persistency, mut f: impl FnMut(u32)) {
+        let windows = &mut self.windows;
+        self.open.retain(|line| !windows[*line as usize].stores.is_empty());
+        self.open.sort_unstable();
+        self.open.dedup();
+        for line in &self.open {
+            windows[*line as usize].refresh(model);
+            f(*line);
+        }
     }
 
     /// Where something was flushed that no fence of its session has followed yet. On a machine whose write-backs do not wait
     /// for themselves it would not be durable.
     pub(crate) fn unfenced(&self) -> Option<At> {
-        self.threads.iter().find_map(|thread| thread.unfenced)
+        self.threads.iter().find_map(|thread| thread.unfenced).map(|(_, at)| at)
     }
 
     /// What the layer keeps for each session, by slot, for those who compare layers.
@@ -126,6 +143,7 @@ impl Layer {
             acquired: thread.acquired,
             write_backs: &thread.write_backs,
             around: &thread.around,
+            unfenced: thread.unfenced,
         })
     }
 
@@ -169,7 +187,12 @@ impl Layer {
                     let (ordered, acquired) = (thread.ordered, thread.acquired);
                     ordered.max(self.born).max(self.window(line).map_or(0, |w| w.published(slot, acquired)))
                 };
-                self.window_mut(line).push(Pending { seq, req, word, slot, nt, value, at });
+                let window = self.window_mut(line);
+                let opens = window.stores.is_empty();
+                window.push(Pending { seq, req, word, slot, nt, value, at });
+                if opens {
+                    self.open.push(line);
+                }
                 if nt {
                     self.thread(slot).around.push((line, word, seq));
                 }
@@ -193,7 +216,7 @@ impl Layer {
                 if let Some(window) = self.windows.get_mut(index as usize).filter(|w| w.would_settle(seq)) {
                     window.settle(seq);
                     changed(index);
-                    self.thread(slot).unfenced = Some(at);
+                    self.thread(slot).unfenced = Some((seq, at));
                 }
             }
             Event::WriteBack { slot, line, .. } => {

@@ -8,6 +8,7 @@ use durix_pmem::{Lines, Medium, Rmw, Survives};
 
 use crate::Persistency;
 use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
+use crate::region::Region;
 use crate::threads::{self, Step};
 use crate::trace::{At, Event, StoreKind};
 
@@ -55,7 +56,9 @@ impl Simulated {
     pub fn decide(self, bytes: std::ops::Range<usize>) {
         let at = Location::caller();
         for word in bytes.start / 8..bytes.end.div_ceil(8) {
-            self.recorder.resolve(word as u32, at);
+            if self.recorder.is_undecided(word as u32) {
+                self.recorder.resolve(word as u32, at);
+            }
         }
     }
 
@@ -167,7 +170,7 @@ impl Medium for Simulated {
         self.recorder.detach(base);
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.meet(Some(word), Step::Load);
@@ -218,8 +221,17 @@ impl Medium for Simulated {
 
     #[inline]
     fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
-        let first = words.first().and_then(|word| self.recorder.word_of(word));
-        first.and_then(|first| self.recorder.decide_region((first, words.len() as u32))).unwrap_or_else(verify)
+        let Some(first) = words.first().and_then(|word| self.recorder.word_of(word)) else { return verify() };
+        let range = (first, words.len() as u32);
+        match self.recorder.decide_region(range) {
+            Region::AsItIs => verify(),
+            Region::Rejected => false,
+            Region::Witness => {
+                let is_sound = verify();
+                self.recorder.verified_witness(range, is_sound);
+                is_sound
+            }
+        }
     }
 
     fn order(self) {

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, 
 use durix_pmem::LINE;
 
 use crate::Persistency;
+use crate::count::Count;
 use crate::layer::{Layer, Machine};
-use crate::region::{Decided, REGION, Range};
+use crate::region::{OfRegion, REGION, Rejected};
 use crate::trace::{At, Event};
 use crate::window::{Choice, Positions, WORDS};
 
@@ -158,10 +159,8 @@ pub(crate) struct Decision {
     pub(crate) trace_len: u32,
     /// The recovery has been crashed just there, before this decision.
     pub(crate) crashed_here: bool,
-    /// Of a decision on a region: the words that it decides.
-    pub(crate) group: Vec<Decided>,
-    /// Of a decision on a region: that it was rejected.
-    pub(crate) rejected: Option<Range>,
+    /// Of a decision on a region.
+    pub(crate) region: Option<Box<OfRegion>>,
 }
 
 #[derive(Debug, Default)]
@@ -198,8 +197,8 @@ pub(crate) struct State {
     fresh: bool,
     /// Reads do not branch: the recovery is over.
     silent: bool,
-    /// Regions that the checksum rejected, and whether that was before the crash in force.
-    pub(crate) rejected: Vec<(Range, bool)>,
+    /// Regions that their checksums have rejected.
+    pub(crate) rejected: Vec<Rejected>,
     /// Numbers of the candidates always added up.
     pub(crate) exact: bool,
 }
@@ -225,13 +224,21 @@ impl Recorder {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        Guard(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
         let mut turn = 0u32;
         while self.busy.swap(true, Ordering::Acquire) {
             turn += 1;
             if turn > 64 { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
-        Guard(self)
     }
 
     pub(crate) fn attach(&self, base: *const u8, len: usize) {
@@ -269,6 +276,7 @@ impl Recorder {
                 self.queue(&mut state, index);
             }
             self.restore(&mut state);
+            self.hide_witnesses(&mut state);
             self.flag_expected();
         }
     }
@@ -333,6 +341,19 @@ impl Recorder {
         unsafe { &*self.flags.load(Ordering::Acquire).add(line as usize) }
     }
 
+    /// Changes the flag of a line. Not one step: recoveries, in which words are undecided, run in one thread.
+    #[inline(always)]
+    pub(crate) fn change_flag(&self, line: u32, new: impl FnOnce(u16) -> u16) {
+        let flag = self.flag(line);
+        flag.store(new(flag.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
+    /// Whether the next read of a word has to decide it.
+    pub(crate) fn is_undecided(&self, word: u32) -> bool {
+        let known = self.lock().index_of(word / WORDS as u32).is_some();
+        known && self.flag(word / WORDS as u32).load(Ordering::Relaxed) >> (word % WORDS as u32) & 1 == 1
+    }
+
     fn arena_word(&self, word: u32) -> Option<&AtomicU64> {
         let base = self.base.load(Ordering::Relaxed);
         let offset = word as usize * 8;
@@ -364,7 +385,7 @@ impl Recorder {
         let line = &mut state.lines[index as usize];
         if !std::mem::replace(&mut line.queued, true) {
             state.queue.push(index);
-            self.flag(line.number).fetch_or(TOUCHED, Ordering::Relaxed);
+            self.change_flag(line.number, |flag| flag | TOUCHED);
         }
     }
 
@@ -372,7 +393,7 @@ impl Recorder {
     pub(crate) fn touch(&self, state: &mut State, word: u32) {
         let index = self.index(state, word / WORDS as u32);
         self.queue(state, index);
-        self.flag(word / WORDS as u32).fetch_and(!(1 << (word % WORDS as u32)), Ordering::Relaxed);
+        self.change_flag(word / WORDS as u32, |flag| flag & !(1 << (word % WORDS as u32)));
     }
 
     /// Brings the arena to the crash state: undecided words are poisoned.
@@ -389,28 +410,31 @@ impl Recorder {
                 if let Some(cell) = self.arena_word(number * WORDS as u32 + u32::from(word)) {
                     cell.store(value, Ordering::Relaxed);
                 }
-                let flag = self.flag(number);
-                flag.store(flag.load(Ordering::Relaxed) & !(1 << word) | bit, Ordering::Relaxed);
+                self.change_flag(number, |flag| flag & !(1 << word) | bit);
             }
         }
         state.undone.clear();
         for at in 0..state.queue.len() {
             let index = state.queue[at];
             state.lines[index as usize].queued = false;
-            let line = state.lines[index as usize];
-            let mut undecided = 0;
-            for word in 0..WORDS {
-                let value = state.says(index, word).unwrap_or_else(|()| {
-                    undecided |= 1 << word;
-                    poison(line.number, word)
-                });
-                if let Some(cell) = self.arena_word(line.number * WORDS as u32 + word as u32) {
-                    cell.store(value, Ordering::Relaxed);
-                }
-            }
-            self.flag(line.number).store(undecided, Ordering::Relaxed);
+            let number = state.lines[index as usize].number;
+            let (values, undecided) = state.contents(index);
+            self.put_line(number, &values);
+            self.flag(number).store(u16::from(undecided), Ordering::Relaxed);
         }
         state.queue.clear();
+    }
+
+    /// Sets the words of a line, as far as the arena has them.
+    fn put_line(&self, number: u32, values: &[u64; WORDS]) {
+        let (base, len) = (self.base.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        let start = number as usize * LINE;
+        for (word, value) in values.iter().enumerate() {
+            if !base.is_null() && start + word * 8 < len {
+                // SAFETY: as in `arena_word`.
+                unsafe { &*base.add(start + word * 8).cast::<AtomicU64>() }.store(*value, Ordering::Relaxed);
+            }
+        }
     }
 
     /// A read of a word that the crash state leaves open: decides it, and puts the value into the arena.
@@ -419,8 +443,7 @@ impl Recorder {
         match self.expected.meet(word) {
             None => self.resolve_now(word, at),
             Some(true) => {
-                let flag = self.flag(word / WORDS as u32);
-                flag.store(flag.load(Ordering::Relaxed) & !(1 << (word % WORDS as u32)), Ordering::Relaxed);
+                self.change_flag(word / WORDS as u32, |flag| flag & !(1 << (word % WORDS as u32)));
             }
             Some(false) => self.went_elsewhere(),
         }
@@ -456,8 +479,7 @@ impl Recorder {
     fn flag_expected(&self) {
         for word in &self.expected.words[..self.expected.len.load(Ordering::Relaxed) as usize] {
             let word = word.load(Ordering::Relaxed);
-            let flag = self.flag(word / WORDS as u32);
-            flag.store(flag.load(Ordering::Relaxed) | 1 << (word % WORDS as u32), Ordering::Relaxed);
+            self.change_flag(word / WORDS as u32, |flag| flag | 1 << (word % WORDS as u32));
         }
         self.expected.met.store(0, Ordering::Relaxed);
     }
@@ -480,7 +502,7 @@ impl Recorder {
             drop(guard);
             self.went_elsewhere();
         };
-        self.flag(number).fetch_and(!(1 << bit), Ordering::Relaxed);
+        self.change_flag(number, |flag| flag & !(1 << bit));
         if let Some(cell) = self.arena_word(word) {
             cell.store(value, Ordering::Relaxed);
         }
@@ -490,7 +512,7 @@ impl Recorder {
     pub(crate) fn reveal(&self, state: &mut State, index: u32, word: usize) {
         let number = state.lines[index as usize].number;
         if let Ok(value) = state.says(index, word) {
-            self.flag(number).fetch_and(!(1 << word), Ordering::Relaxed);
+            self.change_flag(number, |flag| flag & !(1 << word));
             if let Some(cell) = self.arena_word(number * WORDS as u32 + word as u32) {
                 cell.store(value, Ordering::Relaxed);
             }
@@ -501,9 +523,9 @@ impl Recorder {
     pub(crate) fn restart(&self, mode: u32) {
         let mut state = self.lock();
         self.rewind(&mut state);
-        state.rejected.retain(|(_, before)| *before);
         state.fresh = true;
         self.restore(&mut state);
+        self.hide_witnesses(&mut state);
         self.flag_expected();
         self.steps.store(0, Ordering::Relaxed);
         self.storer.store(0, Ordering::Relaxed);
@@ -542,9 +564,9 @@ impl Recorder {
         let state = self.lock();
         let mut image = vec![0; len];
         for (index, line) in state.lines.iter().enumerate() {
+            let (values, _) = state.contents(index as u32);
             let start = line.number as usize * LINE;
-            for word in 0..WORDS {
-                let value = state.says(index as u32, word).unwrap_or_else(|()| poison(line.number, word));
+            for (word, value) in values.iter().enumerate() {
                 if let Some(bytes) = image.get_mut(start + word * 8..start + word * 8 + 8) {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }
@@ -558,15 +580,24 @@ impl Recorder {
         self.mode.load(Ordering::Relaxed) & RECORD != 0
     }
 
-    /// Applies an event of a finished trace to the layer at `depth`, unless it makes something durable that might not have
-    /// been: then it says so, and does nothing.
-    pub(crate) fn step_unless_raising(&self, depth: usize, seq: u32, event: &Event) -> bool {
+    /// Applies the events of a finished trace, from a position on, to the layer at `depth`, up to the first that makes
+    /// something durable that might not have been, or that `stops`. Gives its position, or the trace's length.
+    pub(crate) fn walk(
+        &self,
+        depth: usize,
+        trace: &[Event],
+        from: usize,
+        stops: impl Fn(usize, &Event) -> bool,
+    ) -> usize {
         let mut guard = self.lock();
-        let raises = guard.layers[depth].raises(guard.machine, event, |line| guard.index_of(line));
-        if !raises {
-            self.step_in(&mut guard, depth, seq, event);
+        for (seq, event) in trace.iter().enumerate().skip(from) {
+            let raises = || guard.layers[depth].raises(guard.machine, event, |line| guard.index_of(line));
+            if stops(seq, event) || raises() {
+                return seq;
+            }
+            self.step_in(&mut guard, depth, seq as u32, event);
         }
-        raises
+        trace.len()
     }
 
     /// Applies an event of a finished trace to the layer at `depth`.
@@ -585,7 +616,7 @@ impl Recorder {
                 let line_state = &mut lines[line as usize];
                 if !std::mem::replace(&mut line_state.queued, true) {
                     queue.push(line);
-                    self.flag(line_state.number).fetch_or(TOUCHED, Ordering::Relaxed);
+                    self.change_flag(line_state.number, |flag| flag | TOUCHED);
                 }
             },
         );
@@ -596,6 +627,22 @@ impl State {
     /// The index of a line of the arena, if it was ever stored.
     pub(crate) fn index_of(&self, line: u32) -> Option<u32> {
         self.index.get(line as usize)?.checked_sub(1)
+    }
+
+    /// A line in the crash state, with poison in the words that are undecided; and their bits.
+    fn contents(&self, index: u32) -> ([u64; WORDS], u8) {
+        let line = &self.lines[index as usize];
+        let (mut values, mut undecided) = (line.initial, 0);
+        for window in self.layers[..self.depth].iter().filter_map(|layer| layer.window(index)) {
+            window.lay_over(&mut values, &mut undecided);
+        }
+        let mut left = undecided;
+        while left != 0 {
+            let word = left.trailing_zeros() as usize;
+            left &= left - 1;
+            values[word] = poison(line.number, word);
+        }
+        (values, undecided)
     }
 
     /// The value of a word in the crash state.
@@ -620,7 +667,10 @@ impl State {
         for layer in (0..self.depth).rev() {
             let Some(window) = self.layers[layer].windows.get_mut(line as usize) else { continue };
             let said = match window.says(word) {
-                Ok(said) => said,
+                Ok(said) => {
+                    self.note_read_of_witness(layer, line, word);
+                    said
+                }
                 Err(()) => self.branch(layer, line, word, at)?,
             };
             if let Some(value) = said {
@@ -685,8 +735,7 @@ impl State {
             unit,
             trace_len,
             crashed_here: false,
-            group: Vec::new(),
-            rejected: None,
+            region: None,
         });
         self.cursor += 1;
         Some((first, Some(states)))
@@ -758,19 +807,16 @@ impl State {
     /// The open windows: (layer, index of the line).
     pub(crate) fn open_windows(&mut self) -> Vec<(u32, u32)> {
         let mut open = Vec::new();
-        for depth in 0..self.depth {
-            let layer = &mut self.layers[depth];
-            for at in 0..layer.lines.len() {
-                let line = layer.lines[at];
-                let window = &mut layer.windows[line as usize];
-                if !window.stores.is_empty() {
-                    window.refresh(self.machine.model);
-                    open.push((depth as u32, line));
-                }
-            }
+        let model = self.machine.model;
+        for (depth, layer) in self.layers[..self.depth].iter_mut().enumerate() {
+            layer.for_each_open(model, |line| open.push((depth as u32, line)));
         }
-        open.sort_unstable();
         open
+    }
+
+    /// The number of states of some windows.
+    pub(crate) fn states_of(&self, windows: &[(u32, u32)]) -> Count {
+        windows.iter().fold(Count::one(), |product, window| product.times(self.window(*window).count()))
     }
 
     pub(crate) fn window(&self, (layer, line): (u32, u32)) -> &crate::window::Window {

@@ -257,6 +257,23 @@ impl Window {
         if self.decided >> word & 1 == 1 { Ok(self.choice[word]) } else { Err(()) }
     }
 
+    /// Lays what this layer says over what those below have said: values, and the bits of words that are undecided.
+    pub(crate) fn lay_over(&self, values: &mut [u64; WORDS], undecided: &mut u8) {
+        let mut left = self.open | self.floor_mask;
+        while left != 0 {
+            let word = left.trailing_zeros() as usize;
+            left &= left - 1;
+            match self.says(word) {
+                Ok(Some(value)) => {
+                    values[word] = value;
+                    *undecided &= !(1 << word);
+                }
+                Ok(None) => {}
+                Err(()) => *undecided |= 1 << word,
+            }
+        }
+    }
+
     /// Words with stores in the window whose choice is not made.
     pub(crate) fn undecided(&self) -> u8 {
         self.open & !self.decided

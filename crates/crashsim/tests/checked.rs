@@ -2,6 +2,8 @@
 
 #[path = "common/large.rs"]
 mod large;
+#[path = "checked/small.rs"]
+mod small;
 
 use std::time::{Duration, Instant};
 

@@ -164,18 +164,34 @@ fn configurations(seed: u64) -> Explorer {
 }
 
 fn differ(programs: u64, len: u64, recovery: u64, crashes: usize) {
-    let mut outcomes = 0;
+    let (mut outcomes, mut executions, mut eagerly) = (0, 0, 0);
     for seed in 0..programs {
         let (program, ops) = generate(seed, len, recovery);
         let explorer = configurations(seed).crashes(crashes);
-        let lazy = explorer.outcomes(&program, &ops);
-        let eager = explorer.clone().strategy(Strategy::Eager).outcomes(&program, &ops);
+        let certified = |name, explorer: &Explorer| {
+            let (outcomes, report) = explorer.recovered(&program, &ops);
+            let report = report.assert_ok();
+            let points = report.crash_points + report.nested_points;
+            assert!(report.complete && report.certified == points, "{name}, seed {seed}: {report}");
+            (outcomes, report)
+        };
+        let (lazy, report) = certified("lazy", &explorer);
+        let (eager, all) = certified("eager", &explorer.clone().strategy(Strategy::Eager));
         assert_eq!(lazy, eager, "lazy and eager differ, seed {seed}: {ops:?}, recovery {:?}", program.recovery);
-        let full = explorer.clone().every_event(true).outcomes(&program, &ops);
+        let (full, _) = certified("full", &explorer.clone().every_event(true));
         assert_eq!(lazy, full, "reduced and full differ, seed {seed}: {ops:?}, recovery {:?}", program.recovery);
+        if crashes == 1 {
+            assert_eq!(report.crash_states, all.crash_states, "seed {seed}");
+            assert_eq!(all.crash_states.small(), Some(u128::from(all.executions)), "seed {seed}");
+        }
         outcomes += lazy.len();
+        executions += report.executions;
+        eagerly += all.executions;
     }
-    println!("{programs} programs, up to {crashes} crash(es): {outcomes} outcomes, the same each way");
+    println!(
+        "{programs} programs, up to {crashes} crash(es): {outcomes} outcomes, the same each way; {executions} recoveries, \
+         eagerly {eagerly}; every crash point with its certificate"
+    );
     assert!(outcomes as u64 > 2 * programs);
 }
 

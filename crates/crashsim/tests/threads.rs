@@ -2,6 +2,8 @@
 
 #[path = "common/concurrent_list.rs"]
 mod list;
+#[path = "threads/promises.rs"]
+mod promises;
 
 use durix_crashsim::{Explorer, Report, Sites, Threads, mutation_sweep};
 use list::{Bug, List, ListOp, ListOp::*};

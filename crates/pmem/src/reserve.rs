@@ -5,6 +5,7 @@
 //! therefore be read at any type, whatever a corrupt file says.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
@@ -32,6 +33,53 @@ enum Memory {
         _map: MmapMut,
     },
     Heap(Layout),
+}
+
+/// Freed heap reserves that a thread keeps for the next of the same size: a simulation makes one for each recovery, and the
+/// system would hand its pages out and take them back each time.
+#[derive(Default)]
+struct Spare(Vec<(NonNull<u8>, Layout)>);
+
+/// Most of them, and the largest, in bytes.
+const SPARES: usize = 2;
+const LARGEST_SPARE: usize = 1 << 20;
+
+thread_local! {
+    static SPARE: RefCell<Spare> = RefCell::default();
+}
+
+impl Spare {
+    /// Memory of this layout, with whatever its last owner left in it.
+    fn take(layout: Layout) -> Option<NonNull<u8>> {
+        let taken = SPARE.try_with(|spare| {
+            let spare = &mut spare.borrow_mut().0;
+            let at = spare.iter().position(|(_, of)| *of == layout)?;
+            Some(spare.swap_remove(at).0)
+        });
+        taken.ok().flatten()
+    }
+
+    /// Whether the memory was kept.
+    fn keep(base: NonNull<u8>, layout: Layout) -> bool {
+        let keep = |spare: &RefCell<Spare>| {
+            let spare = &mut spare.borrow_mut().0;
+            let room = spare.len() < SPARES && layout.size() <= LARGEST_SPARE;
+            if room {
+                spare.push((base, layout));
+            }
+            room
+        };
+        SPARE.try_with(keep).unwrap_or(false)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        for (base, layout) in self.0.drain(..) {
+            // SAFETY: allocated in `heap` with this layout; its reserve is gone.
+            unsafe { dealloc(base.as_ptr(), layout) }
+        }
+    }
 }
 
 // SAFETY: the memory is owned by the reserve, and nothing here is bound to a thread; all access is through atomics.
@@ -73,6 +121,11 @@ impl Reserve {
         let len = min_len.max(64).next_power_of_two();
         let layout =
             Layout::from_size_align(len + MAX_OBJECT, 4096).expect("a reserve of less than half the addresses");
+        if let Some(base) = Spare::take(layout) {
+            // SAFETY: it has this layout, and no other owner.
+            unsafe { base.write_bytes(0, layout.size()) }
+            return Reserve { base, len, memory: Memory::Heap(layout) };
+        }
         // SAFETY: the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(start) else { handle_alloc_error(layout) };
@@ -113,7 +166,9 @@ impl Reserve {
 
 impl Drop for Reserve {
     fn drop(&mut self) {
-        if let Memory::Heap(layout) = self.memory {
+        if let Memory::Heap(layout) = self.memory
+            && !Spare::keep(self.base, layout)
+        {
             // SAFETY: allocated in `heap` with this layout, and not freed since.
             unsafe { dealloc(self.base.as_ptr(), layout) }
         }
@@ -135,6 +190,21 @@ mod tests {
             unsafe {
                 assert_eq!(last.read(), 0);
                 last.write(1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_heap_reserve_that_is_used_again_is_zeroed() {
+        for len in [4096, 4096, 8192, 4096, 8192, 2 << 20] {
+            let reserve = Reserve::heap(len);
+            let bytes = reserve.base().as_ptr();
+            for at in [0, len / 2, len, len + MAX_OBJECT - 1] {
+                // SAFETY: within the reserve or its guard.
+                unsafe {
+                    assert_eq!(bytes.add(at).read(), 0, "byte {at} of {len}");
+                    bytes.add(at).write(7);
+                }
             }
         }
     }

@@ -2,37 +2,51 @@
 
 use super::later::At;
 use super::{Found, Frozen, Point, Run, suggest};
-use crate::recorder::{Decision, RECORD, Recorder};
-use crate::region::REGION;
+use crate::count::Count;
+use crate::recorder::{Decision, RECORD, Recorder, State};
 use crate::report::Cause;
 use crate::subject::Subject;
 use crate::trace::Event;
 use crate::window::Positions;
 
+/// A path of decisions in force, and the number of states that it is about.
+type Outer = (Vec<Decision>, Option<u128>);
+
+/// What comes after an execution.
+struct Next {
+    /// The number of states that it stood for; `None` if too large.
+    weight: Option<u128>,
+    /// Length of the recovery's trace where the next one differs, if there is a next one.
+    first_new: Option<usize>,
+}
+
+impl Next {
+    fn of(state: &mut State) -> Next {
+        let weight = state.leaf_weight();
+        let more = state.next_path(0);
+        Next { weight, first_new: state.path.last().filter(|_| more).map(|last| last.trace_len as usize) }
+    }
+}
+
 impl<S: Subject> Run<'_, S> {
     /// Explores the crash state in force by what recovery reads.
     pub(super) fn explore_lazily(&mut self, point: &Point) -> Result<(), Box<Found>> {
-        let windows = self.sim.recorder.lock().open_windows();
-        let total = self.states_here(&windows);
-        let outer = self.take_path(total.small());
-        let mut sum = Some(0u128);
-        let mut first_new = None;
-        let mut executions = 0;
+        let (windows, total, outer) = self.take_path();
+        let (mut sum, mut first_new, mut executions) = (Some(0u128), None, 0);
         let complete = loop {
-            self.one_lazy(point, &windows, first_new)?;
+            let next = self.one_lazy(point, &windows, first_new)?;
             executions += 1;
-            let mut state = self.sim.recorder.lock();
-            sum = sum.and_then(|sum| sum.checked_add(state.leaf_weight()?));
-            if !state.next_path(0) {
+            sum = sum.and_then(|sum| sum.checked_add(next.weight?));
+            first_new = next.first_new;
+            if first_new.is_none() {
                 break true;
             }
-            first_new = state.path.last().map(|d| d.trace_len as usize);
             if executions >= self.explorer.executions_per_point {
                 break false;
             }
         };
-        self.put_path_back(outer);
-        let added_up = sum.is_none_or(|sum| total.equals(sum)) && self.sim.recorder.lock().exact;
+        let exact = self.put_path_back(outer);
+        let added_up = sum.is_none_or(|sum| total.equals(sum)) && exact;
         if complete {
             self.report.count(&total, added_up);
             return Ok(());
@@ -41,38 +55,49 @@ impl<S: Subject> Run<'_, S> {
         self.sample(point, &windows)
     }
 
-    fn one_lazy(&mut self, point: &Point, windows: &[(u32, u32)], first_new: Option<usize>) -> Result<(), Box<Found>> {
+    fn one_lazy(
+        &mut self,
+        point: &Point,
+        windows: &[(u32, u32)],
+        first_new: Option<usize>,
+    ) -> Result<Next, Box<Found>> {
         let recorder = self.sim.recorder;
         let nested = self.inner.len() + 1 < self.explorer.crashes;
         let outcome = self.attempt(point, if nested { RECORD } else { 0 });
-        let (consistent, trace) = {
-            let mut state = recorder.lock();
-            let consistent = !state.nondeterministic && state.cursor == state.path.len() && recorder.met_expected();
-            (consistent, if nested { std::mem::take(&mut state.trace) } else { Vec::new() })
-        };
+        let mut state = recorder.lock();
+        let consistent = !state.nondeterministic && state.cursor == state.path.len() && recorder.met_expected();
         let outcome = if consistent { outcome } else { Err(Cause::Nondeterministic) };
+        if !nested && outcome.is_ok() {
+            return Ok(Next::of(&mut state));
+        }
+        let trace = std::mem::take(&mut state.trace);
+        drop(state);
         if let Err(cause) = outcome {
             return Err(self.minimise(point, windows, cause));
         }
-        if nested {
-            recorder.lock().undo_decisions();
-            self.crash_in_recovery(point, &trace, first_new)?;
-            let mut state = recorder.lock();
-            state.trace = trace;
-            state.trace.clear();
-        }
-        Ok(())
+        recorder.lock().undo_decisions();
+        self.crash_in_recovery(point, &trace, first_new)?;
+        let mut state = recorder.lock();
+        state.trace = trace;
+        state.trace.clear();
+        Ok(Next::of(&mut state))
     }
 
-    /// Starts a path of decisions; gives back the one in force, and the number of states it is about.
-    fn take_path(&mut self, total: Option<u128>) -> (Vec<Decision>, Option<u128>) {
+    /// The windows that are open and the number of their states; starts a path of decisions, and gives back the one in
+    /// force.
+    fn take_path(&mut self) -> (Vec<(u32, u32)>, Count, Outer) {
         let mut state = self.sim.recorder.lock();
+        let state = &mut *state;
+        let windows = state.open_windows();
+        let total = state.states_of(&windows);
         state.undo_decisions();
         let fresh = state.paths.pop().unwrap_or_default();
-        (std::mem::replace(&mut state.path, fresh), std::mem::replace(&mut state.total, total))
+        let outer = (std::mem::replace(&mut state.path, fresh), std::mem::replace(&mut state.total, total.small()));
+        (windows, total, outer)
     }
 
-    fn put_path_back(&mut self, (path, total): (Vec<Decision>, Option<u128>)) {
+    /// Whether the numbers of states have always added up at the branches of the path that ends here.
+    fn put_path_back(&mut self, (path, total): Outer) -> bool {
         let mut state = self.sim.recorder.lock();
         while !state.path.is_empty() {
             state.drop_last();
@@ -81,6 +106,7 @@ impl<S: Subject> Run<'_, S> {
         let used = std::mem::replace(&mut state.path, path);
         state.paths.push(used);
         state.total = total;
+        state.exact
     }
 
     /// Crashes the recovery whose trace this is, at each crash point after `first_new` (those before were visited with
@@ -148,17 +174,21 @@ impl<S: Subject> Run<'_, S> {
             }
             let before = state.path.iter().filter(|d| (d.trace_len as usize) < seq);
             let mut frozen = Vec::new();
-            let mut rejected = Vec::new();
             for d in before {
-                if d.word == REGION {
-                    frozen.extend(d.group.iter().map(|d| Frozen { layer: d.0, line: d.1, word: d.2, choice: d.3 }));
-                    rejected.extend(d.rejected.map(|range| (range, true)));
+                if let Some(region) = &d.region {
+                    frozen.extend(region.group.iter().map(|d| Frozen {
+                        layer: d.0,
+                        line: d.1,
+                        word: d.2,
+                        choice: d.3,
+                    }));
                 } else {
                     let choice = d.candidates[d.taken as usize].0;
                     frozen.push(Frozen { layer: d.layer, line: d.line, word: d.word, choice });
                 }
             }
-            state.rejected.retain(|(_, before)| *before);
+            let rejected = state.rejected_before(seq);
+            state.forget_rejections();
             rejected_before = state.rejected.len();
             state.rejected.extend(rejected);
             frozen

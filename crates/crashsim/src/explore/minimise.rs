@@ -31,29 +31,16 @@ impl<S: Subject> Run<'_, S> {
     }
 
     fn found_at(&mut self, point: &Point, windows: &[(u32, u32)], mut cause: Cause, minimise: bool) -> Box<Found> {
-        let rejected;
         let mut states: Vec<((u32, u32), Positions)> = {
             let mut state = self.sim.recorder.lock();
-            let mut states: Vec<_> = windows.iter().map(|w| (*w, state.window(*w).highest_fitting())).collect();
-            rejected = !state.rejected.is_empty();
-            if let Some((range, _)) = state.rejected.last().copied() {
-                // Some state that a checksum may reject: the first of the region's lines is missing.
-                let lines = range.0 / 8..=(range.0 + range.1 - 1) / 8;
-                let torn = states.iter_mut().find(|((_, line), highest)| {
-                    let number = state.lines[*line as usize].number;
-                    lines.contains(&number) && state.window((0, *line)).lowest_fitting() != *highest
-                });
-                torn.into_iter().for_each(|(window, at)| *at = state.window(*window).lowest_fitting());
-            }
+            let states = windows.iter().map(|w| (*w, state.window(*w).highest_fitting())).collect();
             state.undo_decisions();
-            state.rejected.retain(|(_, before)| *before);
+            state.forget_rejections();
             states
         };
         if !matches!(cause, Cause::Nondeterministic) {
             self.hold(&states);
             match self.attempt(point, 0) {
-                // One of the states that a checksum rejects was tried, and is not the one that fails.
-                Ok(()) if rejected => {}
                 Ok(()) => cause = Cause::Nondeterministic,
                 Err(again) => {
                     cause = again;

@@ -11,6 +11,7 @@ pub(crate) mod suggest;
 mod threaded;
 
 pub(crate) use attempt::message_of;
+pub(crate) use sample::next;
 pub(crate) use story::place;
 pub(crate) use threaded::{Allowed, Answers, Program};
 
@@ -106,7 +107,7 @@ impl Explorer {
 
     /// Whether a write-back waits for itself, as `clflush` does. Off by default: the others only start it. Where it is on,
     /// an operation that returns with something flushed and not fenced is a failure under [`Contract::Strict`]: on a machine
-    /// with `clwb` it would be lost. (Of one thread; [`Threads`](crate::Threads) do not look for that.)
+    /// with `clwb` it would be lost.
     #[must_use]
     pub fn flushes_at_once(self, flushes_at_once: bool) -> Self {
         Explorer { machine: Machine { flushes_at_once, ..self.machine }, ..self }
@@ -160,7 +161,8 @@ impl Explorer {
     }
 
     /// Demands that no operation returns while something it stored is not durable yet, whether or not recovery can tell:
-    /// a dropped write-back that no state of this size shows. Not for structures that leave lines unwritten on purpose.
+    /// a dropped write-back that no state of this size shows. Not for structures that leave lines unwritten on purpose. Of
+    /// several [`Threads`](crate::Threads) each answers for what it has stored itself.
     #[must_use]
     pub fn settled_returns(self, settled_returns: bool) -> Self {
         Explorer { settled_returns, ..self }
@@ -462,30 +464,35 @@ impl<'a, S: Subject> Run<'a, S> {
         let mut walk = Walk { created, dirty: true, last: None, completed: 0, ahead: 0, synced: 0 };
         let mut born = self.death.is_none();
         let picked = self.picked(&trace);
-        for (seq, event) in trace.iter().enumerate() {
+        let everywhere = self.explorer.every_event;
+        let replayed = self.replayed();
+        let stops = |seq: usize, event: &Event| event.is_mark() || everywhere || replayed == Some(seq);
+        let mut seq = 0;
+        loop {
+            let from = seq;
+            seq = self.sim.recorder.walk(0, &trace, from, stops);
+            // What the first process did is over.
+            walk.dirty |= born && seq > from;
+            let Some(event) = trace.get(seq) else { break };
             let mark = matches!(event, Event::Invoke | Event::Return(_) | Event::Recovered);
-            let everywhere = self.explorer.every_event && !event.is_mark();
-            let wanted = walk.created && (mark || everywhere || self.replays(seq));
-            let raises = !wanted && self.sim.recorder.step_unless_raising(0, seq as u32, event);
-            if wanted || raises {
-                let skipped = picked.as_ref().is_some_and(|picked| !picked.contains(&seq));
-                if walk.created && !skipped {
-                    self.crash_at(&mut walk, seq)?;
-                }
-                self.sim.recorder.step(0, seq as u32, event);
+            let wanted = mark || !event.is_mark();
+            let skipped = picked.as_ref().is_some_and(|picked| !picked.contains(&seq));
+            if walk.created && wanted && !skipped {
+                self.crash_at(&mut walk, seq)?;
             }
+            self.sim.recorder.step(0, seq as u32, event);
             if let Event::Return(number) = event
                 && walk.created
             {
                 self.demand_settled(&walk, *number as usize, seq)?;
                 self.demand_fenced(&walk, *number as usize, seq)?;
             }
-            // What the first process did is over.
             born |= matches!(event, Event::Death);
             if born {
                 let found = self.death.as_ref().map_or(0, |death| death.found);
                 walk.advance(event, found, |number| self.syncs(number));
             }
+            seq += 1;
         }
         match picked {
             Some(picked) if !picked.contains(&trace.len()) => Ok(()),
@@ -544,9 +551,9 @@ impl<'a, S: Subject> Run<'a, S> {
         self.explorer.replay.as_ref().filter(|_| self.trying.is_none())
     }
 
-    /// Whether the crash to be replayed is at this position.
-    fn replays(&self, event: usize) -> bool {
-        self.replay().and_then(|r| r.crashes.first()).is_some_and(|crash| crash.event == event)
+    /// The position of the crash to be replayed.
+    fn replayed(&self) -> Option<usize> {
+        self.replay().and_then(|r| r.crashes.first()).map(|crash| crash.event)
     }
 
     fn crash_at(&mut self, walk: &mut Walk, event: usize) -> Result<(), Box<Found>> {
@@ -557,7 +564,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let newest = walk.completed + walk.ahead;
         let point = Point { oldest, newest, completed: walk.completed, in_flight: walk.ahead > 0, event };
         if let Some(replay) = self.replay().filter(|replay| !replay.crashes.is_empty()) {
-            return if self.replays(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
+            return if self.replayed() == Some(event) { self.rerun(&point, &replay.crashes) } else { Ok(()) };
         }
         let implied =
             !walk.dirty && walk.last.is_some_and(|(oldest, newest)| point.oldest <= oldest && newest <= point.newest);
@@ -638,8 +645,7 @@ impl<'a, S: Subject> Run<'a, S> {
 
     /// Number of states at this crash point.
     pub(crate) fn states_here(&self, windows: &[(u32, u32)]) -> Count {
-        let state = self.sim.recorder.lock();
-        windows.iter().fold(Count::one(), |product, window| product.times(state.window(*window).count()))
+        self.sim.recorder.lock().states_of(windows)
     }
 
     fn story(&mut self, found: Found) -> Failure {

@@ -75,7 +75,7 @@ impl<S: Subject> Run<'_, S> {
 }
 
 /// xorshift64*: good enough to pick samples.
-pub(super) fn next(state: &mut u64) -> u64 {
+pub(crate) fn next(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;

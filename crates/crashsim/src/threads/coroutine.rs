@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+#[cfg(feature = "shuttle")]
+use super::schedule::Turn;
 use super::schedule::{Scheduler, Step, Wrong};
 use crate::explore::message_of;
 use crate::trace::At;
@@ -77,6 +79,16 @@ pub(crate) fn interleave(scheduler: Scheduler, bodies: &mut [Box<dyn Body + '_>]
     let mut threads: Vec<Coroutine<(), (), ()>> = bodies.iter_mut().zip(&tickets).map(|(b, t)| spawn(b, t)).collect();
     with(|scheduler| scheduler.observe());
     with(Scheduler::start);
+    #[cfg(feature = "shuttle")]
+    if with(|scheduler| scheduler.is_driven()) == Some(true) {
+        super::shuttle::drive(threads.len(), &mut |number| {
+            let turn = with(|scheduler| scheduler.take_turn(number)).unwrap_or(Turn::Over);
+            if turn == Turn::Goes {
+                resume(&mut threads[number], number, &tickets[number]);
+            }
+            turn
+        });
+    }
     while let Some(next) = with(Scheduler::take_next).flatten() {
         resume(&mut threads[next], next, &tickets[next]);
     }

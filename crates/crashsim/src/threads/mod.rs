@@ -7,6 +7,7 @@
 //! | `words`, `online`, `history` | what a state is made of: volatile words, persistent lines, operations |
 //! | `digest` | equality of states |
 //! | `run` | the explorer: programs, bounds, shrinking, replay |
+//! | `shuttle` | shuttle's schedulers in the place of ours |
 
 mod coroutine;
 mod digest;
@@ -14,6 +15,8 @@ mod history;
 mod online;
 mod run;
 mod schedule;
+#[cfg(feature = "shuttle")]
+mod shuttle;
 mod words;
 
 use std::hash::Hash;

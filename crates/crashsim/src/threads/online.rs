@@ -4,7 +4,7 @@
 use super::digest::Digest;
 use crate::layer::{Layer, Machine};
 use crate::recorder::State;
-use crate::trace::Event;
+use crate::trace::{At, Event};
 use crate::window::WORDS;
 
 /// What happens to an execution's events, in order, as they are taken over.
@@ -111,11 +111,26 @@ impl Online {
         digest
     }
 
+    /// The first place of a store that may still be lost, of those made at positions for which `is_own` holds.
+    pub(crate) fn unsettled(&self, is_own: impl Fn(u32) -> bool) -> Option<At> {
+        let windows = self.layer.lines.iter().filter_map(|line| self.layer.window(*line));
+        let own = windows.flat_map(|window| &window.stores).filter(|store| is_own(store.seq));
+        own.min_by_key(|store| store.seq).map(|store| store.at)
+    }
+
+    /// Where something was flushed at such a position, without a fence behind it.
+    pub(crate) fn unfenced(&self, is_own: impl Fn(u32) -> bool) -> Option<At> {
+        self.layer.sessions().filter_map(|marks| marks.unfenced).find(|(seq, _)| is_own(*seq)).map(|(_, at)| at)
+    }
+
     /// What else decides how the open lines will go on: how each session's next stores are ordered after what is there,
     /// and what it has already asked to be written back.
     pub(crate) fn sessions(&self, state: &State) -> Digest {
         let mut digest = Digest::default();
         for (slot, marks) in self.layer.sessions().enumerate() {
+            if marks.unfenced.is_some() {
+                digest.put(Digest::default().with(slot as u64).with(u64::MAX));
+            }
             for line in &self.open {
                 let Some(window) = self.layer.window(*line) else { continue };
                 let before = |position: u32| window.stores.iter().filter(|s| s.seq < position).count() as u64;

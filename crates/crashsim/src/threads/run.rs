@@ -6,12 +6,13 @@ use std::fmt::Debug;
 use std::rc::Rc;
 
 use super::digest::{Digest, Mix};
-use super::schedule::CrashPoint;
+use super::schedule::{CrashPoint, Promise};
 use super::{Concurrent, MAX_OPS, MAX_THREADS, Mark, Scheduler, Segment, Wrong};
-use crate::explore::{Allowed, Answers, Explorer, Found, Program, Run};
+use crate::explore::{Allowed, Answers, Explorer, Found, Program, Run, place};
 use crate::linear::{Search, Span, SpanOf, Spec};
 use crate::replay::Case;
 use crate::report::{Cause, Failure, Report, Schedules};
+use crate::subject::Contract;
 use crate::trace::Event;
 
 /// States of the search for an order of operations, for one crash point.
@@ -22,6 +23,10 @@ const SHRINK_PREEMPTIONS: u32 = 2;
 
 /// Schedules with fewer preemptions that shrinking tries, at least.
 const SHRINK_SCHEDULES: u64 = 20_000;
+
+/// Schedules sampled for each try of shrinking what shuttle has found.
+#[cfg(feature = "shuttle")]
+const SHRINK_SAMPLES: u64 = 500;
 
 /// Explores the interleavings of concurrent programs, with the crashes in each of them: what the [`Explorer`] does for
 /// one sequence of operations, this does for several at a time.
@@ -96,9 +101,7 @@ impl Threads {
     /// With more than 8 threads, or 64 operations in all.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run<S: Concurrent>(&self, subject: &S, program: &[Vec<S::Op>], after: &[S::Op]) -> Report {
-        let ops: usize = program.iter().map(Vec::len).sum();
-        assert!(program.len() < MAX_THREADS, "{} threads; at most {}", program.len(), MAX_THREADS - 1);
-        assert!(ops <= MAX_OPS, "{ops} operations; at most {MAX_OPS}");
+        let all = all_ops(program);
         if let Some(replay) = &self.explorer.replay
             && let Case::Threads { ops, schedule } = &replay.case
         {
@@ -111,10 +114,34 @@ impl Threads {
             }
             return self.part(subject, program, after, *ops).again(schedule);
         }
-        let all = if ops == MAX_OPS { u64::MAX } else { (1 << ops) - 1 };
         let mut report = self.part(subject, program, after, all).explore();
         if let Some(failure) = report.failure.take() {
             let smallest = self.shrinks.then(|| self.shrink(subject, program, after, all, &failure)).flatten();
+            report.failure = Some(smallest.unwrap_or(failure));
+        }
+        report
+    }
+
+    /// Runs schedules that a scheduler of [shuttle](::shuttle) picks, such as its `PctScheduler` or `RandomScheduler`, as many
+    /// as that wants to run, instead of exploring: each is run to its end, and crashed everywhere, and the report says "not
+    /// complete". A failure is shrunk as by [`sampled`](Threads::sampled), and replayed by [`run`](Threads::run).
+    ///
+    /// # Panics
+    /// As [`run`](Threads::run).
+    #[cfg(feature = "shuttle")]
+    #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
+    pub fn run_by<S: Concurrent>(
+        &self,
+        scheduler: impl ::shuttle::scheduler::Scheduler + 'static,
+        subject: &S,
+        program: &[Vec<S::Op>],
+        after: &[S::Op],
+    ) -> Report {
+        let all = all_ops(program);
+        let mut report = self.part(subject, program, after, all).explore_by(scheduler);
+        if let Some(failure) = report.failure.take() {
+            let sampled = self.clone().sampled(SHRINK_SAMPLES);
+            let smallest = self.shrinks.then(|| sampled.shrink(subject, program, after, all, &failure)).flatten();
             report.failure = Some(smallest.unwrap_or(failure));
         }
         report
@@ -138,9 +165,15 @@ impl Threads {
         };
         let mut numbers = vec![0u64; threads];
         let mut total = Report::default();
+        // A replay string does not name the program: its schedule leads elsewhere in others.
+        let mut misfit = None;
         loop {
             let program: Vec<_> = numbers.iter().map(|number| sequence(*number)).collect();
-            total.merge(self.run(subject, &program, after));
+            let mut report = self.run(subject, &program, after);
+            if self.explorer.replay.is_some() {
+                misfit = report.failure.take_if(|failure| failure.cause == Cause::Nondeterministic).or(misfit);
+            }
+            total.merge(report);
             // The next ascending tuple of numbers.
             let Some(at) = (0..threads).rev().find(|at| numbers[*at] + 1 < sequences) else { break };
             let next = numbers[at] + 1;
@@ -149,6 +182,7 @@ impl Threads {
                 break;
             }
         }
+        total.failure = total.failure.or(misfit);
         total
     }
 
@@ -167,6 +201,14 @@ impl Threads {
         part.label = Some(&label);
         part.explore().assert_ok();
         outcomes.into_inner()
+    }
+
+    /// What operations have to have done when they return.
+    fn promises(&self) -> Vec<Promise> {
+        let clflush = self.explorer.machine.flushes_at_once && self.explorer.contract == Contract::Strict;
+        let fenced = clflush.then_some(Promise::Fenced);
+        let settled = self.explorer.settled_returns.then_some(Promise::Settled);
+        settled.into_iter().chain(fenced).filter(|_| self.explorer.judge).collect()
     }
 
     /// The operations named by the bits of `ops`.
@@ -263,7 +305,7 @@ impl<S: Concurrent> Part<'_, S> {
         let threads = self.threads;
         let (recorder, machine) = (self.run.recorder(), threads.explorer.machine);
         let scheduler = Scheduler::new(recorder, machine, threads.bound, threads.prunes);
-        let mut scheduler = Some(scheduler.in_order(threads.order));
+        let mut scheduler = Some(scheduler.in_order(threads.order).demanding(threads.promises()));
         let mut given_up = false;
         let failure = loop {
             if threads.sampled
@@ -280,7 +322,20 @@ impl<S: Concurrent> Part<'_, S> {
                 break None;
             }
         };
-        self.report(scheduler.as_ref(), failure, given_up)
+        let how = if threads.sampled { "picked at random" } else { "run" };
+        self.report(scheduler.as_ref(), failure, given_up.then_some(how))
+    }
+
+    #[cfg(feature = "shuttle")]
+    fn explore_by(mut self, picks: impl ::shuttle::scheduler::Scheduler + 'static) -> Report {
+        let scheduler = Scheduler::new(self.run.recorder(), self.threads.explorer.machine, None, self.threads.prunes);
+        let mut scheduler = Some(scheduler.driven().demanding(self.threads.promises()));
+        let mut failure = None;
+        super::shuttle::run(picks, &mut || {
+            failure = self.execution(&mut scheduler).err().map(|stop| self.told(*stop, scheduler.as_ref()));
+            failure.is_none() && scheduler.is_some()
+        });
+        self.report(scheduler.as_ref(), failure, Some("picked by shuttle"))
     }
 
     /// One execution, and the crashes in it that are new.
@@ -293,7 +348,7 @@ impl<S: Concurrent> Part<'_, S> {
         let trace = outcome.map_err(|cause| plain(cause, self.run.trace().len()))?;
         let allowed = self.allowed(&scheduler.points, scheduler.marks())?;
         if let Some(wrong) = scheduler.wrong.take() {
-            return Err(plain(cause_of(wrong), trace.len()));
+            return Err(stopped(wrong, trace.len()));
         }
         let Some(label) = self.label else {
             return self.run.crash_threads(&allowed).map_err(|found| self.stop(*found));
@@ -401,9 +456,9 @@ impl<S: Concurrent> Part<'_, S> {
     fn again(mut self, schedule: &[(usize, u32)]) -> Report {
         let mut scheduler = Scheduler::new(self.run.recorder(), self.threads.explorer.machine, None, false);
         scheduler.force(schedule.to_vec());
-        let mut scheduler = Some(scheduler);
+        let mut scheduler = Some(scheduler.demanding(self.threads.promises()));
         let failure = self.repeat(&mut scheduler).err().map(|stop| self.told(*stop, scheduler.as_ref()));
-        self.report(scheduler.as_ref(), failure, true)
+        self.report(scheduler.as_ref(), failure, Some("run"))
     }
 
     fn repeat(&mut self, scheduler: &mut Option<Scheduler>) -> Result<(), Box<Stop>> {
@@ -425,7 +480,8 @@ impl<S: Concurrent> Part<'_, S> {
         failure.ops = self.program.iter().flatten().map(|(number, _)| self.told[*number].clone()).collect();
         let Some(scheduler) = scheduler else { return failure };
         // Of a crash, only what came before it matters.
-        let matters = |(at, segment): &(usize, &Segment)| *at == 0 || failure.crash.is_none() || segment.from < event;
+        let whole = failure.crash.is_none() && event >= self.run.trace().len();
+        let matters = |(at, segment): &(usize, &Segment)| *at == 0 || whole || segment.from < event;
         let until: Vec<&Segment> = scheduler.segments.iter().enumerate().filter(matters).map(|(_, s)| s).collect();
         failure.timeline = self.timeline(&until, scheduler.marks(), event);
         failure.preemptions = preemptions(&until);
@@ -442,7 +498,7 @@ impl<S: Concurrent> Part<'_, S> {
         let mut marks = marks.iter();
         let mut lines = Vec::new();
         for (at, segment) in segments.iter().enumerate() {
-            let end = segments.get(at + 1).map_or(event, |next| next.from).min(trace.len());
+            let end = segments.get(at + 1).map_or(event, |next| next.from).min(event).min(trace.len());
             let indent = "    ".repeat(segment.thread);
             for what in trace[segment.from.min(end)..end].iter() {
                 if !matches!(what, Event::Invoke | Event::Return(_)) {
@@ -457,23 +513,18 @@ impl<S: Concurrent> Part<'_, S> {
                 }));
             }
             if let Some(stopped) = segment.stopped.filter(|_| at + 1 < segments.len()) {
-                lines.push(format!(
-                    "{indent}thread {}: stops before {}",
-                    segment.thread,
-                    crate::explore::place(stopped)
-                ));
+                lines.push(format!("{indent}thread {}: stops before {}", segment.thread, place(stopped)));
             }
         }
         lines
     }
 
-    fn report(&mut self, scheduler: Option<&Scheduler>, failure: Option<Failure>, given_up: bool) -> Report {
+    fn report(&mut self, scheduler: Option<&Scheduler>, failure: Option<Failure>, given_up: Option<&str>) -> Report {
         let mut report = self.run.take_report();
         report.cases = 1;
         let totals = scheduler.map(|s| s.totals).unwrap_or_default();
         let mut incomplete = Vec::new();
-        if given_up {
-            let how = if self.threads.sampled { "picked at random" } else { "run" };
+        if let Some(how) = given_up {
             incomplete.push(format!("only {} schedules were {how}", totals.executions));
         }
         if totals.hidden > 0 {
@@ -494,13 +545,33 @@ impl<S: Concurrent> Part<'_, S> {
     }
 }
 
+/// The bits of all operations of a program.
+fn all_ops<O>(program: &[Vec<O>]) -> u64 {
+    let ops: usize = program.iter().map(Vec::len).sum();
+    assert!(program.len() < MAX_THREADS, "{} threads; at most {}", program.len(), MAX_THREADS - 1);
+    assert!(ops <= MAX_OPS, "{ops} operations; at most {MAX_OPS}");
+    if ops == MAX_OPS { u64::MAX } else { (1 << ops) - 1 }
+}
+
 fn plain(cause: Cause, event: usize) -> Box<Stop> {
     Box::new(Stop { failure: Failure::plain(cause, Vec::new()), event })
+}
+
+/// The story of an execution that did not come to its end.
+fn stopped(wrong: Wrong, end: usize) -> Box<Stop> {
+    let Wrong::Early { event, promise, at, .. } = wrong else { return plain(cause_of(wrong), end) };
+    let mut stop = plain(cause_of(wrong), event + 1);
+    if promise == Promise::Settled {
+        stop.failure.details.push(format!("stored at {}, and not durable when the operation returned", place(at)));
+    }
+    stop
 }
 
 fn cause_of(wrong: Wrong) -> Cause {
     let during = "the operations";
     match wrong {
+        Wrong::Early { op, promise: Promise::Settled, .. } => Cause::Unsettled { number: op },
+        Wrong::Early { op, at, .. } => Cause::Unfenced { number: op, flushed_at: place(at) },
         Wrong::Panic(message) => Cause::Panic { during, message },
         Wrong::Deadlock => Cause::Panic { during, message: "all threads wait for each other, for ever".into() },
         Wrong::Endless => Cause::Panic { during, message: "no end: a loop that waits without `spin`?".into() },

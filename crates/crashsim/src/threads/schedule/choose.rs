@@ -17,6 +17,17 @@ pub(super) struct Node {
     pub(super) taken: u8,
 }
 
+/// What a thread does that others have picked.
+#[cfg(feature = "shuttle")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Goes,
+    /// What it waits for has not happened.
+    Waits,
+    /// There is nothing left for it to do.
+    Over,
+}
+
 /// What is known of a state that was reached before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
@@ -55,10 +66,27 @@ impl Scheduler {
         if enabled == 0 {
             return self.fail(Wrong::Deadlock);
         }
+        if self.driven {
+            return;
+        }
         let chosen = if self.forced.is_some() { self.follow(enabled) } else { self.explore(enabled) };
-        if let Some(chosen) = chosen {
+        if let Some(chosen) = chosen.filter(|_| self.wrong.is_none()) {
             self.go(chosen);
         }
+    }
+
+    /// Whether a thread that others have picked may take its turn, which it then has to.
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn take_turn(&mut self, thread: usize) -> Turn {
+        if !self.observes() || self.threads[thread].done {
+            return Turn::Over;
+        }
+        if !self.is_enabled(&self.threads[thread]) {
+            return Turn::Waits;
+        }
+        self.go(thread);
+        self.current = self.next.take();
+        Turn::Goes
     }
 
     fn go(&mut self, chosen: usize) {

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use durix_pmem::Rmw;
 
+#[cfg(feature = "shuttle")]
+pub(crate) use choose::Turn;
 use choose::{Known, Node};
 
 use super::digest::{Digest, Mix};
@@ -92,6 +94,22 @@ pub(crate) enum Wrong {
     Endless,
     /// The same schedule led elsewhere.
     Nondeterministic,
+    /// The event at this position is the return of an operation, by its number, of which something may still be lost.
+    Early {
+        event: usize,
+        op: usize,
+        promise: Promise,
+        at: At,
+    },
+}
+
+/// What an operation has to have done when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// Everything that it has stored is durable.
+    Settled,
+    /// Everything that it has flushed is fenced.
+    Fenced,
 }
 
 /// Totals over all executions.
@@ -119,6 +137,9 @@ pub(crate) struct Scheduler {
     sampled: Option<u64>,
     /// Which schedules come first; with 0 those with few switches.
     order: u64,
+    /// Somebody else picks the threads.
+    driven: bool,
+    promises: Vec<Promise>,
     threads: Vec<Thread>,
     /// The thread that runs; none while the structure is created or closed.
     current: Option<usize>,
@@ -155,9 +176,36 @@ struct Points<'a> {
     fresh: bool,
     /// Whether crash points like earlier ones are left out.
     prunes: bool,
+    segments: &'a [Segment],
+    promises: &'a [Promise],
+    /// The first promise that was not kept.
+    early: Option<Wrong>,
 }
 
 impl Points<'_> {
+    /// The thread that ran at a position of the trace.
+    fn thread_at(&self, seq: usize) -> Option<usize> {
+        let segments = self.segments.partition_point(|segment| segment.from <= seq);
+        Some(self.segments[segments.checked_sub(1)?].thread)
+    }
+
+    /// An operation returns: what it has promised is done, whatever other threads have on the way.
+    fn demand(&mut self, event: usize, memory: &Online) {
+        let (Some(me), Some(Mark::Returned(op, _))) = (self.thread_at(event), self.marks.get(self.past.marks.len()))
+        else {
+            return;
+        };
+        let is_own = |seq: u32| self.thread_at(seq as usize) == Some(me);
+        let broken = self.promises.iter().find_map(|promise| {
+            let at = match promise {
+                Promise::Settled => memory.unsettled(is_own),
+                Promise::Fenced => memory.unfenced(is_own),
+            };
+            at.map(|at| Wrong::Early { event, op: *op, promise: *promise, at })
+        });
+        self.early = self.early.take().or(broken);
+    }
+
     fn crash(&mut self, seq: usize, memory: &mut Online, state: &State) {
         if !self.fresh || !*self.created {
             return;
@@ -176,7 +224,10 @@ impl Watch for Points<'_> {
                 self.crash(seq, memory, state);
                 self.past.mark(self.marks[self.past.marks.len()]);
             }
-            Event::Return(_) => self.past.mark(self.marks[self.past.marks.len()]),
+            Event::Return(_) => {
+                self.demand(seq, memory);
+                self.past.mark(self.marks[self.past.marks.len()]);
+            }
             _ if raises => self.crash(seq, memory, state),
             _ => {}
         }
@@ -193,6 +244,8 @@ impl Scheduler {
             settled: None,
             sampled: None,
             order: 0,
+            driven: false,
+            promises: Vec::new(),
             threads: Vec::new(),
             current: None,
             next: None,
@@ -223,6 +276,22 @@ impl Scheduler {
     /// Has schedules tried in another order.
     pub(crate) fn in_order(self, order: u64) -> Self {
         Scheduler { order, ..self }
+    }
+
+    /// Has operations keep these promises when they return.
+    pub(crate) fn demanding(self, promises: Vec<Promise>) -> Self {
+        Scheduler { promises, ..self }
+    }
+
+    /// Leaves it to others to pick the threads, by [`take_turn`](Scheduler::take_turn).
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn driven(self) -> Self {
+        Scheduler { driven: true, ..self }
+    }
+
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven
     }
 
     /// Follows a schedule instead of exploring.
@@ -467,10 +536,18 @@ impl Scheduler {
             created: &mut self.created,
             fresh,
             prunes: self.prunes,
+            segments: &self.segments,
+            promises: &self.promises,
+            early: None,
         };
         self.memory.catch_up(self.machine, &guard, &mut points);
         if at_end {
             points.crash(guard.trace.len(), &mut self.memory, &guard);
+        }
+        let early = points.early.take();
+        drop(guard);
+        if let Some(early) = early {
+            self.fail(early);
         }
     }
 
