@@ -498,8 +498,7 @@ fn filled<'d, M: Medium>(
     phases: &'d [Phase<'d>],
     filling: usize,
 ) -> Result<Contestants<'d>, Error> {
-    let mut makers: Vec<fn(&mut Room<M>, &Rounded, &'d [Phase<'d>]) -> Result<Filled<'d>, Error>> =
-        vec![contestant::<M, Durable>];
+    let mut makers: Vec<Make<'d, M>> = vec![contestant::<M, Durable>];
     if take.transient {
         makers.push(contestant::<M, Transient>);
     }
@@ -513,6 +512,9 @@ fn filled<'d, M: Medium>(
 
 /// A contestant, and what filling its tree took: nanoseconds a key, and bytes a key.
 pub(super) type Filled<'d> = (Box<dyn Phased + 'd>, [f64; 2]);
+
+/// [`contestant`], for one kind of tree.
+type Make<'d, M> = fn(&mut Room<M>, &Rounded, &'d [Phase<'d>]) -> Result<Filled<'d>, Error>;
 
 /// Fills a tree in the next [room](room_for).
 pub(super) fn contestant<'d, M: Medium, P: Kind>(

@@ -178,7 +178,7 @@ impl Permutation {
     pub fn contains(self, slot: usize) -> bool {
         const ONES: u64 = u64::MAX / 15;
         // Four bits are zero where the slot is; where ranks do not count, none is.
-        let differs = self.0 >> 4 ^ slot as u64 * ONES | u64::MAX << (4 * self.len());
+        let differs = (self.0 >> 4 ^ (slot as u64 * ONES)) | u64::MAX << (4 * self.len());
         differs.wrapping_sub(ONES) & !differs & ONES << 3 != 0
     }
 

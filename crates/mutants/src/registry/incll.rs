@@ -2,7 +2,7 @@
 
 use durix_crashsim::{Contract, Explorer};
 
-use super::trees::{scenarios, subject, trees};
+use super::trees::{in_pools, scenarios, subject};
 use crate::scenario::{Of, Scenario};
 use crate::sweep::Structure;
 use durix_mutants::subjects::epochs;
@@ -13,10 +13,10 @@ fn buffered() -> Explorer {
 
 /// Two trees in a pool: what concerns creation, chunks used before, and trees that stay closed.
 fn pools() -> Vec<Box<dyn Scenario>> {
-    use trees::{Both, Put, Remove, Sync, SyncByOther};
+    use in_pools::{Both, Put, Remove, Sync, SyncByOther};
     let after = [Put(0, 9, 9), Sync, Both(8, 108)];
-    let scenario = |name: &str, used, explorer: Explorer, acts: &[trees::Act]| {
-        Of::new(name, move |plan| trees::Tested { plan, used }, acts).with(explorer).after(&after).boxed()
+    let scenario = |name: &str, used, explorer: Explorer, acts: &[in_pools::Act]| {
+        Of::new(name, move |plan| in_pools::Tested { plan, used }, acts).with(explorer).after(&after).boxed()
     };
     let first = [Put(0, 1, 1), Both(2, 102)];
     vec![
