@@ -14,7 +14,7 @@ use memmap2::MmapMut;
 use crate::error::{Error, Result};
 use crate::gate::{self, Atomic};
 use crate::lock::Lock;
-use crate::medium::{Medium, Rmw};
+use crate::medium::{GIVES_WAY, Medium, Rmw};
 use crate::reserve::Reserve;
 use crate::session::Session;
 
@@ -258,7 +258,7 @@ impl<M: Medium> Mapping<M> {
         let mut turn = 0;
         for slot in &self.shared.slots {
             while gate::is_inside(&Seen(m, &slot.active)) {
-                if turn > 1000 && start.elapsed() > patience {
+                if turn > GIVES_WAY && start.elapsed() > patience {
                     let operations =
                         self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) & 1 == 1).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });

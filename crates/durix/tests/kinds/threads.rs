@@ -204,7 +204,7 @@ fn a_checkpoint_that_cannot_be_taken_is_told_by_the_next_sync() {
     let mut session = db.pool().session().unwrap();
     // An operation that takes longer than a checkpoint waits.
     let op = session.enter().unwrap();
-    std::thread::sleep(Duration::from_millis(10_500));
+    std::thread::sleep(Duration::from_secs(12));
     drop(op);
     let error = db.sync().unwrap_err().to_string();
     assert!(error.contains("operation"), "{error}");

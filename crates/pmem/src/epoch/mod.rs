@@ -58,7 +58,7 @@ use crate::error::{Error, Result};
 use crate::line::{LINE, Lines};
 use crate::lock::Lock;
 use crate::mapping::Mapping;
-use crate::medium::{Medium, Rmw};
+use crate::medium::{GIVES_WAY, Medium, Rmw};
 use crate::offset::Off;
 use crate::session::{Op, Session};
 use crate::word::Persistent;
@@ -515,7 +515,7 @@ impl<M: Medium> Epochs<M> {
         let start = Instant::now();
         let mut turn = 0;
         while !grace.is_over(&self.mapping) {
-            if turn > 1000 && start.elapsed() > ROUND_PATIENCE {
+            if turn > GIVES_WAY && start.elapsed() > ROUND_PATIENCE {
                 return Ok(true);
             }
             op.medium().spin(turn);

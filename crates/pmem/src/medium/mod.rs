@@ -83,6 +83,10 @@ impl Rmw {
     }
 }
 
+/// Turns of [`Medium::spin`] after which each gives the processor away. On a busy machine it comes back after milliseconds, so
+/// whoever has limited patience looks at a clock from then on.
+pub(crate) const GIVES_WAY: u32 = 64;
+
 /// The seam between an index and its hardware: a `Copy` handle with the state of one session, held by value in each
 /// operation.
 ///
@@ -222,7 +226,7 @@ pub trait Medium: Copy + Send + Sync + 'static {
     /// One turn of a loop that waits for another thread; `turn` counts from 0.
     #[track_caller]
     fn spin(self, turn: u32) {
-        if turn < 64 {
+        if turn < GIVES_WAY {
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();

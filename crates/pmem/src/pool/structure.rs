@@ -17,7 +17,7 @@ use super::roots::{Kind, RootRecord, RootRef, RootState, check_name};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
-use crate::medium::Medium;
+use crate::medium::{GIVES_WAY, Medium};
 use crate::session::{Op, Session};
 use crate::space::Owner;
 use crate::word::Word;
@@ -300,7 +300,7 @@ impl<M: Medium> Pool<M> {
         let mut turn = 0;
         loop {
             match self.try_claim(&session.enter()?, name, create)? {
-                Claim::Held if turn > 1000 && start.elapsed() > PATIENCE => {
+                Claim::Held if turn > GIVES_WAY && start.elapsed() > PATIENCE => {
                     return Err(Error::InUse { name: name.into() });
                 }
                 Claim::Wait | Claim::Held => self.mapping().medium().spin(turn),
