@@ -172,6 +172,8 @@ pub struct UnderTest<S: Map<Sim>> {
     pub before: Vec<Act>,
     /// Whether the pool's chunks hold what another map has left in them.
     pub used_before: bool,
+    /// Whether each word of the pool's chunks holds what means nothing.
+    pub filled_before: bool,
     /// Whether there is a point to crash at after the last store of a recovery.
     pub fence_after_recovery: bool,
 }
@@ -201,6 +203,7 @@ impl<S: Map<Sim>> UnderTest<S> {
             chunk: 4096,
             before: Vec::new(),
             used_before: false,
+            filled_before: false,
             fence_after_recovery: false,
         }
     }
@@ -213,6 +216,24 @@ impl<S: Map<Sim>> UnderTest<S> {
         let options =
             PoolOptions::new().chunk_size(self.chunk).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
         options.initial_size(self.len()).max_size(self.len())
+    }
+
+    /// Gives all chunks to an index, which leaves the same word everywhere and is dropped.
+    fn fill(&self, pool: &Pool<Sim>) {
+        drop(pool.open_structure::<S>("old", &self.options).unwrap());
+        let owner = pool.indices().unwrap().into_iter().find(|index| index.name == "old").unwrap().owner;
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        while let Ok(reserved) = pool.space().reserve_extent(&op, owner, 1) {
+            let words = op.slice("a chunk", Off::<Word>::new(reserved.off()), reserved.len() / 8).unwrap();
+            words.iter().for_each(|word| op.store(word, 0xA5A5_A5A5_A5A5_A541, std::sync::atomic::Ordering::Relaxed));
+            op.write_back_slice(words);
+            op.fence();
+            pool.space().activate(&op, reserved).unwrap();
+            op.fence();
+        }
+        drop(op);
+        pool.drop_index("old").unwrap();
     }
 
     fn live(&self, pool: Pool<Sim>) -> Result<Live<S>, String> {
@@ -260,6 +281,9 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
             (0..40).for_each(|k| assert!(old.insert(&op, k, k + 1).unwrap()));
             drop((old, op));
             pool.drop_index("old").unwrap();
+        }
+        if self.filled_before {
+            self.fill(&pool);
         }
         let mut live = self.live(pool).unwrap();
         for act in &self.before {

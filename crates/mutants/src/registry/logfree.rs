@@ -75,6 +75,14 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
         .with(explorer())
         .after(&after())
         .boxed(),
+        Of::new(
+            "filled space",
+            |plan| UnderTest::<S> { filled_before: true, ..UnderTest::new(plan) },
+            &[Insert(0, 1), Insert(1, 2)],
+        )
+        .with(explorer())
+        .after(&after())
+        .boxed(),
         of("trimming", &inserts(10..22), &[Insert(0, 1), Remove(10), Insert(1, 2), Remove(11), Insert(2, 3)]).boxed(),
         of("trimming free nodes", &sparse.concat(), &[Remove(22), Insert(0, 1), Insert(1, 2), other(Insert(2, 2))])
             .boxed(),
@@ -136,6 +144,7 @@ fn soft<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
         of("two sessions", &[Insert(0, 1)], &[other(Insert(1, 2)), other(Remove(0)), Remove(1)]).boxed(),
         of("death in a remove", &[Insert(9, 9), Insert(0, 1)], &[killed(Remove(0), 1, true), Insert(0, 4)]).boxed(),
         of("death in an update", &[Insert(9, 9), Insert(0, 1)], &[killed(Update(0, 2), 1, true), Update(0, 3)]).boxed(),
+        of("death in a full extent", &full[..63], &[killed(Insert(0, 1), 1, true), Remove(10)]).boxed(),
         // An extent that one session has added is used by another, whose fence does not cover it.
         Interleaved::new("a shared extent", shared, &[vec![Insert(0, 1)], vec![Insert(1, 2)]], &[]).boxed(),
     ];
