@@ -167,7 +167,10 @@ impl Torture<'_> {
         self.model = vec![Contents::new(); self.args.threads as usize];
         let mut session: Session = pool.session()?;
         for (thread, contents) in self.model.iter_mut().enumerate() {
-            for number in (0..plan.keys_of_a_thread()).step_by(2) {
+            // In no order: a search tree that does not balance itself would become a list.
+            let mut numbers: Vec<u64> = (0..plan.keys_of_a_thread()).step_by(2).collect();
+            numbers.sort_unstable_by_key(|number| mix(*number));
+            for number in numbers {
                 let id = mix(self.seed ^ mix(number << 8 | thread as u64));
                 index.insert(&session.enter()?, &plan.form.key(thread as u64, number), &plan.form.value(id))?;
                 contents.insert(number, id);
