@@ -370,7 +370,8 @@ fn count<M: Medium>(mut cursor: Box<dyn Cursor<M> + '_>, session: &mut Session<M
     let (mut count, words) = (0, session.mapping().len() / size_of::<u64>() as u64);
     loop {
         if count > words {
-            return Err(Error::corrupt("an index with more keys than words of memory", 0, count));
+            let what = format!("a walk has met {count} keys, and the pool has room for {words} words");
+            return Err(Error::Corrupt { index: String::new(), what });
         }
         let op = session.enter()?;
         for _ in 0..STEP {

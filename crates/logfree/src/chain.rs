@@ -39,10 +39,16 @@ const MAX_SAME_KEY: u32 = 1 << 16;
 pub(crate) trait Above {
     /// Takes a deleted node, whose mark is durable, out of it, before the node is bypassed. `links` gets the links that have
     /// to be durable before the node is used again; returns another line that goes with the node.
-    fn detach(&self, node: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>>;
+    #[inline(always)]
+    fn detach(&self, _node: Off<Node>, _links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
+        Ok(None)
+    }
 
     /// Whether it may lead to a node.
-    fn has(&self, node: Off<Node>) -> bool;
+    #[inline(always)]
+    fn has(&self, _node: Off<Node>) -> bool {
+        false
+    }
 
     /// The link cache, where there is one: links then need not be marked while they are not durable.
     #[inline(always)]
@@ -54,17 +60,7 @@ pub(crate) trait Above {
 /// Nothing is.
 pub(crate) struct Nothing;
 
-impl Above for Nothing {
-    #[inline(always)]
-    fn detach(&self, _node: Off<Node>, _links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
-        Ok(None)
-    }
-
-    #[inline(always)]
-    fn has(&self, _node: Off<Node>) -> bool {
-        false
-    }
-}
+impl Above for Nothing {}
 
 /// A list, by its first link.
 pub(crate) struct Chain<'a, 's, M: Medium, A: Above = Nothing> {

@@ -227,16 +227,6 @@ pub(crate) struct Cached<'a>(pub(crate) &'a LinkCache);
 
 impl Above for Cached<'_> {
     #[inline(always)]
-    fn detach(&self, _node: Off<Node>, _links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
-        Ok(None)
-    }
-
-    #[inline(always)]
-    fn has(&self, _node: Off<Node>) -> bool {
-        false
-    }
-
-    #[inline(always)]
     fn cache(&self) -> Option<&LinkCache> {
         Some(self.0)
     }

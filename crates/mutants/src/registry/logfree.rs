@@ -42,6 +42,10 @@ fn scenario<S: Map<Sim> + 'static>(name: &str, before: &[Act], acts: &[Act]) -> 
 /// Runs that reach the sites of the maps with durable links, a few operations each.
 fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
     let of = scenario::<S>;
+    // What lies in chunks that others have had.
+    let space = |name, make: fn(&'static Plan) -> UnderTest<S>| {
+        Of::new(name, make, &[Insert(0, 1), Insert(1, 2)]).with(explorer()).after(&after()).boxed()
+    };
     let two = [Insert(0, 1), Insert(1, 2)];
     // Nodes of several pages go, after a process has died: the table is trimmed with free nodes in it.
     let sparse =
@@ -67,22 +71,8 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
         of("creation", &[], &[Aside, Insert(0, 1)]).boxed(),
         of("reuse", &two, &[Remove(0), Remove(1), Insert(2, 3), Insert(3, 4)]).boxed(),
         of("updates", &[Insert(0, 1)], &[Update(0, 2), Cas(0, 2, 3), Remove(0)]).boxed(),
-        Of::new(
-            "used space",
-            |plan| UnderTest::<S> { used_before: true, ..UnderTest::new(plan) },
-            &[Insert(0, 1), Insert(1, 2)],
-        )
-        .with(explorer())
-        .after(&after())
-        .boxed(),
-        Of::new(
-            "filled space",
-            |plan| UnderTest::<S> { filled_before: true, ..UnderTest::new(plan) },
-            &[Insert(0, 1), Insert(1, 2)],
-        )
-        .with(explorer())
-        .after(&after())
-        .boxed(),
+        space("used space", |plan| UnderTest { used_before: true, ..UnderTest::new(plan) }),
+        space("filled space", |plan| UnderTest { filled_before: true, ..UnderTest::new(plan) }),
         of("trimming", &inserts(10..22), &[Insert(0, 1), Remove(10), Insert(1, 2), Remove(11), Insert(2, 3)]).boxed(),
         of("trimming free nodes", &sparse.concat(), &[Remove(22), Insert(0, 1), Insert(1, 2), other(Insert(2, 2))])
             .boxed(),
