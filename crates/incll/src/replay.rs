@@ -94,12 +94,14 @@ impl<'t, M: Medium> Replay<'t, M> {
     fn put_back_all(&self, op: &Op<'_, M>, segment: Extent) -> Result<LinesLog> {
         let log = LinesLog::recover(op, region(segment))?;
         for record in log.iter(op).filter(|record| record.len() == RECORD * 8) {
-            let epoch = record.word(0);
-            if epoch >= self.since && self.epochs.is_failed(epoch) {
-                let off = Off::<Node>::new(record.word(1));
+            let mut words = [0; RECORD];
+            record.copy_words(&mut words);
+            let [epoch, off, image @ ..] = &words;
+            if *epoch >= self.since && self.epochs.is_failed(*epoch) {
+                let off = Off::<Node>::new(*off);
                 let node = &op.slice("a node in the external log", off, 1)?[0];
                 let _lock = self.locks[(off.get() / size_of::<Node>() as u64) as usize % LOCKS].lock(op.medium());
-                put_back(op, node, &std::array::from_fn(|i| record.word(i + 2)));
+                put_back(op, node, image);
             }
         }
         Ok(log)
