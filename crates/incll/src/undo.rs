@@ -147,7 +147,7 @@ impl Segments {
         extents: &[Extent],
     ) -> Result<()> {
         let since = op.load(&seat.opened, Relaxed);
-        let mut logs = Vec::new();
+        let (mut logs, mut changed) = (Vec::new(), false);
         for extent in extents {
             let log = LinesLog::recover(op, region(*extent))?;
             for record in log.iter(op).filter(|record| record.len() == RECORD * 8) {
@@ -156,12 +156,15 @@ impl Segments {
                     let off = Off::<Node>::new(record.word(1));
                     let node = &op.slice("a node in the external log", off, 1)?[0];
                     put_back(op, node, &std::array::from_fn(|i| record.word(i + 2)));
+                    changed = true;
                 }
             }
             logs.push(log);
         }
-        // PERSIST U1: flush+fence
-        op.fence();
+        if changed {
+            // PERSIST U1: flush+fence
+            op.fence();
+        }
         // PERSIST U2: flush+fence, inside
         epochs.join(op, seat);
         for log in &mut logs {
