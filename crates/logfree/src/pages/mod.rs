@@ -33,6 +33,7 @@
 
 mod active;
 mod extents;
+mod known;
 mod recover;
 mod words;
 
@@ -50,7 +51,8 @@ use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
 use extents::Unassigned;
-pub(crate) use recover::Reachable;
+pub(crate) use known::Known;
+pub(crate) use recover::{InOrder, Reachable};
 
 /// How often pages had to be recorded as active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,6 +245,12 @@ impl<M: Medium> Pages<M> {
         slot.links.extend(links);
     }
 
+    /// Takes over links that have to be durable before any page of this session leaves its table.
+    #[cold]
+    pub(crate) fn keep_links(&self, op: &Op<'_, M>, links: &[Off<Word<Link>>]) {
+        self.slot(op).links.extend(links);
+    }
+
     /// Gives a node back that was not linked.
     pub(crate) fn give_back(&self, op: &Op<'_, M>, node: Off<Node>) {
         let slot = &mut *self.slot(op);
@@ -420,7 +428,7 @@ impl<M: Medium> Drop for Pages<M> {
 impl Slot {
     /// Makes the bypasses of all unlinked nodes durable, and begins their grace period.
     fn close_generation<M: Medium>(&mut self, op: &Op<'_, M>) {
-        if self.limbo.is_empty() {
+        if self.limbo.is_empty() && self.links.is_empty() {
             return;
         }
         let others = self.links.drain(..);
