@@ -1,6 +1,7 @@
 //! A skip list.
 
 mod recover;
+mod run;
 mod tower;
 
 use std::collections::HashSet;
@@ -16,7 +17,7 @@ use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, Op, Pool, Root, Sess
 use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, ROOT_RUN, RUN_SHIFT, SKIP_LAYOUT_VERSION, TallNode};
+use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{DurableLink, settle, swing};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
@@ -67,7 +68,7 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let heads = op.load(&root.words(&op)[ROOT_HEAD], Relaxed);
         op.slice("the first links", Off::<Word<Link>>::new(heads), LEVELS as u64)?;
         options.refuse_link_cache()?;
-        let run = Self::begin_run(&op, &root);
+        let run = run::begin(&op, &root);
         let (pages, found) = Pages::open(&op, root, &[heads], options)?;
         drop(op);
         let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
@@ -121,16 +122,6 @@ impl<M: Medium> SkipList<M> {
     fn towers<'a, 's>(&self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
         let heads = op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default();
         Towers { op, heads, trust: Trust::Run(self.run) }
-    }
-
-    /// The number of a run that begins: no node carries it.
-    fn begin_run(op: &Op<'_, M>, root: &Root<M>) -> u64 {
-        let word = &root.words(op)[ROOT_RUN];
-        let run = op.load(word, Relaxed).wrapping_add(1) & (u64::MAX >> RUN_SHIFT);
-        op.store(word, run, Relaxed);
-        // PERSIST U7: flush, with the fence that ends recovery.
-        op.write_back(word);
-        run
     }
 
     #[inline(always)]
