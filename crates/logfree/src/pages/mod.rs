@@ -456,3 +456,28 @@ impl Slot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Counting, Hardware, PoolOptions};
+
+    /// U9: a trimming writes them back, whether nodes were unlinked or not.
+    #[test]
+    fn links_that_were_kept_are_durable_when_a_generation_is_closed() {
+        let medium = Counting::new(Hardware::PAGE_CACHE);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), medium).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut slot = Slot { links: vec![Off::new(64 << 10), Off::new(128 << 10)], ..Slot::default() };
+        for expected in [(2, 1), (0, 0)] {
+            let before = medium.counts();
+            slot.close_generation(&op);
+            let counts = medium.counts() - before;
+            assert_eq!((counts.write_backs, counts.fences), expected);
+            assert!(slot.links.is_empty());
+        }
+    }
+}

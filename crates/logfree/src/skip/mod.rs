@@ -456,7 +456,8 @@ impl<M: Medium> SkipList<M> {
 
     // ---- recovery and check ----
 
-    /// Compares what is allocated with what is reachable, and every level with the one below. No other operation may be open
+    /// Compares what is allocated with what is reachable, every level with the one below, and, before the first insert, the
+    /// runs of nodes with the present one. No other operation may be open
     /// meanwhile.
     ///
     /// # Errors
@@ -464,8 +465,10 @@ impl<M: Medium> SkipList<M> {
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (towers, mut findings) = (self.towers(op), Vec::new());
         let (mut nodes, mut lines) = (HashSet::new(), HashSet::new());
+        // U7: no node is of this run before one was written.
+        let idle = self.pages.stats(op).allocations == 0;
         self.chain(towers, &towers.heads[0]).walk(|_, node, key| {
-            if !nodes.insert(node.get()) {
+            if !nodes.insert(node.get()) || idle && towers.is_of_run(node, self.run) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }
             lines.extend(towers.more(node).map(Off::get));

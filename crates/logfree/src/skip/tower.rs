@@ -149,12 +149,16 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         link.is_dirty() && self.is_rising(link.node())
     }
 
+    /// Whether a node was written in a run.
+    #[inline(always)]
+    pub(super) fn is_of_run(&self, off: Off<Node>, run: u64) -> bool {
+        let node: &TallNode = self.op.at(off.cast());
+        self.op.load(&node.height, Relaxed) >> RUN_SHIFT == run
+    }
+
     fn is_rising(&self, off: Off<Node>) -> bool {
         match self.trust {
-            Trust::Run(run) => {
-                let node: &TallNode = self.op.at(off.cast());
-                self.op.load(&node.height, Relaxed) >> RUN_SHIFT == run
-            }
+            Trust::Run(run) => self.is_of_run(off, run),
             Trust::Known(known) => !known.vouches_for(off),
         }
     }
@@ -520,5 +524,40 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
     #[inline(always)]
     fn has(&self, off: Off<Node>) -> bool {
         self.height(self.op.at(off.cast())) > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SkipList;
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    /// U9. It takes two threads and four switches between them, too many for all interleavings.
+    #[test]
+    fn a_tower_ends_where_somebody_has_taken_a_link_back_and_the_links_are_kept() {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = SkipList::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let towers = map.towers(&op);
+        let above = towers.path(7, true).unwrap().above;
+        for taken_back in 1..=3 {
+            let new = map.allocate(&op, 4).unwrap();
+            let node = towers.write(&new, (7, 70), Link::NULL, &above[..3]);
+            let rising = towers.raise(node, &above[..3]);
+            let link = |level: usize| op.load(&towers.heads[level], Relaxed);
+            assert!((1..=3).all(|level| link(level) == node.dirty() && towers.is_to_rising(link(level))));
+            op.compare_exchange(&towers.heads[taken_back], node.dirty(), Link::NULL).unwrap();
+            let kept = towers.finish(&rising);
+            let expected: Vec<_> = (taken_back..=3).map(|level| op.off_of(&towers.heads[level])).collect();
+            assert_eq!(kept, expected);
+            for level in 1..=3 {
+                assert_eq!(link(level), if level < taken_back { node } else { Link::NULL }, "level {level}");
+                op.store(&towers.heads[level], Link::NULL, Relaxed);
+            }
+        }
     }
 }
