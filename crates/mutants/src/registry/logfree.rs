@@ -5,7 +5,7 @@ use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkip
 use durix_pmem::{Mutation, Plan};
 
 use super::maps::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
-use super::maps::{Map, Sim, UnderTest, Window, behind_a_rising_tower, upper_levels};
+use super::maps::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};
 use crate::scenario::{Interleaved, Of, Scenario};
 use crate::sweep::{Equivalent, Structure};
 
@@ -112,14 +112,22 @@ fn bst() -> Structure {
 fn skip_list() -> Structure {
     type S = SkipList<Sim>;
     let mut skip_list = links::<S>("SkipList");
-    let windows = upper_levels().into_iter().map(|Window { name, before, acts, after }| match after {
-        None => scenario::<S>(name, &before, &acts).boxed(),
-        Some(after) => Of::new(name, move |plan| with::<S>(plan, &before), &acts).after(&after).later().boxed(),
+    let windows = upper_levels().into_iter().map(|Window { name, filled, before, acts, after: follows }| {
+        let make = move |plan| UnderTest { filled_before: filled, ..with::<S>(plan, &before) };
+        match follows {
+            None => Of::new(name, make, &acts).with(explorer()).after(&after()).boxed(),
+            Some(follows) => Of::new(name, make, &acts).after(&follows).later().boxed(),
+        }
     });
     skip_list.scenarios.extend(windows);
-    let (before, program) = behind_a_rising_tower();
-    let make = move |plan| with::<S>(plan, &before);
-    skip_list.scenarios.push(Interleaved::new("behind a tower that rises", make, &program, &[]).boxed());
+    let towers = [
+        ("behind a tower that rises", behind_a_rising_tower()),
+        ("behind a tower that was resolved", behind_a_resolved_tower()),
+    ];
+    for (name, (before, program)) in towers {
+        let make = move |plan| with::<S>(plan, &before);
+        skip_list.scenarios.push(Interleaved::new(name, make, &program, &[]).boxed());
+    }
     skip_list
 }
 
