@@ -16,7 +16,7 @@
 //! | K2 what leads to the link to be cut, and that link < it is a cut | flush+fence | the run as it was | nothing |
 //! | K5 the cut < the new head | flush+fence | the run as it was, or a cut and no head | whoever comes to the cut sets the head |
 //! | K6 the new head < the end, and any change of what the head leads to that others see | flush+fence, by `settle` of whoever comes first | a cut and no head | as K5 |
-//! | H7 the directory as recovery has read it < anything is built on it | flush+fence | the directory before | as H3, H4 |
+//! | H7 the directory as recovery has read it < anything is built on it | flush, with the fence of N9 | the directory before | as H3, H4 |
 //!
 //! The end itself is written back with nothing: a cut whose head is set means the same. Why one step back is enough for K2:
 //! the node that holds the cut is durably reachable and not deleted, so the way over all durable links comes by it, and goes

@@ -123,9 +123,8 @@ fn read_directory<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Directory
         op.slice("more buckets", Off::<Word<Link>>::new(array), 1 << (level - 1))?;
         directory.add(op.medium(), level, array);
     }
-    // PERSIST H7: flush+fence.
+    // PERSIST H7: flush, with the fence of N9: before that nothing of a level is begun.
     op.write_back_slice(entries);
-    op.fence();
     Ok(directory)
 }
 

@@ -132,6 +132,8 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
                 if !is_deleted(m, node) {
                     return Ok(false);
                 }
+                // Whoever has deleted it takes it out, if he has not panicked.
+                self.poison.check(op)?;
                 wait_for_unlink(m, node, &mut turn);
                 continue;
             }
