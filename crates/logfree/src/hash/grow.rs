@@ -42,7 +42,7 @@ use crate::link::{DurableLink, clean, settle, swing};
 /// Runs that are cut together: their new heads are one line.
 const BATCH: u64 = 8;
 /// One insert of so many looks how long its run is.
-const SAMPLED: u64 = 8;
+const SAMPLED: u64 = 16;
 /// Runs that are looked at before what was seen is forgotten.
 const SAMPLES: u64 = 64;
 

@@ -37,6 +37,8 @@ pub(super) struct Directory {
     level: AtomicU64,
     /// Level of the first array.
     pub(super) first: u32,
+    /// Offset of it.
+    heads: Off<Word<Link>>,
     /// Offsets of the arrays.
     arrays: [AtomicU64; DIRECTORY],
 }
@@ -78,7 +80,7 @@ impl Directory {
     pub(super) fn new(array: u64, first: u32) -> Self {
         let arrays = [const { AtomicU64::new(0) }; DIRECTORY];
         arrays[first as usize].store(array, Relaxed);
-        Directory { level: AtomicU64::new(first.into()), first, arrays }
+        Directory { level: AtomicU64::new(first.into()), first, heads: Off::new(array), arrays }
     }
 
     #[inline(always)]
@@ -119,11 +121,12 @@ impl Directory {
         let level = self.level(op.medium());
         let bucket = Bucket::of(key, level);
         if level == self.first {
-            return (bucket, self.array(op.medium(), level).byte_add(bucket.index * size_of::<Word<Link>>() as u64));
+            return (bucket, self.heads.byte_add(bucket.index * size_of::<Word<Link>>() as u64));
         }
         self.locate_grown(op, bucket)
     }
 
+    #[inline(never)]
     fn locate_grown<M: Medium>(&self, op: &Op<'_, M>, bucket: Bucket) -> (Bucket, Off<Word<Link>>) {
         let (level, head) = self.head(op.medium(), bucket);
         if level == bucket.level && op.load(op.at(head), Acquire) == Link::NULL {
@@ -184,9 +187,8 @@ pub(crate) struct Runs<'a, 's, M: Medium, C: Above> {
     pub(super) op: &'a Op<'s, M>,
     /// The spread key.
     pub(super) key: u64,
-    /// Where the walk has begun: the level of the bucket, and the head.
+    /// Where the walk has begun: the level of the bucket.
     pub(super) level: Cell<u32>,
-    pub(super) start: Cell<Off<Word<Link>>>,
     pub(super) inner: C,
 }
 
@@ -197,7 +199,7 @@ impl<M: Medium, C: Above> Runs<'_, '_, M, C> {
         let (op, m) = (self.op, self.op.medium());
         let begun = Bucket::of(self.key, self.level.get());
         if end.is_cut() {
-            self.directory.finish(op, word, end, (self.start.get(), begun.least()))?;
+            self.directory.finish(op, word, end, (self.directory.head(m, begun).1, begun.least()))?;
             return Ok(false);
         }
         let level = end.level();
@@ -217,7 +219,6 @@ impl<M: Medium, C: Above> Above for Runs<'_, '_, M, C> {
     fn head(&self) -> Option<Off<Word<Link>>> {
         let (bucket, head) = self.directory.locate(self.op, self.key);
         self.level.set(bucket.level);
-        self.start.set(head);
         Some(head)
     }
 
