@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Each history is run once, crashed in a few places picked at random, in a few states each, the recovery and what follows
-//! it being crashed as well; then more operations run on what was recovered. The number is how many histories there are in
+//! it being crashed as well; then more operations run on what was recovered. Where a name ends in "threads", a history is a
+//! program of two or three threads, run under one schedule picked at random. The number is how many histories there are in
 //! all; structures take turns of the same time, so that those that recover fast have more of them. Words after the number
 //! pick structures by a part of their names.
 
@@ -14,13 +15,16 @@ mod logfree;
 #[path = "../../crates/incll/tests/crash/subject.rs"]
 #[allow(dead_code)]
 mod masstree;
+#[path = "../../crates/cso/tests/common/concurrent_set.rs"]
+#[allow(dead_code)]
+mod shared_set;
 
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use durix_crashsim::{Contract, Explorer, Persistency, Report, Subject};
+use durix_crashsim::{Concurrent, Contract, Explorer, Persistency, Report, Subject, Threads};
 use durix_cso::log::{ChainLog, FvbLog, LinesLog, OneLine, RandomLog, VbLog, WordsLog};
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{Bst, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_mutants::subjects::list::{Bug, List as Toy, ListOp};
 use durix_mutants::subjects::logs::{Do, Plain, Tested, Tiny};
 use durix_mutants::subjects::set::{self, SetUnderTest};
@@ -28,7 +32,8 @@ use durix_mutants::subjects::space::{self, Allocator};
 use durix_pmem::Plan;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
-use proptest::strategy::Just;
+use proptest::strategy::{BoxedStrategy, Just, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Histories of a structure that run between two looks at the clock.
 const ROUND: u64 = 20;
@@ -73,6 +78,35 @@ fn generated<S: Subject + 'static>(
     Structure { name: name.into(), run: Box::new(run) }
 }
 
+/// Two or three threads of up to three operations each.
+fn threads<S: Concurrent + 'static>(
+    name: &str,
+    explorer: Explorer,
+    subject: S,
+    op: impl Strategy<Value = S::Op> + 'static,
+) -> Structure {
+    let op = op.boxed();
+    let generate = (vec(vec(op.clone(), 1..=3), 2..=3), vec(op, 0..=2));
+    let one = move |seed: u64| {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let (program, after) = generate.new_tree(&mut runner).expect("nothing is rejected").current();
+        Threads::new(explorer.clone().seed(seed)).sampled(1).run(&subject, &program, &after)
+    };
+    let run = move |seed, histories| {
+        let mut total = Report::default();
+        for seed in seed..seed + histories {
+            total.merge(one(seed));
+            if total.failure.is_some() {
+                break;
+            }
+        }
+        total
+    };
+    Structure { name: format!("{name}, threads"), run: Box::new(run) }
+}
+
 fn log<L: Tiny + 'static>(name: &str) -> Structure {
     let op = prop_oneof![
         5 => (0..2usize).prop_map(Do::Stage),
@@ -86,17 +120,43 @@ fn log<L: Tiny + 'static>(name: &str) -> Structure {
     generated(name, sparse(), subject, (vec(op, 1..=8), after))
 }
 
-fn links<S: logfree::Map<logfree::Sim> + 'static>(name: &str) -> Structure {
+/// What one thread does with a map.
+fn map_op() -> BoxedStrategy<logfree::Act> {
     use logfree::Act;
     let (key, value) = (|| 0u64..5, || 1u64..50);
-    let op = prop_oneof![
+    prop_oneof![
         4 => (key(), value()).prop_map(|(k, v)| Act::Insert(k, v)),
         3 => key().prop_map(Act::Remove),
         2 => (key(), value()).prop_map(|(k, v)| Act::Update(k, v)),
         1 => key().prop_map(Act::Get),
-        1 => (key(), value()).prop_map(|(k, v)| Act::Other(Box::new(Act::Insert(k, v)))),
-    ];
-    structure(name, sparse(), logfree::UnderTest::<S>::new(Plan::new()), op, 8)
+    ]
+    .boxed()
+}
+
+/// The same, or an insert by another session.
+fn map_ops() -> BoxedStrategy<logfree::Act> {
+    use logfree::Act;
+    let other = (0u64..5, 1u64..50).prop_map(|(k, v)| Act::Other(Box::new(Act::Insert(k, v))));
+    prop_oneof![10 => map_op(), 1 => other].boxed()
+}
+
+fn links<S: logfree::Map<logfree::Sim> + 'static>(name: &str) -> [Structure; 2] {
+    let subject = || logfree::UnderTest::<S>::new(Plan::new());
+    [structure(name, sparse(), subject(), map_ops(), 8), threads(name, sparse(), subject(), map_op())]
+}
+
+/// With a link cache of one bucket, durable and buffered.
+fn with_link_cache<S: logfree::Map<logfree::Sim, Options = Options> + 'static>(name: &str) -> [Structure; 3] {
+    use logfree::{Act, UnderTest, small};
+    let subject = |mode| UnderTest::<S> { options: small().link_cache(mode, 1), ..UnderTest::new(Plan::new()) };
+    let durable = || subject(LinkCacheMode::Durable);
+    let buffered = sparse().contract(Contract::Buffered);
+    let syncing = prop_oneof![8 => map_ops(), 1 => Just(Act::Sync)];
+    [
+        structure(&format!("{name}, link cache"), sparse(), durable(), map_ops(), 8),
+        structure(&format!("{name}, buffered"), buffered, subject(LinkCacheMode::Buffered), syncing, 8),
+        threads(&format!("{name}, link cache"), sparse(), durable(), map_op()),
+    ]
 }
 
 fn toy(name: &str, model: Persistency) -> Structure {
@@ -107,7 +167,7 @@ fn toy(name: &str, model: Persistency) -> Structure {
     structure(name, sparse().model(model), Toy::new(Bug::None), op, 12)
 }
 
-fn cso_set() -> Structure {
+fn cso_set() -> [Structure; 2] {
     use set::Act;
     let op = prop_oneof![
         4 => (0..4u8, 1..120u8).prop_map(|(k, v)| Act::Put(k, v)),
@@ -115,19 +175,33 @@ fn cso_set() -> Structure {
         3 => (0..4u8).prop_map(Act::Remove),
         1 => (0..2u8, 2..4u8, 1..90u8).prop_map(|(a, b, v)| Act::Commit(vec![(a, Some(v)), (b, None)])),
     ];
-    structure("PersistentSet", sparse(), SetUnderTest::new(), op, 8)
+    let shared = {
+        use shared_set::Act;
+        prop_oneof![
+            4 => (0..3u8, 1..90u8).prop_map(|(k, v)| Act::Put(k, v)),
+            2 => (0..3u8, 1..90u8).prop_map(|(k, v)| Act::PutNew(k, v)),
+            3 => (0..3u8).prop_map(Act::Remove),
+            2 => (0..3u8).prop_map(Act::Get),
+        ]
+    };
+    [
+        structure("PersistentSet", sparse(), SetUnderTest::new(), op, 8),
+        threads("PersistentSet", sparse(), shared_set::SetUnderTest::new(&[]), shared),
+    ]
 }
 
-fn tree() -> Structure {
+fn tree() -> [Structure; 2] {
     use masstree::Act;
+    let subject = || masstree::Tested::new(Plan::new(), Vec::new());
     let op = prop_oneof![
         5 => (0..8u8, 1..120u8).prop_map(|(k, v)| Act::Put(k, v)),
         2 => (0..8u8).prop_map(Act::Remove),
         1 => (0..8u8).prop_map(Act::Get),
         2 => Just(Act::Sync),
-    ];
-    let explorer = sparse().contract(Contract::Buffered);
-    structure("Masstree", explorer, masstree::Tested::new(Plan::new(), Vec::new()), op, 10)
+    ]
+    .boxed();
+    let explorer = || sparse().contract(Contract::Buffered);
+    [structure("Masstree", explorer(), subject(), op.clone(), 10), threads("Masstree", explorer(), subject(), op)]
 }
 
 fn structures() -> Vec<Structure> {
@@ -139,7 +213,7 @@ fn structures() -> Vec<Structure> {
         Just(space::ALPHABET[4]),
         Just(space::ALPHABET[5]),
     ];
-    vec![
+    let mut all = vec![
         toy("toy list", Persistency::Pcso),
         toy("toy list, eADR", Persistency::Eadr),
         log::<VbLog<OneLine>>("log VB"),
@@ -149,16 +223,19 @@ fn structures() -> Vec<Structure> {
         log::<RandomLog>("log random"),
         log::<ChainLog>("log chain"),
         structure("space", sparse(), Allocator { plan: Plan::new() }, space, 8),
-        cso_set(),
-        links::<List<logfree::Sim>>("List"),
-        links::<HashTable<logfree::Sim>>("HashTable"),
-        links::<Bst<logfree::Sim>>("Bst"),
-        links::<SkipList<logfree::Sim>>("SkipList"),
-        links::<SoftHash<logfree::Sim>>("SoftHash"),
-        links::<SoftList<logfree::Sim>>("SoftList"),
-        links::<SoftSkipList<logfree::Sim>>("SoftSkipList"),
-        tree(),
-    ]
+    ];
+    all.extend(cso_set());
+    all.extend(links::<List<logfree::Sim>>("List"));
+    all.extend(with_link_cache::<List<logfree::Sim>>("List"));
+    all.extend(links::<HashTable<logfree::Sim>>("HashTable"));
+    all.extend(with_link_cache::<HashTable<logfree::Sim>>("HashTable"));
+    all.extend(links::<Bst<logfree::Sim>>("Bst"));
+    all.extend(links::<SkipList<logfree::Sim>>("SkipList"));
+    all.extend(links::<SoftHash<logfree::Sim>>("SoftHash"));
+    all.extend(links::<SoftList<logfree::Sim>>("SoftList"));
+    all.extend(links::<SoftSkipList<logfree::Sim>>("SoftSkipList"));
+    all.extend(tree());
+    all
 }
 
 fn histories(all: &[Running]) -> u64 {
@@ -208,7 +285,7 @@ impl Running {
     fn print(&self) {
         let Report { crash_points, nested_points, executions, certified, samples, .. } = &self.total;
         println!(
-            "{:18} {:8} histories, {crash_points:8} crash points and {nested_points:8} in recoveries, {certified:9} of them \
+            "{:30} {:8} histories, {crash_points:8} crash points and {nested_points:8} in recoveries, {certified:9} of them \
              complete with certificate, {executions:9} recoveries, {samples:8} of them samples, {:.1} s",
             self.structure.name,
             self.histories(),

@@ -43,6 +43,7 @@ mod layer;
 pub mod layout;
 mod many;
 mod recover;
+mod replay;
 mod reverse;
 mod scan;
 mod shrink;

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw, Word};
+use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
@@ -562,13 +562,10 @@ impl Slabs {
     /// Formats a slab of nodes whose first one is taken and zero, and returns that. Durable on return.
     pub(crate) fn first_node<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>) -> Result<u64> {
         let class = self.classes[self.node_class()];
-        let lines = class.data / LINE_BYTES - 1;
+        // Behind the bitmaps, the first line of the node: in a node that says so nothing else is looked at.
+        let lines = class.data / LINE_BYTES;
         let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {
             op.store(&op.at(bitmap_of(extent.off, 0)).now[0], 1, Relaxed);
-            let block = op.slice("a block", Off::<Word>::new(extent.off + class.data), NODE_BYTES / 8)?;
-            block.iter().for_each(|word| op.store(word, 0, Relaxed));
-            // Shown to be needed by `tests/pool.rs`: elsewhere the chunk is zero already.
-            op.write_back_slice(block);
             Ok(())
         })?;
         Ok(extent.off + class.data)

@@ -17,18 +17,19 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_cso::log::{Error as LogError, LinesLog, Log, Region};
+use durix_cso::log::{Error as LogError, LinesLog, Log};
 use durix_pmem::epoch::layout::Seat;
-use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op};
+use durix_pmem::{Epochs, Extent, Lock, Medium, Op};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
 use crate::layout::{Node, slab_kind};
+use crate::replay::{self, Replay};
 
 /// Words of a node.
-const WORDS: usize = size_of::<Node>() / 8;
+pub(crate) const WORDS: usize = size_of::<Node>() / 8;
 /// Words of a record.
-const RECORD: usize = WORDS + 2;
+pub(crate) const RECORD: usize = WORDS + 2;
 
 /// Segments that no session has.
 pub(crate) struct Segments {
@@ -43,10 +44,6 @@ pub(crate) struct Undo {
     used: bool,
 }
 
-fn region(extent: Extent) -> Region {
-    Region { off: extent.off + LINE as u64, len: extent.len - LINE as u64 }
-}
-
 /// All words of a node, to be stored elsewhere.
 pub(crate) fn image<M: Medium>(op: &Op<'_, M>, node: &Node) -> [u64; WORDS] {
     let mut words = [0; WORDS];
@@ -58,17 +55,6 @@ pub(crate) fn image<M: Medium>(op: &Op<'_, M>, node: &Node) -> [u64; WORDS] {
         *to = op.load(from, Relaxed);
     }
     words
-}
-
-fn put_back<M: Medium>(op: &Op<'_, M>, node: &Node, words: &[u64; WORDS]) {
-    op.store(&node.version, words[0], Relaxed);
-    op.store(&node.middle[0], words[1], Relaxed);
-    op.store(&node.middle[1], words[2], Relaxed);
-    op.store(&node.stamp, durix_pmem::Bits::from_bits(words[3]), Relaxed);
-    for (to, from) in node.rest.iter().zip(&words[4..]) {
-        op.store(to, *from, Relaxed);
-    }
-    op.write_back(node);
 }
 
 impl Undo {
@@ -131,7 +117,7 @@ impl Segments {
         let mut log = None;
         let head = Head { kind: slab_kind::LOG, block: arena.chunk(), blocks: 1 };
         arena.add(op, arena.chunk(), 0, head, |extent| {
-            log = Some(LinesLog::format(op, region(extent), &())?);
+            log = Some(LinesLog::format(op, replay::region(extent), &())?);
             Ok(())
         })?;
         Ok(log.expect("formatted just now"))
@@ -147,21 +133,7 @@ impl Segments {
         extents: &[Extent],
     ) -> Result<()> {
         let since = op.load(&seat.opened, Relaxed);
-        let mut logs = Vec::new();
-        for extent in extents {
-            let log = LinesLog::recover(op, region(*extent))?;
-            for record in log.iter(op).filter(|record| record.len() == RECORD * 8) {
-                let epoch = record.word(0);
-                if epoch >= since && epochs.is_failed(epoch) {
-                    let off = Off::<Node>::new(record.word(1));
-                    let node = &op.slice("a node in the external log", off, 1)?[0];
-                    put_back(op, node, &std::array::from_fn(|i| record.word(i + 2)));
-                }
-            }
-            logs.push(log);
-        }
-        // PERSIST U1: flush+fence
-        op.fence();
+        let mut logs = Replay::new(epochs, since, extents).run(op, replay::helpers(extents.len()))?; // PERSIST U1: inside
         // PERSIST U2: flush+fence, inside
         epochs.join(op, seat);
         for log in &mut logs {

@@ -6,7 +6,7 @@
 //! | 0 | bytes of a page | same | same | same |
 //! | 1 | offset of the first [`Segment`] of active pages | same | same | same |
 //! | 2 | [`Link`] to the first node | offset of the first array of buckets, one [`Link`] each, and the directory behind it | [`Link`] to the topmost branch | offset of the array of 11 first links |
-//! | 3 | – | number of buckets when it was created, 2^n | – | – |
+//! | 3 | – | number of buckets when it was created, 2^n | – | number of the last run |
 //! | 4 to 7 | zero | zero | zero | zero |
 //!
 //! # Page of nodes (a power of two of bytes, aligned to its size)
@@ -51,7 +51,7 @@
 //! | word | what | changes after publication |
 //! |---|---|---|
 //! | 0 to 2 | as in a list: the link on level 0, key, value | `next` does |
-//! | 3 | number of levels, 1 to 11 | no |
+//! | 3 | number of levels, 1 to 11 (low 8 bits), and the number of the run that wrote it | no |
 //! | 4 to 6 | `tower`: links on levels 1 to 3 | yes |
 //! | 7 | `more`: offset of the line with the upper links, 0 for at most 4 levels | no |
 //!
@@ -68,8 +68,10 @@
 
 use durix_pmem::{Bits, Off, Word, persistent};
 
-/// Version of the layout of lists, trees and skip lists with durable links.
+/// Version of the layout of lists and search trees with durable links.
 pub const LAYOUT_VERSION: u32 = 1;
+/// Version of the layout of skip lists. In version 1 nodes carried no number of a run.
+pub const SKIP_LAYOUT_VERSION: u32 = 2;
 
 /// Version of the layout of hash tables with durable links. Version 1 could not grow: its buckets were chosen by the lower bits
 /// of the spread key, and ordered by the key itself.
@@ -94,6 +96,9 @@ pub(crate) const ROOT_HEAD: usize = 2;
 /// Root word: number of buckets.
 pub(crate) const ROOT_BUCKETS: usize = 3;
 
+/// Root word: number of the last run (skip list).
+pub(crate) const ROOT_RUN: usize = 3;
+
 /// Cells of a segment.
 pub(crate) const CELLS: usize = 63;
 
@@ -101,6 +106,10 @@ pub(crate) const CELLS: usize = 63;
 pub(crate) const LEVELS: usize = 11;
 /// Links of a tower in the node's own line.
 pub(crate) const INNER: usize = 3;
+/// The bits of a node's number of levels; those above hold the number of its run.
+pub(crate) const HEIGHT: u64 = 0xff;
+/// Where the number of its run begins.
+pub(crate) const RUN_SHIFT: u32 = 8;
 
 persistent! {
     /// A node of a list or a bucket.
@@ -123,7 +132,7 @@ persistent! {
         pub(crate) key: Word,
         /// As in a [`Node`].
         pub(crate) value: Word,
-        /// Number of levels.
+        /// Number of levels, and of the run that wrote it.
         pub(crate) height: Word,
         /// Links on levels 1 to 3.
         pub(crate) tower: [Word<Link>; INNER],
@@ -384,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!(LAYOUT_VERSION, 1);
+        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (1, 2));
         assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
         let tall = [offset_of!(TallNode, next), offset_of!(TallNode, key), offset_of!(TallNode, value)];
         assert_eq!(tall, [offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)]);
@@ -395,7 +404,8 @@ mod tests {
         assert_eq!([offset_of!(Leaf, key), offset_of!(Leaf, value), size_of::<Leaf>()], [0, 8, 16]);
         assert_eq!(Link::LEAF.to_bits(), 4);
         assert_eq!([offset_of!(Segment, next), offset_of!(Segment, cells)], [0, 8]);
-        assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS], [0, 1, 2, 3]);
+        assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS, ROOT_RUN], [0, 1, 2, 3, 3]);
+        assert_eq!((HEIGHT, RUN_SHIFT), (0xff, 8));
         assert_eq!([Link::to(0x1240).dirty().to_bits(), Link::to(0x1240).deleted().to_bits()], [0x1241, 0x1242]);
     }
 

@@ -7,7 +7,7 @@ mod growth;
 mod link_cache;
 
 use common::Act::{self, *};
-use common::{Map, Sim, UnderTest, Window, behind_a_rising_tower, upper_levels};
+use common::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};
 use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
 use durix_logfree::{Bst, HashTable, List, SkipList};
 use durix_pmem::{Plan, SiteKind};
@@ -140,8 +140,8 @@ fn the_thawing_of_edges_is_durable() {
 /// As `run`, with the windows of the upper levels, and two threads there.
 fn run_skip_list(plan: &'static Plan) -> Report {
     let mut total = run::<SkipList<Sim>>(&quick(), plan);
-    for Window { before, acts, after: follows, .. } in upper_levels() {
-        let subject = UnderTest::<SkipList<Sim>> { before, ..UnderTest::new(plan) };
+    for Window { filled, before, acts, after: follows, .. } in upper_levels() {
+        let subject = UnderTest::<SkipList<Sim>> { filled_before: filled, before, ..UnderTest::new(plan) };
         if total.failure.is_none() {
             total.merge(match follows {
                 None => quick().run_then(&subject, &acts, &after()),
@@ -149,10 +149,11 @@ fn run_skip_list(plan: &'static Plan) -> Report {
             });
         }
     }
-    if total.failure.is_none() {
-        let (before, program) = behind_a_rising_tower();
+    for (before, program) in [behind_a_rising_tower(), behind_a_resolved_tower()] {
         let subject = UnderTest::<SkipList<Sim>> { before, ..UnderTest::new(plan) };
-        total.merge(Threads::new(quick()).preemptions(1).run(&subject, &program, &[]));
+        if total.failure.is_none() {
+            total.merge(Threads::new(quick()).preemptions(1).run(&subject, &program, &[]));
+        }
     }
     total
 }

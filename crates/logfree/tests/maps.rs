@@ -1,6 +1,7 @@
 //! The maps against a model; counts of write-backs and fences; threads.
 
 mod common;
+mod steps;
 
 use std::sync::Arc;
 

@@ -7,6 +7,9 @@ use durix_pmem::{Mutation, Plan, Site};
 
 use crate::erased::{Erased, Operation};
 
+/// Recoveries at a crash point at most where nothing but a complete exploration will do.
+const COMPLETELY: u64 = 1 << 20;
+
 /// By which bound a fault was caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
@@ -272,8 +275,10 @@ impl Scenario for Explored {
     fn recovered(&self, plan: &'static Plan, rung: &Rung) -> Option<Recovered> {
         let subject = (self.make)(plan);
         let mut recovered = Recovered { states: Vec::new(), complete: true, executions: 0 };
+        // Whatever it takes: a sample shows nothing.
+        let explorer = rung.explorer.clone().executions_per_point(COMPLETELY);
         for len in 0..=self.ops.len() {
-            let (states, report) = rung.explorer.recovered(&subject, &self.ops[..len]);
+            let (states, report) = explorer.recovered(&subject, &self.ops[..len]);
             recovered.complete &= report.failure.is_none() && report.complete;
             recovered.executions += report.executions;
             recovered.states.push(states);

@@ -46,12 +46,31 @@ pub(crate) fn leave(active: &impl Atomic, next: u64) {
     active.store(next, Ordering::Release);
 }
 
-/// Closes an open gate; afterwards an operation is inside only if [`is_inside`] says so.
-pub(crate) fn close(gate: &impl Atomic, heavy: impl Fn()) -> Result<(), u64> {
+/// Marks a slot as used: `bits` of its group are, and `bit` is not. `full` is a full fence.
+pub(crate) fn take_slot(group: &impl Atomic, bits: u64, bit: u32, full: impl Fn()) -> Result<(), u64> {
+    group.compare_exchange(bits, bits | 1 << bit)?;
+    // Either who looks for slots in use sees the bit; or it looked before, and this session sees what it had done until
+    // then: a closed gate, what was unlinked. Mirror: `close`, `Grace::begin`.
+    full();
+    Ok(())
+}
+
+/// Closes an open gate; afterwards an operation is inside only if [`is_inside`] says so, of a slot in use. `full` is a full
+/// fence, `others` tells whether other slots are in use: without any the heavy fence is not needed.
+pub(crate) fn close(
+    gate: &impl Atomic,
+    full: impl Fn(),
+    others: impl Fn() -> bool,
+    heavy: impl Fn(),
+) -> Result<(), u64> {
     gate.compare_exchange(OPEN, CLOSED)?;
-    // Either an operation's store comes before this barrier, and `is_inside` sees it; or its load of the gate comes
-    // after, and it sees the gate closed. Mirror: `try_enter`.
-    heavy();
+    // Whoever takes a slot later sees the gate closed. Mirror: `take_slot`.
+    full();
+    if others() {
+        // Either an operation's store comes before this barrier, and `is_inside` sees it; or its load of the gate comes
+        // after, and it sees the gate closed. Mirror: `try_enter`.
+        heavy();
+    }
     Ok(())
 }
 
@@ -111,7 +130,7 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            close(&world.gate, heavy).unwrap();
+            close(&world.gate, || (), || true, heavy).unwrap();
             if !world.active.iter().any(is_inside) {
                 // SAFETY: loom checks the access.
                 world.data.with_mut(|data| unsafe { *data = [1, 1] });
@@ -125,6 +144,53 @@ mod loom_tests {
 
     fn full() {
         fence(Ordering::SeqCst);
+    }
+
+    /// A session that opens, and a quiescence that needs no heavy fence where it sees no other session.
+    fn explore_opening(full: fn()) {
+        loom::model(move || {
+            let world = Arc::new(World {
+                gate: AtomicU64::new(OPEN),
+                active: [AtomicU64::new(0), AtomicU64::new(0)],
+                data: loom::cell::UnsafeCell::new([0; 2]),
+            });
+            let taken = Arc::new(AtomicU64::new(0b10));
+            let other = {
+                let (world, taken) = (Arc::clone(&world), Arc::clone(&taken));
+                loom::thread::spawn(move || {
+                    take_slot(&*taken, 0b10, 0, full).unwrap();
+                    if try_enter(&world.active[0], 1, &world.gate, || ()) == OPEN {
+                        // SAFETY: loom checks the access.
+                        world.data.with(|data| unsafe { std::hint::black_box((*data)[0]) });
+                    }
+                    leave(&world.active[0], 2);
+                })
+            };
+            let others = std::cell::Cell::new(false);
+            let look = || {
+                others.set(taken.load(Ordering::Acquire) != 0b10);
+                others.get()
+            };
+            close(&world.gate, full, look, || ()).unwrap();
+            // With others it depends on the heavy fence: the model above.
+            if !others.get() {
+                // SAFETY: loom checks the access.
+                world.data.with_mut(|data| unsafe { *data = [1, 1] });
+            }
+            reopen(&world.gate);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_session_that_opens_sees_the_closed_gate_or_is_seen() {
+        explore_opening(full);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_without_full_fences_a_session_that_opens_slips_in() {
+        explore_opening(|| ());
     }
 
     #[test]

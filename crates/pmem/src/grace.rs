@@ -23,7 +23,7 @@ pub struct Grace {
 
 impl Grace {
     pub(crate) fn begin<M: Medium>(mapping: &Mapping<M>, own: u32, asymmetric: bool) -> Grace {
-        // Mirror: `Mapping::session`.
+        // Mirror: `gate::take_slot`.
         fence(Ordering::SeqCst);
         let others = || mapping.taken().filter(|slot| *slot != own);
         if others().next().is_none() {

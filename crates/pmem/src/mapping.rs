@@ -178,13 +178,8 @@ impl<M: Medium> Mapping<M> {
             let mut bits = m.shared_load(group, Ordering::Acquire);
             while bits != u64::MAX {
                 let bit = bits.trailing_ones();
-                match m.shared_compare_exchange(group, bits, bits | 1 << bit) {
-                    Ok(_) => {
-                        // Either a grace period sees the bit; or it began before, and this session sees all that it
-                        // waits for. Mirror: `Grace::begin`.
-                        fence(Ordering::SeqCst);
-                        return Ok(Session::new(self.clone(), index as u32 * 64 + bit));
-                    }
+                match gate::take_slot(&Seen(m, group), bits, bit, || fence(Ordering::SeqCst)) {
+                    Ok(()) => return Ok(Session::new(self.clone(), index as u32 * 64 + bit)),
                     Err(now) => bits = now,
                 }
             }
@@ -248,7 +243,16 @@ impl<M: Medium> Mapping<M> {
     ) -> Result<R> {
         let m = self.shared.medium;
         let _turn = self.shared.quiescing.lock(m);
-        match gate::close(&Seen(m, self.gate()), || membarrier::heavy(self.asymmetric())) {
+        // A session of another mapping has a slot here that is another's.
+        let own = Arc::ptr_eq(&session.mapping().shared, &self.shared).then(|| session.slot());
+        let others = || self.taken().filter(|slot| Some(*slot) != own);
+        let closed = gate::close(
+            &Seen(m, self.gate()),
+            || fence(Ordering::SeqCst),
+            || others().next().is_some(),
+            || membarrier::heavy(self.asymmetric()),
+        );
+        match closed {
             Ok(()) => {}
             Err(gate::FORKED) => return Err(Error::Forked),
             Err(_) => return Err(Error::Shut { reason: "it was closed" }),
@@ -256,11 +260,11 @@ impl<M: Medium> Mapping<M> {
         let _reopen = Reopen(self);
         let start = Instant::now();
         let mut turn = 0;
-        for slot in &self.shared.slots {
-            while gate::is_inside(&Seen(m, &slot.active)) {
+        for slot in others() {
+            while gate::is_inside(&Seen(m, &self.slot(slot).active)) {
                 if turn > GIVES_WAY && start.elapsed() > patience {
                     let operations =
-                        self.shared.slots.iter().filter(|s| s.active.load(Ordering::Relaxed) & 1 == 1).count();
+                        others().filter(|slot| self.slot(*slot).active.load(Ordering::Relaxed) & 1 == 1).count();
                     return Err(Error::Busy { operations, waited: start.elapsed() });
                 }
                 m.spin(turn);

@@ -71,9 +71,10 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             vec![Put(5, 2), Sync, Put(6, 2), Restart, Get(5), Restart, Get(5)],
         ),
         (
+            // 12 has a slot on the last line.
             "a log that is replayed, and is not again",
             full,
-            vec![Put(0, 2), Put(1, 3), Restart, Put(0, 4), Sync, Put(2, 5), Restart],
+            vec![Put(0, 2), Put(12, 3), Restart, Put(0, 4), Sync, Put(2, 5), Restart],
         ),
         (
             "blocks after a restart",

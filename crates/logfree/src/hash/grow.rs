@@ -77,7 +77,7 @@ impl<M: Medium> HashTable<M> {
     /// What an insert of a spread key does for growth. Never fails: a table that cannot grow goes on with longer runs.
     #[inline(always)]
     pub(super) fn tend(&self, op: &Op<'_, M>, key: u64) {
-        if op.medium().shared_load(&self.growth.left, Relaxed) != 0 || key % SAMPLED == 0 {
+        if op.medium().shared_load(&self.growth.left, Relaxed) != 0 || key.is_multiple_of(SAMPLED) {
             self.tend_now(op, key);
         }
     }
@@ -89,7 +89,7 @@ impl<M: Medium> HashTable<M> {
             let level = self.directory.level(m);
             // An error is one of a corrupt file; who asks for a key of that run gets it.
             let _ = self.cut_part(op, level, part);
-        } else if key % SAMPLED == 0 && self.is_crowded(op, key) {
+        } else if key.is_multiple_of(SAMPLED) && self.is_crowded(op, key) {
             let _ = self.add_level(op);
         }
     }

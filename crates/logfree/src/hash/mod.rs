@@ -53,9 +53,12 @@ impl<M: Medium> fmt::Debug for HashTable<M> {
     }
 }
 
+/// A node, and its spread key.
+type Entry = (Off<Node>, u64);
+
 /// The pool's directory of arrays, behind the first one at `heads`.
 fn directory<'s, M: Medium>(op: &Op<'s, M>, heads: u64, first: u32) -> Result<&'s [Word]> {
-    let off = heads.checked_add(first_array(first)).unwrap_or(u64::MAX);
+    let off = heads.saturating_add(first_array(first));
     Ok(op.slice("the directory of buckets", Off::<Word>::new(off), DIRECTORY as u64)?)
 }
 
@@ -346,12 +349,7 @@ impl<M: Medium> HashTable<M> {
     }
     /// The nodes of the run that begins with a bucket, with their keys, and the least key that does not belong to it. What
     /// a cut leads to counts as long as nothing else does.
-    fn nodes(
-        &self,
-        op: &Op<'_, M>,
-        bucket: Bucket,
-        head: Off<Word<Link>>,
-    ) -> Result<(Vec<(Off<Node>, u64)>, Option<u64>)> {
+    fn nodes(&self, op: &Op<'_, M>, bucket: Bucket, head: Off<Word<Link>>) -> Result<(Vec<Entry>, Option<u64>)> {
         let (mut nodes, mut head) = (Vec::new(), op.at(head));
         for _ in 0..=MAX_LEVEL {
             let chain = Chain { op, pages: &self.pages, head, above: Nothing };

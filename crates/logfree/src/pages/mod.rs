@@ -33,6 +33,7 @@
 
 mod active;
 mod extents;
+mod known;
 mod recover;
 mod words;
 
@@ -50,7 +51,8 @@ use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
 use extents::Unassigned;
-pub(crate) use recover::Reachable;
+pub(crate) use known::Known;
+pub(crate) use recover::{InOrder, Reachable};
 
 /// How often pages had to be recorded as active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,6 +245,12 @@ impl<M: Medium> Pages<M> {
         slot.links.extend(links);
     }
 
+    /// Takes over links that have to be durable before any page of this session leaves its table.
+    #[cold]
+    pub(crate) fn keep_links(&self, op: &Op<'_, M>, links: &[Off<Word<Link>>]) {
+        self.slot(op).links.extend(links);
+    }
+
     /// Gives a node back that was not linked.
     pub(crate) fn give_back(&self, op: &Op<'_, M>, node: Off<Node>) {
         let slot = &mut *self.slot(op);
@@ -420,7 +428,7 @@ impl<M: Medium> Drop for Pages<M> {
 impl Slot {
     /// Makes the bypasses of all unlinked nodes durable, and begins their grace period.
     fn close_generation<M: Medium>(&mut self, op: &Op<'_, M>) {
-        if self.limbo.is_empty() {
+        if self.limbo.is_empty() && self.links.is_empty() {
             return;
         }
         let others = self.links.drain(..);
@@ -445,6 +453,31 @@ impl Slot {
                 entry.free += 1;
             }
             self.free.extend(nodes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Counting, Hardware, PoolOptions};
+
+    /// U9: a trimming writes them back, whether nodes were unlinked or not.
+    #[test]
+    fn links_that_were_kept_are_durable_when_a_generation_is_closed() {
+        let medium = Counting::new(Hardware::PAGE_CACHE);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), medium).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut slot = Slot { links: vec![Off::new(64 << 10), Off::new(128 << 10)], ..Slot::default() };
+        for expected in [(2, 1), (0, 0)] {
+            let before = medium.counts();
+            slot.close_generation(&op);
+            let counts = medium.counts() - before;
+            assert_eq!((counts.write_backs, counts.fences), expected);
+            assert!(slot.links.is_empty());
         }
     }
 }

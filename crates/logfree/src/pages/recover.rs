@@ -3,7 +3,8 @@
 //! Only the pages that were active are looked through. There are two ways to tell which of their nodes are reachable:
 //! [`Pages::recover`] with [`Reachable::Search`] asks the structure for each node (fast where a search is), with
 //! [`Reachable::Set`] the structure was walked once before. The time is linear in the number of active pages, in the first
-//! case times that of a search, in the second plus that of a walk.
+//! case times that of a search, in the second plus that of a walk. [`Pages::recover_in_order`] searches, too, in the order of keys,
+//! for structures in which a search may only rely on nodes that recovery has looked at ([`Known`]).
 //!
 //! After the mere death of a process, links and bypasses are visible that may not be durable. What recovery decides from
 //! them others build on, so the structure writes back every link that it follows for recovery (N8).
@@ -16,6 +17,7 @@ use durix_pmem::{Extent, Medium, Off, Op, Root, Session};
 
 use super::Pages;
 use super::extents::Run;
+use super::known::Known;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{NODE, Node, Segment};
@@ -25,6 +27,8 @@ use crate::options::Options;
 const UNIT: usize = 8;
 /// Below this many pages a thread of its own does not pay.
 const PAGES_A_THREAD: usize = 32;
+/// Lines that one thread looks for at a time, in the order of keys, within one operation.
+const LINES: usize = 512;
 /// Nodes that are looked for together.
 const TOGETHER: usize = 16;
 /// Most threads, whatever the machine has.
@@ -37,6 +41,21 @@ pub(crate) type Search<'a, M> = &'a (dyn Fn(&Op<'_, M>, Off<Node>) -> Result<boo
 /// Asks for what searches for some nodes will read: they run one after the other, each from miss to miss, and the misses of
 /// several can be waited for together.
 pub(crate) type Warm<'a, M> = &'a (dyn Fn(&Op<'_, M>, &[Off<Node>]) + Sync);
+
+/// A structure that is recovered in the order of keys.
+pub(crate) trait InOrder<M: Medium>: Sync {
+    /// Whether a line is a node that is reachable by its key; then searches may rely on it from now on. Writes back every
+    /// link that it follows or changes; the fence is the caller's.
+    fn is_node(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool>;
+    /// Whether a line that is no reachable node is part of one, when all nodes are known; if not, nothing leads to it
+    /// afterwards. Writes back as `is_node`.
+    fn is_part(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool>;
+    /// Reads what searches for some lines will read.
+    fn warm(&self, op: &Op<'_, M>, lines: &[Off<Node>]);
+}
+
+/// Whether a line is in use, as far as [`InOrder`] can say.
+type Look<'a, M> = &'a (dyn Fn(&Op<'_, M>, Off<Node>, &Known<'_>) -> Result<bool> + Sync);
 
 /// How reachable nodes are told from others.
 pub(crate) enum Reachable<'a, M: Medium> {
@@ -111,6 +130,25 @@ impl<M: Medium> Pages<M> {
     /// # Errors
     /// [`Error::Corrupt`]; what opening sessions says.
     pub(crate) fn recover(&self, session: &mut Session<M>, found: &Found, reachable: &Reachable<'_, M>) -> Result<()> {
+        self.on_threads(session, found, &|s, next| self.recover_units(s, found, next, reachable))?;
+        self.end_recovery(&session.enter()?, found);
+        Ok(())
+    }
+
+    /// Empties the tables, of pages whose bitmaps are durably exact.
+    fn end_recovery(&self, op: &Op<'_, M>, found: &Found) {
+        // PERSIST N9: flush+fence, of `recover_units` or `store_bitmaps` before this.
+        self.empty_segments(op, &found.segments);
+        self.unassigned.lock(op.medium()).segments.extend(&found.segments);
+    }
+
+    /// Has several threads do some work, each with a session of its own; they share a counter.
+    fn on_threads(
+        &self,
+        session: &mut Session<M>,
+        found: &Found,
+        work: &(dyn Fn(&mut Session<M>, &AtomicUsize) -> Result<()> + Sync),
+    ) -> Result<()> {
         let next = AtomicUsize::new(0);
         let error = Mutex::new(None);
         let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
@@ -118,21 +156,59 @@ impl<M: Medium> Pages<M> {
         std::thread::scope(|scope| {
             for _ in 1..self.recovery_threads(found.active.len()) {
                 scope.spawn(|| {
-                    let work = mapping.session().map_err(Error::from);
-                    work.and_then(|mut s| self.recover_units(&mut s, found, &next, reachable)).unwrap_or_else(fail);
+                    let own = mapping.session().map_err(Error::from);
+                    own.and_then(|mut session| work(&mut session, &next)).unwrap_or_else(fail);
                 });
             }
-            self.recover_units(session, found, &next, reachable).unwrap_or_else(fail);
+            work(session, &next).unwrap_or_else(fail);
         });
-        if let Some(error) = error.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            return Err(error);
+        error.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+    }
+
+    // ---- in the order of keys ----
+
+    /// As [`recover`](Self::recover), in the order of keys. First all nodes are found, then what belongs to them: a line that
+    /// does not is taken out by who may rely on all nodes.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover).
+    pub(crate) fn recover_in_order(&self, session: &mut Session<M>, found: &Found, by: &dyn InOrder<M>) -> Result<()> {
+        let known = Known::new(self.shape, &found.active);
+        let mut lines = self.in_order(&session.enter()?, found);
+        let looks: [Look<'_, M>; 2] =
+            [&|op, line, known| by.is_node(op, line, known), &|op, line, known| by.is_part(op, line, known)];
+        for look in looks {
+            self.on_threads(session, found, &|session, next| look_for(session, &lines, next, &known, by, look))?;
+            lines.retain(|(_, line)| !known.vouches_for(Off::new(*line)));
         }
         let op = session.enter()?;
-        // PERSIST N9: flush+fence, of `recover_units` before this.
-        self.empty_segments(&op, &found.segments);
-        self.unassigned.lock(op.medium()).segments.extend(&found.segments);
+        self.store_bitmaps(&op, &known);
+        self.end_recovery(&op, found);
         Ok(())
     }
+
+    /// The allocated lines of active pages in the order of their keys, with these. What is no node is anywhere.
+    fn in_order(&self, op: &Op<'_, M>, found: &Found) -> Vec<(u64, u64)> {
+        let lines = found.active.iter().flat_map(|page| self.allocated(op, *page));
+        let key = |line| op.load(&op.at(Off::<Node>::new(line)).key, Ordering::Relaxed);
+        let mut lines: Vec<_> = lines.map(|line| (key(line), line)).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    /// Writes down what is in use. Durable on return.
+    fn store_bitmaps(&self, op: &Op<'_, M>, known: &Known<'_>) {
+        for (page, bits) in known.bitmaps() {
+            for (word, bits) in self.bitmap(op, page).iter().zip(bits) {
+                op.store(word, bits.load(Ordering::Relaxed), Ordering::Release);
+            }
+            op.write_back_slice(self.bitmap(op, page));
+        }
+        // PERSIST N9: flush+fence.
+        op.fence();
+    }
+
+    // ---- page by page ----
 
     fn recovery_threads(&self, pages: usize) -> usize {
         let wanted = match self.options.recovery_threads {
@@ -238,4 +314,30 @@ impl<M: Medium> Pages<M> {
         findings.extend(held.intersection(reachable).map(|off| Finding::NotAllocated { off: *off }));
         findings
     }
+}
+
+/// Looks for lines, a part of them at a time, in the order in which they are given.
+fn look_for<M: Medium>(
+    session: &mut Session<M>,
+    lines: &[(u64, u64)],
+    next: &AtomicUsize,
+    known: &Known<'_>,
+    by: &dyn InOrder<M>,
+    look: Look<'_, M>,
+) -> Result<()> {
+    while let Some(part) = lines.chunks(LINES).nth(next.fetch_add(1, Ordering::Relaxed)) {
+        let op = session.enter()?;
+        for some in part.chunks(TOGETHER) {
+            let some: Vec<_> = some.iter().map(|(_, line)| Off::new(*line)).collect();
+            by.warm(&op, &some);
+            for line in some {
+                if look(&op, line, known)? {
+                    known.add(line);
+                }
+            }
+        }
+    }
+    // PERSIST N8, U6, U8: flush+fence, of the links that were followed or changed.
+    session.enter()?.fence();
+    Ok(())
 }

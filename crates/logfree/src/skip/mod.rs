@@ -1,5 +1,7 @@
 //! A skip list.
 
+mod recover;
+mod run;
 mod tower;
 
 use std::collections::HashSet;
@@ -15,12 +17,12 @@ use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, Op, Pool, Root, Sess
 use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::layout::{LAYOUT_VERSION, LEVELS, Link, NODE, Node, ROOT_HEAD, TallNode, Upper};
+use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{DurableLink, settle, swing};
 use crate::options::Options;
-use crate::pages::{PageStats, Pages, Reachable};
+use crate::pages::{PageStats, Pages};
 use crate::range::{BATCH, ends, upwards};
-use tower::{Last, NewNode, Towers};
+use tower::{Last, NewNode, Rising, Towers, Trust};
 
 /// A durable lock-free skip list of 8-byte keys and values: an ordered map whose operations take logarithmic time. Its upper
 /// levels are durable, too, so it recovers in the time that its active pages take, whatever its size.
@@ -29,6 +31,8 @@ use tower::{Last, NewNode, Towers};
 pub struct SkipList<M: Medium = Hardware> {
     pages: Pages<M>,
     heads: Off<Word<Link>>,
+    /// The number of this opening.
+    run: u64,
     /// Bits of randomness that a further level of a tower takes.
     ratio_bits: u32,
     /// State of each session's random numbers.
@@ -42,7 +46,7 @@ impl<M: Medium> fmt::Debug for SkipList<M> {
 }
 
 impl<M: Medium> Structure<M> for SkipList<M> {
-    const KIND: Kind = Kind { tag: *b"LF-SKIP ", version: LAYOUT_VERSION };
+    const KIND: Kind = Kind { tag: *b"LF-SKIP ", version: SKIP_LAYOUT_VERSION };
     type Options = Options;
     type Error = Error;
 
@@ -64,14 +68,13 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let heads = op.load(&root.words(&op)[ROOT_HEAD], Relaxed);
         op.slice("the first links", Off::<Word<Link>>::new(heads), LEVELS as u64)?;
         options.refuse_link_cache()?;
+        let run = run::begin(&op, &root);
         let (pages, found) = Pages::open(&op, root, &[heads], options)?;
         drop(op);
         let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
         let ratio_bits = options.tower_ratio.trailing_zeros();
-        let map = SkipList { pages, heads: Off::new(heads), ratio_bits, random };
-        let search = |op: &Op<'_, M>, node: Off<Node>| map.recover_line(op, node);
-        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| map.towers(op).warm(nodes);
-        map.pages.recover(session, &found, &Reachable::WarmSearch(&search, &warm))?;
+        let map = SkipList { pages, heads: Off::new(heads), run, ratio_bits, random };
+        map.pages.recover_in_order(session, &found, &map)?;
         Ok(map)
     }
 }
@@ -117,7 +120,8 @@ impl<M: Medium> SkipList<M> {
 
     #[inline(always)]
     fn towers<'a, 's>(&self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
-        Towers { op, heads: op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default() }
+        let heads = op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default();
+        Towers { op, heads, trust: Trust::Run(self.run) }
     }
 
     #[inline(always)]
@@ -193,10 +197,20 @@ impl<M: Medium> SkipList<M> {
             if let Ok(swung) = swing(&level_0, link, node) {
                 towers.write_back(&rising);
                 settle(&level_0, swung);
-                towers.finish(&rising);
+                self.finish(&towers, &rising);
                 return Ok(true);
             }
             self.give_up(op, &mut spare, &towers.abandon(&rising));
+        }
+    }
+
+    /// Ends the rising of a node that is on level 0.
+    #[inline(always)]
+    fn finish(&self, towers: &Towers<'_, '_, M>, rising: &Rising<'_>) {
+        let links = towers.finish(rising);
+        if !links.is_empty() {
+            // PERSIST U9: flush+fence, with the generation or the trimming.
+            self.pages.keep_links(towers.op, &links);
         }
     }
 
@@ -254,11 +268,18 @@ impl<M: Medium> SkipList<M> {
             };
             let link = towers.write(fresh, (key, value), next, above);
             let rising = towers.raise(link, above);
-            let (write_back, finish) = (|| towers.write_back(&rising), || towers.finish(&rising));
-            if chain.delete(&place, node, next, link, write_back, finish)?.is_some() {
+            let mut linked = false;
+            let finish = || {
+                self.finish(&towers, &rising);
+                linked = true;
+            };
+            let deleted = chain.delete(&place, node, next, link, || towers.write_back(&rising), finish);
+            if !linked {
+                self.give_up(op, &mut spare, &towers.abandon(&rising));
+            }
+            if deleted?.is_some() {
                 return Ok(Some((old, true)));
             }
-            self.give_up(op, &mut spare, &towers.abandon(&rising));
         };
         self.discard(op, spare);
         Ok(outcome)
@@ -435,28 +456,8 @@ impl<M: Medium> SkipList<M> {
 
     // ---- recovery and check ----
 
-    /// Whether a line of an active page is in use; if not, nothing leads to it afterwards.
-    fn recover_line(&self, op: &Op<'_, M>, off: Off<Node>) -> Result<bool> {
-        if self.is_on_level_0(op, off)? {
-            return Ok(true);
-        }
-        let owner = op.load(&op.at(off.cast::<Upper>()).node, Relaxed);
-        let owner_is_line = owner != 0 && owner.is_multiple_of(NODE) && owner < op.mapping().len();
-        let towers = self.towers(op);
-        if owner_is_line && towers.more(Off::new(owner)) == Some(off) && self.is_on_level_0(op, Off::new(owner))? {
-            return Ok(true);
-        }
-        towers.forget(off)?;
-        Ok(false)
-    }
-
-    fn is_on_level_0(&self, op: &Op<'_, M>, off: Off<Node>) -> Result<bool> {
-        let towers = self.towers(op);
-        let key = op.load(&op.at(off).key, Relaxed);
-        self.chain(towers, towers.descend(key, false, &mut [])?).reaches(off)
-    }
-
-    /// Compares what is allocated with what is reachable, and every level with the one below. No other operation may be open
+    /// Compares what is allocated with what is reachable, every level with the one below, and, before the first insert, the
+    /// runs of nodes with the present one. No other operation may be open
     /// meanwhile.
     ///
     /// # Errors
@@ -464,8 +465,10 @@ impl<M: Medium> SkipList<M> {
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (towers, mut findings) = (self.towers(op), Vec::new());
         let (mut nodes, mut lines) = (HashSet::new(), HashSet::new());
+        // U7: no node is of this run before one was written.
+        let idle = self.pages.stats(op).allocations == 0;
         self.chain(towers, &towers.heads[0]).walk(|_, node, key| {
-            if !nodes.insert(node.get()) {
+            if !nodes.insert(node.get()) || idle && towers.is_of_run(node, self.run) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }
             lines.extend(towers.more(node).map(Off::get));
@@ -490,7 +493,8 @@ impl<M: Medium> SkipList<M> {
         let walked = self.chain(towers, &towers.heads[0]).walk(|_, off, key| {
             let node: &TallNode = op.at(off.cast());
             let (next, value) = (op.load(&node.next, Relaxed), op.load(&node.value, Relaxed));
-            let (height, marks) = (op.load(&node.height, Relaxed), if next.is_deleted() { " deleted" } else { "" });
+            let (height, marks) =
+                (op.load(&node.height, Relaxed) & HEIGHT, if next.is_deleted() { " deleted" } else { "" });
             if result.is_ok() {
                 result = writeln!(out, "{:#x}: {key} = {value}, {height} levels{marks}", off.get());
             }

@@ -2,21 +2,36 @@
 //!
 //! Every node is in the list of level 0 (`chain.rs`), which alone says what the map holds: a node is deleted when its link on
 //! level 0 says so. Some are in lists above as well, which searches take to get near a key. A search descends only from
-//! nodes that are not deleted, and takes a link on an upper level only if it is clean.
+//! nodes that are not deleted, and that are not *rising*: being put on their levels by an insert that has not ended.
 //!
 //! # The upper levels are durable, and never wrong
 //! They lie in the nodes and are there after a restart, whatever their size. A link to memory that is used again, or a node
 //! that is on some level and not on one below it, would lead a search astray, so this has to hold in every crash state:
 //! **a clean link on an upper level leads to a node that is on all lower levels, and whose memory is not used again.**
 //!
+//! # Marks that a crash has left
+//! Links on upper levels are written back with their mark, which is then taken off in the cache alone: after a power failure
+//! most of them carry it. So the mark alone does not say that a node is rising. Each opening of the list is a *run* with a
+//! number; a node carries that of the run that wrote it. **A marked link to a node of an earlier run counts as clean**, for
+//! good: recovery has seen to it that the node is on all levels below (U8). It needs to look at nodes in active pages only:
+//! an insert has ended, and what it wrote is durable, before the page of its node leaves the table (N7, U9). While recovery
+//! is under way, a marked link counts as clean if its node lies in no active page, or has been looked at. Nodes are looked at
+//! in the order of their keys, so that searches pass few that have not been.
+//!
+//! A search without `change` goes around a rising node as around a deleted one: by the node's own link, which is sound where
+//! the node is linked on that level.
+//!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | U1 contents of a node, its tower with the successors found included < a link to it on any level | flush+fence (K1) | the node unreachable | frees it |
-//! | U2 links on all levels < the mark *dirty* is taken off on an upper one, from below | flush+fence: the one of K2 | dirty links on upper levels, taken by no search | the next who needs such a link decides (`resolve`); where the node is not on level 0, recovery takes it out |
+//! | U2 links on all levels < the mark *dirty* is taken off on an upper one, from below | flush+fence: the one of K2 | dirty links on upper levels to a node that is not on all lower ones | U8; where the node is not on level 0, U6 |
 //! | U3 deletion mark on level 0 < the node is taken out on an upper level | flush+fence (K3) | a deleted node, on some levels or all | taken out by who comes by, at the latest with its bypass on level 0 |
 //! | U4 the node out on all upper levels < its bypass on level 0 | order of the same thread; it need not be durable before | a node that is out on level 0 and on upper levels not | recovery takes it out: its page is active (N5) |
 //! | U5 the links past a node on all levels < its memory is used again | flush+fence, once for a generation (N6) | as U4 | as U4 |
 //! | U6 what recovery has changed on upper levels < freed nodes are used | flush+fence, before N9 | as before | the same again |
+//! | U7 the number of the run < a node carries it | flush, with N9 | two runs with one number: nodes of the first count as rising in the second, and are resolved one by one | nothing |
+//! | U8 the upper links to a node of an active page are durable, and none is left above a level where it is missing < the table is emptied | flush+fence, before N9 | active pages | the same again |
+//! | U9 links that were taken back from a node < its page leaves the table | flush+fence, with the generation (N6) or the trimming | a marked link to a node that is not on all lower levels, in an active page | U8 |
 //!
 //! An insert sets the links on the upper levels first, marked dirty, then the link on level 0, and writes all back under the
 //! one fence that it needs anyway. So a node has no link to come once it is on level 0, and whoever deletes it finds all of
@@ -28,9 +43,9 @@
 //! level; and the only link on the level from which such a way can lead to the node is the one before it.
 //!
 //! # Resolving a dirty link
-//! It is in use by an insert under way, or was left by a crash. If the node is on all lower levels, everything is written
-//! back and the link is cleaned. If not, the link is taken back; the tower of the node then ends below this level. Taking it
-//! back is right for an insert that has not got to level 0, and for one that a crash has cut off on the way.
+//! It leads to a rising node. If the node is on all lower levels, everything is written back and the link is cleaned. If not,
+//! the link is taken back; the tower of the node then ends below this level. Taking it back is right for an insert that has
+//! not got to level 0, and for one that a crash has cut off on the way.
 //!
 //! # The races
 //! *One takes a dirty link back, the insert that set it cleans it.* Both expect the dirty value. If the cleaning comes
@@ -50,19 +65,27 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::chain::Above;
 use crate::error::{Error, Result};
-use crate::layout::{INNER, LEVELS, Link, NODE, Node, TallNode, Upper};
+use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, TallNode, Upper};
 use crate::link::{DurableLink, settle};
+use crate::pages::Known;
 
 /// Steps on a level that bring a search no further, at most; more are a loop.
 const MAX_IDLE: u32 = 1 << 20;
-
-/// Steps for which recovery waits together: four or so on each level.
-const WARM_STEPS: usize = 64;
 
 /// The upper levels, by their first links; the first of all, that of level 0, included.
 pub(super) struct Towers<'a, 's, M: Medium> {
     pub(super) op: &'a Op<'s, M>,
     pub(super) heads: &'s [Word<Link>],
+    pub(super) trust: Trust<'a>,
+}
+
+/// Which marked links on upper levels count as clean.
+#[derive(Clone, Copy)]
+pub(super) enum Trust<'a> {
+    /// Those to nodes of other runs than this one.
+    Run(u64),
+    /// In recovery: those to nodes in no active page, and to nodes that were looked at.
+    Known(&'a Known<'a>),
 }
 
 impl<M: Medium> Clone for Towers<'_, '_, M> {
@@ -76,7 +99,7 @@ impl<M: Medium> Copy for Towers<'_, '_, M> {}
 /// The last link on a level that does not lead past a key.
 #[derive(Clone, Copy)]
 pub(super) struct Last<'s> {
-    word: &'s Word<Link>,
+    pub(super) word: &'s Word<Link>,
     /// What it leads to, if it can be changed.
     seen: Option<Link>,
     /// The key of the node that holds it; `None` at the head.
@@ -88,7 +111,7 @@ pub(super) struct Path<'s> {
     /// The link on level 0 from which the key is reached.
     pub(super) start: &'s Word<Link>,
     /// Level 1 first.
-    above: [Last<'s>; LEVELS - 1],
+    pub(super) above: [Last<'s>; LEVELS - 1],
 }
 
 impl<'s> Path<'s> {
@@ -116,13 +139,33 @@ pub(super) struct Rising<'s> {
 impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     /// Number of levels of a node.
     #[inline(always)]
-    fn height(&self, node: &TallNode) -> usize {
-        (self.op.load(&node.height, Relaxed) as usize).clamp(1, LEVELS)
+    pub(super) fn height(&self, node: &TallNode) -> usize {
+        ((self.op.load(&node.height, Relaxed) & HEIGHT) as usize).clamp(1, LEVELS)
+    }
+
+    /// Whether a link on an upper level leads to a node that may not be on all lower ones.
+    #[inline(always)]
+    pub(super) fn is_to_rising(&self, link: Link) -> bool {
+        link.is_dirty() && self.is_rising(link.node())
+    }
+
+    /// Whether a node was written in a run.
+    #[inline(always)]
+    pub(super) fn is_of_run(&self, off: Off<Node>, run: u64) -> bool {
+        let node: &TallNode = self.op.at(off.cast());
+        self.op.load(&node.height, Relaxed) >> RUN_SHIFT == run
+    }
+
+    fn is_rising(&self, off: Off<Node>) -> bool {
+        match self.trust {
+            Trust::Run(run) => self.is_of_run(off, run),
+            Trust::Known(known) => !known.vouches_for(off),
+        }
     }
 
     /// The link of a node on a level, or that of the head; `None` where the node ends below.
     #[inline(always)]
-    fn word(&self, node: Option<&'s TallNode>, level: usize) -> Option<&'s Word<Link>> {
+    pub(super) fn word(&self, node: Option<&'s TallNode>, level: usize) -> Option<&'s Word<Link>> {
         match node {
             None => Some(&self.heads[level]),
             Some(node) if level == 0 => Some(&node.next),
@@ -135,7 +178,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     }
 
     #[cold]
-    fn corrupt(&self, node: Link, key: u64) -> Error {
+    pub(super) fn corrupt(&self, node: Link, key: u64) -> Error {
         Error::Corrupt { what: "an upper level out of order", offset: node.off(), found: key }
     }
 
@@ -146,7 +189,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     // ---- searching ----
 
     /// Goes down to a key; returns the link on level 0 from which it is reached. With `change`, takes deleted nodes out on
-    /// the way and resolves dirty links; without, goes around both. Notes the way on the lower levels in `above`, level 1 first.
+    /// the way and resolves links to rising ones; without, goes around both. Notes the way on the lower levels in `above`, level 1 first.
     #[inline(always)]
     pub(super) fn descend(&self, key: u64, change: bool, above: &mut [Last<'s>]) -> Result<&'s Word<Link>> {
         let mut at = (None, None);
@@ -196,43 +239,46 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
         // Where deleted nodes are gone around, the link of one.
         let (mut around, mut seen) = (word, op.load(word, Acquire));
-        let (mut idle, lines) = (0, op.lines());
+        let (mut idle, mut passed, lines) = (0, at.1, op.lines());
         while !seen.is_null() {
             let node: &TallNode = lines.at(seen.to_bits());
             let found = op.load(&node.key, Relaxed);
             idle += 1;
-            if found >= key || (seen.is_dirty() && !change) {
+            if found >= key {
                 break;
             }
             let own = self.word(Some(node), level);
             let (Some(own), true) =
-                (own, at.1.is_none_or(|last| last <= found) && level < self.height(node) && idle < MAX_IDLE)
+                (own, passed.is_none_or(|last| last <= found) && level < self.height(node) && idle < MAX_IDLE)
             else {
                 return Err(self.corrupt(seen, found));
             };
-            if !seen.is_dirty() && !op.load(&node.next, Acquire).is_deleted() {
-                if at.1 != Some(found) {
-                    idle = 0;
-                }
+            let rising = self.is_to_rising(seen);
+            if !rising && !op.load(&node.next, Acquire).is_deleted() {
                 *at = (Some(node), Some(found));
-                (word, around, seen) = (own, own, op.load(own, Acquire));
-                continue;
-            }
-            if seen.is_dirty() {
+                (word, around) = (own, own);
+            } else if change && rising {
                 self.resolve(level, around, seen)?;
+                seen = op.load(around, Acquire);
+                continue;
             } else if change && !seen.is_deleted() {
                 self.take_out(level, around, seen, node)?;
+                seen = op.load(around, Acquire);
+                continue;
             } else {
                 around = own;
             }
+            if passed != Some(found) {
+                (idle, passed) = (0, Some(found));
+            }
             seen = op.load(around, Acquire);
         }
-        let fit = std::ptr::eq(around, word) && !seen.is_deleted() && !seen.is_dirty();
+        let fit = std::ptr::eq(around, word) && !seen.is_deleted() && !self.is_to_rising(seen);
         Ok(Last { word, seen: fit.then_some(seen), from: at.1 })
     }
 
     /// The link on a level that leads to a node, looked for from `word` on.
-    fn locate(
+    pub(super) fn locate(
         &self,
         level: usize,
         mut word: &'s Word<Link>,
@@ -256,7 +302,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
 
     // ---- keeping the levels right ----
 
-    /// Cleans a dirty link, if the node it leads to is on all lower levels, or takes it back.
+    /// Cleans a link to a rising node, if that is on all lower levels, or takes it back.
     #[cold]
     fn resolve(&self, level: usize, word: &'s Word<Link>, seen: Link) -> Result<()> {
         let op = self.op;
@@ -298,9 +344,9 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let Some(own) = self.word(Some(node), level) else { return Err(self.corrupt(seen, level as u64)) };
         let frozen = loop {
             let link = op.load(own, Acquire);
-            if link.is_dirty() {
+            if self.is_to_rising(link) {
                 self.resolve(level, own, link)?;
-            } else if link.is_deleted() || op.compare_exchange(own, link, link.deleted()).is_ok() {
+            } else if link.is_deleted() || op.compare_exchange(own, link, link.clean().deleted()).is_ok() {
                 break link;
             }
         };
@@ -308,7 +354,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         Ok(())
     }
 
-    /// Takes all deleted nodes with a key out on one level, and resolves dirty links to nodes with it, from the link `word`
+    /// Takes all deleted nodes with a key out on one level, and resolves links to rising nodes with it, from the link `word`
     /// on. Adds the links that lead past to `links`. Returns whether the level was gone through to the end.
     fn clear(
         &self,
@@ -330,7 +376,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             if seen.is_deleted() {
                 return Ok(false);
             }
-            if seen.is_dirty() {
+            if self.is_to_rising(seen) {
                 self.resolve(level, word, seen)?;
             } else if op.load(&node.next, Acquire).is_deleted() {
                 self.take_out(level, word, seen, node)?;
@@ -343,7 +389,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     }
 
     /// Takes a node out on its upper levels that is deleted, or that is not on level 0.
-    fn sever(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<()> {
+    pub(super) fn sever(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<()> {
         let node: &TallNode = self.op.at(off.cast());
         let (key, height) = (self.op.load(&node.key, Relaxed), self.height(node));
         for _ in 0..MAX_IDLE {
@@ -368,7 +414,15 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
 
     // ---- inserting ----
 
-    /// Writes a node, with a tower that leads where the way to it does, `above`. Durable on return.
+    /// The number of this run. Nothing is inserted in recovery.
+    fn run(&self) -> u64 {
+        match self.trust {
+            Trust::Run(run) => run,
+            Trust::Known(_) => 0,
+        }
+    }
+
+    /// Writes a node of this run, with a tower that leads where the way to it does, `above`. Durable on return.
     pub(super) fn write(&self, new: &NewNode, (key, value): (u64, u64), next: Link, above: &[Last<'s>]) -> Link {
         let op = self.op;
         let successor = |level: usize| {
@@ -379,7 +433,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         op.store(&node.next, next, Relaxed);
         op.store(&node.key, key, Relaxed);
         op.store(&node.value, value, Relaxed);
-        op.store(&node.height, new.height as u64, Relaxed);
+        op.store(&node.height, new.height as u64 | self.run() << RUN_SHIFT, Relaxed);
         for (level, link) in (1..).zip(&node.tower) {
             op.store(link, successor(level), Relaxed);
         }
@@ -420,28 +474,32 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         }
     }
 
-    /// Cleans the upper links, from below, now that all are durable.
-    pub(super) fn finish(&self, rising: &Rising<'s>) {
+    /// Cleans the upper links, from below, now that all are durable. Where somebody has taken one back, takes those above
+    /// back, too; returns the links that have to be durable before the page of the node leaves the table.
+    #[must_use]
+    pub(super) fn finish(&self, rising: &Rising<'s>) -> Vec<Off<Word<Link>>> {
         let link = rising.link;
         for (level, (word, _)) in rising.set.iter().enumerate() {
             let cleaned = self.op.compare_exchange(*word, link.dirty(), link);
             if cleaned.is_err_and(|found| found != link) {
-                return self.take_back(link, &rising.set[level + 1..]);
+                return self.take_back(link, &rising.set[level..]);
             }
         }
+        Vec::new()
     }
 
     /// Takes all upper links back to a node that has not got to level 0. They have to be durable before it is used again.
-    #[cold]
     pub(super) fn abandon(&self, rising: &Rising<'s>) -> Vec<Off<Word<Link>>> {
-        self.take_back(rising.link, &rising.set);
-        rising.set.iter().map(|(word, _)| self.op.off_of(*word)).collect()
+        self.take_back(rising.link, &rising.set)
     }
 
-    fn take_back(&self, link: Link, set: &[(&'s Word<Link>, Link)]) {
+    /// Returns the links, which may not be durable.
+    #[cold]
+    fn take_back(&self, link: Link, set: &[(&'s Word<Link>, Link)]) -> Vec<Off<Word<Link>>> {
         for (word, before) in set.iter().rev() {
             let _ = self.op.compare_exchange(*word, link.dirty(), *before);
         }
+        set.iter().map(|(word, _)| self.op.off_of(*word)).collect()
     }
 }
 
@@ -469,58 +527,37 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
     }
 }
 
-impl<M: Medium> Towers<'_, '_, M> {
-    /// Takes a line that is to be freed out of the upper levels, if it is a node there. Writes the links past it back; the
-    /// fence is the caller's.
-    pub(super) fn forget(&self, off: Off<Node>) -> Result<()> {
-        let mut links = Vec::new();
-        self.sever(off, &mut links)?;
-        for link in links {
-            // PERSIST U6: flush, with the caller's fence.
-            self.op.write_back(self.op.at(link));
-        }
-        Ok(())
-    }
+#[cfg(test)]
+mod tests {
+    use super::super::SkipList;
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
 
-    /// Reads what searches for some nodes will read, a step of each in turn, so that their misses are waited for together.
-    /// Checks nothing: wherever it gets to is in the mapping, and it ends after some steps.
-    pub(super) fn warm(&self, nodes: &[Off<Node>]) {
-        let op = self.op;
-        let key = |node: &TallNode| op.load(&node.key, Relaxed);
-        let mut ways: Vec<_> = nodes.iter().map(|off| (key(op.at(off.cast())), None, LEVELS - 1)).collect();
-        for _ in 0..WARM_STEPS {
-            ways.retain_mut(|(wanted, from, level)| {
-                let next = |from, level| self.word(from, level).map_or(Off::NULL, |word| op.load(word, Relaxed).node());
-                match op.get(next(*from, *level).cast::<TallNode>()) {
-                    Some(node) if key(node) < *wanted => *from = Some(node),
-                    _ if *level == 0 => return false,
-                    _ => *level -= 1,
-                }
-                op.prefetch(next(*from, *level));
-                true
-            });
-            if ways.is_empty() {
-                return;
+    /// U9. It takes two threads and four switches between them, too many for all interleavings.
+    #[test]
+    fn a_tower_ends_where_somebody_has_taken_a_link_back_and_the_links_are_kept() {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = SkipList::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let towers = map.towers(&op);
+        let above = towers.path(7, true).unwrap().above;
+        for taken_back in 1..=3 {
+            let new = map.allocate(&op, 4).unwrap();
+            let node = towers.write(&new, (7, 70), Link::NULL, &above[..3]);
+            let rising = towers.raise(node, &above[..3]);
+            let link = |level: usize| op.load(&towers.heads[level], Relaxed);
+            assert!((1..=3).all(|level| link(level) == node.dirty() && towers.is_to_rising(link(level))));
+            op.compare_exchange(&towers.heads[taken_back], node.dirty(), Link::NULL).unwrap();
+            let kept = towers.finish(&rising);
+            let expected: Vec<_> = (taken_back..=3).map(|level| op.off_of(&towers.heads[level])).collect();
+            assert_eq!(kept, expected);
+            for level in 1..=3 {
+                assert_eq!(link(level), if level < taken_back { node } else { Link::NULL }, "level {level}");
+                op.store(&towers.heads[level], Link::NULL, Relaxed);
             }
-        }
-    }
-
-    /// The nodes on a level with their keys, and whether searches may descend from them.
-    pub(super) fn on_level(&self, level: usize) -> Result<Vec<(u64, u64, bool)>> {
-        let (mut word, mut nodes, mut last) = (&self.heads[level], Vec::new(), None);
-        loop {
-            let seen = self.op.load(word, Acquire);
-            let Some(node) = self.op.get(seen.node().cast::<TallNode>()) else { return Ok(nodes) };
-            let key = self.op.load(&node.key, Relaxed);
-            let own = self.word(Some(node), level).filter(|_| level < self.height(node));
-            let (Some(own), true) = (own, last.is_none_or(|last| last <= key)) else {
-                return Err(self.corrupt(seen, key));
-            };
-            if nodes.len() as u64 > self.op.mapping().len() / NODE {
-                return Err(self.corrupt(seen, key));
-            }
-            nodes.push((seen.off(), key, !seen.is_dirty() && !self.op.load(&node.next, Acquire).is_deleted()));
-            (word, last) = (own, Some(key));
         }
     }
 }

@@ -411,6 +411,8 @@ impl<S: Map<Sim>> Concurrent for UnderTest<S> {
 /// A window of the upper levels.
 pub struct Window {
     pub name: &'static str,
+    /// Whether each word of the pool's chunks holds what means nothing.
+    pub filled: bool,
     /// What is there before.
     pub before: Vec<Act>,
     pub acts: Vec<Act>,
@@ -437,32 +439,59 @@ pub fn upper_levels() -> Vec<Window> {
         Window {
             // What led to 30 before 20 came between, and may still do so when the line of 30 is used again.
             name: "U2 U5 a stale upper link",
+            filled: false,
             before: vec![put(10), put(30), put(40), put(50), put(60), Remove(40)],
             acts: vec![put(20), Remove(30), put(70)],
             after: None,
         },
         Window {
             name: "N5 a second line on a page of its own",
+            filled: false,
             before: tall,
             acts: vec![Remove(21), Remove(22)],
             after: None,
         },
         Window {
             // The uppermost link to 20 is that of 5, and those below are of 10: recovery does not come by the first.
-            name: "U2 an upper link of a dead process",
+            name: "U8 an upper link of a dead process",
+            filled: false,
             before: [others(&[10, 5, 30, 40]), vec![put(50), dies_at_once()], others(&[60])].concat(),
-            acts: vec![dies, Remove(40), Remove(30), put(70)],
+            acts: vec![dies.clone(), Remove(40), Remove(30), put(70)],
+            after: None,
+        },
+        Window {
+            // The session that cleans the upper link finds 30 there, and fences nothing after that.
+            name: "U2 an upper link of a dead process, cleaned by who does nothing else",
+            before: [others(&[10, 5, 30, 40]), vec![put(50), dies_at_once()], others(&[60])].concat(),
+            acts: [vec![dies], others(&[30]), vec![Remove(40), Remove(30), put(70)]].concat(),
             after: None,
         },
         Window {
             // 20 has the last line of its page, so that no later search of the recovery writes back what leads to it; 19 gets
             // that line.
             name: "U6 a tower without its node",
+            filled: false,
             before: vec![put(10), put(12), put(14), put(16), put(18)],
             acts: vec![put(20)],
             after: Some(vec![put(19)]),
         },
+        Window {
+            // The thirteenth node has five levels.
+            name: "U1 a second line on space that was used",
+            filled: true,
+            before: (10..22).map(put).collect(),
+            acts: vec![put(15 + 100)],
+            after: None,
+        },
     ]
+}
+
+/// U2: one thread inserts behind a node that is on level 0, and not durably on level 1, while its insert is under way; and on
+/// level 2. What is there before, and the program: its threads draw the heights 1, 2, 1, 1, 3 and 2.
+pub fn behind_a_resolved_tower() -> (Vec<Act>, [Vec<Act>; 2]) {
+    let draws = || put(12);
+    // 12 has one level, 10 has two: the links on both levels to 14 lie in different nodes.
+    (vec![put(12), put(10)], [vec![draws(), draws(), draws(), draws(), put(16)], vec![put(14)]])
 }
 
 /// U2: one thread inserts behind the node that another is about to insert, which it has reached by an upper link. What is
