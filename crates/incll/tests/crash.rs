@@ -141,6 +141,16 @@ fn epochs_of_forty_bits() {
     }
 }
 
+/// A stamp has six bits for the round: what changes behind the last round of an epoch is left to its boundary.
+#[test]
+fn more_rounds_than_an_epoch_has() {
+    let early = [Put(0, 2)].into_iter().chain(std::iter::repeat_n(Ahead, 61));
+    let around = [Put(1, 3), Ahead, Put(0, 3), Ahead, Remove(2), Ahead, Put(3, 102), Ahead, Put(0, 5)];
+    let behind = [Sync, Put(0, 4), Ahead, Put(1, 5), Sync];
+    let acts: Vec<_> = early.chain(around).chain(behind).collect();
+    complete("rounds", explorer().run_then(&Tested::new(Plan::new(), puts(0..6, 1)), &acts, &after()));
+}
+
 /// The last boundary is crossed; what was done before it stays, whatever comes behind.
 #[test]
 fn the_last_of_all_epochs() {

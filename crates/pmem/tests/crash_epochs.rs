@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_mutants::subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
 use durix_mutants::subjects::epochs::{self, RECORD, Tested};
-use durix_pmem::epoch::layout::{EpochWord, LAST_EPOCH};
+use durix_pmem::epoch::layout::{EpochWord, FailedRange, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 
 fn explorer() -> Explorer {
@@ -206,6 +206,21 @@ fn a_swept_epoch_is_forgotten_and_counts_until_the_next_opening() {
     epochs.sync(&mut session).unwrap();
     assert!(!step(&mut session));
     assert_eq!((epochs.stats().failed_ranges, epochs.is_failed(1)), (0, true));
+}
+
+/// A range has sixteen bits for its number of epochs.
+#[test]
+fn more_epochs_fail_in_a_row_than_a_range_counts() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let crashes = 2 * FailedRange::MAX_COUNT + 3;
+    for _ in 0..crashes {
+        Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    }
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    assert_eq!((epochs.trusted(), epochs.stats().failed_ranges), (crashes + 1, 3));
+    assert!((1..=crashes).all(|epoch| epochs.is_failed(epoch)));
+    assert!(!epochs.is_failed(0) && !epochs.is_failed(crashes + 1));
 }
 
 #[test]

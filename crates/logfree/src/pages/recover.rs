@@ -174,10 +174,12 @@ impl<M: Medium> Pages<M> {
     /// As [`recover`](Self::recover).
     pub(crate) fn recover_in_order(&self, session: &mut Session<M>, found: &Found, by: &dyn InOrder<M>) -> Result<()> {
         let known = Known::new(self.shape, &found.active);
-        let mut lines = self.in_order(&session.enter()?, found);
-        let looks: [Look<'_, M>; 2] =
-            [&|op, line, known| by.is_node(op, line, known), &|op, line, known| by.is_part(op, line, known)];
-        for look in looks {
+        let mut lines = self.in_order(session, found)?;
+        let (node, part): (Look<'_, M>, Look<'_, M>) =
+            (&|op, line, known| by.is_node(op, line, known), &|op, line, known| by.is_part(op, line, known));
+        // Most of the rest need no search.
+        for (look, warm) in [(node, true), (part, false)] {
+            let by = warm.then_some(by);
             self.on_threads(session, found, &|session, next| look_for(session, &lines, next, &known, by, look))?;
             lines.retain(|(_, line)| !known.vouches_for(Off::new(*line)));
         }
@@ -187,13 +189,24 @@ impl<M: Medium> Pages<M> {
         Ok(())
     }
 
-    /// The allocated lines of active pages in the order of their keys, with these. What is no node is anywhere.
-    fn in_order(&self, op: &Op<'_, M>, found: &Found) -> Vec<(u64, u64)> {
-        let lines = found.active.iter().flat_map(|page| self.allocated(op, *page));
-        let key = |line| op.load(&op.at(Off::<Node>::new(line)).key, Ordering::Relaxed);
-        let mut lines: Vec<_> = lines.map(|line| (key(line), line)).collect();
-        lines.sort_unstable();
-        lines
+    /// The allocated lines of active pages in the order of their keys, with these. A line that is no node has any key.
+    fn in_order(&self, session: &mut Session<M>, found: &Found) -> Result<Vec<(u64, u64)>> {
+        let all = Mutex::new(Vec::new());
+        self.on_threads(session, found, &|session, next| {
+            let mut lines = Vec::new();
+            while let Some(pages) = found.active.chunks(UNIT).nth(next.fetch_add(1, Ordering::Relaxed)) {
+                let op = session.enter()?;
+                let key = |line| op.load(&op.at(Off::<Node>::new(line)).key, Ordering::Relaxed);
+                lines.extend(pages.iter().flat_map(|page| self.allocated(&op, *page)).map(|line| (key(line), line)));
+            }
+            lines.sort_unstable();
+            all.lock().unwrap_or_else(|e| e.into_inner()).append(&mut lines);
+            Ok(())
+        })?;
+        let mut all = all.into_inner().unwrap_or_else(|e| e.into_inner());
+        // The stable sort only merges what the threads have sorted.
+        all.sort();
+        Ok(all)
     }
 
     /// Writes down what is in use. Durable on return.
@@ -322,14 +335,16 @@ fn look_for<M: Medium>(
     lines: &[(u64, u64)],
     next: &AtomicUsize,
     known: &Known<'_>,
-    by: &dyn InOrder<M>,
+    warm: Option<&dyn InOrder<M>>,
     look: Look<'_, M>,
 ) -> Result<()> {
     while let Some(part) = lines.chunks(LINES).nth(next.fetch_add(1, Ordering::Relaxed)) {
         let op = session.enter()?;
         for some in part.chunks(TOGETHER) {
             let some: Vec<_> = some.iter().map(|(_, line)| Off::new(*line)).collect();
-            by.warm(&op, &some);
+            if let Some(by) = warm {
+                by.warm(&op, &some);
+            }
             for line in some {
                 if look(&op, line, known)? {
                     known.add(line);

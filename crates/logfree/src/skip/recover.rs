@@ -16,7 +16,12 @@ const WARM_STEPS: usize = 64;
 impl<M: Medium> InOrder<M> for SkipList<M> {
     fn is_node(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool> {
         let towers = Towers { trust: Trust::Known(known), ..self.towers(op) };
-        let path = towers.path(op.load(&op.at(line).key, Relaxed), false)?;
+        let node: &TallNode = op.at(line.cast());
+        let key = op.load(&node.key, Relaxed);
+        if towers.height(node) == 1 {
+            return self.chain(towers, towers.descend(key, false, &mut [])?).reaches(line);
+        }
+        let path = towers.path(key, false)?;
         if !self.chain(towers, path.start).reaches(line)? {
             return Ok(false);
         }
@@ -38,7 +43,9 @@ impl<M: Medium> InOrder<M> for SkipList<M> {
                 return Ok(true);
             }
         }
-        towers.forget(line)?;
+        if towers.height(op.at(line.cast())) > 1 {
+            towers.forget(line)?;
+        }
         Ok(false)
     }
 

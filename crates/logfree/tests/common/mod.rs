@@ -456,14 +456,7 @@ pub fn upper_levels() -> Vec<Window> {
             name: "U8 an upper link of a dead process",
             filled: false,
             before: [others(&[10, 5, 30, 40]), vec![put(50), dies_at_once()], others(&[60])].concat(),
-            acts: vec![dies.clone(), Remove(40), Remove(30), put(70)],
-            after: None,
-        },
-        Window {
-            // The session that cleans the upper link finds 30 there, and fences nothing after that.
-            name: "U2 an upper link of a dead process, cleaned by who does nothing else",
-            before: [others(&[10, 5, 30, 40]), vec![put(50), dies_at_once()], others(&[60])].concat(),
-            acts: [vec![dies], others(&[30]), vec![Remove(40), Remove(30), put(70)]].concat(),
+            acts: vec![dies, Remove(40), Remove(30), put(70)],
             after: None,
         },
         Window {

@@ -104,9 +104,9 @@ const MOST: [u64; 2] = [300, 200];
 #[test]
 fn the_skip_list_is_searched_in_logarithmic_time_after_a_power_failure() {
     let dir = tempfile::tempdir().unwrap();
-    let orders: [(&str, fn(u64) -> u64); 3] =
-        [("ascending", |i| i), ("descending", |i| KEYS - 1 - i), ("mixed", |i| i * 7919 % KEYS)];
-    for (name, key) in orders {
+    type Order = fn(u64) -> u64;
+    let orders: [Order; 3] = [|i| i, |i| KEYS - 1 - i, |i| i * 7919 % KEYS];
+    for (name, key) in ["ascending", "descending", "mixed"].into_iter().zip(orders) {
         let file = dir.path().join(name);
         fill(&file, &(0..KEYS).map(key).collect::<Vec<_>>());
         let [opening, search] = loads(&file);
