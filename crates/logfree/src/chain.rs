@@ -50,6 +50,22 @@ pub(crate) trait Above {
         false
     }
 
+    /// Whether the list may be cut in two while somebody walks over it: [`head`](Self::head) and [`ends`](Self::ends) count.
+    const RUNS: bool = false;
+
+    /// Where a walk begins, if not at the head of the list: in a hash table, at the bucket of the key asked for.
+    #[inline(always)]
+    fn head(&self) -> Option<Off<Word<Link>>> {
+        None
+    }
+
+    /// Whether a link to nothing, read from `word`, is where a walk ends that began there. If it is not, another that begins
+    /// anew goes further.
+    #[inline(always)]
+    fn ends(&self, _word: Off<Word<Link>>, _end: Link) -> Result<bool> {
+        Ok(true)
+    }
+
     /// The link cache, where there is one: links then need not be marked while they are not durable.
     #[inline(always)]
     fn cache(&self) -> Option<&LinkCache> {
@@ -120,7 +136,7 @@ fn out_of_order(node: Link, key: u64) -> Error {
 }
 
 /// A word that holds a link, and what was read from it.
-type Edge<'s> = (&'s Word<Link>, Link);
+pub(crate) type Edge<'s> = (&'s Word<Link>, Link);
 
 /// How far a walk has come.
 struct Walk<'s> {
@@ -131,7 +147,7 @@ struct Walk<'s> {
 }
 
 impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
-    fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
+    pub(crate) fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
         DurableLink::new(self.op, word)
     }
 
@@ -146,8 +162,20 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     /// A walk from the head.
     #[inline(always)]
     fn start(&self) -> Walk<'s> {
-        let link = (self.head, self.op.load(self.head, Acquire));
-        Walk { incoming: (self.head, Link::NULL), link, ascent: Ascent::START }
+        let head = self.above.head().map_or(self.head, |head| self.op.at(head));
+        Walk { incoming: (head, Link::NULL), link: (head, self.op.load(head, Acquire)), ascent: Ascent::START }
+    }
+
+    /// Whether a walk that came to a link has come to its end. `false` where it has to begin anew.
+    #[inline(always)]
+    fn is_end(&self, (word, seen): Edge<'s>) -> Result<bool> {
+        if A::RUNS && seen.is_null() { self.above.ends(self.op.off_of(word), seen) } else { Ok(true) }
+    }
+
+    /// The node that a link leads to.
+    #[inline(always)]
+    fn follow(&self, seen: Link) -> Option<&'s Node> {
+        if seen.is_null() { None } else { Some(self.op.at(seen.node())) }
     }
 
     /// Goes on over all nodes that are not deleted and have lower keys; returns the next one, its link and its key. A
@@ -180,19 +208,24 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
 
     /// The value of a key, durable.
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
-        let found = self.look_up(key)?;
+        let found = loop {
+            if let Some(found) = self.look_up(key)? {
+                break found;
+            }
+        };
         self.scan(key);
         Ok(found)
     }
 
+    /// The value of a key, if it is there; `None` if the walk has to begin anew.
     #[inline(always)]
-    fn look_up(&self, key: u64) -> Result<Option<u64>> {
+    fn look_up(&self, key: u64) -> Result<Option<Option<u64>>> {
         let op = self.op;
         let mut walk = self.start();
         while let Some((node, next, found)) = self.skip_lower(&mut walk, key)?.filter(|(_, _, found)| *found <= key) {
             if found == key && !next.is_deleted() {
                 self.settle(walk.link.0, walk.link.1);
-                return Ok(Some(op.load(&node.value, Relaxed)));
+                return Ok(Some(Some(op.load(&node.value, Relaxed))));
             }
             if found == key {
                 // The answer may be that it is gone.
@@ -201,22 +234,27 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             walk.ascent.pass(walk.link.1, found, true)?;
             walk.link = (&node.next, next);
         }
-        Ok(None)
+        Ok(self.is_end(walk.link)?.then_some(None))
     }
 
     /// Appends up to `limit` entries from key `from` on, ascending, each durable. Returns whether that was all.
     pub(crate) fn collect(&self, from: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<bool> {
+        Ok(self.collect_run(from, limit, into)?.is_some())
+    }
+
+    /// As [`collect`](Self::collect); returns the link to nothing at the end, if that was all, and the walk need not begin anew.
+    pub(crate) fn collect_run(&self, from: u64, limit: usize, into: &mut Vec<(u64, u64)>) -> Result<Option<Link>> {
         let op = self.op;
-        let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
+        let (mut word, mut seen) = self.start().link;
         let (mut ascent, mut taken) = (Ascent::START, 0);
-        while let Some(node) = op.get(seen.node()) {
+        while let Some(node) = self.follow(seen) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if key >= from && next.is_deleted() {
                 self.settle(&node.next, next);
             } else if key >= from {
                 if taken == limit {
                     self.scan_all();
-                    return Ok(false);
+                    return Ok(None);
                 }
                 self.settle(word, seen);
                 into.push((key, op.load(&node.value, Relaxed)));
@@ -226,7 +264,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             (word, seen) = (&node.next, next);
         }
         self.scan_all();
-        Ok(true)
+        Ok(self.is_end((word, seen))?.then_some(seen))
     }
 
     /// Appends all entries between two keys, both included, ascending, each durable.
@@ -252,7 +290,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let op = self.op;
         let (mut word, mut seen) = (self.head, op.load(self.head, Acquire));
         let (mut ascent, mut last, mut all) = (Ascent::START, VecDeque::new(), true);
-        while let Some(node) = op.get(seen.node()) {
+        while let Some(node) = self.follow(seen) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if key > to {
                 break;
@@ -278,20 +316,21 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     // ---- finding a place ----
 
     /// Finds the place of a key in a list whose head is no node's, and bypasses the deleted nodes on the way.
-    fn find(&self, key: u64) -> Result<Place<'s>> {
+    pub(crate) fn find(&self, key: u64) -> Result<Place<'s>> {
         loop {
             if let Some(place) = self.try_find(key)? {
                 return Ok(place);
             }
-            let head = self.op.load(self.head, Relaxed);
+            let (word, head) = self.start().link;
             if head.is_deleted() {
-                let offset = self.op.off_of(self.head).get();
+                let offset = self.op.off_of(word).get();
                 return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() });
             }
         }
     }
 
-    /// As `find`; `None` if a link has changed under it, or the node that holds the head is deleted.
+    /// As `find`; `None` if a link has changed under it, the node that holds the head is deleted, or the walk has to begin
+    /// anew.
     pub(crate) fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
         let mut walk = self.start();
         if walk.link.1.is_deleted() {
@@ -300,7 +339,8 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let node = self.skip_lower(&mut walk, key)?;
             let Some((node, next, found)) = node.filter(|(_, next, _)| next.is_deleted()) else {
-                return Ok(Some(Place { incoming: walk.incoming, link: walk.link, node }));
+                let ends = self.is_end(walk.link)?;
+                return Ok(ends.then_some(Place { incoming: walk.incoming, link: walk.link, node }));
             };
             walk.ascent.pass(walk.link.1, found, true)?;
             match self.unlink(walk.link, node, next)? {
@@ -484,6 +524,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         durable: impl FnOnce(),
     ) -> Result<Option<u64>> {
         let off = place.link.1.node();
+        if !self.is_end((&node.next, next))? {
+            return Ok(None);
+        }
         let begun = self.pages.begin_unlink(self.op, off)?;
         if let Some(cache) = self.above.cache() {
             return self.delete_cached(cache, place, begun, node, next, then);
@@ -517,22 +560,31 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     /// Whether the node at `off` is reachable by its key. Writes back every link that it follows; the fence is the
     /// caller's (N8). What is dirty stays so.
     pub(crate) fn reaches(&self, off: Off<Node>) -> Result<bool> {
+        loop {
+            if let Some(reached) = self.reach(off)? {
+                return Ok(reached);
+            }
+        }
+    }
+
+    /// As `reaches`; `None` if the walk has to begin anew.
+    fn reach(&self, off: Off<Node>) -> Result<Option<bool>> {
         let op = self.op;
         let key = op.load(&op.at(off).key, Relaxed);
-        let (mut word, mut ascent) = (self.head, Ascent::START);
+        let (mut word, mut ascent) = (self.start().link.0, Ascent::START);
         let mut reached = false;
         loop {
             let seen = op.load(word, Acquire);
             // PERSIST N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
             op.write_back(word);
             if reached {
-                return Ok(true);
+                return Ok(Some(true));
             }
             reached = seen.node() == off;
-            let Some(node) = op.get(seen.node()) else { return Ok(false) };
+            let Some(node) = self.follow(seen) else { return Ok(self.is_end((word, seen))?.then_some(false)) };
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if found > key && !reached {
-                return Ok(false);
+                return Ok(Some(false));
             }
             ascent.pass(seen, found, next.is_deleted())?;
             word = &node.next;
@@ -540,12 +592,13 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     }
 
     /// Calls `f` for each reachable node, deleted ones included: with the link that leads to it, its offset and its key.
-    pub(crate) fn walk(&self, mut f: impl FnMut(&'s Word<Link>, Off<Node>, u64)) -> Result<()> {
+    /// Returns the word with the link to nothing at the end.
+    pub(crate) fn walk(&self, mut f: impl FnMut(&'s Word<Link>, Off<Node>, u64)) -> Result<Edge<'s>> {
         let op = self.op;
         let (mut word, mut ascent) = (self.head, Ascent::START);
         loop {
             let seen = op.load(word, Acquire);
-            let Some(node) = op.get(seen.node()) else { return Ok(()) };
+            let Some(node) = self.follow(seen) else { return Ok((word, seen)) };
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             ascent.pass(seen, key, next.is_deleted())?;
             f(word, seen.node(), key);

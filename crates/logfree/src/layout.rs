@@ -5,8 +5,8 @@
 //! |---|---|---|---|---|
 //! | 0 | bytes of a page | same | same | same |
 //! | 1 | offset of the first [`Segment`] of active pages | same | same | same |
-//! | 2 | [`Link`] to the first node | offset of the array of buckets, one [`Link`] each | [`Link`] to the topmost branch | offset of the array of 11 first links |
-//! | 3 | – | number of buckets | – | number of the last run |
+//! | 2 | [`Link`] to the first node | offset of the first array of buckets, one [`Link`] each, and the directory behind it | [`Link`] to the topmost branch | offset of the array of 11 first links |
+//! | 3 | – | number of buckets when it was created, 2^n | – | number of the last run |
 //! | 4 to 7 | zero | zero | zero | zero |
 //!
 //! # Page of nodes (a power of two of bytes, aligned to its size)
@@ -22,6 +22,18 @@
 //! | 1 | key | no |
 //! | 2 | value | no: an update links a new node |
 //! | 3 to 7 | unused, arbitrary | no |
+//!
+//! # Hash table
+//! The word `key` of a node is the spread key, which decides bucket and order. Buckets of 2^l are the runs of keys with the same
+//! upper l bits.
+//!
+//! | what | where | changes |
+//! |---|---|---|
+//! | first array: heads of 2^n buckets | an extent; an [`end`](Link::end) where there is no node | yes |
+//! | directory: 64 words, word `l` the offset of array `l`, or 0 | the same extent, on the first line behind the heads | once, from 0 |
+//! | array `l`, n < l: heads of the odd buckets of 2^l, 2^(l-1) of them; 0 while the bucket is not cut from the one before | an extent of its own | yes |
+//!
+//! The head of an even bucket is that of half its number, in a table of half as many.
 //!
 //! # Branch of a search tree (one line, in the place of a node)
 //! | word | what | changes after publication |
@@ -56,10 +68,17 @@
 
 use durix_pmem::{Bits, Off, Word, persistent};
 
-/// Version of the layout of lists, hash tables and search trees with durable links.
+/// Version of the layout of lists and search trees with durable links.
 pub const LAYOUT_VERSION: u32 = 1;
 /// Version of the layout of skip lists. In version 1 nodes carried no number of a run.
 pub const SKIP_LAYOUT_VERSION: u32 = 2;
+
+/// Version of the layout of hash tables with durable links. Version 1 could not grow: its buckets were chosen by the lower bits
+/// of the spread key, and ordered by the key itself.
+pub const HASH_LAYOUT_VERSION: u32 = 2;
+
+/// Words of the directory of a hash table.
+pub(crate) const DIRECTORY: usize = 64;
 
 /// Smallest page: a head and three nodes.
 pub(crate) const MIN_PAGE: u64 = 256;
@@ -162,12 +181,20 @@ const DIRTY: u64 = 1;
 const DELETED: u64 = 2;
 const LEAF: u64 = 4;
 const MARKS: u64 = NODE - 1;
+const END: u64 = 1 << 63;
+const CUT: u64 = 1 << 62;
+const LEVEL_SHIFT: u32 = 56;
+/// Bits of an offset in a cut.
+const REST: u64 = (1 << LEVEL_SHIFT) - NODE;
 
 /// A link to a node: its offset, and two marks in the low bits, which a node's alignment leaves free.
 ///
 /// - *dirty* (bit 0): the link may not be durable yet. Who depends on it makes it durable first.
 /// - *deleted* (bit 1): the node that holds the link is deleted; the link does not change any more.
 /// - *leaf* (bit 2, search trees): the edge leads to the leaf that lies beside it.
+///
+/// In a hash table the last link of a bucket is an *end*: bit 63, with a level in bits 56 to 61. While the bucket is cut in two it
+/// is a *cut*: bit 62, too, and in bits 6 to 55 the offset of the first node that goes, or 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link(u64);
 
@@ -235,10 +262,49 @@ impl Link {
         Link(self.0 & !DELETED)
     }
 
-    /// Whether it leads to no other line.
+    /// Whether it leads to no other line: [`NULL`](Self::NULL), an [`end`](Self::end) or a [`cut`](Self::cut).
     #[inline(always)]
     pub(crate) const fn is_null(self) -> bool {
-        self.0 <= MARKS
+        // Ends have the highest bit set, so one comparison does for all three.
+        self.0.cast_signed() <= MARKS as i64
+    }
+
+    // ---- ends of runs, hash table ----
+
+    /// The end of a run of a table of 2^`level` buckets: what follows belongs to another bucket. `level` is at most 63.
+    pub(crate) const fn end(level: u32) -> Link {
+        Link(END | (level as u64) << LEVEL_SHIFT)
+    }
+
+    /// The end of a run that is being cut from what `self` leads to (K5): nobody goes on from here before that is in its own
+    /// bucket, of a table of 2^`level`.
+    pub(crate) const fn cut(self, level: u32) -> Link {
+        let rest = if self.is_null() { 0 } else { self.off() };
+        Link(END | CUT | (level as u64) << LEVEL_SHIFT | rest)
+    }
+
+    /// What a run was cut from: the first link of the new bucket.
+    pub(crate) const fn rest(self) -> Link {
+        let off = self.0 & REST;
+        if off == 0 { Link::end(self.level()) } else { Link(off) }
+    }
+
+    /// Of an end or a cut, the level.
+    #[inline(always)]
+    pub(crate) const fn level(self) -> u32 {
+        (self.0 >> LEVEL_SHIFT) as u32 & 63
+    }
+
+    /// Whether a run is being cut here.
+    #[inline(always)]
+    pub(crate) const fn is_cut(self) -> bool {
+        self.0 & (END | CUT) == END | CUT
+    }
+
+    /// Of a link to nothing, whether it ends a run for who knows of 2^`level` buckets: it is no cut, and not younger.
+    #[inline(always)]
+    pub(crate) const fn ends_at(self, level: u32) -> bool {
+        (self.0 >> LEVEL_SHIFT) as u32 & 127 <= level
     }
 
     #[inline(always)]
@@ -360,6 +426,32 @@ mod tests {
                 assert!(!link.clean().is_dirty());
             }
         }
+    }
+
+    #[test]
+    fn ends_and_cuts_lead_nowhere_and_keep_what_they_hold() {
+        assert_eq!(HASH_LAYOUT_VERSION, 2);
+        assert_eq!(
+            [Link::end(9).to_bits(), Link::to(0x1240).cut(9).to_bits()],
+            [0x8900_0000_0000_0000, 0xC900_0000_0000_1240]
+        );
+        for level in 0..64 {
+            let end = Link::end(level);
+            assert!(end.is_null() && !end.is_cut() && end.clean() == end && end != Link::NULL);
+            assert_eq!((end.level(), end.deleted().level(), end.dirty().level()), (level, level, level));
+            assert_eq!(Link::to(end.deleted().off()), end);
+            for off in [64, 0x7fff_ffff_ffc0] {
+                let cut = Link::to(off).cut(level);
+                assert!(cut.is_null() && cut.is_cut() && cut.dirty().is_cut() && !cut.is_dirty());
+                assert_eq!((cut.rest(), cut.dirty().rest(), cut.level()), (Link::to(off), Link::to(off), level));
+                assert!(!cut.ends_at(63));
+            }
+            assert_eq!(end.cut(level).rest(), end);
+            assert!(end.ends_at(level) && end.deleted().ends_at(level) && (level == 0 || !end.ends_at(level - 1)));
+        }
+        assert!(
+            Link::NULL.ends_at(0) && Link::NULL.is_null() && !Link::to(64).is_null() && Link::NULL.deleted().is_null()
+        );
     }
 
     #[test]

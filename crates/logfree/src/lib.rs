@@ -36,7 +36,7 @@ pub use bst::Bst;
 pub use error::{Error, Result};
 pub use finding::Finding;
 pub use hash::HashTable;
-pub use layout::{LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
+pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
 pub use link_cache::LinkCacheMode;
 pub use list::List;
 pub use options::Options;

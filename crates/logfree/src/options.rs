@@ -9,6 +9,7 @@ use crate::link_cache::{LinkCacheMode, MAX_BUCKETS};
 pub struct Options {
     pub(crate) page: u64,
     pub(crate) buckets: u64,
+    pub(crate) grow_at: u32,
     pub(crate) active_pages: usize,
     pub(crate) generation: usize,
     pub(crate) recovery_threads: usize,
@@ -21,6 +22,7 @@ impl Default for Options {
         Options {
             page: 4096,
             buckets: 1024,
+            grow_at: 2,
             active_pages: 256,
             generation: 64,
             recovery_threads: 0,
@@ -39,7 +41,15 @@ impl Options {
         Options { page: bytes.clamp(MIN_PAGE, MAX_PAGE).next_power_of_two(), ..self }
     }
 
-    /// Number of buckets of a hash table when it is created, rounded up to a power of two; 1024 unless set.
+    /// At how many keys a bucket, on average, a hash table doubles its buckets, at most 1024; 2 unless set, 0 for never. It
+    /// counts while the table is open, and is not kept in the pool.
+    #[must_use]
+    pub fn grow_at(self, keys: u32) -> Self {
+        Options { grow_at: keys.min(1024), ..self }
+    }
+
+    /// Number of buckets of a hash table when it is created, rounded up to a power of two; 1024 unless set. See
+    /// [`grow_at`](Self::grow_at).
     #[must_use]
     pub fn buckets(self, buckets: u64) -> Self {
         Options { buckets: buckets.clamp(1, 1 << 32).next_power_of_two(), ..self }

@@ -13,7 +13,7 @@ use durix_logfree::{
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
 use proptest::collection::vec;
-use proptest::prelude::{ProptestConfig, Strategy, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
 type M = Counting<Hardware>;
 
@@ -67,6 +67,12 @@ proptest! {
     #[test]
     fn a_hash_table_is_a_map(acts in vec(act(), 0..200)) {
         against_model::<HashTable<M>>(&acts);
+    }
+
+    #[test]
+    fn a_hash_table_that_grows_is_a_map(acts in vec(prop_oneof![20 => act(), 1 => Just(Grow)], 0..200)) {
+        against_model_with::<HashTable<M>>(&acts, &small().buckets(1));
+        against_model_with::<HashTable<M>>(&acts, &small().buckets(1).link_cache(LinkCacheMode::Durable, 2));
     }
 
     #[test]
@@ -350,6 +356,75 @@ fn a_soft_hash_grows_and_is_found_again() {
         assert_eq!(map.len(&op).unwrap(), keys);
         assert_eq!(map.check(&op).unwrap(), []);
     }
+}
+
+#[test]
+fn a_hash_table_grows_by_itself_and_costs_nothing_once_it_has() {
+    const KEYS: u64 = 20_000;
+    let (pool, medium) = pool();
+    let options = Options::default().buckets(4);
+    let table = HashTable::open_with(&pool, "map", &options).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let grown = spent(medium, || (0..KEYS).for_each(|k| assert!(table.insert(&op, k, k + 1).unwrap())));
+    let buckets = table.buckets(&op);
+    assert!((KEYS / 4..=KEYS).contains(&buckets), "{buckets} buckets for {KEYS} keys");
+    // Two fences for eight buckets, three for an array, two for an insert, and pages.
+    assert!(grown.fences < KEYS * 2 + buckets / 8 * 2 + KEYS / 30, "{grown:?}");
+    assert_eq!((0..KEYS).filter(|k| table.get(&op, *k).unwrap() != Some(k + 1)).count(), 0);
+    let settled = spent(medium, || {
+        for k in 0..KEYS {
+            assert!(!table.insert(&op, k, 0).unwrap());
+            assert_eq!(table.remove(&op, KEYS + k).unwrap(), None);
+            assert_eq!(table.get(&op, k).unwrap(), Some(k + 1));
+        }
+    });
+    assert_eq!((settled.write_backs, settled.fences), (0, 0));
+    assert_eq!(table.check(&op).unwrap(), []);
+    drop((table, op));
+    let table: Arc<HashTable<M>> = HashTable::open_with(&pool, "map", &options).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert_eq!((table.buckets(&op), table.len(&op).unwrap()), (buckets, KEYS));
+    (0..KEYS).for_each(|k| assert_eq!(table.remove(&op, k).unwrap(), Some(k + 1)));
+    assert!(table.is_empty(&op).unwrap() && table.check(&op).unwrap().is_empty());
+}
+
+#[test]
+fn a_hash_table_that_finds_no_room_for_more_buckets_goes_on() {
+    let options = PoolOptions::new().initial_size(64 << 10).max_size(64 << 10).chunk_size(4096).lanes(1).max_indices(1);
+    let pool = options.create_on(HeapBacking::new(64 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
+    let table = HashTable::open_with(&pool, "map", &Options::default().buckets(512)).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let full = (0..).find(|k| table.insert(&op, *k, 1).is_err()).unwrap();
+    let error = (0..20).find_map(|_| table.grow(&op).err()).unwrap();
+    assert!(matches!(error, Error::Pool(durix_pmem::Error::Full { .. })), "{error}");
+    assert_eq!((table.len(&op).unwrap(), table.check(&op).unwrap()), (full, vec![]));
+    assert!(table.remove(&op, 0).unwrap().is_some());
+}
+
+/// One thread inserts and makes the table grow, another walks over it: no key that was there before is missed or comes twice.
+#[test]
+fn a_walk_over_a_table_that_grows_misses_nothing() {
+    let (pool, _) = pool();
+    let table: Arc<HashTable<M>> = HashTable::open_with(&pool, "map", &Options::default().buckets(1)).unwrap();
+    let mut session = pool.session().unwrap();
+    (0..300).for_each(|k| assert!(table.insert(&session.enter().unwrap(), k, 1).unwrap()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = pool.session().unwrap();
+            (300..20_000).for_each(|k| assert!(table.insert(&session.enter().unwrap(), k, 1).unwrap()));
+        });
+        for _ in 0..50 {
+            let op = session.enter().unwrap();
+            let mut seen = Contents::new();
+            table.for_each(&op, |k, v| assert!(seen.insert(k, v).is_none(), "{k} twice")).unwrap();
+            assert_eq!((0..300).filter(|k| !seen.contains_key(k)).count(), 0);
+            assert!((0..300).all(|k| table.get(&op, k).unwrap() == Some(1)));
+        }
+    });
+    assert_eq!(table.check(&session.enter().unwrap()).unwrap(), []);
 }
 
 #[test]

@@ -326,7 +326,8 @@ pub enum Error {
 
     /// An index is of another kind or layout version.
     #[error(
-        "index {name:?} is of kind {found}, and it was to be opened as {expected}; open it as what it is, or drop it"
+        "index {name:?} is of kind {found}, and it was to be opened as {expected}; open it as what it is (of another version: \
+         copy it with the program that made it), or drop it"
     )]
     WrongKind {
         /// The name.

@@ -263,7 +263,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
     #[inline(always)]
     pub(crate) fn scan_predecessor(&self, place: &Place<'s>) {
         if let Some(cache) = self.above.cache()
-            && !std::ptr::eq(place.link.0, self.head)
+            && !std::ptr::eq(place.link.0, place.incoming.0)
         {
             // A link is the first word of its node.
             let node = self.op.at(self.op.off_of(place.link.0).cast::<Node>());

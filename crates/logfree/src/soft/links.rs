@@ -441,3 +441,11 @@ impl<'t, M: Medium, const N: usize> Around<'_, 't, M, N> {
         }
     }
 }
+
+#[cfg(test)]
+impl<M: Medium> Held<'_, M> {
+    /// Leaves the node as who panics between deleting it and taking it out.
+    pub(super) fn leave_deleted(mut self) {
+        self.state |= DELETED;
+    }
+}

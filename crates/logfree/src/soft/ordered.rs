@@ -132,6 +132,8 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
                 if !is_deleted(m, node) {
                     return Ok(false);
                 }
+                // Whoever has deleted it takes it out, if he has not panicked.
+                self.poison.check(op)?;
                 wait_for_unlink(m, node, &mut turn);
                 continue;
             }
@@ -365,5 +367,31 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// [`Error::Pool`] where the pool was corrupted since.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         Ok(self.store.check(op, self.links.places(op)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::PoolOptions;
+    use durix_pmem::backing::HeapBacking;
+
+    /// The insert waited for ever for the node to be taken out.
+    #[test]
+    fn an_insert_does_not_wait_for_a_remover_that_has_panicked() {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let list = SoftOrdered::<Hardware, 1>::open(&pool, "list").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        assert!(list.insert(&op, 1, 10).unwrap());
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = list.poison.guard(&op).unwrap();
+            let (node, _) = list.links.path(op.medium(), 1).found.unwrap();
+            hold_live(op.medium(), node).unwrap().leave_deleted();
+            panic!("in a remove");
+        }));
+        assert!(panics.is_err());
+        assert!(matches!(list.insert(&op, 1, 11), Err(Error::Pool(durix_pmem::Error::Poisoned { .. }))));
     }
 }

@@ -33,10 +33,14 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
     fn sync(&self, op: &Op<'_, M>) {
         let _ = op;
     }
+    /// Doubles the buckets, where there are any that do not grow by themselves.
+    fn grow(&self, op: &Op<'_, M>) {
+        let _ = op;
+    }
 }
 
 macro_rules! map {
-    ($name:ident, $small:expr $(, $last_fences:expr)? $(; $sync:ident)?) => {
+    ($name:ident, $small:expr $(, $last_fences:expr)? $(; $sync:ident $(, $grow:ident)?)?) => {
         impl<M: Medium> Map<M> for $name<M> {
             fn small() -> Self::Options {
                 $small
@@ -67,18 +71,21 @@ macro_rules! map {
             }
             $(fn sync(&self, op: &Op<'_, M>) {
                 $name::$sync(self, op);
-            })?
+            }
+            $(fn grow(&self, op: &Op<'_, M>) {
+                $name::$grow(self, op).unwrap();
+            })?)?
         }
     };
 }
 
 /// Three nodes a page, a table that is trimmed soon, generations of two.
 pub fn small() -> Options {
-    Options::default().page_size(256).active_pages(4).generation(2).buckets(2).recovery_threads(1)
+    Options::default().page_size(256).active_pages(4).generation(2).buckets(2).grow_at(0).recovery_threads(1)
 }
 
 map!(List, small(); sync);
-map!(HashTable, small(); sync);
+map!(HashTable, small(); sync, grow);
 // Towers are tall, so that few keys make many levels.
 map!(SkipList, small().tower_ratio(2));
 map!(Bst, small(), [2, 3, 2]);
@@ -105,10 +112,12 @@ pub enum Act {
     Aside,
     /// Makes everything durable.
     Sync,
+    /// Doubles the buckets of a hash table.
+    Grow,
     /// An operation after which everything about its key is durable, although the map is buffered.
     Settling(Box<Act>),
 }
-use Act::{Aside, Cas, Count, Get, Insert, Killed, Other, Remove, Settling, Sync, Update};
+use Act::{Aside, Cas, Count, Get, Grow, Insert, Killed, Other, Remove, Settling, Sync, Update};
 
 pub type Contents = BTreeMap<u64, u64>;
 
@@ -121,6 +130,10 @@ pub fn run<M: Medium>(map: &impl Map<M>, op: &Op<'_, M>, act: &Act) -> Option<u6
         Cas(k, e, v) => map.compare_and_set(op, k, e, v).unwrap().then_some(v),
         Sync => {
             map.sync(op);
+            None
+        }
+        Grow => {
+            map.grow(op);
             None
         }
         Count => {
@@ -149,7 +162,7 @@ pub fn step(model: &mut Contents, act: &Act) -> Option<u64> {
             *v
         }),
         Other(act) | Settling(act) => step(model, act),
-        Aside | Sync => None,
+        Aside | Sync | Grow => None,
         Killed(act, _, happens) => {
             if *happens {
                 step(model, act);

@@ -4,7 +4,7 @@ use durix_crashsim::Explorer;
 use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Mutation, Plan};
 
-use super::maps::Act::{self, Aside, Cas, Insert, Killed, Other, Remove, Update};
+use super::maps::Act::{self, Aside, Cas, Grow, Insert, Killed, Other, Remove, Update};
 use super::maps::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};
 use crate::scenario::{Interleaved, Of, Scenario};
 use crate::sweep::{Equivalent, Structure};
@@ -91,6 +91,34 @@ fn links<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
     Structure { name, files: &["crates/logfree/src/"], releases: false, scenarios, equivalent: &[] }
 }
 
+fn hash_table() -> Structure {
+    let mut table = links::<HashTable<Sim>>("HashTable");
+    let put = |k: u64| Insert(k, k + 100);
+    // One bucket at first. By halves, in the order of the table: 3, 31, 22 | 8, 9.
+    let some = [22, 3, 8].map(put);
+    let grown = [&some[..], &[Grow]].concat();
+    let dead = |fence| vec![killed(Grow, fence, false), Remove(22), put(9), Remove(3), put(31)];
+    let of = |name: &str, before: &[Act], acts: &[Act], used: bool| {
+        let before = before.to_vec();
+        let make = move |plan| {
+            let options = HashTable::<Sim>::small().buckets(1);
+            UnderTest { options, chunks: 10, used_before: used, ..with::<HashTable<Sim>>(plan, &before) }
+        };
+        let after = [put(12), Remove(22), put(22), Remove(0), Grow, put(0)];
+        Of::new(name, make, acts).with(explorer()).after(&after)
+    };
+    table.scenarios.extend([
+        of("growth", &some, &[Grow, Remove(22), put(0)], false).nested().boxed(),
+        of("growth in used space", &some, &[Grow, put(0)], true).boxed(),
+        of("growth for the second time", &grown, &[put(0), Grow, put(2), put(9)], false).boxed(),
+        of("growth, death before the extent", &some, &dead(2), false).boxed(),
+        of("growth, death before the directory", &some, &dead(3), false).boxed(),
+        of("growth, death before the cut", &some, &dead(4), false).boxed(),
+        of("growth, death before the new head", &some, &dead(5), false).boxed(),
+    ]);
+    table
+}
+
 const THAWED: [Equivalent; 1] = [Equivalent {
     file: "logfree/src/bst/thaw.rs",
     line: "op.write_back(word)",
@@ -160,7 +188,7 @@ fn soft<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
 pub(super) fn all() -> Vec<Structure> {
     vec![
         links::<List<Sim>>("List"),
-        links::<HashTable<Sim>>("HashTable"),
+        hash_table(),
         bst(),
         skip_list(),
         soft::<SoftHash<Sim>>("SoftHash"),

@@ -1,0 +1,382 @@
+//! A hash table: buckets, each a run of one list, and an array of their heads.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `spread` | the order of the list |
+//! | `runs` | which bucket a key belongs to, and the races with growth |
+//! | `grow` | growth, and its persist order |
+//!
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | H1 all buckets empty, root words < the index goes live | flush+fence, of the pool's | an index that was never created | the pool's |
+
+mod grow;
+mod runs;
+mod spread;
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use durix_pmem::pool::Durability;
+use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+
+use crate::chain::{Chain, Nothing};
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::{DIRECTORY, HASH_LAYOUT_VERSION, Link, Node, ROOT_BUCKETS, ROOT_HEAD};
+use crate::link_cache::{Cached, LinkCache, on_chain};
+use crate::options::Options;
+use crate::pages::{PageStats, Pages, Reachable};
+use grow::Growth;
+use runs::{Bucket, Directory, MAX_LEVEL, Runs};
+use spread::{gather, spread};
+
+/// A durable lock-free hash table of 8-byte keys and values, with links in persistent memory: it recovers in the time that
+/// its active pages take, whatever its size. It doubles its buckets as keys come in, without a node being moved or a reader
+/// or writer waiting.
+///
+/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
+pub struct HashTable<M: Medium = Hardware> {
+    pages: Pages<M>,
+    directory: Directory,
+    growth: Growth,
+    /// Nodes a bucket at which it grows, 0 for never.
+    grow_at: u32,
+}
+
+impl<M: Medium> fmt::Debug for HashTable<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashTable").field("root", self.pages.root()).finish_non_exhaustive()
+    }
+}
+
+/// A node, and its spread key.
+type Entry = (Off<Node>, u64);
+
+/// The pool's directory of arrays, behind the first one at `heads`.
+fn directory<'s, M: Medium>(op: &Op<'s, M>, heads: u64, first: u32) -> Result<&'s [Word]> {
+    let off = heads.saturating_add(first_array(first));
+    Ok(op.slice("the directory of buckets", Off::<Word>::new(off), DIRECTORY as u64)?)
+}
+
+/// Bytes of the first array, whole lines.
+fn first_array(first: u32) -> u64 {
+    (size_of::<Word<Link>>() as u64 * (1 << first)).next_multiple_of(64)
+}
+
+impl<M: Medium> Structure<M> for HashTable<M> {
+    const KIND: Kind = Kind { tag: *b"LF-HASH ", version: HASH_LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
+        let op = session.enter()?;
+        Pages::create(&op, root, options)?;
+        let (space, words) = (root.pool().space(), root.words(&op));
+        let first = options.buckets.trailing_zeros();
+        let bytes = first_array(first) + (size_of::<Word>() * DIRECTORY) as u64;
+        let reserved = space.reserve_extent(&op, root.owner(), bytes)?;
+        let heads = op.slice("the buckets", Off::<Word<Link>>::new(reserved.off()), bytes / 8)?;
+        for (number, head) in heads.iter().enumerate() {
+            let is_head = (number as u64) < options.buckets;
+            op.store(head, if is_head { Link::end(first) } else { Link::NULL }, Relaxed);
+        }
+        op.write_back_slice(heads);
+        let array = space.activate(&op, reserved)?;
+        op.store(&words[ROOT_HEAD], array.off, Relaxed);
+        op.store(&words[ROOT_BUCKETS], options.buckets, Relaxed);
+        // PERSIST H1: flush, with the fence before the index goes live.
+        op.write_back(words);
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let op = session.enter()?;
+        let directory = read_directory(&op, &root)?;
+        let level = directory.level(op.medium());
+        let growth = Growth::of(directory.first, level);
+        let (pages, found) = Pages::open(&op, root, &directory.arrays(op.medium()), options)?;
+        drop(op);
+        let table = HashTable { pages: pages.with_link_cache(), directory, growth, grow_at: options.grow_at };
+        table.pages.recover(session, &found, &Reachable::Search(&|op, node| table.reaches(op, node)))?;
+        Ok(table)
+    }
+}
+
+/// Reads where the arrays are, and makes durable what it has read.
+fn read_directory<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Directory> {
+    let words = root.words(op);
+    let (array, buckets) = (op.load(&words[ROOT_HEAD], Relaxed), op.load(&words[ROOT_BUCKETS], Relaxed));
+    if !buckets.is_power_of_two() || buckets > 1 << MAX_LEVEL {
+        let offset = op.off_of(&words[ROOT_BUCKETS]).get();
+        return Err(Error::Corrupt { what: "the number of buckets", offset, found: buckets });
+    }
+    let first = buckets.trailing_zeros();
+    op.slice("the buckets", Off::<Word<Link>>::new(array), buckets)?;
+    let entries = self::directory(op, array, first)?;
+    let directory = Directory::new(array, first);
+    for level in first + 1..=MAX_LEVEL {
+        let array = op.load(&entries[level as usize], Acquire);
+        if array == 0 {
+            break;
+        }
+        op.slice("more buckets", Off::<Word<Link>>::new(array), 1 << (level - 1))?;
+        directory.add(op.medium(), level, array);
+    }
+    // PERSIST H7: flush, with the fence of N9: before that nothing of a level is begun.
+    op.write_back_slice(entries);
+    Ok(directory)
+}
+
+impl<'a, 's, M: Medium> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
+    /// The same, with a link cache.
+    #[inline(always)]
+    fn cached(self, cache: &'a LinkCache) -> Chain<'a, 's, M, Runs<'a, 's, M, Cached<'a>>> {
+        let Runs { directory, op, key, level, .. } = self.above;
+        let above = Runs { directory, op, key, level, inner: Cached(cache) };
+        Chain { op: self.op, pages: self.pages, head: self.head, above }
+    }
+}
+
+impl<M: Medium> HashTable<M> {
+    /// Opens the hash table named `name`, creating it if it is not there. Recovery takes the time of a search for each node
+    /// in a page that was active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
+    /// [`Error::BadOption`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options. A table that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    #[inline(always)]
+    fn runs<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Runs<'a, 's, M, Nothing> {
+        Runs { directory: &self.directory, op, key, level: Cell::new(0), inner: Nothing }
+    }
+
+    /// The list, to look for a spread key.
+    #[inline(always)]
+    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
+        let head = op.at(Off::NULL);
+        Chain { op, pages: &self.pages, head, above: self.runs(op, key) }
+    }
+
+    fn reaches(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<bool> {
+        self.chain(op, op.load(&op.at(node).key, Relaxed)).reaches(node)
+    }
+
+    /// Its place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
+    /// When an update is durable: before it returns, or, with a link cache in
+    /// [`LinkCacheMode::Buffered`](crate::LinkCacheMode::Buffered), after the next [`sync`](Self::sync).
+    pub fn durability(&self) -> Durability {
+        self.pages.durability()
+    }
+
+    /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
+    /// none if it is.
+    pub fn sync(&self, op: &Op<'_, M>) {
+        self.pages.flush_links(op);
+    }
+
+    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
+    /// newly active; none if the key is there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
+    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        let key = spread(key);
+        let inserted = on_chain!(self, self.chain(op, key), insert(key, value))?;
+        if inserted {
+            self.tend(op, key);
+        }
+        Ok(inserted)
+    }
+
+    /// Removes a key; returns its value. One fence; none if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key), remove(key))
+    }
+
+    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key), get(key))
+    }
+
+    /// Whether a key is there; as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        Ok(self.get(op, key)?.is_some())
+    }
+
+    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        let key = spread(key);
+        Ok(on_chain!(self, self.chain(op, key), update(key, |_| Some(value)))?.map(|(old, _)| old))
+    }
+
+    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
+        let key = spread(key);
+        let outcome = on_chain!(self, self.chain(op, key), update(key, |old| (old == expected).then_some(value)))?;
+        Ok(outcome.is_some_and(|(_, replaced)| replaced))
+    }
+
+    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
+        let key = spread(key);
+        let outcome = on_chain!(self, self.chain(op, key), remove_if(key, |value| value == expected))?;
+        Ok(outcome.is_some_and(|(_, removed)| removed))
+    }
+
+    /// Appends the entries of a part of the table: the one at `from`, 0 for the first; returns where to go on, if it was not
+    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and growth hides
+    /// none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let had = into.len();
+        loop {
+            if let Some(end) = on_chain!(self, self.chain(op, from), collect_run(from, usize::MAX, into))? {
+                into[had..].iter_mut().for_each(|(key, _)| *key = gather(*key));
+                return Ok(Bucket::of(from, end.level()).past());
+            }
+            into.truncate(had);
+        }
+    }
+
+    /// Calls `f` for each entry, in no order. Each entry was there at some moment of the call; it is no snapshot. `f` may
+    /// change the table.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
+        let (mut entries, mut from) = (Vec::new(), Some(0));
+        while let Some(part) = from {
+            entries.clear();
+            from = self.walk(op, part, &mut entries)?;
+            entries.iter().for_each(|(key, value)| f(*key, *value));
+        }
+        Ok(())
+    }
+
+    /// Number of keys. Linear.
+    ///
+    /// # Errors
+    /// As [`for_each`](Self::for_each).
+    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
+        let mut len = 0;
+        self.for_each(op, |_, _| len += 1)?;
+        Ok(len)
+    }
+
+    /// Whether there is no key. Linear in the number of buckets.
+    ///
+    /// # Errors
+    /// As [`for_each`](Self::for_each).
+    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        Ok(self.len(op)? == 0)
+    }
+
+    /// How the table's memory is used.
+    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
+    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+
+    /// Compares what is allocated with what is reachable. No other operation may be open meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let (m, mut reachable, mut findings) = (op.medium(), HashSet::new(), Vec::new());
+        let level = self.directory.level(m);
+        for index in 0..1 << level {
+            let bucket = Bucket { level, index };
+            let (_, head) = self.directory.head(m, bucket);
+            if op.load(op.at(head), Acquire) == Link::NULL {
+                // Part of the run before.
+                continue;
+            }
+            let (nodes, past) = self.nodes(op, bucket, head)?;
+            for (node, key) in nodes {
+                let belongs = key >= bucket.least() && past.is_none_or(|past| key < past);
+                if !reachable.insert(node.get()) || !belongs {
+                    findings.push(Finding::Misplaced { off: node.get(), key: gather(key) });
+                }
+            }
+        }
+        findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));
+        Ok(findings)
+    }
+    /// The nodes of the run that begins with a bucket, with their keys, and the least key that does not belong to it. What
+    /// a cut leads to counts as long as nothing else does.
+    fn nodes(&self, op: &Op<'_, M>, bucket: Bucket, head: Off<Word<Link>>) -> Result<(Vec<Entry>, Option<u64>)> {
+        let (mut nodes, mut head) = (Vec::new(), op.at(head));
+        for _ in 0..=MAX_LEVEL {
+            let chain = Chain { op, pages: &self.pages, head, above: Nothing };
+            let (word, end) = chain.walk(|_, node, key| nodes.push((node, key)))?;
+            if !end.is_cut() {
+                return Ok((nodes, Bucket::of(bucket.least(), end.level()).past()));
+            }
+            let half = self.second_half(op, bucket, word, end)?;
+            if op.load(op.at(self.directory.head(op.medium(), half).1), Acquire) != Link::NULL {
+                return Ok((nodes, Some(half.least())));
+            }
+            if end.rest().is_null() {
+                return Ok((nodes, half.past()));
+            }
+            let node = op.at(end.rest().node());
+            nodes.push((end.rest().node(), op.load(&node.key, Relaxed)));
+            head = &node.next;
+        }
+        Err(runs::corrupt("the end of a bucket", op.off_of(head), op.load(head, Acquire)))
+    }
+
+    /// The bucket that a run is being cut for.
+    fn second_half(&self, op: &Op<'_, M>, bucket: Bucket, word: &Word<Link>, cut: Link) -> Result<Bucket> {
+        let level = cut.level();
+        if level <= self.directory.first || level > self.directory.level(op.medium()) {
+            return Err(runs::corrupt("the end of a bucket", op.off_of(word), cut));
+        }
+        Ok(Bucket { level, index: Bucket::of(bucket.least(), level - 1).index << 1 | 1 })
+    }
+}
