@@ -38,6 +38,7 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, Subject, Vec<Act>, usize
     vec![
         ("H2 to K6, empty", make(&[]), vec![Grow, put(0), put(22)], 1),
         ("H2 to K6", make(&some), vec![Grow, Remove(22), put(0)], 2),
+        ("H1 used space", UnderTest { used_before: true, ..make(&[]) }, vec![put(0), put(22), Remove(0)], 1),
         ("H2 used space", used, vec![Grow, put(0)], 1),
         ("H2 filled space", filled, vec![Grow, put(0)], 1),
         ("a second time", make(&halves), vec![Grow, Remove(8), put(9)], 1),
