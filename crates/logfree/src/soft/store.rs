@@ -15,8 +15,8 @@
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Root};
@@ -252,9 +252,9 @@ impl<M: Medium> Store<M> {
     #[inline(always)]
     pub(super) fn begin_insert(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
         let member = op.at(place);
-        // A reader that still reads the line's last member must find its bucket changed. For readers only: in memory the
-        // state before is durable already (M7).
-        op.order();
+        // A reader that still reads the line's last member must find its bucket changed. For readers only, so no
+        // `Op::order`: in memory the state before is durable already (M7).
+        fence(Release);
         op.store(&member.key, key, Relaxed);
         op.store(&member.values[0], value, Relaxed);
         // PERSIST M3: same line.
@@ -268,7 +268,7 @@ impl<M: Medium> Store<M> {
     pub(super) fn begin_update(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
         let member = op.at(place);
         // For readers, as above: in memory the state before is durable already (M4, M6).
-        op.order();
+        fence(Release);
         op.store(&member.values[next & 1], value, Relaxed);
         // PERSIST M5: same line.
         op.store(&member.state, State::live(next), Release);
