@@ -71,4 +71,17 @@ impl Event {
     pub(crate) fn is_mark(&self) -> bool {
         matches!(self, Event::Created | Event::Invoke | Event::Return(_) | Event::Death | Event::Recovered)
     }
+
+    /// The session that did it; `None` for a sync and for marks.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        match self {
+            Event::Store { slot, .. }
+            | Event::Order { slot }
+            | Event::Acquire { slot }
+            | Event::Locked { slot }
+            | Event::WriteBack { slot, .. }
+            | Event::Fence { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
 }

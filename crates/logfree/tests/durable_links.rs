@@ -149,7 +149,9 @@ fn run_skip_list(plan: &'static Plan) -> Report {
             });
         }
     }
-    for (before, program) in [behind_a_rising_tower(), behind_a_resolved_tower()] {
+    let (before, program) = behind_a_rising_tower();
+    let towers = behind_a_resolved_tower().map(|(_, before, program)| (before, program.to_vec()));
+    for (before, program) in towers.into_iter().chain([(before, program.to_vec())]) {
         let subject = UnderTest::<SkipList<Sim>> { before, ..UnderTest::new(plan) };
         if total.failure.is_none() {
             total.merge(Threads::new(quick()).preemptions(1).run(&subject, &program, &[]));

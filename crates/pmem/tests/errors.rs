@@ -463,7 +463,9 @@ fn indices_that_are_not_what_was_asked_for() {
     let wrong = "index \"a\" is of kind empty v1, and it was to be opened as";
     assert_eq!(
         bench.text(pool.open_structure::<Empty<2>>("a", &())),
-        format!("{wrong} empty v2; open it as what it is, or drop it")
+        format!(
+            "{wrong} empty v2; open it as what it is (of another version: copy it with the program that made it), or drop it"
+        )
     );
     assert_eq!(
         bench.text(pool.open_existing::<Holder<Hardware>>("a", &())),
@@ -477,7 +479,9 @@ fn indices_that_are_not_what_was_asked_for() {
     drop(a);
     assert_eq!(
         bench.text(pool.open_structure::<Empty<2>>("a", &())),
-        format!("{wrong} empty v2; open it as what it is, or drop it"),
+        format!(
+            "{wrong} empty v2; open it as what it is (of another version: copy it with the program that made it), or drop it"
+        ),
         "the same when it is not open"
     );
     pool.open_structure::<Empty<1>>("b", &()).unwrap();

@@ -176,8 +176,24 @@ pub(crate) fn place(at: At) -> String {
 
 /// The event just before a position of a trace, told.
 pub(crate) fn position(trace: &[Event], seq: usize) -> String {
-    let last = trace[..seq].iter().rev().find(|e| !e.is_mark());
-    let next = trace[seq..].iter().find(|e| !e.is_mark());
+    between(last(trace, seq), next(trace, seq))
+}
+
+/// The same of several threads. What another thread does next is left out: a replay ends before it.
+pub(crate) fn position_of_threads(trace: &[Event], seq: usize) -> String {
+    let last = last(trace, seq);
+    between(last, next(trace, seq).filter(|next| last.is_some_and(|last| last.slot() == next.slot())))
+}
+
+fn last(trace: &[Event], seq: usize) -> Option<&Event> {
+    trace[..seq].iter().rev().find(|e| !e.is_mark())
+}
+
+fn next(trace: &[Event], seq: usize) -> Option<&Event> {
+    trace[seq..].iter().find(|e| !e.is_mark())
+}
+
+fn between(last: Option<&Event>, next: Option<&Event>) -> String {
     match (last, next) {
         (_, Some(Event::Fence { at, .. })) => format!("just before the fence at {}", place(at)),
         (_, Some(Event::Sync { at })) => format!("just before the sync at {}", place(at)),

@@ -139,7 +139,7 @@ impl<S: Concurrent> Run<'_, S> {
 
     /// The story of a state that is not allowed; the timeline is added by whoever knows it.
     pub(crate) fn threads_story(&mut self, found: Found, case: Case) -> Failure {
-        let mut crashes = vec![super::story::position(&self.trace, found.point.event)];
+        let mut crashes = vec![super::story::position_of_threads(&self.trace, found.point.event)];
         crashes.extend(found.crashes);
         let code = Replay { case, death: None, crashes: found.replay };
         let cause = match found.cause {

@@ -177,10 +177,19 @@ impl<M: Medium> Pages<M> {
         let mut lines = self.in_order(session, found)?;
         let (node, part): (Look<'_, M>, Look<'_, M>) =
             (&|op, line, known| by.is_node(op, line, known), &|op, line, known| by.is_part(op, line, known));
+        let own = session.slot();
         // Most of the rest need no search.
-        for (look, warm) in [(node, true), (part, false)] {
+        for (look, warm, is_last) in [(node, true, false), (part, false, true)] {
             let by = warm.then_some(by);
-            self.on_threads(session, found, &|session, next| look_for(session, &lines, next, &known, by, look))?;
+            self.on_threads(session, found, &|session, next| {
+                look_for(session, &lines, next, &known, by, look)?;
+                // A thread that ends makes durable what it has written back; the caller's fence comes when all is done.
+                if is_last || session.slot() != own {
+                    // PERSIST N8, U6, U8: flush+fence, of the links that were followed or changed.
+                    session.enter()?.fence();
+                }
+                Ok(())
+            })?;
             lines.retain(|(_, line)| !known.vouches_for(Off::new(*line)));
         }
         let op = session.enter()?;
@@ -322,9 +331,9 @@ impl<M: Medium> Pages<M> {
                 }
             }
         }
-        let missing = reachable.difference(&allocated).map(|off| Finding::NotAllocated { off: *off });
-        findings.extend(missing);
-        findings.extend(held.intersection(reachable).map(|off| Finding::NotAllocated { off: *off }));
+        // In order: what is found twice is told the same way twice.
+        let missing: BTreeSet<_> = reachable.difference(&allocated).chain(held.intersection(reachable)).collect();
+        findings.extend(missing.into_iter().map(|off| Finding::NotAllocated { off: *off }));
         findings
     }
 }
@@ -352,7 +361,5 @@ fn look_for<M: Medium>(
             }
         }
     }
-    // PERSIST N8, U6, U8: flush+fence, of the links that were followed or changed.
-    session.enter()?.fence();
     Ok(())
 }

@@ -469,6 +469,14 @@ pub fn upper_levels() -> Vec<Window> {
             after: Some(vec![put(19)]),
         },
         Window {
+            // The fence of the page is the only one that is left to who takes 10 out.
+            name: "N5 a deleted node, taken out by who does nothing else",
+            filled: false,
+            before: vec![put(10), put(12)],
+            acts: vec![Remove(10)],
+            after: Some(vec![Remove(11)]),
+        },
+        Window {
             // The thirteenth node has five levels.
             name: "U1 a second line on space that was used",
             filled: true,
@@ -480,11 +488,17 @@ pub fn upper_levels() -> Vec<Window> {
 }
 
 /// U2: one thread inserts behind a node that is on level 0, and not durably on level 1, while its insert is under way; and on
-/// level 2. What is there before, and the program: its threads draw the heights 1, 2, 1, 1, 3 and 2.
-pub fn behind_a_resolved_tower() -> (Vec<Act>, [Vec<Act>; 2]) {
-    let draws = || put(12);
+/// level 2. What is there before, and the program. What the node's level 1 says is found by the one who inserts, or by
+/// a third thread that does nothing else. (The heights of a session's nodes go by its number: the second thread draws two
+/// levels, the fifth one five.)
+pub fn behind_a_resolved_tower() -> [(&'static str, Vec<Act>, [Vec<Act>; 5]); 2] {
     // 12 has one level, 10 has two: the links on both levels to 14 lie in different nodes.
-    (vec![put(12), put(10)], [vec![draws(), draws(), draws(), draws(), put(16)], vec![put(14)]])
+    let before = || vec![put(12), put(10)];
+    let program = |third: &[Act]| [vec![], vec![put(14)], third.to_vec(), vec![], vec![put(16)]];
+    [
+        ("behind a tower that was resolved", before(), program(&[])),
+        ("behind a tower that a third has resolved", before(), program(&[Remove(15)])),
+    ]
 }
 
 /// U2: one thread inserts behind the node that another is about to insert, which it has reached by an upper link. What is
