@@ -30,7 +30,7 @@
 //! | what | where | changes |
 //! |---|---|---|
 //! | first array: heads of 2^n buckets | an extent; an [`end`](Link::end) where there is no node | yes |
-//! | directory: 64 words, word `l` the offset of array `l`, or 0 | the same extent, on the first line behind the heads | once, from 0 |
+//! | directory: 56 words, word `l` the offset of array `l`, or 0 | the same extent, on the first line behind the heads | once, from 0 |
 //! | array `l`, n < l: heads of the odd buckets of 2^l, 2^(l-1) of them; 0 while the bucket is not cut from the one before | an extent of its own | yes |
 //!
 //! The head of an even bucket is that of half its number, in a table of half as many.
@@ -78,7 +78,7 @@ pub const SKIP_LAYOUT_VERSION: u32 = 2;
 pub const HASH_LAYOUT_VERSION: u32 = 2;
 
 /// Words of the directory of a hash table.
-pub(crate) const DIRECTORY: usize = 64;
+pub(crate) const DIRECTORY: usize = 56;
 
 /// Smallest page: a head and three nodes.
 pub(crate) const MIN_PAGE: u64 = 256;

@@ -84,11 +84,11 @@ impl<M: Medium> Structure<M> for HashTable<M> {
             let is_head = (number as u64) < options.buckets;
             op.store(head, if is_head { Link::end(first) } else { Link::NULL }, Relaxed);
         }
-        op.write_back_slice(heads);
         let array = space.activate(&op, reserved)?;
         op.store(&words[ROOT_HEAD], array.off, Relaxed);
         op.store(&words[ROOT_BUCKETS], options.buckets, Relaxed);
         // PERSIST H1: flush, with the fence before the index goes live.
+        op.write_back_slice(heads);
         op.write_back(words);
         Ok(())
     }
@@ -118,16 +118,18 @@ fn read_directory<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Directory
     op.slice("the buckets", Off::<Word<Link>>::new(array), buckets)?;
     let entries = self::directory(op, array, first)?;
     let directory = Directory::new(array, first);
-    for level in first + 1..=MAX_LEVEL {
-        let array = op.load(&entries[level as usize], Acquire);
-        if array == 0 {
-            break;
+    let arrays = entries.iter().map(|entry| op.load(entry, Acquire));
+    let arrays: Vec<_> = (0u32..).zip(arrays).filter(|(_, array)| *array != 0).collect();
+    for (expected, (level, array)) in (first + 1..).zip(arrays) {
+        if level != expected || level > MAX_LEVEL {
+            let offset = op.off_of(&entries[level as usize]).get();
+            return Err(Error::Corrupt { what: "the directory of buckets", offset, found: array });
         }
         op.slice("more buckets", Off::<Word<Link>>::new(array), 1 << (level - 1))?;
         directory.add(op.medium(), level, array);
+        // PERSIST H7: flush, with the fence of N9: before that nothing of a level is begun.
+        op.write_back(&entries[level as usize]);
     }
-    // PERSIST H7: flush, with the fence of N9: before that nothing of a level is begun.
-    op.write_back_slice(entries);
     Ok(directory)
 }
 

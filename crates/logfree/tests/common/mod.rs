@@ -238,13 +238,16 @@ impl<S: Map<Sim>> UnderTest<S> {
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
         while let Ok(reserved) = pool.space().reserve_extent(&op, owner, 1) {
-            let words = op.slice("a chunk", Off::<Word>::new(reserved.off()), reserved.len() / 8).unwrap();
-            words.iter().for_each(|word| op.store(word, 0xA5A5_A5A5_A5A5_A541, std::sync::atomic::Ordering::Relaxed));
-            op.write_back_slice(words);
-            op.fence();
             pool.space().activate(&op, reserved).unwrap();
             op.fence();
         }
+        // Its own chunks, too: what it left there looks much like what comes.
+        for extent in pool.space().extents(&op, owner) {
+            let words = op.slice("a chunk", Off::<Word>::new(extent.off), extent.len / 8).unwrap();
+            words.iter().for_each(|word| op.store(word, 0xA5A5_A5A5_A5A5_A541, std::sync::atomic::Ordering::Relaxed));
+            op.write_back_slice(words);
+        }
+        op.fence();
         drop(op);
         pool.drop_index("old").unwrap();
     }
@@ -487,11 +490,14 @@ pub fn upper_levels() -> Vec<Window> {
     ]
 }
 
+/// A name, what is there before, and what each of five threads does.
+pub type Towers = (&'static str, Vec<Act>, [Vec<Act>; 5]);
+
 /// U2: one thread inserts behind a node that is on level 0, and not durably on level 1, while its insert is under way; and on
 /// level 2. What is there before, and the program. What the node's level 1 says is found by the one who inserts, or by
 /// a third thread that does nothing else. (The heights of a session's nodes go by its number: the second thread draws two
 /// levels, the fifth one five.)
-pub fn behind_a_resolved_tower() -> [(&'static str, Vec<Act>, [Vec<Act>; 5]); 2] {
+pub fn behind_a_resolved_tower() -> [Towers; 2] {
     // 12 has one level, 10 has two: the links on both levels to 14 lie in different nodes.
     let before = || vec![put(12), put(10)];
     let program = |third: &[Act]| [vec![], vec![put(14)], third.to_vec(), vec![], vec![put(16)]];
