@@ -469,7 +469,9 @@ fn indices_that_are_not_what_was_asked_for() {
     );
     assert_eq!(
         bench.text(pool.open_existing::<Holder<Hardware>>("a", &())),
-        format!("{wrong} holder v3; open it as what it is, or drop it")
+        format!(
+            "{wrong} holder v3; open it as what it is (of another version: copy it with the program that made it), or drop it"
+        )
     );
     assert_eq!(bench.text(pool.open_existing::<Empty<1>>("b", &())), "the pool has no index named \"b\"");
     assert_eq!(bench.text(pool.rename("b", "c")), "the pool has no index named \"b\"");
