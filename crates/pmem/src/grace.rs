@@ -66,6 +66,23 @@ mod tests {
     }
 
     #[test]
+    fn every_slot_is_waited_for() {
+        let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
+        let mut sessions: Vec<_> = (0..130).map(|_| mapping.session().unwrap()).collect();
+        assert!(mapping.taken().eq(0..130));
+        let mut own = sessions.pop().unwrap();
+        for slot in [0, 1, 62, 63, 64, 127, 128] {
+            let open = sessions[slot].enter().unwrap();
+            let mut grace = own.enter().unwrap().grace();
+            assert!(!grace.is_over(&mapping), "slot {slot}");
+            drop(open);
+            assert!(grace.is_over(&mapping), "slot {slot}");
+        }
+        sessions.remove(64);
+        assert!(mapping.taken().eq((0..64).chain(65..130)));
+    }
+
+    #[test]
     fn a_new_operation_in_the_same_slot_is_not_taken_for_the_old_one() {
         let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
         let [mut a, mut b] = [(); 2].map(|()| mapping.session().unwrap());

@@ -191,8 +191,12 @@ impl<M: Medium> Mapping<M> {
     pub(crate) fn taken(&self) -> impl Iterator<Item = u32> {
         let m = self.shared.medium;
         self.shared.taken.iter().enumerate().flat_map(move |(index, group)| {
-            let bits = m.shared_load(group, Ordering::Acquire);
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| index as u32 * 64 + bit)
+            let mut bits = m.shared_load(group, Ordering::Acquire);
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then_some(index as u32 * 64 + bit)
+            })
         })
     }
 
