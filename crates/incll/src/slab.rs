@@ -559,7 +559,7 @@ impl Slabs {
         }
     }
 
-    /// Formats a slab of nodes whose first one is taken and zero, and returns that. Durable on return.
+    /// Formats a slab of nodes whose first one is taken, with zero in its first line, and returns that. Durable on return.
     pub(crate) fn first_node<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>) -> Result<u64> {
         let class = self.classes[self.node_class()];
         // Behind the bitmaps, the first line of the node: in a node that says so nothing else is looked at.

@@ -93,7 +93,7 @@ pub(crate) const ROOT_PAGE: usize = 0;
 pub(crate) const ROOT_SEGMENTS: usize = 1;
 /// Root word: first node (list), or array of buckets (hash table).
 pub(crate) const ROOT_HEAD: usize = 2;
-/// Root word: number of buckets.
+/// Root word: number of buckets at creation.
 pub(crate) const ROOT_BUCKETS: usize = 3;
 
 /// Root word: number of the last run (skip list).

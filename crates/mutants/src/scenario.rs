@@ -82,8 +82,7 @@ impl Told {
     }
 }
 
-/// Everything that can be recovered: after each number of operations, the states over all crashes up to there. Of threads there
-/// are none: what they can return and leave differs with the schedule, and each is judged by itself.
+/// Everything that can be recovered: after each number of operations, the states over all crashes up to there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     states: Vec<std::collections::BTreeSet<String>>,
@@ -357,10 +356,7 @@ impl<S: Concurrent> Scenario for Interleaved<S> {
         Some(Told::new(failure?, again.and_then(|again| again.failure), false))
     }
 
-    /// Of threads no states are compared: only that nothing fails in any of them.
-    fn recovered(&self, plan: &'static Plan, rung: &Rung) -> Option<Recovered> {
-        let report = self.explore(plan, rung.explorer.clone().executions_per_point(COMPLETELY));
-        let complete = report.failure.is_none() && report.complete;
-        Some(Recovered { states: Vec::new(), complete, executions: report.executions })
+    fn recovered(&self, _: &'static Plan, _: &Rung) -> Option<Recovered> {
+        None
     }
 }

@@ -25,8 +25,7 @@ pub struct Structure {
 }
 
 /// A claim that a fault changes nothing: nothing can be recovered with it that cannot be without, and the other way round.
-/// The sweep checks it, and does not believe it otherwise. Of programs of threads it checks that they are explored completely,
-/// within their bound on preemptions, and that none fails.
+/// The sweep checks it, and does not believe it otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Equivalent {
     /// The end of the file's path.

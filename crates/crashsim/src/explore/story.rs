@@ -211,3 +211,22 @@ fn describe(event: &Event) -> String {
         _ => "an ordering point".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replay ends where the schedule would go on with another thread: its story was another one.
+    #[test]
+    fn what_another_thread_does_next_is_no_part_of_a_position() {
+        let at = std::panic::Location::caller();
+        let stored = Event::Store { slot: 1, kind: crate::trace::StoreKind::Relaxed, word: 0, value: 1, at };
+        let fence = |slot| Event::Fence { slot, at };
+        let after = format!("after the store at {}", place(at));
+        assert_eq!(position_of_threads(&[stored, Event::Return(0)], 1), after);
+        assert_eq!(position_of_threads(&[stored, Event::Return(0), fence(2)], 1), after);
+        let before = format!("just before the fence at {}", place(at));
+        assert_eq!(position_of_threads(&[stored, fence(1)], 1), before);
+        assert_eq!(position(&[stored, fence(2)], 1), before);
+    }
+}

@@ -1,10 +1,11 @@
 //! What recovery has found out so far about the lines of the pages that were active.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use durix_pmem::Off;
+use durix_pmem::{Off, Word};
 
-use crate::layout::{Node, PageShape};
+use crate::layout::{Link, Node, PageShape};
 
 /// Bits of the filter for each active page: one page of so many is looked for in vain.
 const FILTER: usize = 64;
@@ -20,6 +21,8 @@ pub(crate) struct Known<'a> {
     filter: Box<[u64]>,
     /// The bitmaps of the active pages, one after the other.
     bits: Box<[AtomicU64]>,
+    /// Links that have to be durable before the table is emptied.
+    links: Mutex<Vec<Off<Word<Link>>>>,
 }
 
 impl<'a> Known<'a> {
@@ -27,7 +30,8 @@ impl<'a> Known<'a> {
     pub(super) fn new(shape: PageShape, pages: &'a [u64]) -> Self {
         let words = pages.len() * shape.words() as usize;
         let filter = vec![0; (pages.len() * FILTER).next_power_of_two().max(64) / 64].into();
-        let mut known = Known { shape, pages, filter, bits: (0..words).map(|_| AtomicU64::new(0)).collect() };
+        let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let mut known = Known { shape, pages, filter, bits, links: Mutex::default() };
         for page in pages {
             let (word, bit) = known.hash(*page);
             known.filter[word] |= bit;
@@ -62,6 +66,16 @@ impl<'a> Known<'a> {
         if let Some((word, bit)) = self.find(line) {
             word.fetch_or(bit, Ordering::AcqRel);
         }
+    }
+
+    /// A link has to be durable before the table is emptied.
+    pub(crate) fn keep(&self, link: Off<Word<Link>>) {
+        self.links.lock().unwrap_or_else(|e| e.into_inner()).push(link);
+    }
+
+    /// Takes the links that were kept.
+    pub(crate) fn take_links(&self) -> Vec<Off<Word<Link>>> {
+        std::mem::take(&mut self.links.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
     /// The pages, each with its bitmap.

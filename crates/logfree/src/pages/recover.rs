@@ -45,13 +45,15 @@ pub(crate) type Warm<'a, M> = &'a (dyn Fn(&Op<'_, M>, &[Off<Node>]) + Sync);
 /// A structure that is recovered in the order of keys.
 pub(crate) trait InOrder<M: Medium>: Sync {
     /// Whether a line is a node that is reachable by its key; then searches may rely on it from now on. Writes back every
-    /// link that it follows or changes; the fence is the caller's.
+    /// link that it follows; the fence is the caller's.
     fn is_node(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool>;
     /// Whether a line that is no reachable node is part of one, when all nodes are known; if not, nothing leads to it
-    /// afterwards. Writes back as `is_node`.
+    /// afterwards. Writes back what it follows or changes for that.
     fn is_part(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool>;
     /// Reads what searches for some lines will read.
     fn warm(&self, op: &Op<'_, M>, lines: &[Off<Node>]);
+    /// Writes back what else has to be durable before the table of active pages is emptied; the fence is the caller's (N9).
+    fn end(&self, op: &Op<'_, M>, known: &Known<'_>);
 }
 
 /// Whether a line is in use, as far as [`InOrder`] can say.
@@ -137,7 +139,7 @@ impl<M: Medium> Pages<M> {
 
     /// Empties the tables, of pages whose bitmaps are durably exact.
     fn end_recovery(&self, op: &Op<'_, M>, found: &Found) {
-        // PERSIST N9: flush+fence, of `recover_units` or `store_bitmaps` before this.
+        // PERSIST N9: flush+fence, of `recover_units` or `recover_in_order` before this.
         self.empty_segments(op, &found.segments);
         self.unassigned.lock(op.medium()).segments.extend(&found.segments);
     }
@@ -185,7 +187,7 @@ impl<M: Medium> Pages<M> {
                 look_for(session, &lines, next, &known, by, look)?;
                 // A thread that ends makes durable what it has written back; the caller's fence comes when all is done.
                 if is_last || session.slot() != own {
-                    // PERSIST N8, U6, U8: flush+fence, of the links that were followed or changed.
+                    // PERSIST N8, U6: flush+fence, of the links that were followed or changed.
                     session.enter()?.fence();
                 }
                 Ok(())
@@ -194,6 +196,9 @@ impl<M: Medium> Pages<M> {
         }
         let op = session.enter()?;
         self.store_bitmaps(&op, &known);
+        by.end(&op, &known);
+        // PERSIST N9, U7, U8: flush+fence.
+        op.fence();
         self.end_recovery(&op, found);
         Ok(())
     }
@@ -218,7 +223,7 @@ impl<M: Medium> Pages<M> {
         Ok(all)
     }
 
-    /// Writes down what is in use. Durable on return.
+    /// Writes down what is in use. The fence is the caller's (N9).
     fn store_bitmaps(&self, op: &Op<'_, M>, known: &Known<'_>) {
         for (page, bits) in known.bitmaps() {
             for (word, bits) in self.bitmap(op, page).iter().zip(bits) {
@@ -226,8 +231,6 @@ impl<M: Medium> Pages<M> {
             }
             op.write_back_slice(self.bitmap(op, page));
         }
-        // PERSIST N9: flush+fence.
-        op.fence();
     }
 
     // ---- page by page ----

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Medium, Off, Op};
 
-use super::SkipList;
 use super::tower::{Path, Towers, Trust};
+use super::{SkipList, run};
 use crate::error::Result;
 use crate::layout::{LEVELS, Link, NODE, Node, TallNode, Upper};
 use crate::pages::{InOrder, Known};
@@ -25,7 +25,7 @@ impl<M: Medium> InOrder<M> for SkipList<M> {
         if !self.chain(towers, path.start).reaches(line)? {
             return Ok(false);
         }
-        towers.complete(line, &path)?;
+        towers.complete(line, &path, known)?;
         if let Some(more) = towers.more(line) {
             known.add(more);
         }
@@ -52,13 +52,20 @@ impl<M: Medium> InOrder<M> for SkipList<M> {
     fn warm(&self, op: &Op<'_, M>, lines: &[Off<Node>]) {
         self.towers(op).warm(lines);
     }
+
+    fn end(&self, op: &Op<'_, M>, known: &Known<'_>) {
+        run::write_back(op, self.root());
+        for link in known.take_links() {
+            // PERSIST U8: flush, with the fence of N9.
+            op.write_back(op.at(link));
+        }
+    }
 }
 
 impl<'s, M: Medium> Towers<'_, 's, M> {
-    /// Makes the upper links to a node that is on level 0 durable; from the first level on where it is missing, takes them
-    /// out: its insert did not get further. The fence is the caller's. A deleted node may be missing anywhere, and nothing
-    /// descends from it.
-    fn complete(&self, off: Off<Node>, path: &Path<'s>) -> Result<()> {
+    /// Keeps the upper links to a node that is on level 0, to be made durable; from the first level on where it is missing,
+    /// takes them out: its insert did not get further. A deleted node may be missing anywhere, and nothing descends from it.
+    fn complete(&self, off: Off<Node>, path: &Path<'s>, known: &Known<'_>) -> Result<()> {
         let op = self.op;
         let node: &TallNode = op.at(off.cast());
         let key = op.load(&node.key, Relaxed);
@@ -73,8 +80,7 @@ impl<'s, M: Medium> Towers<'_, 's, M> {
                 // Nobody else changes it: it leads to this node, which is looked at once.
                 let _ = op.compare_exchange(word, seen, Link::to(own.off()));
             }
-            // PERSIST U8: flush, with the caller's fence.
-            op.write_back(word);
+            known.keep(op.off_of(word));
         }
         Ok(())
     }

@@ -7,12 +7,16 @@ use durix_pmem::{Medium, Op, Root};
 use crate::layout::{ROOT_RUN, RUN_SHIFT};
 
 /// Begins a run; returns its number, which no node carries yet. A number that is lost in a crash and comes again costs time
-/// only: nodes of the first run with it are taken for rising ones in the second. So no fence: that which ends recovery does.
+/// only: nodes of the first run with it are taken for rising ones in the second.
 pub(super) fn begin<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> u64 {
     let word = &root.words(op)[ROOT_RUN];
     let run = op.load(word, Relaxed).wrapping_add(1) & (u64::MAX >> RUN_SHIFT);
     op.store(word, run, Relaxed);
-    // PERSIST U7: flush, with the fence that ends recovery.
-    op.write_back(word);
     run
+}
+
+/// Writes the number of the run back.
+pub(super) fn write_back<M: Medium>(op: &Op<'_, M>, root: &Root<M>) {
+    // PERSIST U7: flush, with the fence of N9.
+    op.write_back(&root.words(op)[ROOT_RUN]);
 }

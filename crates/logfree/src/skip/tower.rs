@@ -30,7 +30,7 @@
 //! | U5 the links past a node on all levels < its memory is used again | flush+fence, once for a generation (N6) | as U4 | as U4 |
 //! | U6 what recovery has changed on upper levels < freed nodes are used | flush+fence, before N9 | as before | the same again |
 //! | U7 the number of the run < a node carries it | flush, with N9 | two runs with one number: nodes of the first count as rising in the second, and are resolved one by one | nothing |
-//! | U8 the upper links to a node of an active page are durable, and none is left above a level where it is missing < the table is emptied | flush+fence, before N9 | active pages | the same again |
+//! | U8 the upper links to a node of an active page are durable, and none is left above a level where it is missing < the table is emptied | flush, with N9 | active pages | the same again |
 //! | U9 links that were taken back from a node < its page leaves the table | flush+fence, with the generation (N6) or the trimming | a marked link to a node that is not on all lower levels, in an active page | U8 |
 //!
 //! An insert sets the links on the upper levels first, marked dirty, then the link on level 0, and writes all back under the
