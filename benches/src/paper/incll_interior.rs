@@ -201,3 +201,26 @@ fn claims(place: &Place, outcomes: &[Outcome<{ LOADS.len() }>]) -> Vec<Claim> {
     };
     (0..LOADS.len()).map(claim).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_trees_grow_alike_and_one_logs_about_half_as_many_nodes() {
+        let place = Place::at(std::env::temp_dir());
+        let grown = 2000 + OPS;
+        fn logged<P: Kind>(place: &Place, grown: u64) -> u64 {
+            let mut tree = Growing::<_, P>::fill_in(&mut room_for(place, medium(), (1, grown)).unwrap(), 2000).unwrap();
+            let before = tree.logged().unwrap();
+            tree.work(LOADS[0].1).unwrap();
+            assert_eq!(tree.tree.keys, grown);
+            let op = tree.tree.session.enter().unwrap();
+            assert_eq!((tree.tree.tree.check(&op).unwrap(), tree.tree.tree.len(&op).unwrap()), (vec![], grown));
+            drop(op);
+            tree.logged().unwrap() - before
+        }
+        let [with, without] = [logged::<InteriorInLine>(&place, grown), logged::<Durable>(&place, grown)];
+        assert!(with > 0 && with * 4 < without * 3, "{with} and {without} nodes");
+    }
+}
