@@ -33,6 +33,11 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
         ("P1 P2 first change: update takes a slot", some.clone(), vec![Put(10, 2)]),
         ("P1 P2 first change: remove", some.clone(), vec![Remove(10)]),
         ("P4 remove, then insert, in one epoch", some.clone(), vec![Remove(10), Put(5, 2), Put(10, 3)]),
+        (
+            "P4 a slot of the epoch before is taken behind a boundary",
+            (0..6).map(|k| PutWide(k * 10)).collect(),
+            vec![RemoveWide(20), PutWide(25), Sync, PutWide(20), RemoveWide(25)],
+        ),
         ("a new key is updated in place", some.clone(), vec![Put(5, 2), Put(5, 3), Put(5, 104), Put(5, 4)]),
         ("two hot values, and the same value again", some.clone(), vec![Put(0, 2), Put(10, 2), Put(0, 2), Put(10, 3)]),
         ("P3 no slot is left", full.clone(), vec![Put(0, 2), Put(1, 3), Put(0, 4), Remove(2)]),
