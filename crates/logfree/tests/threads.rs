@@ -9,7 +9,9 @@ use std::time::Instant;
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{
+    BlobBst, BlobHash, BlobSkipList, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList,
+};
 use durix_pmem::{Plan, SiteKind};
 
 fn deep() -> bool {
@@ -101,6 +103,42 @@ fn soft_skip_list_returns_nothing_that_a_crash_can_take_back() {
     let programs = readers().into_iter().enumerate().filter(|(number, _)| deep() || number % 4 == 0);
     for (_, (name, program)) in programs {
         complete::<SoftSkipList<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+    }
+}
+
+/// One key, in records that are written, replaced and removed by two threads.
+fn records() -> Vec<(&'static str, Vec<Vec<Act>>)> {
+    let names = ["insert and get", "insert and failed insert", "update and get", "two updates", "update and remove"];
+    readers().into_iter().filter(|(name, _)| deep() || names.contains(name)).collect()
+}
+
+#[test]
+fn maps_of_byte_strings_return_nothing_that_a_crash_can_take_back() {
+    for (name, program) in records() {
+        complete::<BlobHash<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+    }
+    let (_, program) = &records()[3];
+    complete::<BlobBst<Sim>>("tree, two updates", &threads(Persistency::Pcso), &BEFORE, program);
+    complete::<BlobSkipList<Sim>>("skip list, two updates", &threads(Persistency::Pcso), &BEFORE, program);
+}
+
+/// Both keys have one hash, and share a record.
+#[test]
+fn keys_with_one_hash_do_not_lose_each_other() {
+    let programs = [
+        [vec![Insert(3, 5)], vec![Remove(1)]],
+        [vec![Insert(3, 5)], vec![Insert(5, 6)]],
+        [vec![Remove(1)], vec![Remove(5)]],
+        [vec![Update(1, 7)], vec![Get(5)]],
+    ];
+    for program in programs {
+        let subject = UnderTest::<BytesHash<Sim>> {
+            options: <BytesHash<Sim> as Map<Sim>>::small().hash_bits(0),
+            ..subject(&BEFORE)
+        };
+        let report = threads(Persistency::Pcso).run(&subject, &program, &after()).assert_ok();
+        println!("one hash, {program:?}: {report}");
+        assert!(report.complete, "{program:?} is not complete: {report}");
     }
 }
 
