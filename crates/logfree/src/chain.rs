@@ -409,8 +409,8 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         Link::to(node.off().get())
     }
 
-    /// Inserts a key that is not there; returns whether it was not.
-    pub(crate) fn insert(&self, key: u64, value: u64) -> Result<bool> {
+    /// Inserts a key that is not there, with what `value` gives when it is needed; returns whether it did.
+    pub(crate) fn insert(&self, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let mut node = None;
         loop {
             let place = self.find(key)?;
@@ -428,6 +428,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             let off = match node {
                 Some(off) => off,
                 None => *node.insert(self.pages.allocate(self.op)?),
+            };
+            let Some(value) = value() else {
+                self.pages.give_back(self.op, off);
+                return Ok(false);
             };
             let new = self.write(off, key, value, link);
             if self.publish(key, place.link.0, link, new) {

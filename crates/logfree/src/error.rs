@@ -22,6 +22,17 @@ pub enum Error {
         rule: &'static str,
     },
 
+    /// A key or a value is longer than it can be. Nothing was changed.
+    #[error("{what} of {len} bytes is longer than {limit}")]
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// Its length in bytes.
+        len: u64,
+        /// The longest in bytes.
+        limit: u64,
+    },
+
     /// What lies in the pool was not written by this code.
     #[error("the structure is corrupt: {what} at {offset:#x} holds {found:#x}; run a check, or restore a copy")]
     Corrupt {

@@ -63,6 +63,29 @@
 //!
 //! The head of a skip list is an extent with a link for each of the 11 levels.
 //!
+//! # Records (`records/`): what is longer than a word
+//! Word 4 of the root is the offset of the first [`Segment`] of active pages of records, word 5 (byte strings for keys) how many
+//! bits of a key's hash count. Pages of records lie in extents of their own, and are as large as those of nodes, at most 16 KiB.
+//!
+//! | line of a page | what |
+//! |---|---|
+//! | 0, words 0 to 3 | bitmap: bit `i` is set if the unit that begins in line `i` is allocated; bit 0 is set in every page of records, and in no page of nodes |
+//! | 0, word 7 | [`RECORDS`], and how many lines a unit of this page has, 0 while that is not decided. On the line of the bitmap: durable with the first bit |
+//! | rest | units |
+//!
+//! | word of a head (the first unit of a record) | what |
+//! |---|---|
+//! | 0 | bytes that follow; bit 63 is 0 |
+//! | 1 | the key of the map |
+//! | from 2 | the bytes; or, if they do not fit the largest unit, the offsets of the parts |
+//!
+//! | word of a part (a unit of the largest size) | what |
+//! |---|---|
+//! | 0 | bit 63, and the offset of the head |
+//! | from 1 | bytes |
+//!
+//! A record never changes after publication, and lies on lines of its own.
+//!
 //! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
 //! stores within a line.
 
@@ -98,6 +121,26 @@ pub(crate) const ROOT_BUCKETS: usize = 3;
 
 /// Root word: number of the last run (skip list).
 pub(crate) const ROOT_RUN: usize = 3;
+
+/// Root word: first segment of active pages of records.
+pub(crate) const ROOT_RECORDS: usize = 4;
+/// Root word: bits of a key's hash that count (byte strings for keys).
+pub(crate) const ROOT_HASH_BITS: usize = 5;
+/// Version of the layout of records, and of maps with them.
+pub const RECORDS_LAYOUT_VERSION: u32 = 1;
+
+/// Largest page of records: bitmap and [`RECORDS`] fit one line.
+pub(crate) const MAX_RECORD_PAGE: u64 = 16 << 10;
+/// Word of a page's head that says what it is.
+pub(crate) const HEAD_TAG: usize = 7;
+/// What it says; in the low 16 bits, the lines of a unit. No link and no offset has these bits.
+pub(crate) const RECORDS: u64 = 0x0052_4543_4F52_0000;
+/// Marks the first word of a part, and not that of a head.
+pub(crate) const PART: u64 = 1 << 63;
+/// Words of a head before the bytes.
+pub(crate) const RECORD_HEAD: u64 = 2;
+/// Words of a part before the bytes.
+pub(crate) const PART_HEAD: u64 = 1;
 
 /// Cells of a segment.
 pub(crate) const CELLS: usize = 63;
@@ -334,9 +377,16 @@ impl Bits for Link {
 pub(crate) struct PageShape {
     /// Bytes, a power of two.
     pub(crate) bytes: u64,
+    /// Lines that are allocated together: one for nodes.
+    pub(crate) unit: u64,
 }
 
 impl PageShape {
+    /// A page of nodes.
+    pub(crate) const fn of_nodes(bytes: u64) -> Self {
+        PageShape { bytes, unit: 1 }
+    }
+
     /// Lines, the head's included.
     pub(crate) const fn lines(self) -> u64 {
         self.bytes / NODE
@@ -352,16 +402,31 @@ impl PageShape {
         self.words().div_ceil(8)
     }
 
-    /// Nodes.
+    /// Nodes, or units.
     pub(crate) const fn nodes(self) -> u64 {
-        self.lines() - self.head_lines()
+        (self.lines() - self.head_lines()) / self.unit
     }
 
     /// The bits of word `word` that stand for nodes.
     pub(crate) const fn mask(self, word: u64) -> u64 {
+        if self.unit != 1 {
+            return self.mask_of_units(word);
+        }
         let in_word = self.lines() - word * 64;
         let all = if in_word >= 64 { u64::MAX } else { (1 << in_word) - 1 };
         if word == 0 { all & !((1 << self.head_lines()) - 1) } else { all }
+    }
+
+    const fn mask_of_units(self, word: u64) -> u64 {
+        let (mut mask, mut number) = (0, 0);
+        while number < self.nodes() {
+            let line = self.head_lines() + number * self.unit;
+            if line / 64 == word {
+                mask |= 1 << (line % 64);
+            }
+            number += 1;
+        }
+        mask
     }
 
     /// The page of a node.
@@ -407,6 +472,28 @@ mod tests {
         assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS, ROOT_RUN], [0, 1, 2, 3, 3]);
         assert_eq!((HEIGHT, RUN_SHIFT), (0xff, 8));
         assert_eq!([Link::to(0x1240).dirty().to_bits(), Link::to(0x1240).deleted().to_bits()], [0x1241, 0x1242]);
+    }
+
+    #[test]
+    fn the_format_of_records_is_frozen() {
+        assert_eq!([ROOT_RECORDS, ROOT_HASH_BITS, HEAD_TAG], [4, 5, 7]);
+        assert_eq!((RECORDS, PART, RECORDS_LAYOUT_VERSION), (0x0052_4543_4F52_0000, 1 << 63, 1));
+        assert_eq!((RECORD_HEAD, PART_HEAD, MAX_RECORD_PAGE), (2, 1, 16384));
+    }
+
+    #[test]
+    fn units_lie_one_after_the_other_behind_the_head() {
+        for (bytes, unit) in [(256, 1), (256, 3), (4096, 2), (4096, 63), (16 << 10, 1), (16 << 10, 7), (16 << 10, 255)]
+        {
+            let page = PageShape { bytes, unit };
+            let bits: u32 = (0..page.words()).map(|w| page.mask(w).count_ones()).sum();
+            assert_eq!(u64::from(bits), page.nodes());
+            for number in 0..page.nodes() {
+                let (word, bit) = page.bit_of(3 * bytes + (1 + number * unit) * NODE);
+                assert_eq!(page.mask(word) >> bit & 1, 1, "{page:?}, unit {number}");
+            }
+            assert!(page.nodes() * unit < page.lines() && page.mask(0) & 1 == 0);
+        }
     }
 
     #[test]
@@ -457,7 +544,7 @@ mod tests {
     #[test]
     fn bits_of_a_page_cover_its_nodes_and_nothing_else() {
         for bytes in (8..=16).map(|shift| 1 << shift) {
-            let page = PageShape { bytes };
+            let page = PageShape::of_nodes(bytes);
             let bits: u32 = (0..page.words()).map(|w| page.mask(w).count_ones()).sum();
             assert_eq!(u64::from(bits), page.nodes());
             for line in 0..page.lines() {

@@ -1,4 +1,4 @@
-//! Durable maps without logs, from 8-byte keys to 8-byte values: David et al., *Log-Free Concurrent Data Structures*
+//! Durable maps without logs, from 8-byte keys to 8-byte values, and of byte strings by indirection: David et al., *Log-Free Concurrent Data Structures*
 //! (ATC 2018), and what was found since.
 //!
 //! | module | what it holds |
@@ -10,6 +10,7 @@
 //! | [`List`], [`HashTable`] | lock-free maps on it |
 //! | [`SkipList`] | a lock-free skip list on it, all levels durable |
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
+//! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps above, and for keys, over the hash table |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
 //!
 //! # Guarantees
@@ -29,6 +30,7 @@ mod list;
 mod options;
 mod pages;
 mod range;
+mod records;
 mod skip;
 mod soft;
 
@@ -36,10 +38,11 @@ pub use bst::Bst;
 pub use error::{Error, Result};
 pub use finding::Finding;
 pub use hash::HashTable;
-pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
+pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, RECORDS_LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
 pub use link_cache::LinkCacheMode;
 pub use list::List;
 pub use options::Options;
 pub use pages::PageStats;
+pub use records::{BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE};
 pub use skip::SkipList;
 pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};

@@ -116,7 +116,32 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.insert_with(op, key, || Some(value))
+    }
+
+    /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
+    pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         on_chain!(self, self.chain(op), insert(key, value))
+    }
+
+    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
+    pub(crate) fn update_with(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        new: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Option<(u64, bool)>> {
+        on_chain!(self, self.chain(op), update(key, new))
+    }
+
+    /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
+    pub(crate) fn remove_with(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u64, bool)>> {
+        on_chain!(self, self.chain(op), remove_if(key, wanted))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.

@@ -14,6 +14,7 @@ pub struct Options {
     pub(crate) generation: usize,
     pub(crate) recovery_threads: usize,
     pub(crate) tower_ratio: u32,
+    pub(crate) hash_bits: u32,
     pub(crate) link_cache: Option<(LinkCacheMode, usize)>,
 }
 
@@ -27,6 +28,7 @@ impl Default for Options {
             generation: 64,
             recovery_threads: 0,
             tower_ratio: 4,
+            hash_bits: 64,
             link_cache: None,
         }
     }
@@ -79,6 +81,14 @@ impl Options {
     #[must_use]
     pub fn tower_ratio(self, nodes: u32) -> Self {
         Options { tower_ratio: nodes.clamp(2, 16).next_power_of_two(), ..self }
+    }
+
+    /// How many bits of a key's hash count in a [`BytesHash`](crate::BytesHash) when it is created: for tests that want keys with equal
+    /// hashes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hash_bits(self, bits: u32) -> Self {
+        Options { hash_bits: bits.min(64), ..self }
     }
 
     /// Keeps changed links in a cache of so many lines of volatile memory, to be written back together (the paper's has

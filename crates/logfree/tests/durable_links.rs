@@ -5,6 +5,7 @@
 mod common;
 mod growth;
 mod link_cache;
+mod records;
 
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};

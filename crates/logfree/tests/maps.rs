@@ -1,5 +1,6 @@
 //! The maps against a model; counts of write-backs and fences; threads.
 
+mod blobs;
 mod common;
 mod steps;
 

@@ -9,7 +9,9 @@ use std::time::Instant;
 use common::Act::{self, *};
 use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{
+    BlobBst, BlobHash, BlobSkipList, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList,
+};
 use durix_pmem::{Plan, SiteKind};
 
 fn deep() -> bool {
@@ -101,6 +103,40 @@ fn soft_skip_list_returns_nothing_that_a_crash_can_take_back() {
     let programs = readers().into_iter().enumerate().filter(|(number, _)| deep() || number % 4 == 0);
     for (_, (name, program)) in programs {
         complete::<SoftSkipList<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+    }
+}
+
+/// One key, in records that are written, replaced and removed by two threads. The programs that leave most states only with `DURIX_DEEP`.
+#[test]
+fn maps_of_byte_strings_return_nothing_that_a_crash_can_take_back() {
+    let quick = ["insert and get", "update and get", "update and remove"];
+    for (name, program) in readers() {
+        if deep() || quick.contains(&name) {
+            complete::<BlobHash<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+        }
+        if deep() {
+            complete::<BlobBst<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+            complete::<BlobSkipList<Sim>>(name, &threads(Persistency::Pcso), &BEFORE, &program);
+        }
+    }
+}
+
+/// All keys have one hash, and share a record.
+#[test]
+fn keys_with_one_hash_do_not_lose_each_other() {
+    let programs = [
+        [vec![Update(3, 12)], vec![Get(6)]],
+        [vec![Insert(9, 4)], vec![Remove(3)]],
+        [vec![Insert(9, 4)], vec![Insert(12, 8)]],
+        [vec![Remove(3)], vec![Remove(6)]],
+    ];
+    for program in programs.into_iter().take(if deep() { 4 } else { 2 }) {
+        let options = <BytesHash<Sim> as Map<Sim>>::small().hash_bits(0);
+        let subject = UnderTest::<BytesHash<Sim>> { options, ..subject(&[Insert(3, 4), Insert(6, 8)]) };
+        let report =
+            threads(Persistency::Pcso).run(&subject, &program, &[Remove(6), Insert(0, 16), Get(9)]).assert_ok();
+        println!("one hash, {program:?}: {report}");
+        assert!(report.complete, "{program:?} is not complete: {report}");
     }
 }
 

@@ -17,7 +17,10 @@ use std::time::Duration;
 
 use common::Act::{self, Insert, Remove, Update};
 use common::{Contents, Map, run, small, step};
-use durix_logfree::{Bst, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{
+    BlobBst, BlobHash, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList,
+    SoftSkipList,
+};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
@@ -142,6 +145,9 @@ fn child() {
         "bst" => child_of::<Bst<_>, Bst<_>>(&dir, seed, mutant),
         "list-link-cache" => sound::<List<_>>(&dir, seed, &link_cache()),
         "hash-link-cache" => sound::<HashTable<_>>(&dir, seed, &link_cache()),
+        "blob-hash" => sound::<BlobHash<_>>(&dir, seed, &small()),
+        "blob-bst" => sound::<BlobBst<_>>(&dir, seed, &small()),
+        "bytes-hash" => sound::<BytesHash<_>>(&dir, seed, &small().hash_bits(64)),
         "hash" => child_of::<HashTable<_>, HashTable<_>>(&dir, seed, mutant),
         "soft-list" => child_of::<SoftList<_>, SoftList<_>>(&dir, seed, mutant),
         "soft-skip-list" => child_of::<SoftSkipList<_>, SoftSkipList<_>>(&dir, seed, mutant),
@@ -248,6 +254,9 @@ fn nothing_acknowledged_is_lost() {
     nothing_is_lost::<Bst>("bst");
     nothing_is_lost::<List>("list-link-cache");
     nothing_is_lost::<HashTable>("hash-link-cache");
+    nothing_is_lost::<BlobHash>("blob-hash");
+    nothing_is_lost::<BlobBst>("blob-bst");
+    nothing_is_lost::<BytesHash>("bytes-hash");
     nothing_is_lost::<SoftHash>("soft");
     nothing_is_lost::<SoftList>("soft-list");
     nothing_is_lost::<SoftSkipList>("soft-skip-list");

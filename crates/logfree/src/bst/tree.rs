@@ -288,8 +288,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         Ok(true)
     }
 
-    /// Inserts a key that is not there; returns whether it was not.
-    pub(super) fn insert(&self, key: u64, value: u64) -> Result<bool> {
+    /// Inserts a key that is not there, with what `value` gives when it is needed; returns whether it did.
+    pub(super) fn insert(&self, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let mut spare = None;
         let inserted = loop {
             let place = self.find(key)?;
@@ -301,6 +301,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
                 Some(off) => off,
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
+            let Some(value) = value() else { break false };
             if self.commit(&place, self.write(off, (key, value), leaf))? {
                 return Ok(true);
             }

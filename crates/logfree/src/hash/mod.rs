@@ -201,12 +201,40 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.insert_with(op, key, || Some(value))
+    }
+
+    /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
+    #[inline(always)]
+    pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let key = spread(key);
         let inserted = on_chain!(self, self.chain(op, key), insert(key, value))?;
         if inserted {
             self.tend(op, key);
         }
         Ok(inserted)
+    }
+
+    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
+    pub(crate) fn update_with(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        new: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Option<(u64, bool)>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key), update(key, new))
+    }
+
+    /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
+    pub(crate) fn remove_with(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u64, bool)>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key), remove_if(key, wanted))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.

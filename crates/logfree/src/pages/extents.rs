@@ -2,18 +2,18 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::{Medium, Off, Op};
+use durix_pmem::{Medium, Off, Op, Root, Word};
 
 use super::Pages;
 use crate::error::Result;
 use crate::layout::Segment;
 
 /// Pages that are looked at for free nodes before the pool is asked for more.
-const LOOKED_AT: usize = 128;
+pub(super) const LOOKED_AT: usize = 128;
 /// An extent is this part of what there is already, so that the number of extents stays small.
-const GROWTH: u64 = 8;
+pub(super) const GROWTH: u64 = 8;
 /// Largest extent that is asked for.
-const MAX_EXTENT: u64 = 1 << 20;
+pub(super) const MAX_EXTENT: u64 = 1 << 20;
 
 /// Pages in a row whose bitmaps were not looked at since the structure was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,45 +102,59 @@ impl<M: Medium> Pages<M> {
     #[cold]
     pub(super) fn take_segment(&self, op: &Op<'_, M>) -> Result<Off<Segment>> {
         let mut unassigned = self.unassigned.lock(op.medium());
-        if let Some(segment) = unassigned.segments.pop() {
-            return Ok(segment);
-        }
-        let (space, head) = (self.root.pool().space(), self.segments(op));
-        let reserved = space.reserve_block(op, self.root.owner(), size_of::<Segment>() as u64)?;
-        let off = Off::<Segment>::new(reserved.off());
-        let segment = op.at(off);
-        op.store(&segment.next, op.load(head, Relaxed), Relaxed);
-        for cell in &segment.cells {
-            op.store(cell, 0, Relaxed);
-        }
-        let prepared = space.prepare(op, reserved, head)?;
-        op.write_back(segment);
-        // PERSIST G1: flush+fence.
-        op.fence();
-        // PERSIST G2: flush+fence, in `complete`.
-        prepared.complete(op);
-        Ok(off)
-    }
-
-    /// Sets the cells of segments to zero. It need not be durable: a page that is found in one again is looked through
-    /// again.
-    pub(super) fn empty_segments(&self, op: &Op<'_, M>, segments: &[Off<Segment>]) {
-        let cells = segments.iter().flat_map(|off| &op.at(*off).cells);
-        for cell in cells.filter(|cell| op.load(*cell, Relaxed) != 0) {
-            op.store(cell, 0, Release);
+        match unassigned.segments.pop() {
+            Some(segment) => Ok(segment),
+            None => new_segment(op, &self.root, self.segments(op)),
         }
     }
 }
 
+/// A new segment, before the one that `head` leads to (G1, G2). Three fences.
+pub(super) fn new_segment<M: Medium>(
+    op: &Op<'_, M>,
+    root: &Root<M>,
+    head: &Word<Off<Segment>>,
+) -> Result<Off<Segment>> {
+    let space = root.pool().space();
+    let reserved = space.reserve_block(op, root.owner(), size_of::<Segment>() as u64)?;
+    let off = Off::<Segment>::new(reserved.off());
+    let segment = op.at(off);
+    op.store(&segment.next, op.load(head, Relaxed), Relaxed);
+    for cell in &segment.cells {
+        op.store(cell, 0, Relaxed);
+    }
+    let prepared = space.prepare(op, reserved, head)?;
+    op.write_back(segment);
+    // PERSIST G1: flush+fence.
+    op.fence();
+    // PERSIST G2: flush+fence, in `complete`.
+    prepared.complete(op);
+    Ok(off)
+}
+
+/// Sets the cells of segments to zero. It need not be durable: a page that is found in one again is looked through
+/// again.
+pub(super) fn empty_segments<M: Medium>(op: &Op<'_, M>, segments: &[Off<Segment>]) {
+    let cells = segments.iter().flat_map(|off| &op.at(*off).cells);
+    for cell in cells.filter(|cell| op.load(*cell, Relaxed) != 0) {
+        op.store(cell, 0, Release);
+    }
+}
+
+/// The next page of some runs.
+pub(super) fn next_page(runs: &mut Vec<Run>, page_bytes: u64) -> Option<u64> {
+    let run = runs.last_mut()?;
+    let page = run.page;
+    run.page += page_bytes;
+    run.pages -= 1;
+    if run.pages == 0 {
+        runs.pop();
+    }
+    Some(page)
+}
+
 impl Unassigned {
     fn next_of_runs(&mut self, page_bytes: u64) -> Option<u64> {
-        let run = self.runs.last_mut()?;
-        let page = run.page;
-        run.page += page_bytes;
-        run.pages -= 1;
-        if run.pages == 0 {
-            self.runs.pop();
-        }
-        Some(page)
+        next_page(&mut self.runs, page_bytes)
     }
 }

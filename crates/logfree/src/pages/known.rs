@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_line_of_an_active_page_is_vouched_for_when_it_was_found() {
         for bytes in [256, 4096, 64 << 10] {
-            let shape = PageShape { bytes };
+            let shape = PageShape::of_nodes(bytes);
             let pages: Vec<u64> = [3, 4, 900, 77_777].map(|page| page * bytes).into();
             let known = Known::new(shape, &pages);
             let last = bytes - 64;

@@ -35,6 +35,7 @@ mod active;
 mod extents;
 mod known;
 mod recover;
+pub(crate) mod units;
 mod words;
 
 use std::collections::VecDeque;
@@ -147,7 +148,7 @@ impl<M: Medium> Pages<M> {
             return Err(Error::Corrupt { what: "the size of a page", offset, found: bytes });
         }
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
-        let (shape, options) = (PageShape { bytes }, options.clone());
+        let (shape, options) = (PageShape::of_nodes(bytes), options.clone());
         Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()), cache: None })
     }
 

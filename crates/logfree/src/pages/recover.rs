@@ -13,11 +13,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use durix_pmem::{Extent, Medium, Off, Op, Root, Session};
+use durix_pmem::{Extent, Medium, Off, Op, Root, Session, Word};
 
 use super::Pages;
-use super::extents::Run;
+use super::extents::{Run, empty_segments};
 use super::known::Known;
+use super::units;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{NODE, Node, Segment};
@@ -73,7 +74,7 @@ pub(crate) enum Reachable<'a, M: Medium> {
 pub(crate) struct Found {
     /// Active pages, each once.
     pub(crate) active: Vec<u64>,
-    segments: Vec<Off<Segment>>,
+    pub(super) segments: Vec<Off<Segment>>,
 }
 
 impl<M: Medium> Pages<M> {
@@ -85,46 +86,20 @@ impl<M: Medium> Pages<M> {
     pub(crate) fn open(op: &Op<'_, M>, root: Root<M>, others: &[u64], options: &Options) -> Result<(Self, Found)> {
         let pages = Pages::new(op, root, options)?;
         let extents = pages.extents(op, others);
-        let (mut active, mut segments) = (BTreeSet::new(), Vec::new());
-        let backed = op.mapping().len();
-        let mut next = op.load(pages.segments(op), Ordering::Acquire);
-        while !next.is_null() {
-            // A loop in the chain would be longer than the pool.
-            if segments.len() as u64 > backed / size_of::<Segment>() as u64 {
-                let offset = op.off_of(pages.segments(op)).get();
-                return Err(Error::Corrupt { what: "the chain of active pages", offset, found: next.get() });
-            }
-            let segment = &op.slice("a segment of active pages", next, 1).map_err(Error::from)?[0];
-            for cell in &segment.cells {
-                let page = op.load(cell, Ordering::Relaxed);
-                if page != 0 && !pages.is_page(&extents, page) {
-                    let offset = op.off_of(cell).get();
-                    return Err(Error::Corrupt { what: "the address of an active page", offset, found: page });
-                }
-                active.extend((page != 0).then_some(page));
-            }
-            segments.push(next);
-            next = op.load(&segment.next, Ordering::Relaxed);
-        }
-        Ok((pages, Found { active: active.into_iter().collect(), segments }))
+        let found = read_segments(op, pages.segments(op), |page| is_page(&extents, pages.shape.bytes, page))?;
+        Ok((pages, found))
     }
 
     /// The extents that hold pages, ascending.
     fn extents(&self, op: &Op<'_, M>, others: &[u64]) -> Vec<Extent> {
         let mut extents = self.root.pool().space().extents(op, self.root.owner());
-        extents.retain(|extent| !others.contains(&extent.off));
+        extents.retain(|extent| !others.contains(&extent.off) && !units::holds_records(op, extent));
         let mut unassigned = self.unassigned.lock(op.medium());
         for extent in &extents {
             unassigned.bytes += extent.len;
             unassigned.runs.push(Run { page: extent.off, pages: extent.len / self.shape.bytes });
         }
         extents
-    }
-
-    fn is_page(&self, extents: &[Extent], page: u64) -> bool {
-        let at = extents.partition_point(|extent| extent.off <= page);
-        let extent = at.checked_sub(1).map(|at| extents[at]);
-        page.is_multiple_of(self.shape.bytes) && extent.is_some_and(|e| page - e.off < e.len)
     }
 
     /// Frees the nodes of active pages that are not reachable, and empties the tables.
@@ -140,7 +115,7 @@ impl<M: Medium> Pages<M> {
     /// Empties the tables, of pages whose bitmaps are durably exact.
     fn end_recovery(&self, op: &Op<'_, M>, found: &Found) {
         // PERSIST N9: flush+fence, of `recover_units` or `recover_in_order` before this.
-        self.empty_segments(op, &found.segments);
+        empty_segments(op, &found.segments);
         self.unassigned.lock(op.medium()).segments.extend(&found.segments);
     }
 
@@ -320,7 +295,7 @@ impl<M: Medium> Pages<M> {
         let mut allocated = HashSet::new();
         let mut findings = Vec::new();
         let mut extents = self.root.pool().space().extents(op, self.root.owner());
-        extents.retain(|extent| !others.contains(&extent.off));
+        extents.retain(|extent| !others.contains(&extent.off) && !units::holds_records(op, extent));
         let pages = extents.iter().flat_map(|e| (e.off..e.off + e.len).step_by(self.shape.bytes as usize));
         for page in pages {
             for line in 0..self.shape.lines() {
@@ -339,6 +314,43 @@ impl<M: Medium> Pages<M> {
         findings.extend(missing.into_iter().map(|off| Finding::NotAllocated { off: *off }));
         findings
     }
+}
+
+/// Reads which pages were active, from the segment on that `head` leads to.
+pub(super) fn read_segments<M: Medium>(
+    op: &Op<'_, M>,
+    head: &Word<Off<Segment>>,
+    is_page: impl Fn(u64) -> bool,
+) -> Result<Found> {
+    let (mut active, mut segments) = (BTreeSet::new(), Vec::new());
+    let backed = op.mapping().len();
+    let mut next = op.load(head, Ordering::Acquire);
+    while !next.is_null() {
+        // A loop in the chain would be longer than the pool.
+        if segments.len() as u64 > backed / size_of::<Segment>() as u64 {
+            let offset = op.off_of(head).get();
+            return Err(Error::Corrupt { what: "the chain of active pages", offset, found: next.get() });
+        }
+        let segment = &op.slice("a segment of active pages", next, 1).map_err(Error::from)?[0];
+        for cell in &segment.cells {
+            let page = op.load(cell, Ordering::Relaxed);
+            if page != 0 && !is_page(page) {
+                let offset = op.off_of(cell).get();
+                return Err(Error::Corrupt { what: "the address of an active page", offset, found: page });
+            }
+            active.extend((page != 0).then_some(page));
+        }
+        segments.push(next);
+        next = op.load(&segment.next, Ordering::Relaxed);
+    }
+    Ok(Found { active: active.into_iter().collect(), segments })
+}
+
+/// Whether a page of so many bytes begins there, in one of some extents, which ascend.
+pub(super) fn is_page(extents: &[Extent], bytes: u64, page: u64) -> bool {
+    let at = extents.partition_point(|extent| extent.off <= page);
+    let extent = at.checked_sub(1).map(|at| extents[at]);
+    page.is_multiple_of(bytes) && extent.is_some_and(|e| page - e.off < e.len)
 }
 
 /// Looks for lines, a part of them at a time, in the order in which they are given.

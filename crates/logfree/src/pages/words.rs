@@ -107,7 +107,7 @@ mod loom_tests {
     use loom::sync::atomic::{AtomicU64, Ordering};
     use std::cell::RefCell;
 
-    const SHAPE: PageShape = PageShape { bytes: 256 };
+    const SHAPE: PageShape = PageShape::of_nodes(256);
     /// A page with three nodes, and a cell for each of two sessions.
     const PAGE: u64 = 4096;
     const CELLS: [u64; 2] = [8, 16];

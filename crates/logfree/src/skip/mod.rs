@@ -174,6 +174,12 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.insert_with(op, key, || Some(value))
+    }
+
+    /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
+    #[inline(always)]
+    pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let (towers, height) = (self.towers(op), self.height(op));
         let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
         loop {
@@ -190,6 +196,10 @@ impl<M: Medium> SkipList<M> {
             let new = match spare.take() {
                 Some(new) => spare.insert(new),
                 None => spare.insert(self.allocate(op, height)?),
+            };
+            let Some(value) = value() else {
+                self.discard(op, spare);
+                return Ok(false);
             };
             let node = towers.write(new, (key, value), link, above);
             let rising = towers.raise(node, above);
@@ -231,7 +241,12 @@ impl<M: Medium> SkipList<M> {
     }
 
     /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
-    fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+    pub(crate) fn remove_if(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u64, bool)>> {
         let towers = self.towers(op);
         loop {
             let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
@@ -249,7 +264,13 @@ impl<M: Medium> SkipList<M> {
         }
     }
 
-    fn replace(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
+    pub(crate) fn replace(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        new: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Option<(u64, bool)>> {
         let (towers, height) = (self.towers(op), self.height(op));
         let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
         let outcome = loop {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_logfree::{
-    Bst, Error, Finding, HashTable, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList,
+    BlobBst, BlobHash, BlobList, BlobSkipList, Bst, BytesHash, Error, Finding, HashTable, List, Options, SkipList,
+    SoftHash, SoftList, SoftOptions, SoftSkipList,
 };
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{
@@ -21,6 +22,10 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
     /// The last fence of an insert; of a remove, and of an update, right after the map was opened.
     fn last_fences() -> [u64; 3] {
         [2, 1, 3]
+    }
+    /// Chunks that the smallest pool has for it.
+    fn chunks() -> u64 {
+        4
     }
     fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error>;
     fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
@@ -92,6 +97,95 @@ map!(Bst, small(), [2, 3, 2]);
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 map!(SoftList, SoftOptions::default().recovery_threads(1));
 map!(SoftSkipList, SoftOptions::default().recovery_threads(1));
+
+/// The bytes that stand for a value. In pages of 256 bytes they take a unit of one line, one of three, or one with one or three parts
+/// of three.
+pub fn long(value: u64) -> Vec<u8> {
+    let len = [8, 120, 180, 400][value as usize % 4];
+    let bytes = (0..).map(|at| value.wrapping_mul(31).wrapping_add(at) as u8);
+    value.to_le_bytes().into_iter().chain(bytes.skip(8)).take(len).collect()
+}
+
+/// The value that bytes stand for.
+pub fn short(bytes: &[u8]) -> u64 {
+    let value = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert_eq!(bytes, long(value), "the bytes of no value");
+    value
+}
+
+/// The bytes that stand for a key: none, a few, or many.
+pub fn name(key: u64) -> Vec<u8> {
+    match key {
+        0 => Vec::new(),
+        key => format!("{key}{}", "-".repeat(key as usize % 3 * 40)).into(),
+    }
+}
+
+/// As [`name`], for as long as the process lives.
+fn known_name(key: u64) -> &'static [u8] {
+    static NAMES: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
+    let names = NAMES.get_or_init(|| (0..1024).map(name).collect());
+    names.get(key as usize).expect("tests have few keys")
+}
+
+/// The key that bytes stand for.
+pub fn number(bytes: &[u8]) -> u64 {
+    let digits: Vec<u8> = bytes.iter().copied().take_while(u8::is_ascii_digit).collect();
+    let key = String::from_utf8(digits).unwrap().parse().unwrap_or(0);
+    assert_eq!(bytes, name(key), "the bytes of no key");
+    key
+}
+
+/// Maps with byte strings for values, and, with `$key`, for keys.
+macro_rules! long_map {
+    ($name:ident, $key:expr, $number:expr, $small:expr $(, $grow:ident)?) => {
+        impl<M: Medium> Map<M> for $name<M> {
+            fn small() -> Self::Options {
+                $small
+            }
+            fn last_fences() -> [u64; 3] {
+                [3, 2, 4]
+            }
+            fn chunks() -> u64 {
+                8
+            }
+            fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
+                $name::insert(self, op, $key(key), &long(value))
+            }
+            fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+                let mut old = Vec::new();
+                Ok($name::take(self, op, $key(key), &mut old)?.then(|| short(&old)))
+            }
+            fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+                let mut value = Vec::new();
+                Ok($name::get(self, op, $key(key), &mut value)?.then(|| short(&value)))
+            }
+            fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error> {
+                let mut old = Vec::new();
+                Ok($name::replace(self, op, $key(key), &long(value), &mut old)?.then(|| short(&old)))
+            }
+            fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error> {
+                $name::compare_and_set(self, op, $key(key), &long(expected), &long(value))
+            }
+            fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+                $name::for_each(self, op, |key, value| f($number(key), short(value)))
+            }
+            fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
+                $name::check(self, op)
+            }
+            $(fn grow(&self, op: &Op<'_, M>) {
+                $name::$grow(self, op).unwrap();
+            })?
+        }
+    };
+}
+
+long_map!(BlobList, u64::from, u64::from, small());
+long_map!(BlobHash, u64::from, u64::from, small(), grow);
+long_map!(BlobSkipList, u64::from, u64::from, small().tower_ratio(2));
+long_map!(BlobBst, u64::from, u64::from, small());
+// Every second key has the same hash.
+long_map!(BytesHash, known_name, number, small().hash_bits(1), grow);
 
 /// An operation.
 #[derive(Clone, Debug)]
@@ -212,7 +306,7 @@ impl<S: Map<Sim>> UnderTest<S> {
         UnderTest {
             plan,
             options: S::small(),
-            chunks: 4,
+            chunks: S::chunks(),
             chunk: 4096,
             before: Vec::new(),
             used_before: false,

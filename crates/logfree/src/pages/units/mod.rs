@@ -1,0 +1,473 @@
+//! NV-epochs for records: units of one or more lines, which a map of words leads to by the offsets in its values.
+//!
+//! As for nodes: a session records a page as active, durably, before it takes units of it or has units of it taken out of the
+//! map; after a crash only active pages are looked through. Sessions share tables, bitmaps and their races with nodes
+//! (`active`, `words`). What is different:
+//!
+//! - A unit is as long as its page says. A page gets its length when it is first needed, and keeps it.
+//! - Whether a unit is in use is asked of the map: the record holds its key, and the map says what that key leads to.
+//! - A record leaves the map with the exchange that removes or replaces its value, which is durable when the map's operation
+//!   returns: no link has to be remembered until it is.
+//!
+//! # Persist order
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | I1 heads of new pages < their extent is active | flush+fence | free chunks | the pool's |
+//! | I2 the extent < a page of it is active | flush+fence | pages without units | nothing |
+//! | I3 pages active < bits of them are set | flush+fence, one for all pages of a record | exact bitmaps | nothing to free |
+//! | I4 bits set, lengths of units, and all of a record < a node with its offset is linked | flush, with the fence of the node (K1, U1, B1) | units that no key leads to, in active pages | frees them |
+//! | I5 pages of a record active < the exchange that takes it out of the map | flush+fence, one for all pages; none if they are | the record in the map | nothing to free |
+//! | I6 that exchange durable, grace period over < the units are handed out again | the map's own fence (K2, B2): it has returned | the record in the map, or units as in I4 | as I4 |
+//! | I7 bits of free units cleared < their page leaves the table | flush+fence, once for a trimming | active pages | as I4 |
+//! | I8 what recovery has asked the map < bits are cleared | the map's: it answers with nothing that a crash can take back | the same, or the state before | the same again |
+//! | I9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
+//!
+//! After an error that a map returns from the middle of an update nobody knows whether the record is in it. Its units, and those
+//! that it was to replace, then stay as they are in active pages, and the next opening decides.
+
+mod recover;
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Extent, Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Word};
+
+use super::PerSession;
+use super::active::Active;
+use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page};
+use super::words;
+use crate::error::{Error, Result};
+use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, PageShape, RECORDS, ROOT_PAGE, ROOT_RECORDS, Segment};
+use crate::options::Options;
+
+/// Words of the head of a page.
+const HEAD: u64 = 8;
+
+/// A unit: where it lies, and how many lines it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Unit {
+    pub(crate) off: u64,
+    pub(crate) lines: u64,
+}
+
+/// The memory of the records of one structure.
+pub(crate) struct Units<M: Medium> {
+    root: Root<M>,
+    /// Bytes of a page.
+    page: u64,
+    active_pages: usize,
+    generation: usize,
+    slots: Box<[PerSession<Slot>]>,
+    unassigned: Lock<Unassigned>,
+}
+
+/// What a session knows of the pages it works with. Volatile.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Of each page, `limbo` counts the units that something is under way with.
+    active: Active,
+    /// Units to be handed out, the last first, by their lines.
+    free: ByLines,
+    /// Units that were taken out of the map.
+    limbo: Vec<Unit>,
+    /// Generations of such units, and what they wait for.
+    waiting: VecDeque<(Vec<Unit>, Grace)>,
+}
+
+/// Offsets, by a number of lines.
+#[derive(Debug, Default)]
+struct ByLines(Vec<Vec<u64>>);
+
+impl ByLines {
+    fn of(&mut self, lines: u64) -> &mut Vec<u64> {
+        let at = lines as usize;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, Vec::new);
+        }
+        &mut self.0[at]
+    }
+}
+
+/// What no session has.
+#[derive(Debug, Default)]
+struct Unassigned {
+    /// Pages with a good part of their units free, by the lines of these; 0 while that is not decided. One may be here twice, or
+    /// active, but for those that are not decided.
+    pages: ByLines,
+    /// Pages that were not looked at since the structure was opened.
+    runs: Vec<Run>,
+    segments: Vec<Off<Segment>>,
+    /// Bytes of all extents.
+    bytes: u64,
+}
+
+/// Whether an extent holds pages of records.
+pub(super) fn holds_records<M: Medium>(op: &Op<'_, M>, extent: &Extent) -> bool {
+    let head = op.slice("the first head of an extent", Off::<Word>::new(extent.off), HEAD).unwrap_or_default();
+    // Bit 0 is clear in pages of nodes; arrays of links never hold the tag.
+    head.len() as u64 == HEAD
+        && op.load(&head[0], Relaxed) & 1 == 1
+        && op.load(&head[HEAD_TAG], Relaxed) & !0xffff == RECORDS
+}
+
+impl<M: Medium> Units<M> {
+    fn new(op: &Op<'_, M>, root: Root<M>, options: &Options) -> Self {
+        // The map has checked it.
+        let page = op.load(&root.words(op)[ROOT_PAGE], Relaxed).min(MAX_RECORD_PAGE);
+        let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
+        let (active_pages, generation) = (options.active_pages, options.generation);
+        Units { root, page, active_pages, generation, slots, unassigned: Lock::new(Unassigned::default()) }
+    }
+
+    /// Lines of the largest unit: all of a page but its head.
+    pub(crate) fn largest(&self) -> u64 {
+        self.shape(1).nodes()
+    }
+
+    /// Lines of the units that are used for so many lines, at most the largest: as long as they can be if as many of them are to
+    /// fit a page.
+    pub(crate) fn fitting(&self, lines: u64) -> u64 {
+        let all = self.largest();
+        all / (all / lines.clamp(1, all))
+    }
+
+    fn shape(&self, lines: u64) -> PageShape {
+        PageShape { bytes: self.page, unit: lines }
+    }
+
+    /// The root word that leads to the first segment.
+    fn segments<'s>(&self, op: &Op<'s, M>) -> &'s Word<Off<Segment>> {
+        op.at(op.off_of(&self.root.words(op)[ROOT_RECORDS]).cast())
+    }
+
+    fn head<'s>(&self, op: &Op<'s, M>, page: u64) -> Result<&'s [Word]> {
+        Ok(op.slice("the head of a page of records", Off::<Word>::new(page), HEAD)?)
+    }
+
+    /// Lines of the units of a page, 0 while that is not decided.
+    fn lines_of(&self, op: &Op<'_, M>, page: u64) -> Result<u64> {
+        let tag = &self.head(op, page)?[HEAD_TAG];
+        let found = op.load(tag, Acquire);
+        let lines = found ^ RECORDS;
+        if lines <= self.largest() {
+            return Ok(lines);
+        }
+        Err(Error::Corrupt { what: "the head of a page of records", offset: op.off_of(tag).get(), found })
+    }
+
+    /// Makes sure that a unit of so many lines can lie at an offset that was read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn expect(&self, op: &Op<'_, M>, unit: Unit) -> Result<()> {
+        let shape = self.shape(unit.lines);
+        let found = self.lines_of(op, shape.page_of(unit.off))?;
+        let (word, bit) = shape.bit_of(unit.off);
+        let begins = unit.off.is_multiple_of(crate::layout::NODE) && shape.mask(word) >> bit & 1 == 1;
+        if found == unit.lines && begins {
+            return Ok(());
+        }
+        Err(Error::Corrupt { what: "the offset of a record", offset: unit.off, found })
+    }
+
+    fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
+        self.slots[op.slot() as usize]
+            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
+            .lock(op.medium())
+    }
+
+    // ---- allocating ----
+
+    /// Some units of so many lines, which nothing leads to. They stay allocated until they are [linked](Self::linked) or
+    /// [given back](Self::give_back). No fence where the session has them; otherwise one for all pages that it gets.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`]. Nothing is allocated then.
+    pub(crate) fn allocate(&self, op: &Op<'_, M>, lines: u64, count: usize) -> Result<Vec<Unit>> {
+        let slot = &mut *self.slot(op);
+        if slot.free.of(lines).len() < count {
+            self.poll(op, slot);
+        }
+        while slot.free.of(lines).len() < count {
+            self.refill(op, slot, lines, count)?;
+        }
+        let free = slot.free.of(lines);
+        let units = free.split_off(free.len() - count).into_iter().rev();
+        let units: Vec<_> = units.map(|off| Unit { off, lines }).collect();
+        for unit in &units {
+            let entry = slot.active.entry(self.page_of(*unit));
+            entry.free -= 1;
+            entry.limbo += 1;
+        }
+        Ok(units)
+    }
+
+    fn page_of(&self, unit: Unit) -> u64 {
+        self.shape(unit.lines).page_of(unit.off)
+    }
+
+    /// Makes pages active and takes their free units: as many as have room for what is missing, if all of theirs are free.
+    #[cold]
+    fn refill(&self, op: &Op<'_, M>, slot: &mut Slot, lines: u64, count: usize) -> Result<()> {
+        let missing = (count - slot.free.of(lines).len()) as u64;
+        let (mut pages, mut is_new, mut error) = (Vec::new(), false, None);
+        for _ in 0..missing.div_ceil(self.shape(lines).nodes()) {
+            match self.make_room(op, slot).and_then(|()| self.take_page(op, lines)) {
+                Ok(page) => {
+                    is_new |= slot.active.enter(op, page);
+                    // It has to stay when room is made for the next.
+                    slot.active.entry(page).limbo += 1;
+                    pages.push(page);
+                }
+                Err(found) => {
+                    error = Some(found);
+                    break;
+                }
+            }
+        }
+        if is_new {
+            // PERSIST I3: flush+fence.
+            op.fence();
+        }
+        for page in pages {
+            let free = slot.free.of(lines);
+            let first = free.len();
+            // PERSIST I4: flush, with the fence of the first node: bits and length lie on one line.
+            words::take_nodes(op, self.shape(lines), page, free);
+            let taken = (free.len() - first) as u32;
+            let entry = slot.active.entry(page);
+            entry.limbo -= 1;
+            entry.free += taken;
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Gives units back that were allocated and that nothing ever led to.
+    pub(crate) fn give_back(&self, op: &Op<'_, M>, units: &[Unit]) {
+        let slot = &mut *self.slot(op);
+        for unit in units {
+            let entry = slot.active.entry(self.page_of(*unit));
+            entry.limbo -= 1;
+            entry.free += 1;
+            slot.free.of(unit.lines).push(unit.off);
+        }
+    }
+
+    /// Units that were allocated are durably in the map.
+    pub(crate) fn linked(&self, op: &Op<'_, M>, units: &[Unit]) {
+        self.forget(op, units);
+    }
+
+    fn forget(&self, op: &Op<'_, M>, units: &[Unit]) {
+        let slot = &mut *self.slot(op);
+        units.iter().for_each(|unit| slot.active.entry(self.page_of(*unit)).limbo -= 1);
+    }
+
+    // ---- taking out of the map ----
+
+    /// Enters the pages of units that this operation is about to take out of the map, durably, and keeps them in the table until
+    /// [`retire`](Self::retire) or [`cancel`](Self::cancel). One fence, if one of the pages was not active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    pub(crate) fn begin_retire(&self, op: &Op<'_, M>, units: &[Unit]) -> Result<()> {
+        let slot = &mut *self.slot(op);
+        let (mut begun, mut is_new, mut error) = (0, false, None);
+        for unit in units {
+            let page = self.page_of(*unit);
+            if !slot.active.contains(page) {
+                if let Err(found) = self.make_room(op, slot) {
+                    error = Some(found);
+                    break;
+                }
+                is_new |= slot.active.enter(op, page);
+            }
+            slot.active.entry(page).limbo += 1;
+            begun += 1;
+        }
+        if is_new {
+            // PERSIST I5: flush+fence.
+            op.fence();
+        }
+        let Some(error) = error else { return Ok(()) };
+        units[..begun].iter().for_each(|unit| slot.active.entry(self.page_of(*unit)).limbo -= 1);
+        Err(error)
+    }
+
+    /// Ends what [`begin_retire`](Self::begin_retire) has begun: the units are still in the map, or somebody else has taken them
+    /// out.
+    pub(crate) fn cancel(&self, op: &Op<'_, M>, units: &[Unit]) {
+        self.forget(op, units);
+    }
+
+    /// Takes over units that this operation has taken out of the map, durably (I6). They are handed out again when nobody can
+    /// hold them any more.
+    pub(crate) fn retire(&self, op: &Op<'_, M>, units: &[Unit]) {
+        let slot = &mut *self.slot(op);
+        slot.limbo.extend(units);
+        if slot.limbo.len() >= self.generation {
+            slot.close_generation(op);
+            self.poll(op, slot);
+        }
+    }
+
+    /// Takes back the generations that nobody can hold any more.
+    fn poll(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        while let Some((_, grace)) = slot.waiting.front_mut()
+            && grace.is_over(op.mapping())
+        {
+            let (units, _) = slot.waiting.pop_front().expect("has a front");
+            for unit in units {
+                let entry = slot.active.entry(self.page_of(unit));
+                entry.limbo -= 1;
+                entry.free += 1;
+                slot.free.of(unit.lines).push(unit.off);
+            }
+        }
+    }
+
+    // ---- pages ----
+
+    /// Sees to it that a page can be made active.
+    fn make_room(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
+        if slot.active.len() >= slot.active.trim_at(self.active_pages) {
+            self.trim(op, slot);
+        }
+        if !slot.active.has_vacancy() {
+            let segment = self.take_segment(op)?;
+            slot.active.add_segment(op, segment);
+        }
+        Ok(())
+    }
+
+    /// Takes the pages out of the table that nothing is under way in.
+    #[cold]
+    fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        slot.close_generation(op);
+        self.poll(op, slot);
+        let leaving = slot.active.idle([0; 2]);
+        let (mut freed, shape) = (Vec::new(), self.shape(1));
+        for free in &mut slot.free.0 {
+            let leaves = |off: &mut u64| leaving.binary_search(&shape.page_of(*off)).is_ok();
+            freed.extend(free.extract_if(.., leaves));
+        }
+        // PERSIST I7: flush+fence.
+        words::clear_bits(op, shape, &freed);
+        slot.active.leave(op, &leaving);
+        let mut unassigned = self.unassigned.lock(op.medium());
+        for page in leaving {
+            self.offer(op, &mut unassigned, page);
+        }
+    }
+
+    /// Notes a page, if it is worth it to make it active: an eighth of it is free. A page with a head that makes no sense is
+    /// left alone.
+    fn offer(&self, op: &Op<'_, M>, unassigned: &mut Unassigned, page: u64) {
+        let Ok(lines) = self.lines_of(op, page) else { return };
+        if lines == 0 {
+            return unassigned.pages.of(0).push(page);
+        }
+        let (shape, head) = (self.shape(lines), self.head(op, page).unwrap_or_default());
+        let words = (0u64..).zip(head).take(shape.words() as usize);
+        let free = words.map(|(index, word)| u64::from((shape.mask(index) & !op.load(word, Relaxed)).count_ones()));
+        if free.sum::<u64>() * 8 >= shape.nodes() {
+            unassigned.pages.of(lines).push(page);
+        }
+    }
+
+    /// A page that probably has free units of so many lines; asks the pool for more where none is known.
+    fn take_page(&self, op: &Op<'_, M>, lines: u64) -> Result<u64> {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        let mut looked_at = 0;
+        loop {
+            if let Some(page) = unassigned.pages.of(lines).pop() {
+                return Ok(page);
+            }
+            let undecided = !unassigned.pages.of(0).is_empty();
+            if looked_at < LOOKED_AT
+                && !undecided
+                && let Some(page) = next_page(&mut unassigned.runs, self.page)
+            {
+                looked_at += 1;
+                self.offer(op, &mut unassigned, page);
+            } else if let Some(page) = unassigned.pages.of(0).pop() {
+                let tag = &self.head(op, page)?[HEAD_TAG];
+                op.store(tag, RECORDS | lines, Release);
+                return Ok(page);
+            } else {
+                self.add_extent(op, &mut unassigned)?;
+            }
+        }
+    }
+
+    /// Adds an extent of pages without units.
+    #[cold]
+    fn add_extent(&self, op: &Op<'_, M>, unassigned: &mut Unassigned) -> Result<()> {
+        let space = self.root.pool().space();
+        let wanted = (unassigned.bytes / GROWTH).min(MAX_EXTENT);
+        let reserved = space.reserve_extent(op, self.root.owner(), wanted)?;
+        let (first, len) = (reserved.off(), reserved.len());
+        let pages = (first..first + len).step_by(self.page as usize);
+        for page in pages.clone() {
+            let head = self.head(op, page)?;
+            for (number, word) in head.iter().enumerate() {
+                let value = if number == HEAD_TAG { RECORDS } else { u64::from(number == 0) };
+                op.store(word, value, Relaxed);
+            }
+            op.write_back_slice(head);
+        }
+        // PERSIST I1: flush+fence.
+        op.fence();
+        space.activate(op, reserved)?;
+        // PERSIST I2: flush+fence.
+        op.fence();
+        unassigned.bytes += len;
+        unassigned.pages.of(0).extend(pages);
+        // The first is handed out first.
+        unassigned.pages.of(0).reverse();
+        Ok(())
+    }
+
+    fn take_segment(&self, op: &Op<'_, M>) -> Result<Off<Segment>> {
+        let mut unassigned = self.unassigned.lock(op.medium());
+        match unassigned.segments.pop() {
+            Some(segment) => Ok(segment),
+            None => new_segment(op, &self.root, self.segments(op)),
+        }
+    }
+}
+
+impl Slot {
+    /// Begins the grace period of all units in limbo.
+    fn close_generation<M: Medium>(&mut self, op: &Op<'_, M>) {
+        if !self.limbo.is_empty() {
+            // PERSIST I6: not needed here: the map's fence.
+            self.waiting.push_back((std::mem::take(&mut self.limbo), op.grace()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    #[test]
+    fn units_are_as_long_as_they_can_be_if_as_many_are_to_fit() {
+        let pool = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = pool.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        for (page, expected) in [(256, vec![1, 3]), (4096, vec![1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 21, 31, 63])] {
+            let map = crate::List::open_with(&pool, &page.to_string(), &Options::default().page_size(page)).unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            let units = Units::new(&op, map.root().clone(), &Options::default());
+            let mut lengths: Vec<u64> = (1..=units.largest()).map(|lines| units.fitting(lines)).collect();
+            assert!((1..).zip(&lengths).all(|(lines, unit)| *unit >= lines));
+            lengths.dedup();
+            assert_eq!(lengths, expected);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a map of words has to do so that its values can be offsets of records.
+
+use durix_pmem::{Kind, Medium, Op, Root, Structure};
+
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::layout::RECORDS_LAYOUT_VERSION;
+use crate::options::Options;
+use crate::pages::PageStats;
+use crate::{Bst, HashTable, List, SkipList};
+
+/// What is done with a value that was found, and the value: see [`WordMap`].
+pub(super) type Found = Option<(u64, bool)>;
+
+/// A map of words that is durable on return.
+pub trait WordMap<M: Medium>: Structure<M, Options = Options, Error = Error> {
+    /// What it is called with records.
+    const BLOBS: Kind;
+    /// Whether places of a walk are keys.
+    const ORDERED: bool;
+
+    /// Inserts a key that is not there, with what `value` gives when it is needed; returns whether it did.
+    ///
+    /// # Errors
+    /// As the map's `insert`.
+    fn insert_word(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool>;
+    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
+    ///
+    /// # Errors
+    /// As the map's `update`.
+    fn update_word(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found>;
+    /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
+    ///
+    /// # Errors
+    /// As the map's `remove`.
+    fn remove_word(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found>;
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As the map's `get`.
+    fn word(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>>;
+    /// Appends entries from a place on, and says where to go on.
+    ///
+    /// # Errors
+    /// As the map's `walk`.
+    fn walk_words(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>>;
+    /// Appends entries from a key down, and says where to go on; nothing, if the map is not ordered.
+    ///
+    /// # Errors
+    /// As the map's `walk_back`.
+    fn walk_words_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>>;
+    /// Compares what is allocated with what is reachable.
+    ///
+    /// # Errors
+    /// As the map's `check`.
+    fn check_words(&self, op: &Op<'_, M>) -> Result<Vec<Finding>>;
+    /// Doubles the buckets, where there are any.
+    ///
+    /// # Errors
+    /// As [`HashTable::grow`].
+    fn more_buckets(&self, op: &Op<'_, M>) -> Result<()>;
+    /// Its place in its pool.
+    fn place(&self) -> &Root<M>;
+    /// How the memory of its nodes is used.
+    fn nodes(&self, op: &Op<'_, M>) -> PageStats;
+}
+
+macro_rules! word_map {
+    ($map:ident, $tag:literal, $ordered:literal, $update:ident, $remove:ident, $walk_back:expr, $grow:expr) => {
+        impl<M: Medium> WordMap<M> for $map<M> {
+            const BLOBS: Kind = Kind { tag: *$tag, version: RECORDS_LAYOUT_VERSION };
+            const ORDERED: bool = $ordered;
+
+            fn insert_word(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
+                self.insert_with(op, key, value)
+            }
+            fn update_word(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found> {
+                self.$update(op, key, new)
+            }
+            fn remove_word(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found> {
+                self.$remove(op, key, wanted)
+            }
+            fn word(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+                self.get(op, key)
+            }
+            fn walk_words(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+                self.walk(op, from, into)
+            }
+            fn walk_words_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+                $walk_back(self, op, to, into)
+            }
+            fn check_words(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+                self.check(op)
+            }
+            fn more_buckets(&self, op: &Op<'_, M>) -> Result<()> {
+                $grow(self, op)
+            }
+            fn place(&self) -> &Root<M> {
+                self.root()
+            }
+            fn nodes(&self, op: &Op<'_, M>) -> PageStats {
+                self.page_stats(op)
+            }
+        }
+    };
+}
+
+word_map!(List, b"LF-LISTV", true, update_with, remove_with, List::walk_back, |_, _| Ok(()));
+word_map!(Bst, b"LF-BST V", true, update_with, remove_with, Bst::walk_back, |_, _| Ok(()));
+word_map!(SkipList, b"LF-SKIPV", true, replace, remove_if, SkipList::walk_back, |_, _| Ok(()));
+word_map!(HashTable, b"LF-HASHV", false, update_with, remove_with, |_, _, _, _| Ok(None), |map: &HashTable<M>, op| map
+    .grow(op)
+    .map(drop));
