@@ -324,6 +324,13 @@ mod loom_tests {
         }
     }
 
+    /// Every interleaving with at most three preemptions.
+    fn explore(run: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(run);
+    }
+
     fn settled(thread: &Thread<'_>) -> Link {
         let seen = thread.load();
         if seen.is_dirty() { settle(thread, seen) } else { seen }
@@ -349,7 +356,7 @@ mod loom_tests {
 
     /// Two writers of a link and a reader: what anybody takes for settled is durable.
     fn one_link(fences: bool, owned: [bool; 2]) {
-        loom::model(move || {
+        explore(move || {
             let model = Model::new();
             let threads: Vec<_> = (0..2)
                 .map(|slot| {
@@ -369,7 +376,7 @@ mod loom_tests {
 
     /// A writer of one link and then of another, which it announces in the same place; a reader of both, and a writer.
     fn two_links(fences: bool) {
-        loom::model(move || {
+        explore(move || {
             let model = Model::new();
             let threads: Vec<_> = [vec![0, 1], vec![0]]
                 .into_iter()
