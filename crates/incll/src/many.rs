@@ -52,8 +52,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return Ok(Step::Lost);
         }
         if self.op.load(&node.stamp, Relaxed).is_interior() {
-            let interior = self.interior(lane.next);
-            let child = self.op.load(&interior.children[self.child_index(interior, lane.part.slice)], Relaxed);
+            let (_, child) = self.route(lane.next, lane.part.slice);
             self.op.prefetch(child);
             if child.is_null() || !self.is_still(node, version) {
                 return Ok(Step::Lost);
