@@ -8,17 +8,35 @@
 //!
 //! | operation | linearizes at | durable by | fences |
 //! |---|---|---|---|
-//! | insert | the swing of the predecessor's link | `settle` of it | node (K1), link (K2) |
-//! | remove | the deletion mark | `settle` of the node's link | mark (K2, with N5) |
-//! | update, compare-and-set | the swing of the old node's link to the new node, with the deletion mark | `settle` of it | node (K1), mark (K2, with N5) |
-//! | all others | the load that decides | settles what it depends on, if it is dirty | none if it is clean |
+//! | insert | the swing of the predecessor's link | its fence | node (K1), link (K2) |
+//! | remove | the deletion mark | the fence of the link past the node; of the mark where that cannot be | one of them (K2, with N5) |
+//! | update, compare-and-set | the swing of the old node's link to the new node, with the deletion mark | as remove | node (K1), as remove |
+//! | all others | the load that decides | settles what it depends on | none if that is settled |
 //!
-//! What an answer depends on: if the key is there, the link that leads to its node; if it is not, the mark of every deleted
-//! node with that key that was met on the way. An insert also settles the link that leads to the predecessor, so that the
-//! new node is reachable after a crash. One step back is enough: a link is swung only where the links around it are durable.
+//! What an answer depends on: if the key is there, the link that leads to its node; if it is not, the link that leads past its
+//! place, and the mark of every deleted node with that key that was met on the way. An insert also settles the link that leads
+//! to the predecessor, so that the new node is reachable after a crash. One step back is enough: a link is swung only where the
+//! links around it are durable.
 //!
-//! A bypass costs no fence here: it is made durable with its generation (K4). Where the node's page was not active yet, N5
-//! costs one, unless it is the operation's own node, whose mark is fenced anyway.
+//! # A removal and its bypass under one fence
+//! [`Chain::delete_at_once`] marks the node, exchanges the link to it for one past it (to the new node, in an update), announced as its own,
+//! and writes back that link alone: nothing locked follows the fence, and the next operation's search runs while it lasts. What
+//! is durable of the list is one path from the head. The predecessor is on it, since what leads to it is settled and it is not
+//! deleted, as the exchange shows; so where the link past the node is durable, the node is not on the path, whatever its own mark
+//! says in memory. Its page has to be active before (N5): else, and where a tower leads to the node (U3), the mark is made
+//! durable first, and the bypass follows.
+//!
+//! *Another asks for the key meanwhile.* Before the bypass it meets the node, whose mark has no owner, and makes that durable: then
+//! the key is gone, whatever becomes of the bypass. Behind the bypass it settles the link that leads past.
+//!
+//! *Another inserts before the node, or deletes the predecessor.* If that exchange of the link comes first, the bypass fails, and the
+//! mark is made durable instead. If the bypass comes first, the other has to settle it before its own exchange.
+//!
+//! *Another bypasses the node, having met its mark.* It has made the mark durable before (K3). One of the two exchanges
+//! succeeds, and who made it retires the node.
+//!
+//! A bypass of a node that somebody else has deleted costs no fence: it is made durable with its generation (K4). Where the
+//! node's page was not active yet, N5 costs one, unless it is the operation's own node, whose mark is fenced anyway.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -27,7 +45,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, Node};
-use crate::link::{DurableLink, bypass, clean, persist, settle, swing};
+use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
 use crate::link_cache::LinkCache;
 use crate::pages::{Begun, Pages};
 
@@ -148,7 +166,7 @@ struct Walk<'s> {
 
 impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
-        DurableLink::new(self.op, word)
+        self.pages.link(self.op, word)
     }
 
     /// Makes a link durable that was read, if it may not be.
@@ -234,7 +252,12 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             walk.ascent.pass(walk.link.1, found, true)?;
             walk.link = (&node.next, next);
         }
-        Ok(self.is_end(walk.link)?.then_some(None))
+        let ends = self.is_end(walk.link)?;
+        if ends {
+            // What leads past the key may be what has taken it out.
+            self.settle(walk.link.0, walk.link.1);
+        }
+        Ok(ends.then_some(None))
     }
 
     /// Appends up to `limit` entries from key `from` on, ascending, each durable. Returns whether that was all.
@@ -249,6 +272,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let (mut ascent, mut taken) = (Ascent::START, 0);
         while let Some(node) = self.follow(seen) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            if key >= from {
+                // Also what leads past keys that are not there any more.
+                self.settle(word, seen);
+            }
             if key >= from && next.is_deleted() {
                 self.settle(&node.next, next);
             } else if key >= from {
@@ -256,15 +283,18 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                     self.scan_all();
                     return Ok(None);
                 }
-                self.settle(word, seen);
                 into.push((key, op.load(&node.value, Relaxed)));
                 taken += 1;
             }
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        let ends = self.is_end((word, seen))?;
+        if ends {
+            self.settle(word, seen);
+        }
         self.scan_all();
-        Ok(self.is_end((word, seen))?.then_some(seen))
+        Ok(ends.then_some(seen))
     }
 
     /// Appends all entries between two keys, both included, ascending, each durable.
@@ -295,10 +325,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             if key > to {
                 break;
             }
+            self.settle(word, seen);
             if next.is_deleted() {
                 self.settle(&node.next, next);
             } else {
-                self.settle(word, seen);
                 last.push_back((key, op.load(&node.value, Relaxed)));
                 if last.len() > limit {
                     last.pop_front();
@@ -308,6 +338,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
+        self.settle(word, seen);
         self.scan_all();
         into.extend(last.into_iter().rev());
         Ok(all)
@@ -433,7 +464,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 self.pages.give_back(self.op, off);
                 return Ok(false);
             };
-            let new = self.write(off, key, value, link);
+            let new = self.write(off, key, value, link.clean());
             if self.publish(key, place.link.0, link, new) {
                 return Ok(true);
             }
@@ -445,10 +476,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     #[inline(always)]
     fn publish(&self, key: u64, word: &'s Word<Link>, current: Link, new: Link) -> bool {
         if let Some(cache) = self.above.cache() {
-            return cache.publish(self.op, key, word, current, new);
+            return cache.publish((self.op, self.pages.announced()), key, word, current, new);
         }
-        let swung = swing(&self.link(word), current, new);
-        swung.map(|swung| settle(&self.link(word), swung)).is_ok()
+        let link = self.link(word);
+        swing_own(&link, current, new).map(|()| persist_own(&link)).is_ok()
     }
 
     /// Removes a key; returns its value.
@@ -456,6 +487,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let place = self.find(key)?;
             let Some((node, next)) = place.with(key) else {
+                self.settle(place.link.0, place.link.1);
                 self.scan(key);
                 return Ok(None);
             };
@@ -471,6 +503,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         loop {
             let place = self.find(key)?;
             let Some((node, next)) = place.with(key) else {
+                self.settle(place.link.0, place.link.1);
                 self.scan(key);
                 return Ok(None);
             };
@@ -494,9 +527,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let outcome = loop {
             let place = self.find(key)?;
             self.scan(key);
-            let Some((node, next)) = place.with(key) else { break None };
-            // Whatever becomes of it: the new node is as reachable as the old one.
+            // Whatever becomes of it: the new node is as reachable as the old one, and what is not there stays away.
             self.settle(place.link.0, place.link.1);
+            let Some((node, next)) = place.with(key) else { break None };
             let old = self.op.load(&node.value, Relaxed);
             let Some(value) = new(old) else { break Some((old, false)) };
             let next = self.settle(&node.next, next);
@@ -504,7 +537,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 Some(off) => off,
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
-            let link = self.write(off, key, value, next);
+            let link = self.write(off, key, value, next.clean());
             if self.delete(&place, node, next, link, || (), || ())?.is_some() {
                 return Ok(Some((old, true)));
             }
@@ -533,7 +566,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         }
         let begun = self.pages.begin_unlink(self.op, off)?;
         if let Some(cache) = self.above.cache() {
-            return self.delete_cached(cache, place, begun, node, next, then);
+            return self.delete_cached(cache, place, begun, node, next, then.clean());
+        }
+        if begun.is_active() && !self.above.has(off) {
+            return Ok(self.delete_at_once(place, begun, (node, next), then, write_back, durable));
         }
         let link = self.link(&node.next);
         let Ok(swung) = swing(&link, next, then.deleted()) else {
@@ -557,6 +593,45 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             clean(&link, swung);
         }
         Ok(Some(value))
+    }
+
+    /// As [`delete`](Self::delete), for a node that nothing else leads to: bypasses it under the same fence. What makes the
+    /// deletion durable is the link past it, and all locked instructions come before that is written back.
+    #[inline(always)]
+    fn delete_at_once(
+        &self,
+        place: &Place<'s>,
+        begun: Begun,
+        (node, next): (&'s Node, Link),
+        then: Link,
+        write_back: impl FnOnce(),
+        durable: impl FnOnce(),
+    ) -> Option<u64> {
+        // The link past the node counts only where what leads to it is durable, as with an insert.
+        let seen = self.settle(place.link.0, place.link.1);
+        self.settle(place.incoming.0, place.incoming.1);
+        let (mark, past) = (self.link(&node.next), self.link(place.link.0));
+        let Ok(marked) = swing(&mark, next, then.deleted()) else {
+            self.pages.cancel_unlink(self.op, begun);
+            return None;
+        };
+        let value = self.op.load(&node.value, Relaxed);
+        if swing_own(&past, seen, Link::to(then.off())).is_ok() {
+            self.pages.retire_begun(self.op, begun, Off::NULL, None, &[]);
+            write_back();
+            // PERSIST K2, K4: flush+fence.
+            persist_own(&past);
+            durable();
+        } else {
+            // Somebody else has changed the link; whoever comes by next bypasses the node.
+            self.pages.cancel_unlink(self.op, begun);
+            write_back();
+            // PERSIST K2, K3: flush+fence.
+            persist(&mark);
+            durable();
+            clean(&mark, marked);
+        }
+        Some(value)
     }
 
     // ---- recovery ----

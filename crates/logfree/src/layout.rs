@@ -91,14 +91,14 @@
 
 use durix_pmem::{Bits, Off, Word, persistent};
 
-/// Version of the layout of lists and search trees with durable links.
-pub const LAYOUT_VERSION: u32 = 1;
-/// Version of the layout of skip lists. In version 1 nodes carried no number of a run.
-pub const SKIP_LAYOUT_VERSION: u32 = 2;
+/// Version of the layout of lists and search trees with durable links. In version 1 links had no owners.
+pub const LAYOUT_VERSION: u32 = 2;
+/// Version of the layout of skip lists. In version 1 nodes carried no number of a run, in version 2 links had no owners.
+pub const SKIP_LAYOUT_VERSION: u32 = 3;
 
 /// Version of the layout of hash tables with durable links. Version 1 could not grow: its buckets were chosen by the lower bits
-/// of the spread key, and ordered by the key itself.
-pub const HASH_LAYOUT_VERSION: u32 = 2;
+/// of the spread key, and ordered by the key itself. In version 2 links had no owners.
+pub const HASH_LAYOUT_VERSION: u32 = 3;
 
 /// Words of the directory of a hash table.
 pub(crate) const DIRECTORY: usize = 56;
@@ -223,21 +223,53 @@ persistent! {
 const DIRTY: u64 = 1;
 const DELETED: u64 = 2;
 const LEAF: u64 = 4;
+/// The ninth bit of an owner's slot.
+const OWNER_TOP: u64 = 8;
+/// There is an owner.
+const OWNED: u64 = 16;
+/// The low eight bits of an owner's slot.
+const OWNER_LOW: u64 = 0xff << OWNER_SHIFT;
+const OWNER_SHIFT: u32 = 48;
+const OWNER: u64 = OWNED | OWNER_TOP | OWNER_LOW;
 const MARKS: u64 = NODE - 1;
 const END: u64 = 1 << 63;
 const CUT: u64 = 1 << 62;
 const LEVEL_SHIFT: u32 = 56;
 /// Bits of an offset in a cut.
-const REST: u64 = (1 << LEVEL_SHIFT) - NODE;
+const REST: u64 = (1 << OWNER_SHIFT) - NODE;
+
+/// The session that changes a link: its slot, as it stands in the link (bits 3, 4 and 48 to 55).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// Nobody in particular.
+    pub const NONE: Owner = Owner(0);
+
+    /// The session in a slot, below 512.
+    #[inline(always)]
+    pub const fn of(slot: u32) -> Owner {
+        let slot = slot as u64;
+        Owner(OWNED | (slot & 0xff) << OWNER_SHIFT | (slot >> 8 & 1) << OWNER_TOP.trailing_zeros())
+    }
+
+    /// The slot; 0 for [`NONE`](Self::NONE).
+    #[inline(always)]
+    pub const fn slot(self) -> usize {
+        ((self.0 & OWNER_LOW) >> OWNER_SHIFT | (self.0 & OWNER_TOP) << (8 - OWNER_TOP.trailing_zeros())) as usize
+    }
+}
 
 /// A link to a node: its offset, and two marks in the low bits, which a node's alignment leaves free.
 ///
 /// - *dirty* (bit 0): the link may not be durable yet. Who depends on it makes it durable first.
 /// - *deleted* (bit 1): the node that holds the link is deleted; the link does not change any more.
 /// - *leaf* (bit 2, search trees): the edge leads to the leaf that lies beside it.
+/// - *owner* (bit 4, and a slot in bits 3 and 48 to 55), with *dirty*: who has changed it. It is durable unless that session
+///   says otherwise: see `link.rs`. A dirty link without an owner may not be durable.
 ///
 /// In a hash table the last link of a bucket is an *end*: bit 63, with a level in bits 56 to 61. While the bucket is cut in two it
-/// is a *cut*: bit 62, too, and in bits 6 to 55 the offset of the first node that goes, or 0.
+/// is a *cut*: bit 62, too, and in bits 6 to 47 the offset of the first node that goes, or 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link(u64);
 
@@ -257,7 +289,7 @@ impl Link {
     /// Offset of the node, 0 for none.
     #[inline(always)]
     pub const fn off(self) -> u64 {
-        self.0 & !MARKS
+        self.0 & !(MARKS | OWNER_LOW)
     }
 
     /// Whether it may not be durable yet.
@@ -278,18 +310,31 @@ impl Link {
         self.0 & LEAF != 0
     }
 
-    /// The same, not durable yet.
+    /// The same, not durable yet, whoever has changed it.
     #[inline(always)]
     #[must_use]
     pub const fn dirty(self) -> Link {
-        Link(self.0 | DIRTY)
+        Link(self.0 & !OWNER | DIRTY)
+    }
+
+    /// The same, not durable before its owner says so.
+    #[inline(always)]
+    #[must_use]
+    pub const fn dirty_by(self, owner: Owner) -> Link {
+        Link(self.0 & !OWNER | DIRTY | owner.0)
+    }
+
+    /// Who has changed it, if it is dirty.
+    #[inline(always)]
+    pub const fn owner(self) -> Owner {
+        Owner(self.0 & OWNER)
     }
 
     /// The same, durable.
     #[inline(always)]
     #[must_use]
     pub const fn clean(self) -> Link {
-        Link(self.0 & !DIRTY)
+        Link(self.0 & !(DIRTY | OWNER))
     }
 
     /// The same, in a deleted node.
@@ -309,7 +354,7 @@ impl Link {
     #[inline(always)]
     pub(crate) const fn is_null(self) -> bool {
         // Ends have the highest bit set, so one comparison does for all three.
-        self.0.cast_signed() <= MARKS as i64
+        (self.0 & !OWNER_LOW).cast_signed() <= MARKS as i64
     }
 
     // ---- ends of runs, hash table ----
@@ -458,7 +503,7 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (1, 2));
+        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (2, 3));
         assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
         let tall = [offset_of!(TallNode, next), offset_of!(TallNode, key), offset_of!(TallNode, value)];
         assert_eq!(tall, [offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)]);
@@ -498,7 +543,7 @@ mod tests {
 
     #[test]
     fn links_keep_their_marks_apart() {
-        for off in [0, 64, 0x7fff_ffff_ffc0, !MARKS] {
+        for off in [0, 64, 0x7fff_ffff_ffc0, 0xffff_ffff_ffc0] {
             for (dirty, deleted) in [(false, false), (false, true), (true, false), (true, true)] {
                 let mut link = Link::to(off);
                 if dirty {
@@ -516,8 +561,29 @@ mod tests {
     }
 
     #[test]
+    fn owners_are_kept_apart_from_the_rest_of_a_link() {
+        assert_eq!(Link::to(0x1240).dirty_by(Owner::of(0)).to_bits(), 0x1251);
+        assert_eq!(Link::to(0x1240).dirty_by(Owner::of(0x1a5)).to_bits(), 0x00a5_0000_0000_1259);
+        for slot in 0..durix_pmem::MAX_SESSIONS {
+            let owner = Owner::of(slot);
+            assert!(owner.slot() == slot as usize && owner != Owner::NONE);
+            for link in [Link::NULL, Link::to(0x7fff_ffff_ffc0), Link::end(9), Link::to(0x1240).cut(9), Link::LEAF] {
+                for link in [link, link.deleted()] {
+                    let marked = link.dirty_by(owner);
+                    assert!(marked.is_dirty() && marked.owner() == owner && marked.clean() == link);
+                    assert_eq!((marked.off(), marked.level()), (link.off(), link.level()));
+                    assert_eq!((marked.rest(), marked.is_cut()), (link.rest(), link.is_cut()));
+                    assert_eq!((marked.is_null(), marked.is_deleted()), (link.is_null(), link.is_deleted()));
+                    assert_eq!((marked.is_leaf(), marked.ends_at(9)), (link.is_leaf(), link.ends_at(9)));
+                    assert_eq!((marked.dirty(), marked.dirty().owner()), (link.dirty(), Owner::NONE));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn ends_and_cuts_lead_nowhere_and_keep_what_they_hold() {
-        assert_eq!(HASH_LAYOUT_VERSION, 2);
+        assert_eq!(HASH_LAYOUT_VERSION, 3);
         assert_eq!(
             [Link::end(9).to_bits(), Link::to(0x1240).cut(9).to_bits()],
             [0x8900_0000_0000_0000, 0xC900_0000_0000_1240]

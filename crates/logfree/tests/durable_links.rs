@@ -69,6 +69,10 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
     let bypassed =
         vec![Insert(1, 10), Insert(2, 20), Remove(1), killed(Insert(3, 30), 1, false), Insert(4, 40), Remove(2)];
     let bypassed_last = vec![Insert(1, 10), Insert(2, 20), Remove(2), killed(Insert(3, 30), 1, false), Insert(0, 40)];
+    // The bypass of a node in an inactive page waits for its generation: it is visible, and not written back.
+    let inactive = |key| vec![Remove(key), killed(Insert(3, 30), 1, false), Insert(4, 40), Remove(12)];
+    // The link past a node is what makes its removal durable, and its mark does not outlive the process.
+    let removal = |key| vec![Insert(1, 10), Insert(2, 20), killed(Remove(key), 1, true), Insert(0, 40), Insert(5, 50)];
     vec![
         ("first operations", plain.clone(), vec![Insert(0, 1), Remove(0), Insert(1, 2), Update(1, 3)], 2),
         ("creation", plain.clone(), vec![Aside, Insert(0, 1)], 1),
@@ -78,6 +82,10 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
         ("trimming", full_table, vec![Insert(0, 1), Remove(10), Insert(1, 2), Remove(11), Remove(16), Insert(2, 3)], 1),
         ("trimming free nodes", sparse, vec![Remove(22), Insert(0, 1), Insert(1, 2), other(Insert(2, 2))], 1),
         ("second session", plain.clone(), vec![Insert(0, 1), other(Insert(1, 2)), other(Remove(0)), Remove(1)], 1),
+        ("process death after a bypass in an inactive page", reopened.clone(), inactive(10), 1),
+        ("process death after a bypass of the last in an inactive page", reopened.clone(), inactive(15), 1),
+        ("process death at a removal", plain.clone(), removal(1), 1),
+        ("process death at the removal of the last", plain.clone(), removal(2), 1),
         ("unlink in an inactive page", reopened, vec![Remove(10), Remove(13), Insert(0, 1), Insert(1, 2)], 1),
         ("a second extent", one_extent, vec![Insert(0, 1), Insert(1, 2)], 1),
         ("process death", warm, death, 1),

@@ -493,6 +493,41 @@ macro_rules! counts_of_many {
 counts_of_many!(write_backs_and_fences_of_many_operations_on_a_skip_list, SkipList, 1, 2.4, 2.4);
 counts_of_many!(write_backs_and_fences_of_many_operations_on_a_search_tree, Bst, 2, 2.0, 2.0);
 
+/// What one session has changed another finds settled, although the marks of owners stay in the links.
+macro_rules! settled_for_others {
+    ($test:ident, $map:ident) => {
+        #[test]
+        fn $test() {
+            let (pool, medium) = pool();
+            let [mut one, mut other] = [pool.session().unwrap(), pool.session().unwrap()];
+            let map = $map::open_with(&pool, "map", &Options::default()).unwrap();
+            let op = one.enter().unwrap();
+            (0..200u64).for_each(|k| assert!(map.insert(&op, k * 7919 % 1009, k).unwrap()));
+            (0..200u64).step_by(3).for_each(|k| assert!(map.remove(&op, k * 7919 % 1009).unwrap().is_some()));
+            drop(op);
+            for session in [&mut other, &mut one] {
+                let op = session.enter().unwrap();
+                let counts = spent(medium, || {
+                    for k in 0..200u64 {
+                        let (key, gone) = (k * 7919 % 1009, k % 3 == 0);
+                        assert_eq!(map.get(&op, key).unwrap(), (!gone).then_some(k));
+                        assert!(gone || !map.insert(&op, key, 0).unwrap());
+                        assert!(!gone || map.remove(&op, key).unwrap().is_none());
+                        assert!(!gone || map.update(&op, key, 0).unwrap().is_none());
+                    }
+                    assert_eq!(map.len(&op).unwrap(), 133);
+                });
+                assert_eq!((counts.write_backs, counts.fences), (0, 0));
+            }
+        }
+    };
+}
+
+settled_for_others!(others_find_a_list_settled, List);
+settled_for_others!(others_find_a_hash_table_settled, HashTable);
+settled_for_others!(others_find_a_skip_list_settled, SkipList);
+settled_for_others!(others_find_a_search_tree_settled, Bst);
+
 // ---- threads ----
 
 fn hammer<S: Map<M>>() {

@@ -21,7 +21,7 @@
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | B1 contents of a branch < an edge to it | flush+fence, of its owner | the branch unreachable | frees it, by the table of active pages |
-//! | B2 a swung edge < the answer of the operation, and of any that passes the edge | flush+fence, by `settle` of whoever comes first | the old edge or the new | nothing: both are states of the map |
+//! | B2 a swung edge < the answer of the operation, and of any that passes the edge | flush+fence, by its session or by `settle` of whoever comes first | the old edge or the new | nothing: both are states of the map |
 //! | B3 a bypass < the branch is used again | flush+fence: it is an edge as in B2 | the branch is reached | as B4 |
 //! | B4 page of a branch active < its edges are frozen, until it is bypassed durably | flush+fence (N5) | a branch with frozen edges | thaws the edges of branches in active pages |
 //!
@@ -30,6 +30,12 @@
 //! builds on it must know that it does not come back. It also makes the change durable that has made the branch useless:
 //! where the branch is gone, so are its empty side and the leaf that was there. So a remove that splices writes back the
 //! bypass alone, under one fence.
+//!
+//! # Owners
+//! An edge that is exchanged for a new branch, and a bypass, are announced by their session, and their marks stay (`link.rs`): after
+//! the death of a process recovery looks for the new branch, or for the one that was bypassed, whose pages are active, and writes
+//! back the edges on the way (N8). A remove that splices nothing changes an edge in a page that may not be active, so that
+//! mark has no owner, outlives the process, and is taken off.
 //!
 //! # What an answer depends on
 //! Every operation settles each dirty edge that it passes, so all that it has seen is durable.
@@ -57,7 +63,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 use super::thaw::thaw;
 use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node};
-use crate::link::{DurableLink, settle, swing};
+use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
 use crate::pages::{Begun, Pages};
 
 /// Branches in a row with one router at most; more are a loop. (Each is left behind by an update, whose fence takes longer
@@ -161,7 +167,7 @@ pub(super) struct Step<'s> {
 
 impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
-        DurableLink::new(self.op, word)
+        self.pages.link(self.op, word)
     }
 
     /// Makes an edge durable that was read, if it may not be.
@@ -270,8 +276,9 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         let (word, seen) = place.edge;
         let useless = || place.sibling().is_some_and(|word| is_useless(new, self.op.load(word, Acquire)));
         if !useless() {
-            let Ok(swung) = swing(&self.link(word), seen, new) else { return Ok(false) };
-            settle(&self.link(word), swung);
+            if !self.replace((word, seen), new) {
+                return Ok(false);
+            }
             if useless() {
                 self.splice_out(place, self.begin_splice(place.incoming.1.node())?)?;
             }
@@ -286,6 +293,17 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
         self.splice_out(place, begun)?;
         Ok(true)
+    }
+
+    /// Changes an edge that decides, durably; `false` if it has changed.
+    fn replace(&self, (word, seen): Edge<'s>, new: Link) -> bool {
+        let link = self.link(word);
+        if new != Link::NULL {
+            // Recovery looks for the new branch, and so makes the edge durable.
+            return swing_own(&link, seen, new).map(|()| persist_own(&link)).is_ok();
+        }
+        // The page of this branch may not be active: the mark must outlive the process.
+        swing(&link, seen, new).map(|swung| settle(&link, swung)).is_ok()
     }
 
     /// Inserts a key that is not there, with what `value` gives when it is needed; returns whether it did.
@@ -379,12 +397,14 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     /// Takes a branch out that decides nothing, or finishes doing so, durably; `incoming` is the edge to it.
     fn splice(&self, incoming: Edge<'s>, branch: &'s Branch, begun: &mut Option<Begun>) -> Spliced {
         let Some(other) = self.freeze(branch) else { return Spliced::Decides };
-        let Ok(swung) = swing(&self.link(incoming.0), incoming.1, Link::to(other.off())) else {
+        let link = self.link(incoming.0);
+        if swing_own(&link, incoming.1, Link::to(other.off())).is_err() {
             return Spliced::Blocked;
-        };
-        // PERSIST B3: flush+fence.
-        settle(&self.link(incoming.0), swung);
+        }
+        // Nothing locked comes after the fence. The branch is not used again before this operation has ended.
         self.pages.retire_begun(self.op, begun.take().expect("is taken once"), Off::NULL, None, &[]);
+        // PERSIST B3: flush+fence.
+        persist_own(&link);
         if other.off() == 0 { Spliced::LeftNothing } else { Spliced::Out }
     }
 

@@ -37,7 +37,7 @@ use super::runs::{Bucket, MAX_LEVEL};
 use crate::chain::{Above, Chain};
 use crate::error::Result;
 use crate::layout::{Link, ROOT_HEAD};
-use crate::link::{DurableLink, clean, settle, swing};
+use crate::link::{clean, settle, swing};
 
 /// Runs that are cut together: their new heads are one line.
 const BATCH: u64 = 8;
@@ -221,7 +221,7 @@ impl<M: Medium> HashTable<M> {
             let seen = op.load(head, Acquire);
             if seen.is_dirty() {
                 // PERSIST K6: flush+fence.
-                settle(&DurableLink::new(op, head), seen);
+                settle(&self.pages.link(op, head), seen);
             } else if seen == Link::NULL
                 && let Some((word, cut)) = self.begin_cut(op, Bucket { level: level - 1, index: number }, inner())?
             {
@@ -252,7 +252,7 @@ impl<M: Medium> HashTable<M> {
             }
             if seen.is_cut() {
                 // One of a level that was thought to be done, or of one that was begun since.
-                self.directory.finish(op, op.off_of(word), seen, (start, bucket.least()))?;
+                self.directory.finish(op, self.pages.announced(), op.off_of(word), seen, (start, bucket.least()))?;
                 continue;
             }
             if seen.is_null() && seen.level() >= level {
@@ -276,7 +276,7 @@ impl<M: Medium> HashTable<M> {
         // PERSIST K5: flush+fence.
         op.fence();
         for (word, cut, head) in cutting {
-            clean(&DurableLink::new(op, op.at(op.off_of(*word))), *cut);
+            clean(&self.pages.link(op, op.at(op.off_of(*word))), *cut);
             let _ = op.compare_exchange(head, Link::NULL, cut.rest().dirty());
         }
         let line = cutting.iter().map(|(_, _, head)| op.defer(*head)).count();
@@ -284,7 +284,7 @@ impl<M: Medium> HashTable<M> {
         // PERSIST K6: flush+fence.
         op.drain();
         for (word, cut, head) in cutting {
-            clean(&DurableLink::new(op, op.at(op.off_of(*head))), cut.rest().dirty());
+            clean(&self.pages.link(op, op.at(op.off_of(*head))), cut.rest().dirty());
             let _ = op.compare_exchange(word, cut.clean(), Link::end(level));
         }
     }

@@ -137,8 +137,8 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
     /// The same, with a link cache.
     #[inline(always)]
     fn cached(self, cache: &'a LinkCache) -> Chain<'a, 's, M, Runs<'a, 's, M, Cached<'a>>> {
-        let Runs { directory, op, key, level, .. } = self.above;
-        let above = Runs { directory, op, key, level, inner: Cached(cache) };
+        let Runs { directory, announced, op, key, level, .. } = self.above;
+        let above = Runs { directory, announced, op, key, level, inner: Cached(cache) };
         Chain { op: self.op, pages: self.pages, head: self.head, above }
     }
 }
@@ -164,7 +164,14 @@ impl<M: Medium> HashTable<M> {
 
     #[inline(always)]
     fn runs<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Runs<'a, 's, M, Nothing> {
-        Runs { directory: &self.directory, op, key, level: Cell::new(0), inner: Nothing }
+        Runs {
+            directory: &self.directory,
+            announced: self.pages.announced(),
+            op,
+            key,
+            level: Cell::new(0),
+            inner: Nothing,
+        }
     }
 
     /// The list, to look for a spread key.

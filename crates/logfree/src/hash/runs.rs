@@ -24,7 +24,7 @@ use durix_pmem::{Medium, Off, Op, Word};
 use crate::chain::Above;
 use crate::error::{Error, Result};
 use crate::layout::{DIRECTORY, Link, Node};
-use crate::link::{DurableLink, settle};
+use crate::link::{Announced, DurableLink, settle};
 use crate::link_cache::LinkCache;
 
 /// Most levels: an array of more would not fit any pool.
@@ -145,6 +145,7 @@ impl Directory {
     pub(super) fn finish<M: Medium>(
         &self,
         op: &Op<'_, M>,
+        announced: &Announced,
         word: Off<Word<Link>>,
         cut: Link,
         (head, least): (Off<Word<Link>>, u64),
@@ -157,7 +158,7 @@ impl Directory {
         let key = if word == head { least } else { op.load(&op.at(word.cast::<Node>()).key, Relaxed) };
         let word = op.at(word);
         // PERSIST K5: flush+fence.
-        let cut = if cut.is_dirty() { settle(&DurableLink::new(op, word), cut) } else { cut };
+        let cut = if cut.is_dirty() { settle(&DurableLink::new(op, announced, word), cut) } else { cut };
         let parent = Bucket::of(key, level - 1);
         let (_, head) = self.head(m, Bucket { level, index: parent.index << 1 | 1 });
         let head = op.at(head);
@@ -168,7 +169,7 @@ impl Directory {
         }
         if seen.is_dirty() {
             // PERSIST K6: flush+fence.
-            settle(&DurableLink::new(op, head), seen);
+            settle(&DurableLink::new(op, announced, head), seen);
         }
         // It need not be durable: a cut whose second half has a head is an end.
         let _ = op.compare_exchange(word, cut, Link::end(level));
@@ -184,6 +185,7 @@ pub(super) fn corrupt(what: &'static str, word: Off<Word<Link>>, found: Link) ->
 /// What leads to the run of a key; `C` is a link cache, or nothing.
 pub(crate) struct Runs<'a, 's, M: Medium, C: Above> {
     pub(super) directory: &'a Directory,
+    pub(super) announced: &'a Announced,
     pub(super) op: &'a Op<'s, M>,
     /// The spread key.
     pub(super) key: u64,
@@ -199,7 +201,7 @@ impl<M: Medium, C: Above> Runs<'_, '_, M, C> {
         let (op, m) = (self.op, self.op.medium());
         let begun = Bucket::of(self.key, self.level.get());
         if end.is_cut() {
-            self.directory.finish(op, word, end, (self.directory.head(m, begun).1, begun.least()))?;
+            self.directory.finish(op, self.announced, word, end, (self.directory.head(m, begun).1, begun.least()))?;
             return Ok(false);
         }
         let level = end.level();

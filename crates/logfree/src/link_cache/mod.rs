@@ -46,7 +46,7 @@ use durix_pmem::{Medium, Off, Op, Rmw, Word};
 use crate::chain::{Above, Chain, Nothing, Place};
 use crate::error::Result;
 use crate::layout::{Link, Node};
-use crate::link::{DurableLink, settle, swing};
+use crate::link::{Announced, DurableLink, settle, swing};
 use crate::pages::Begun;
 use bucket::{Added, Around};
 
@@ -141,11 +141,11 @@ impl LinkCache {
     /// Changes the link of an update of `key`. Returns whether it was `current`. In the durable mode it is durable on return;
     /// otherwise it is in the cache.
     #[inline]
-    pub(crate) fn publish<M: Medium>(
+    pub(crate) fn publish<'s, M: Medium>(
         &self,
-        op: &Op<'_, M>,
+        (op, announced): (&Op<'s, M>, &Announced),
         key: u64,
-        word: &Word<Link>,
+        word: &'s Word<Link>,
         current: Link,
         new: Link,
     ) -> bool {
@@ -160,7 +160,7 @@ impl LinkCache {
                 }
                 true
             }
-            Added::Refused => publish_at_once(&around, word, current, new),
+            Added::Refused => publish_at_once(&around, &DurableLink::new(op, announced, word), current, new),
         }
     }
 
@@ -195,16 +195,14 @@ impl LinkCache {
 }
 
 /// Changes a link that its bucket does not take, and writes back both under one fence.
-fn publish_at_once<M: Medium>(around: &At<'_, '_, M>, word: &Word<Link>, current: Link, new: Link) -> bool {
-    let op = around.op;
-    let link = DurableLink::new(op, op.at(op.off_of(word)));
-    let Ok(swung) = swing(&link, current, new) else { return false };
+fn publish_at_once<M: Medium>(around: &At<'_, '_, M>, link: &DurableLink<'_, '_, M>, current: Link, new: Link) -> bool {
+    let Ok(swung) = swing(link, current, new) else { return false };
     let mut flush = bucket::begin(around);
     if let Some(flush) = &mut flush {
         bucket::write_back(around, flush);
     }
     // PERSIST C1, K2: flush+fence.
-    settle(&link, swung);
+    settle(link, swung);
     if let Some(flush) = flush {
         bucket::end(around, flush);
     }
@@ -284,7 +282,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
     ) -> Result<Option<u64>> {
         let op = self.op;
         let (key, value) = (op.load(&node.key, Relaxed), op.load(&node.value, Relaxed));
-        if !cache.publish(op, key, &node.next, next, then.deleted()) {
+        if !cache.publish((op, self.pages.announced()), key, &node.next, next, then.deleted()) {
             self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }

@@ -48,6 +48,7 @@ use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Wo
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
+use crate::link::{Announced, DurableLink};
 use crate::link_cache::{LinkCache, LinkCacheMode};
 use crate::options::Options;
 use active::Active;
@@ -82,6 +83,12 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
+    /// Whether the page is durably active.
+    #[inline(always)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.cell.is_none()
+    }
+
     /// Starts writing back that the page is active (N5). Returns whether a fence has to follow before the bypass.
     #[inline]
     #[track_caller]
@@ -105,6 +112,8 @@ pub(crate) struct Pages<M: Medium> {
     unassigned: Lock<Unassigned>,
     /// Links of the structure that may not be durable.
     cache: Option<LinkCache>,
+    /// Links that sessions are changing.
+    announced: Announced,
 }
 
 /// What a session knows of the pages it works with. Volatile.
@@ -149,7 +158,15 @@ impl<M: Medium> Pages<M> {
         }
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (shape, options) = (PageShape::of_nodes(bytes), options.clone());
-        Ok(Pages { root, shape, options, slots, unassigned: Lock::new(Unassigned::default()), cache: None })
+        Ok(Pages {
+            root,
+            shape,
+            options,
+            slots,
+            unassigned: Lock::new(Unassigned::default()),
+            cache: None,
+            announced: Announced::new(),
+        })
     }
 
     /// Gives the structure a link cache, if the options say so.
@@ -171,6 +188,18 @@ impl<M: Medium> Pages<M> {
     #[inline(always)]
     pub(crate) fn cache(&self) -> Option<&LinkCache> {
         self.cache.as_ref()
+    }
+
+    /// A link of the structure.
+    #[inline(always)]
+    pub(crate) fn link<'a, 's>(&'a self, op: &'a Op<'s, M>, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
+        DurableLink::new(op, &self.announced, word)
+    }
+
+    /// What sessions say of the links that they are changing.
+    #[inline(always)]
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.announced
     }
 
     /// Makes all links durable that were changed.

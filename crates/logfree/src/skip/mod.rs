@@ -18,7 +18,7 @@ use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
-use crate::link::{DurableLink, settle, swing};
+use crate::link::{persist_own, swing_own};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
 use crate::range::{BATCH, ends, upwards};
@@ -119,9 +119,9 @@ impl<M: Medium> SkipList<M> {
     }
 
     #[inline(always)]
-    fn towers<'a, 's>(&self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
+    fn towers<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
         let heads = op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default();
-        Towers { op, heads, trust: Trust::Run(self.run) }
+        Towers { op, heads, trust: Trust::Run(self.run), announced: self.pages.announced() }
     }
 
     #[inline(always)]
@@ -201,12 +201,12 @@ impl<M: Medium> SkipList<M> {
                 self.discard(op, spare);
                 return Ok(false);
             };
-            let node = towers.write(new, (key, value), link, above);
+            let node = towers.write(new, (key, value), link.clean(), above);
             let rising = towers.raise(node, above);
-            let level_0 = DurableLink::new(op, place.link.0);
-            if let Ok(swung) = swing(&level_0, link, node) {
+            let level_0 = chain.link(place.link.0);
+            if swing_own(&level_0, link, node).is_ok() {
                 towers.write_back(&rising);
-                settle(&level_0, swung);
+                persist_own(&level_0);
                 self.finish(&towers, &rising);
                 return Ok(true);
             }
@@ -251,7 +251,10 @@ impl<M: Medium> SkipList<M> {
         loop {
             let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
             let Some(place) = chain.try_find(key)? else { continue };
-            let Some((node, next)) = place.with(key) else { return Ok(None) };
+            let Some((node, next)) = place.with(key) else {
+                chain.settle(place.link.0, place.link.1);
+                return Ok(None);
+            };
             let value = op.load(&node.value, Relaxed);
             if !wanted(value) {
                 chain.settle(place.link.0, place.link.1);
@@ -277,9 +280,9 @@ impl<M: Medium> SkipList<M> {
             let above = noted(&towers, &mut room, height);
             let chain = self.chain(towers, towers.descend(key, true, above)?);
             let Some(place) = chain.try_find(key)? else { continue };
-            let Some((node, next)) = place.with(key) else { break None };
-            // Whatever becomes of it: the new node is as reachable as the old one.
+            // Whatever becomes of it: the new node is as reachable as the old one, and what is not there stays away.
             chain.settle(place.link.0, place.link.1);
+            let Some((node, next)) = place.with(key) else { break None };
             let old = op.load(&node.value, Relaxed);
             let Some(value) = new(old) else { break Some((old, false)) };
             let next = chain.settle(&node.next, next);
@@ -287,7 +290,7 @@ impl<M: Medium> SkipList<M> {
                 Some(new) => spare.insert(new),
                 None => spare.insert(self.allocate(op, height)?),
             };
-            let link = towers.write(fresh, (key, value), next, above);
+            let link = towers.write(fresh, (key, value), next.clean(), above);
             let rising = towers.raise(link, above);
             let mut linked = false;
             let finish = || {

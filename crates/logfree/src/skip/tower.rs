@@ -66,7 +66,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 use crate::chain::Above;
 use crate::error::{Error, Result};
 use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, TallNode, Upper};
-use crate::link::{DurableLink, settle};
+use crate::link::{Announced, DurableLink, settle};
 use crate::pages::Known;
 
 /// Steps on a level that bring a search no further, at most; more are a loop.
@@ -77,6 +77,7 @@ pub(super) struct Towers<'a, 's, M: Medium> {
     pub(super) op: &'a Op<'s, M>,
     pub(super) heads: &'s [Word<Link>],
     pub(super) trust: Trust<'a>,
+    pub(super) announced: &'a Announced,
 }
 
 /// Which marked links on upper levels count as clean.
@@ -183,7 +184,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     }
 
     fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
-        DurableLink::new(self.op, word)
+        DurableLink::new(self.op, self.announced, word)
     }
 
     // ---- searching ----

@@ -93,7 +93,7 @@ map!(List, small(); sync);
 map!(HashTable, small(); sync, grow);
 // Towers are tall, so that few keys make many levels.
 map!(SkipList, small().tower_ratio(2));
-map!(Bst, small(), [2, 3, 2]);
+map!(Bst, small(), [2, 2, 2]);
 map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
 map!(SoftList, SoftOptions::default().recovery_threads(1));
 map!(SoftSkipList, SoftOptions::default().recovery_threads(1));

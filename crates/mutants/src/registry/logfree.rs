@@ -65,7 +65,14 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
     ];
     // The bypass is visible, and not written back when the process dies.
     let (pair, bypass) = ([Insert(1, 10), Insert(2, 20)], killed(Insert(3, 30), 1, false));
+    // The same in an inactive page; and a removal that only the link past its node makes durable.
+    let inactive = |key| [Remove(key), bypass.clone(), Insert(4, 40), Remove(12)];
+    let removal = |key| [killed(Remove(key), 1, true), Insert(0, 40), Insert(5, 50)];
     let mut all: Vec<Box<dyn Scenario>> = vec![
+        of("process death after a bypass in an inactive page", &reopened, &inactive(10)).boxed(),
+        of("the same, of the last in an inactive page", &reopened, &inactive(15)).boxed(),
+        of("process death at a removal", &pair, &removal(1)).boxed(),
+        of("process death at the removal of the last", &pair, &removal(2)).boxed(),
         of("first operations", &[], &[Insert(0, 1), Remove(0), Insert(1, 2)]).nested().boxed(),
         of("first update", &[Insert(1, 2)], &[Update(1, 3)]).nested().boxed(),
         of("creation", &[], &[Aside, Insert(0, 1)]).boxed(),
@@ -80,7 +87,7 @@ fn durable_links<S: Map<Sim> + 'static>() -> Vec<Box<dyn Scenario>> {
         of("unlink in an inactive page", &reopened, &[Remove(10), Remove(13), Insert(0, 1), Insert(1, 2)]).boxed(),
         of("a second extent", &inserts(10..57), &[Insert(0, 1), Insert(1, 2)]).boxed(),
         of("process death after a bypass", &pair, &[Remove(1), bypass.clone(), Insert(4, 40)]).boxed(),
-        of("the same, of the last", &pair, &[Remove(2), bypass, Insert(0, 40)]).boxed(),
+        of("the same, of the last", &pair, &[Remove(2), bypass.clone(), Insert(0, 40)]).boxed(),
     ];
     all.extend(dying.iter().map(|acts| of("process death", &[Insert(30, 1)], acts).boxed()));
     all
