@@ -26,15 +26,13 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
     let reopened = with(&[pages(6), vec![Insert(20, 3), reopen.clone()]].concat());
     // Free units of several pages when the table is trimmed.
     let sparse = [pages(12), vec![reopen.clone()], [10, 11, 13, 14, 16, 17, 19, 20].map(Remove).to_vec()].concat();
-    let death =
-        vec![killed(Update(1, 10), 1, false), Insert(2, 4), Update(1, 7), killed(Remove(1), 2, true), Insert(1, 8)];
+    let death = vec![killed(Update(1, 10), 1, false), Insert(2, 4), Update(1, 7), Remove(1), Insert(1, 8)];
     vec![
         ("I1 to I4, first records", plain.clone(), vec![Insert(0, 4), Insert(1, 7)], 1),
-        ("I4, parts", with(&[Insert(0, 4)]), vec![Insert(1, 7), Remove(1)], 2),
         ("I4, I6, updates", with(&[Insert(0, 4)]), vec![Update(0, 6), Cas(0, 6, 8), Cas(0, 6, 5), Remove(0)], 1),
         ("I1, used space", used, vec![Insert(0, 4), Insert(1, 6)], 1),
         ("I1, filled space", filled, vec![Insert(0, 4), Insert(1, 6)], 1),
-        ("I5, pages of a session before", reopened.clone(), vec![Remove(10), Insert(0, 4), Update(20, 8)], 1),
+        ("I5, pages of a session before", reopened, vec![Remove(10), Insert(0, 4), Update(20, 8)], 1),
         (
             "I5, of another session",
             with(&[Insert(0, 4), Insert(1, 7)]),
@@ -43,6 +41,7 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
         ),
         ("I6, reuse", with(&[Insert(0, 4), Insert(1, 8)]), vec![Remove(0), Remove(1), Insert(2, 12), Insert(3, 16)], 1),
         ("I7, trimming", with(&sparse), vec![Remove(21), Insert(0, 4), Insert(1, 7), other(Insert(2, 8))], 1),
+        ("I4, parts", with(&[Insert(0, 4)]), vec![Insert(1, 7), Remove(1)], 2),
         ("I9, process death", with(&[Insert(0, 4), Insert(1, 6)]), death, 1),
     ]
 }

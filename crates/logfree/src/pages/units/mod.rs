@@ -165,7 +165,7 @@ impl<M: Medium> Units<M> {
         let shape = self.shape(unit.lines);
         let found = self.lines_of(op, shape.page_of(unit.off))?;
         let (word, bit) = shape.bit_of(unit.off);
-        let begins = unit.off % crate::layout::NODE == 0 && shape.mask(word) >> bit & 1 == 1;
+        let begins = unit.off.is_multiple_of(crate::layout::NODE) && shape.mask(word) >> bit & 1 == 1;
         if found == unit.lines && begins {
             return Ok(());
         }
