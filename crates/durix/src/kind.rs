@@ -95,9 +95,27 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             false,
             Strict,
         )),
+        entry::<M, durix_logfree::BytesHash<M>>(about(
+            "hash-bytes",
+            "lock-free hash map of bytes, durable on return (link-and-persist); recovery reads hardly anything",
+            false,
+            Strict,
+        )),
+        entry::<M, durix_logfree::BlobHash<M>>(about(
+            "hash-values",
+            "as hash-links, with values of any length",
+            false,
+            Strict,
+        )),
         entry::<M, durix_logfree::SkipList<M>>(about(
             "skiplist",
             "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            true,
+            Strict,
+        )),
+        entry::<M, durix_logfree::BlobSkipList<M>>(about(
+            "skiplist-values",
+            "as skiplist, with values of any length",
             true,
             Strict,
         )),
@@ -107,6 +125,7 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             true,
             Strict,
         )),
+        entry::<M, durix_logfree::BlobBst<M>>(about("bst-values", "as bst, with values of any length", true, Strict)),
         entry::<M, durix_logfree::SoftSkipList<M>>(about(
             "skiplist-soft",
             "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
@@ -130,6 +149,10 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
                 true,
                 Strict,
             )
+        }),
+        entry::<M, durix_logfree::BlobList<M>>(About {
+            meant_for: 1000,
+            ..about("list-values", "as list, with values of any length", true, Strict)
         }),
     ]
 }

@@ -29,6 +29,7 @@
 //! in `docs/durix.md`.
 
 mod batch;
+mod bytes;
 mod checkpoints;
 pub mod copy;
 mod db;

@@ -24,7 +24,7 @@ use crate::kind::Openable;
 type Pairs = Vec<(u64, u64)>;
 
 /// Bytes of a key and of a value.
-const WORD: usize = size_of::<u64>();
+pub(crate) const WORD: usize = size_of::<u64>();
 const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exactly(WORD), batch: usize::MAX };
 
 impl From<durix_logfree::Error> for Error {
@@ -33,6 +33,7 @@ impl From<durix_logfree::Error> for Error {
         match error {
             E::Pool(error) => Error::of_structure(error),
             E::BadOption { option, value, rule } => durix_pmem::Error::BadOption { option, value, rule }.into(),
+            E::TooLong { what, len, limit } => crate::bytes::too_long(what, len, limit),
             // The name is added by whoever knows it: see `kind::open`.
             E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
             other => Error::Corrupt { index: String::new(), what: other.to_string() },
@@ -41,7 +42,7 @@ impl From<durix_logfree::Error> for Error {
 }
 
 /// The word of a key.
-fn key(bytes: &[u8]) -> Result<u64> {
+pub(crate) fn key(bytes: &[u8]) -> Result<u64> {
     word("key", bytes)
 }
 
@@ -55,7 +56,7 @@ fn word(role: &'static str, bytes: &[u8]) -> Result<u64> {
     Ok(u64::from_be_bytes(word))
 }
 
-fn finding(found: durix_logfree::Finding) -> Finding {
+pub(crate) fn finding(found: durix_logfree::Finding) -> Finding {
     use durix_logfree::Finding as F;
     let offset = match found {
         F::Leaked { off } | F::NotAllocated { off } | F::Misplaced { off, .. } => off,
@@ -65,7 +66,7 @@ fn finding(found: durix_logfree::Finding) -> Finding {
 }
 
 /// Bytes of all extents of an index.
-fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
+pub(crate) fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
     root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum()
 }
 
@@ -228,14 +229,14 @@ word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)
 
 /// The words of a range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Words {
-    first: u64,
-    last: u64,
+pub(crate) struct Words {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
 }
 
 impl Words {
     /// `None` where no key of 8 bytes lies in the range.
-    fn of(range: &KeyRange) -> Option<Words> {
+    pub(crate) fn of(range: &KeyRange) -> Option<Words> {
         let first = match &range.lower {
             Bound::Unbounded => 0,
             // A key that goes on behind the bound's bytes is behind the bound.
@@ -253,13 +254,13 @@ impl Words {
     }
 
     /// Takes away the entries above the range; returns where to go on, if it goes on within the range.
-    fn cut_above(self, next: Option<u64>, entries: &mut Pairs) -> Option<u64> {
+    pub(crate) fn cut_above<V>(self, next: Option<u64>, entries: &mut Vec<(u64, V)>) -> Option<u64> {
         entries.retain(|(key, _)| *key <= self.last);
         next.filter(|next| *next <= self.last)
     }
 
     /// Takes away the entries below the range; returns where to go on, if it goes on within the range.
-    fn cut_below(self, next: Option<u64>, entries: &mut Pairs) -> Option<u64> {
+    pub(crate) fn cut_below<V>(self, next: Option<u64>, entries: &mut Vec<(u64, V)>) -> Option<u64> {
         entries.retain(|(key, _)| *key >= self.first);
         next.filter(|next| *next >= self.first)
     }

@@ -74,13 +74,14 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
 
 /// That what is to be loaded fits an index with these limits.
 fn must_take(what: &str, limits: Limits, args: &LoadArgs) -> Result<(), Failure> {
-    let (Lengths::Exactly(key), Lengths::Exactly(value)) = (limits.key, limits.value) else { return Ok(()) };
-    let refused = if args.tree.is_some() {
-        format!("--tree loads paths, and {what} takes keys of exactly {key} bytes")
-    } else if args.format == Format::Lines {
-        format!("lines have no values, and {what} takes values of exactly {value} bytes: use --format tsv")
-    } else {
-        return Ok(());
+    let refused = match (limits.key, limits.value) {
+        (Lengths::Exactly(key), _) if args.tree.is_some() => {
+            format!("--tree loads paths, and {what} takes keys of exactly {key} bytes")
+        }
+        (_, Lengths::Exactly(value)) if args.tree.is_none() && args.format == Format::Lines => {
+            format!("lines have no values, and {what} takes values of exactly {value} bytes: use --format tsv")
+        }
+        _ => return Ok(()),
     };
     Err(Failure::usage(format!("{refused}; kinds that take any: {}", durix::kind::of_any_length())))
 }

@@ -22,20 +22,23 @@ pub enum Form {
     Bytes,
     /// Words of 8 bytes, for the kinds that take nothing else.
     Words,
+    /// Keys that are words, and values as for [`Bytes`](Form::Bytes).
+    Values,
 }
 
 impl Form {
     /// What an index with these limits takes.
     pub fn of(limits: Limits) -> Form {
-        match limits.key {
-            Lengths::UpTo(_) => Form::Bytes,
-            Lengths::Exactly(_) => Form::Words,
+        match (limits.key, limits.value) {
+            (Lengths::UpTo(_), _) => Form::Bytes,
+            (Lengths::Exactly(_), Lengths::Exactly(_)) => Form::Words,
+            (Lengths::Exactly(_), Lengths::UpTo(_)) => Form::Values,
         }
     }
 
     /// The key with this number of a thread.
     pub fn key(self, thread: u64, number: u64) -> Vec<u8> {
-        if self == Form::Words {
+        if self != Form::Bytes {
             return (thread << 48 | number).to_be_bytes().to_vec();
         }
         let mut key = format!("{thread}:{number}").into_bytes();
@@ -48,7 +51,7 @@ impl Form {
     /// Thread and number of a key, if one of so many threads has it.
     pub fn parse(self, key: &[u8], threads: usize) -> Option<(usize, u64)> {
         let (thread, number) = match self {
-            Form::Words => {
+            Form::Words | Form::Values => {
                 let word = u64::from_be_bytes(key.try_into().ok()?);
                 ((word >> 48) as usize, word & ((1 << 48) - 1))
             }
@@ -75,7 +78,7 @@ impl Form {
     pub fn probe(self) -> Vec<u8> {
         match self {
             Form::Bytes => b"probe".to_vec(),
-            Form::Words => vec![0xff; 8],
+            Form::Words | Form::Values => vec![0xff; 8],
         }
     }
 }
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn keys_that_nobody_wrote_are_not_parsed() {
-        for form in [Form::Bytes, Form::Words] {
+        for form in [Form::Bytes, Form::Words, Form::Values] {
             assert_eq!(form.parse(&form.key(1, 3), 2), Some((1, 3)));
             assert!(form.parse(&form.key(2, 0), 2).is_none() && form.parse(b"x", 2).is_none());
             assert!(form.parse(&form.probe(), 64).is_none());

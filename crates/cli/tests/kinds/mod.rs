@@ -12,7 +12,9 @@ fn all() -> Vec<Entry> {
 
 /// The kinds that take 8 bytes only: their indices hold numbers unless told otherwise.
 fn of_words() -> impl Iterator<Item = Entry> {
-    all().into_iter().filter(|kind| matches!(kind.limits.key, Lengths::Exactly(_)))
+    let exact =
+        |kind: &Entry| matches!((kind.limits.key, kind.limits.value), (Lengths::Exactly(_), Lengths::Exactly(_)));
+    all().into_iter().filter(exact)
 }
 
 /// Numbers as TSV; shorter than a list is meant for.
@@ -121,7 +123,7 @@ fn kinds_of_words_say_what_they_do_not_take_before_anything_is_made() {
             assert!(!place.path("p").exists(), "{args:?} made a pool");
         };
         let tree = format!(
-            "--tree loads paths, and {name} takes keys of exactly 8 bytes; kinds that take any: pset, masstree"
+            "--tree loads paths, and {name} takes keys of exactly 8 bytes; kinds that take any: pset, masstree, hash-bytes"
         );
         load(&["--tree", "tree"], 2, &tree);
         let lines = format!("lines have no values, and {name} takes values of exactly 8 bytes: use --format tsv");

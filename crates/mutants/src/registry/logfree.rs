@@ -1,7 +1,7 @@
 //! The log-free maps.
 
 use durix_crashsim::Explorer;
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{BlobHash, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Mutation, Plan};
 
 use super::maps::Act::{self, Aside, Cas, Grow, Insert, Killed, Other, Remove, Update};
@@ -174,6 +174,35 @@ fn skip_list() -> Structure {
     skip_list
 }
 
+/// What lies under maps of byte strings.
+fn records<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
+    let of = scenario::<S>;
+    let pages = |values: u64| (10..10 + values).map(|k| Insert(k, k * 4)).collect::<Vec<_>>();
+    let reopen = killed(Insert(9, 8), 1, false);
+    let reopened = [pages(6), vec![Insert(20, 3), reopen.clone()]].concat();
+    // Free units of several pages when the table is trimmed.
+    let sparse = [pages(12), vec![reopen], [10, 11, 13, 14, 16, 17, 19, 20].map(Remove).to_vec()].concat();
+    let used = |plan| UnderTest::<S> { used_before: true, chunks: S::chunks() + 4, ..UnderTest::new(plan) };
+    let filled = |plan| UnderTest::<S> { filled_before: true, ..UnderTest::new(plan) };
+    let space = |name, make: fn(&'static Plan) -> UnderTest<S>| {
+        Of::new(name, make, &[Insert(0, 4), Insert(1, 6)]).with(explorer()).after(&after()).boxed()
+    };
+    let death = [killed(Update(1, 10), 1, false), Insert(2, 4), Update(1, 7)];
+    let scenarios = vec![
+        of("first records", &[], &[Insert(0, 4), Insert(1, 5)]).nested().boxed(),
+        of("parts", &[Insert(0, 4)], &[Insert(1, 7), Remove(1)]).boxed(),
+        of("updates", &[Insert(0, 4)], &[Update(0, 6), Cas(0, 6, 8), Remove(0)]).boxed(),
+        space("used space", used),
+        space("filled space", filled),
+        of("pages of a session before", &reopened, &[Remove(10), Insert(0, 4), Update(20, 8)]).boxed(),
+        of("reuse", &[Insert(0, 4), Insert(1, 8)], &[Remove(0), Remove(1), Insert(2, 12), Insert(3, 16)]).boxed(),
+        of("trimming", &sparse, &[Remove(21), Insert(0, 4), Insert(1, 7), other(Insert(2, 8))]).boxed(),
+        of("process death", &[Insert(0, 4), Insert(1, 6)], &death).boxed(),
+    ];
+    let files = &["crates/logfree/src/records/", "crates/logfree/src/pages/units/"];
+    Structure { name, files, releases: false, scenarios, equivalent: &[] }
+}
+
 fn soft<S: Map<Sim> + 'static>(name: &'static str) -> Structure {
     let full: Vec<Act> = (10..74).map(|k| Insert(k, k)).collect();
     let of = |name: &str, before: &[Act], acts: &[Act]| {
@@ -206,6 +235,8 @@ pub(super) fn all() -> Vec<Structure> {
         hash_table(),
         bst(),
         skip_list(),
+        records::<BlobHash<Sim>>("BlobHash"),
+        records::<BytesHash<Sim>>("BytesHash"),
         soft::<SoftHash<Sim>>("SoftHash"),
         soft::<SoftList<Sim>>("SoftList"),
         soft::<SoftSkipList<Sim>>("SoftSkipList"),
