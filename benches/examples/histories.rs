@@ -1,7 +1,7 @@
 //! Random histories on structures with nothing wrong: every alarm is a false one, or a bug.
 //!
 //! ```text
-//! cargo run --release -p durix-bench --example histories -- 1000000 [structure]
+//! cargo run --release -p durix-bench --features histories --example histories -- 1000000 [structure]
 //! ```
 //!
 //! Each history is run once, crashed in a few places picked at random, in a few states each, the recovery and what follows

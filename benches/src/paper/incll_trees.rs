@@ -15,7 +15,9 @@ use std::hint::black_box;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-use durix_incll::{BareOptions, Durable, LoggingOnly, Masstree, Pointers, Policy, Transient, Transient15};
+use durix_incll::{
+    BareOptions, Durable, InteriorInLine, LoggingOnly, Masstree, Pointers, Policy, Transient, Transient15,
+};
 use durix_pmem::{Mapping, Medium, Session};
 
 use super::report::{Form, Panel};
@@ -175,6 +177,13 @@ impl Kind for Transient15 {
 
 impl Kind for Pointers {
     const NAME: &'static str = "INCLL, values out of line";
+    fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
+        Masstree::open_bare_as(session, mapping, BareOptions::default())
+    }
+}
+
+impl Kind for InteriorInLine {
+    const NAME: &'static str = "INCLL, interior nodes too";
     fn make<M: Medium>(session: &mut Session<M>, mapping: &Mapping<M>) -> durix_incll::Result<Masstree<M, Self>> {
         Masstree::open_bare_as(session, mapping, BareOptions::default())
     }

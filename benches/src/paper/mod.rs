@@ -21,6 +21,7 @@ mod incll_delays;
 mod incll_fig2;
 mod incll_fig4;
 mod incll_flush;
+mod incll_interior;
 mod incll_layouts;
 mod incll_many;
 mod incll_recovery;
@@ -84,6 +85,7 @@ pub const FIGURES: &[Figure] = &[
     incll_recovery::FIGURE,
     incll_many::FIGURE,
     incll_layouts::FIGURE,
+    incll_interior::FIGURE,
     incll_same::FIGURE,
     logfree_fig5::FIGURE,
     logfree_fig6::FIGURE,

@@ -132,6 +132,21 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         todo: &mut Vec<Visit>,
     ) {
         self.shape.interiors += 1;
+        if P::INTERIOR_IN_LINE {
+            self.cx.slotted_finding(off).into_iter().for_each(|what| self.find(off.get(), what));
+        } else {
+            self.spare_keys(off);
+        }
+        let (keys, children) = self.cx.content(off);
+        let bounds: Vec<_> = std::iter::once(low).chain(keys.iter().map(|k| Some(*k))).chain([high]).collect();
+        if bounds.windows(2).any(|pair| pair[1].is_some_and(|to| pair[0].is_some_and(|from| from >= to))) {
+            self.find(off.get(), "keys out of order".into());
+        }
+        // Children from left to right: the stack gives them back in reverse.
+        todo.extend((0..children.len()).rev().map(|i| (children[i], bounds[i], bounds[i + 1], level + 1)));
+    }
+
+    fn spare_keys(&mut self, off: Off<Node>) {
         let interior = self.cx.interior(off);
         let count = self.cx.op.load(&interior.count, Relaxed);
         if count > KEYS as u64 {
@@ -141,13 +156,6 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         if spare.any(|key| self.cx.op.load(key, Relaxed) != u64::MAX) {
             self.find(off.get(), "a key that does not count is not the largest number".into());
         }
-        let (keys, children) = self.cx.content(interior);
-        let bounds: Vec<_> = std::iter::once(low).chain(keys.iter().map(|k| Some(*k))).chain([high]).collect();
-        if bounds.windows(2).any(|pair| pair[1].is_some_and(|to| pair[0].is_some_and(|from| from >= to))) {
-            self.find(off.get(), "keys out of order".into());
-        }
-        // Children from left to right: the stack gives them back in reverse.
-        todo.extend((0..children.len()).rev().map(|i| (children[i], bounds[i], bounds[i + 1], level + 1)));
     }
 
     /// Returns where the right sibling starts, if there is one.
@@ -272,7 +280,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             let (node, _) = cx.enter(off)?;
             let pad = (layer + level) * 2;
             let written = if op.load(&node.stamp, Relaxed).is_interior() {
-                let (keys, children) = cx.content(cx.interior(off));
+                let (keys, children) = cx.content(off);
                 if level < MAX_LEVELS {
                     todo.extend(children.into_iter().rev().map(|child| (child, layer, level + 1)));
                 }

@@ -307,7 +307,8 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         let (op, border, stamp) = (self.cx.op, self.border(), self.stamp());
         if stamp.epoch() != self.cx.epoch {
             op.store(&border.saved, op.load(&border.permutation, Relaxed), Relaxed);
-            let first = Stamp::new(self.cx.epoch, false, false, 0).in_round(self.cx.round, lines | 1);
+            let interior = P::INTERIOR_IN_LINE && stamp.is_interior();
+            let first = Stamp::new(self.cx.epoch, interior, false, 0).in_round(self.cx.round, lines | 1);
             // PERSIST P1: same line
             op.store(&border.stamp, first, Release);
             self.cx.note_lines(self.node, lines | 1);
@@ -346,6 +347,19 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             }
         }
         !taken & ((1 << SLOTS) - 1)
+    }
+
+    /// The same once the node will have kept no more than these. Without a stamp of this epoch, the slots that are live now are
+    /// what undoing will need.
+    pub(crate) fn free_slots_beside(&self, kept: Permutation) -> u16 {
+        let (op, border, stamp) = (self.cx.op, self.border(), self.stamp());
+        let needed = match stamp.epoch() == self.cx.epoch {
+            _ if !P::DURABLE => 0,
+            true if stamp.is_logged() => 0,
+            true => op.load(&border.saved, Relaxed).mask(), // P4
+            false => op.load(&border.permutation, Relaxed).mask(),
+        };
+        !(kept.mask() | needed) & ((1 << SLOTS) - 1)
     }
 
     /// Whether a live slot may be overwritten in place.

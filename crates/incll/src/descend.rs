@@ -99,16 +99,14 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// The child of an interior node for a slice.
     #[inline(always)]
     fn step_down<const FOR: u8>(&self, at: Place<'a>, slice: u64, lines: LineAt<'a>) -> Result<Option<Place<'a>>> {
-        let interior: &'a Interior = lines.at(at.off.get());
-        let index = self.child_index(interior, slice);
-        let off = self.op.load(&interior.children[index], Relaxed);
+        let (index, off) = self.route_in(lines, at.off, slice);
         lines.prefetch::<Node>(off.get());
         if FOR != purpose::POINT {
             let beside = if FOR == purpose::ASCEND { (index + 1).min(KEYS) } else { index.saturating_sub(1) };
-            self.op.prefetch(self.op.load(&interior.children[beside], Relaxed));
+            self.op.prefetch(self.child(at.off, beside));
         }
         let low = match FOR {
-            purpose::REVERSE if index > 0 => Some(self.op.load(&interior.keys[index - 1], Relaxed)),
+            purpose::REVERSE if index > 0 => Some(self.separator(at.off, index - 1)),
             _ => at.low,
         };
         if off.is_null() {
@@ -134,9 +132,47 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(same.then_some(Place { off, node, version: version & !version::LOCKED, above: at.off, low }))
     }
 
+    /// Which child of an interior node holds a slice, and the child.
+    #[inline(always)]
+    pub(crate) fn route(&self, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
+        self.route_in(self.op.lines(), off, slice)
+    }
+
+    #[inline(always)]
+    fn route_in(&self, lines: LineAt<'a>, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
+        if P::INTERIOR_IN_LINE {
+            return self.slotted_route(off, slice);
+        }
+        let interior: &Interior = lines.at(off.get());
+        let index = self.child_index(interior, slice);
+        (index, self.op.load(&interior.children[index], Relaxed))
+    }
+
+    /// A child of an interior node.
+    #[inline(always)]
+    pub(crate) fn child(&self, off: Off<Node>, index: usize) -> Off<Node> {
+        if P::INTERIOR_IN_LINE {
+            return self.slotted_child(off, index);
+        }
+        self.op.load(&self.interior(off).children[index], Relaxed)
+    }
+
+    /// A key of an interior node.
+    #[inline(always)]
+    fn separator(&self, off: Off<Node>, index: usize) -> u64 {
+        if P::INTERIOR_IN_LINE {
+            return self.slotted_key(off, index);
+        }
+        self.op.load(&self.interior(off).keys[index], Relaxed)
+    }
+
     /// Number of keys of an interior node.
     #[inline(always)]
     pub(crate) fn count(&self, interior: &Interior) -> usize {
+        if P::INTERIOR_IN_LINE {
+            // The word of a permutation.
+            return Permutation::from_bits(self.op.load(&interior.count, Relaxed)).len();
+        }
         (self.op.load(&interior.count, Relaxed) as usize).min(KEYS)
     }
 
@@ -240,8 +276,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         if version & version::DELETED != 0 || !self.op.load(&node.stamp, Relaxed).is_interior() {
             return Ok(None);
         }
-        let interior = self.interior(above);
-        let next = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
+        let (_, next) = self.route(above, slice);
         // Locked at this version, it leads to the child; nothing else does.
         Ok(if next == child { self.lock(above, version) } else { None })
     }
@@ -253,8 +288,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if version & version::DELETED != 0 || !self.op.load(&node.stamp, Relaxed).is_interior() {
                 break;
             }
-            let interior = self.interior(off);
-            let next = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
+            let (_, next) = self.route(off, slice);
             if next == child {
                 // Locked at this version, it is its parent still.
                 let locked = self.lock(off, version);

@@ -85,6 +85,32 @@ persistent! {
         pub rest: [Word; 5],
     }
 
+    /// An interior node under InCLL (section 6.1), of trees with [`Policy::INTERIOR_IN_LINE`](crate::Policy::INTERIOR_IN_LINE)
+    /// alone: keys and children lie in slots, as in a border node, and a change of the permutation is undone as there.
+    ///
+    /// | line | words | what | why there |
+    /// |---|---|---|---|
+    /// | 0 | version | as in [`Border`] | |
+    /// | 0 | permutation, saved, stamp | InCLLp | one line: P1, P2 |
+    /// | 0 | first | the leftmost child | changes only after the node was logged |
+    /// | 1–4 | slots | a key and the child to its right, four of them | a new separator dirties one of these lines |
+    pub struct Slotted: align(64) {
+        /// See [`Node`].
+        pub version: Word,
+        /// Which slots count, in key order.
+        pub permutation: Word<Permutation>,
+        /// The permutation at the start of the stamp's epoch.
+        pub saved: Word<Permutation>,
+        /// See [`Node`].
+        pub stamp: Word<Stamp>,
+        /// The child that holds the slices before the first key.
+        pub first: Word<Off<Node>>,
+        /// Unused.
+        pub unused: [Word; 3],
+        /// Key, and the child that holds the slices from there on; the last one is not used.
+        pub slots: [[Word; 2]; SLOTS + 1],
+    }
+
     /// The first line of a slab or of an extent of another kind; written once.
     pub struct SlabHead: align(64) {
         /// [`SLAB_MAGIC`].
@@ -115,12 +141,15 @@ persistent! {
 
     /// The tree's own line: in a pool the words of its root entry.
     pub struct TreeRoot: align(64) {
-        /// The root of the first layer; written once.
+        /// The root of the first layer, with [`SLOTTED`] where interior nodes are [`Slotted`]; written once.
         pub root: Word<Off<Node>>,
         /// Not this structure's: zero, but for the last two words, which belong to whoever opens the root.
         pub rest: [Word; 7],
     }
 }
+
+/// Bit of the link to the root that says that interior nodes are [`Slotted`]: who does not know them does not open the tree.
+pub const SLOTTED: u64 = 1;
 
 /// What an extent holds.
 pub mod slab_kind {
@@ -419,6 +448,18 @@ const _: () = {
     assert!(
         offset_of!(Node, stamp) == offset_of!(Border, stamp) && offset_of!(Node, stamp) == offset_of!(Interior, stamp)
     );
+    assert!(
+        size_of::<Slotted>() == size_of::<Border>()
+            && offset_of!(Slotted, permutation) == offset_of!(Border, permutation)
+            && offset_of!(Slotted, saved) == offset_of!(Border, saved)
+            && offset_of!(Slotted, stamp) == offset_of!(Border, stamp)
+            && offset_of!(Slotted, slots) == offset_of!(Border, slots),
+        "InCLLp of both is the same code"
+    );
+    assert!(
+        KEYS == SLOTS && offset_of!(Slotted, permutation) == offset_of!(Interior, count),
+        "the low bits of a permutation are how many keys count"
+    );
     assert!(size_of::<Bitmap>() == 64 && align_of::<Bitmap>() == 64, "a bitmap shares its line with its undo copy");
     assert!(size_of::<SlabHead>() == 64 && size_of::<TreeRoot>() == 64);
 };
@@ -441,6 +482,11 @@ mod tests {
             [offset_of!(Interior, count), offset_of!(Interior, keys), offset_of!(Interior, children)],
             [8, 32, 152]
         );
+        assert_eq!(
+            [offset_of!(Slotted, permutation), offset_of!(Slotted, saved), offset_of!(Slotted, stamp)],
+            [8, 16, 24]
+        );
+        assert_eq!([offset_of!(Slotted, first), offset_of!(Slotted, slots), SLOTTED as usize], [32, 64, 1]);
         assert_eq!(
             [offset_of!(SlabHead, kind), offset_of!(SlabHead, block), offset_of!(SlabHead, blocks)],
             [8, 16, 24]

@@ -9,6 +9,7 @@
 //! | `undo` | the external log |
 //! | `cx`, `descend`, `recover` | a node as an operation sees it; ways into nodes; lazy recovery |
 //! | `get`, `update`, `layer`, `split`, `shrink`, `scan`, `reverse` | one operation each |
+//! | `slotted` | interior nodes under InCLL, an experiment |
 //! | `check` | invariants |
 //!
 //! The design, with line maps and persist order, is in `docs/masstree.md`.
@@ -48,6 +49,7 @@ mod reverse;
 mod scan;
 mod shrink;
 mod slab;
+mod slotted;
 mod split;
 mod tree;
 mod undo;
@@ -74,6 +76,9 @@ pub trait Policy: std::fmt::Debug + Send + Sync + 'static {
     const IN_LINE: bool = true;
     /// Whether values of eight bytes lie in the node where the key allows it; otherwise each value has a block of its own.
     const IN_PLACE: bool = true;
+    /// Whether interior nodes are under InCLL, too (section 6.1): [`layout::Slotted`] instead of [`layout::Interior`]. Only with
+    /// [`IN_LINE`](Self::IN_LINE), where the tree is durable.
+    const INTERIOR_IN_LINE: bool = false;
     /// Keys of a border node before it splits, at most [`layout::SLOTS`].
     const CAPACITY: usize;
 }
@@ -104,6 +109,17 @@ pub struct Pointers;
 impl Policy for Pointers {
     const DURABLE: bool = true;
     const IN_PLACE: bool = false;
+    const CAPACITY: usize = 14;
+}
+
+/// As [`Durable`], with interior nodes under InCLL, too: an experiment of the benches (section 6.1 of the paper). Such a tree lies in
+/// a bare mapping, and no other policy opens it.
+#[derive(Debug)]
+pub struct InteriorInLine;
+
+impl Policy for InteriorInLine {
+    const DURABLE: bool = true;
+    const INTERIOR_IN_LINE: bool = true;
     const CAPACITY: usize = 14;
 }
 

@@ -52,8 +52,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return Ok(Step::Lost);
         }
         if self.op.load(&node.stamp, Relaxed).is_interior() {
-            let interior = self.interior(lane.next);
-            let child = self.op.load(&interior.children[self.child_index(interior, lane.part.slice)], Relaxed);
+            let (_, child) = self.route(lane.next, lane.part.slice);
             self.op.prefetch(child);
             if child.is_null() || !self.is_still(node, version) {
                 return Ok(Step::Lost);
@@ -122,8 +121,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     lanes.swap(at, count);
                     continue;
                 }
-                let interior = self.interior(off);
-                lanes[at].0 = self.op.load(&interior.children[self.child_index(interior, slice)], Relaxed);
+                lanes[at].0 = self.route(off, slice).1;
                 self.op.prefetch(lanes[at].0);
                 at += 1;
             }

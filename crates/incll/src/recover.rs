@@ -31,7 +31,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn undo(&self, off: Off<Node>, node: &'a Node) {
         let (op, epochs) = (self.op, &self.tree.epochs);
         let stamp = op.load(&node.stamp, Relaxed);
-        if !stamp.is_interior() {
+        if P::INTERIOR_IN_LINE || !stamp.is_interior() {
             let border = self.border(off);
             if epochs.is_failed(stamp.epoch()) {
                 op.store(&border.permutation, op.load(&border.saved, Relaxed), Relaxed);

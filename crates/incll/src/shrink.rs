@@ -68,12 +68,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return Ok(false);
         }
         let mut parent = self.lock_parent(root, slice, node)?;
-        let (mut keys, mut children) = self.content(parent.interior());
+        let (keys, children) = self.content(parent.off);
         let op = self.op;
         let is_empty = |locked: &Locked<'a, M, P>| op.load(&locked.border().permutation, Relaxed).is_empty();
         let index = children.windows(2).position(|pair| pair == [left, right]);
         let (Some(index), true) = (index, is_empty(&a) || is_empty(&b)) else { return Ok(false) };
-        self.log_whole(&[&a, &parent])?;
+        if P::INTERIOR_IN_LINE {
+            self.log_whole(&[&a])?;
+        } else {
+            self.log_whole(&[&a, &parent])?;
+        }
         self.free_node(right)?;
         a.mark_dirty();
         b.mark_deleted();
@@ -83,17 +87,26 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         op.store(&a.border().next, op.load(&b.border().next, Relaxed), Relaxed);
         op.store(&a.border().high, op.load(&b.border().high, Relaxed), Relaxed);
+        self.remove_child(&parent, index, (keys, children));
+        Ok(true)
+    }
+
+    /// Takes a key and the child to its right out of a node with this content, which is logged (or under InCLLp) and dirty.
+    fn remove_child(&self, parent: &Locked<'a, M, P>, index: usize, content: (Vec<u64>, Vec<Off<Node>>)) {
+        if P::INTERIOR_IN_LINE {
+            return self.leave_slot(parent, index);
+        }
+        let (mut keys, mut children) = content;
         keys.remove(index);
         children.remove(index + 1);
-        self.fill_interior(parent.interior(), &keys, &children);
-        Ok(true)
+        self.fill_interior(parent.off, &keys, &children);
     }
 
     /// A border node and a sibling under the same parent, from left to right.
     fn neighbours(&self, root: Off<Node>, slice: u64, node: Off<Node>) -> Result<Option<(Off<Node>, Off<Node>)>> {
         let parent = self.lock_parent_of(root, slice, node)?;
         let Some(parent) = parent else { return Ok(None) };
-        let (_, children) = self.content(parent.interior());
+        let (_, children) = self.content(parent.off);
         let index = children.iter().position(|child| *child == node);
         Ok(index.and_then(|index| match index {
             0 => children.get(1).map(|right| (node, *right)),
@@ -121,7 +134,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let (node, found) = self.enter(root)?;
         let (op, interior) = (self.op, self.interior(root));
         let single = op.load(&node.stamp, Relaxed).is_interior() && self.count(interior) == 0;
-        let child = op.load(&interior.children[0], Relaxed);
+        let child = self.child(root, 0);
         if !single || !self.is_still(node, found) || found & version::DELETED != 0 {
             return Ok(false);
         }
@@ -133,8 +146,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         child.mark_deleted();
         let interior_child = child.stamp().is_interior();
         if interior_child {
-            let (keys, children) = self.content(child.interior());
-            self.fill_interior(locked.interior(), &keys, &children);
+            let (keys, children) = self.content(child.off);
+            self.fill_interior(locked.off, &keys, &children);
         } else {
             let border = locked.border();
             op.store(&border.kinds, Kinds::default(), Relaxed);

@@ -15,7 +15,10 @@ use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Sta
 use crate::update::Entry;
 
 /// A separator, and the node to its right.
-type Above = (u64, Off<Node>);
+pub(crate) type Above = (u64, Off<Node>);
+
+/// Which of the keys of a full interior node and a new one goes up: those before it stay.
+pub(crate) const MIDDLE: usize = KEYS.div_ceil(2);
 
 /// How a descent has come to a node: the root of its layer, and the node that was above it.
 #[derive(Clone, Copy)]
@@ -56,7 +59,11 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut above = self.lock_above(parent, way.root, slice)?;
         let right = fresh.border(&entries[at..])?;
         let blocks = self.blocks_for(&above, way.root, fresh)?;
-        self.log_for_split(&locked, &above)?;
+        if P::INTERIOR_IN_LINE {
+            self.log_for_slotted(&locked, &above, way.root, entries[at].slice)?;
+        } else {
+            self.log_for_split(&locked, &above)?;
+        }
         locked.mark_dirty();
         above.iter_mut().for_each(Locked::mark_dirty);
         self.move_right(&locked, right, entries[at].slice, Cut { entry, rank, at });
@@ -175,15 +182,18 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Makes a logged root the parent of two nodes.
     fn become_root(&self, locked: &Locked<'a, M, P>, sep: u64, left: Off<Node>, right: Off<Node>) {
         let op = self.op;
-        self.fill_interior(locked.interior(), &[sep], &[left, right]);
+        self.fill_interior(locked.off, &[sep], &[left, right]);
         let stamp = locked.stamp();
         // The epoch and the lines stay: the node was logged just now, or is new.
         op.store(&locked.node.stamp, stamp.of_kind(true), Relaxed);
     }
 
     /// Writes keys and children of a node that is logged or new.
-    pub(crate) fn fill_interior(&self, interior: &Interior, keys: &[u64], children: &[Off<Node>]) {
-        let op = self.op;
+    pub(crate) fn fill_interior(&self, off: Off<Node>, keys: &[u64], children: &[Off<Node>]) {
+        if P::INTERIOR_IN_LINE {
+            return self.fill_slotted(off, keys, children);
+        }
+        let (op, interior) = (self.op, self.interior(off));
         op.store(&interior.count, keys.len() as u64, Relaxed);
         let keys = keys.iter().copied().chain(std::iter::repeat(u64::MAX));
         interior.keys.iter().zip(keys).for_each(|(word, key)| op.store(word, key, Relaxed));
@@ -191,13 +201,17 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Keys and children of an interior node.
-    pub(crate) fn content(&self, interior: &Interior) -> (Vec<u64>, Vec<Off<Node>>) {
+    pub(crate) fn content(&self, off: Off<Node>) -> (Vec<u64>, Vec<Off<Node>>) {
+        if P::INTERIOR_IN_LINE {
+            return self.slotted_content(off);
+        }
+        let interior = self.interior(off);
         let count = self.count(interior);
         let keys = interior.keys[..count].iter().map(|word| self.op.load(word, Relaxed)).collect();
         (keys, interior.children[..=count].iter().map(|word| self.op.load(word, Relaxed)).collect())
     }
 
-    /// Inserts a separator and the node to its right into the locked ancestors, which are logged and dirty.
+    /// Inserts a separator and the node to its right into the locked ancestors, which are logged (or under InCLLp) and dirty.
     fn insert_above(&self, above: &[Locked<'a, M, P>], root: Off<Node>, new: Above, blocks: Vec<Off<Node>>) {
         let (mut new, mut blocks) = (new, blocks.into_iter());
         for parent in above {
@@ -205,29 +219,36 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 self.insert_into(parent, new);
                 return;
             }
-            let (mut keys, mut children) = self.content(parent.interior());
+            let (mut keys, mut children) = self.content(parent.off);
             let index = keys.partition_point(|key| *key <= new.0);
             keys.insert(index, new.0);
             children.insert(index + 1, new.1);
-            let middle = keys.len() / 2;
+            let middle = MIDDLE;
             let up = keys[middle];
             let mut block = || blocks.next().expect("blocks were taken for all ancestors");
             let right = if parent.off == root {
                 let (left, right) = (block(), block());
-                self.fill_interior(self.interior(left), &keys[..middle], &children[..=middle]);
+                self.fill_interior(left, &keys[..middle], &children[..=middle]);
                 self.become_root(parent, up, left, right);
                 right
             } else {
-                self.fill_interior(parent.interior(), &keys[..middle], &children[..=middle]);
+                if P::INTERIOR_IN_LINE {
+                    self.take_separator(parent, new);
+                } else {
+                    self.fill_interior(parent.off, &keys[..middle], &children[..=middle]);
+                }
                 block()
             };
-            self.fill_interior(self.interior(right), &keys[middle + 1..], &children[middle + 1..]);
+            self.fill_interior(right, &keys[middle + 1..], &children[middle + 1..]);
             new = (up, right);
         }
     }
 
     /// Inserts a separator and the node to its right into a node with room, and notes the lines that change.
     fn insert_into(&self, parent: &Locked<'a, M, P>, (sep, right): Above) {
+        if P::INTERIOR_IN_LINE {
+            return self.take_separator(parent, (sep, right));
+        }
         let (op, interior) = (self.op, parent.interior());
         let (count, index) = (self.count(interior), self.child_index(interior, sep));
         parent.note(

@@ -15,7 +15,7 @@ use durix_pmem::{
 use crate::arena::{Arena, Head};
 use crate::cx::{Cx, Slot};
 use crate::error::{Error, Result};
-use crate::layout::{LAYOUT_VERSION, Node, TreeRoot, slab_kind};
+use crate::layout::{LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
 use crate::{Durable, MAX_KEY, Policy, Transient};
@@ -101,7 +101,7 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
         let arena = Arena::Pool(root.clone());
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
-        format(&op, &arena, line)
+        format(&op, &arena, line, 0)
     }
 
     fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
@@ -124,10 +124,10 @@ impl<M: Medium> Sweep<M> for Masstree<M, Durable> {
     }
 }
 
-/// Writes an empty tree: durable with the next fence. Until the root's line is, nothing of it can be found.
-fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot) -> Result<()> {
+/// Writes an empty tree of a layout (0, or [`SLOTTED`]): durable with the next fence. Until the root's line is, nothing of it can be found.
+fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot, layout: u64) -> Result<()> {
     let node = Slabs::new(arena.chunk()).first_node(op, arena)?;
-    op.store(&line.root, Off::new(node), Relaxed);
+    op.store(&line.root, Off::new(node | layout), Relaxed);
     // Shown to be needed by `tests/pool.rs`: elsewhere opening writes the line back before anything is built on it.
     op.write_back(line);
     Ok(())
@@ -154,6 +154,9 @@ impl<M: Medium> Masstree<M, Durable> {
 }
 
 impl<M: Medium, P: Policy> Masstree<M, P> {
+    /// What the link to the root says of interior nodes.
+    const LAYOUT: u64 = if P::INTERIOR_IN_LINE { SLOTTED } else { 0 };
+
     fn open_in(
         op: &Op<'_, M>,
         epochs: Arc<Epochs<M>>,
@@ -161,7 +164,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         line: &TreeRoot,
         poison: Option<Poison<M>>,
     ) -> Result<Self> {
-        let root = op.load(&line.root, Relaxed);
+        // In another layout it is no multiple.
+        let root = Off::new(op.load(&line.root, Relaxed).get() ^ Self::LAYOUT);
         if root.is_null() || !root.get().is_multiple_of(64) {
             let offset = op.off_of(line).get();
             return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
@@ -181,10 +185,10 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     }
 
     /// As [`Masstree::open_bare`], with another durable policy than [`Durable`]: for benches. With one policy nothing can be done
-    /// that another would have to know: all have the same layout.
+    /// that another would have to know: all have the same layout, but for [`InteriorInLine`](crate::InteriorInLine).
     ///
     /// # Errors
-    /// As [`Masstree::open`].
+    /// As [`Masstree::open`]; [`Error::Corrupt`] also where the tree has interior nodes of the other layout.
     ///
     /// # Panics
     /// If the policy is not durable: such a tree is made by [`volatile`](Self::volatile).
@@ -195,7 +199,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
         let line = op.at(Off::<TreeRoot>::new(BARE_ROOT));
         if op.load(&line.root, Relaxed).is_null() {
-            format(&op, &arena, line)?;
+            format(&op, &arena, line, Self::LAYOUT)?;
         }
         let tree = Masstree::open_in(&op, epochs, arena, line, None)?;
         Ok(Masstree { sweep_step: options.sweep_step, ..tree })

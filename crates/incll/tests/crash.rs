@@ -2,6 +2,8 @@
 //! the tree of some boundary, no older than the last one, with every block reached exactly once. With `DURIX_DEEP` set,
 //! sequences are longer.
 
+#[path = "crash/interior.rs"]
+mod interior;
 #[path = "crash/scenarios.rs"]
 mod scenarios;
 #[path = "crash/subject.rs"]

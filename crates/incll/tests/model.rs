@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use durix_incll::{
-    BareOptions, Change, Durable, Error, LoggingOnly, MAX_KEY, Masstree, Pointers, Policy, Transient, Transient15,
+    BareOptions, Change, Durable, Error, InteriorInLine, LoggingOnly, MAX_KEY, Masstree, Pointers, Policy, Transient,
+    Transient15,
 };
 use durix_pmem::{Hardware, Mapping, Session};
 use proptest::prelude::*;
@@ -33,6 +34,11 @@ impl Made for Transient15 {
 }
 
 impl Made for LoggingOnly {
+    fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
+        Masstree::open_bare_as(session, mapping, BareOptions::default().chunk(8192)).unwrap()
+    }
+}
+impl Made for InteriorInLine {
     fn make(session: &mut Session<Hardware>, mapping: &Mapping<Hardware>) -> Tree<Self> {
         Masstree::open_bare_as(session, mapping, BareOptions::default().chunk(8192)).unwrap()
     }
@@ -247,6 +253,7 @@ proptest! {
         run::<Durable>(&acts, &bounds);
         run::<Transient>(&acts, &bounds);
         run::<Transient15>(&acts, &bounds);
+        run::<InteriorInLine>(&acts, &bounds);
     }
 }
 
@@ -258,6 +265,7 @@ proptest! {
         die::<Durable>(&acts);
         die::<LoggingOnly>(&acts);
         die::<Pointers>(&acts);
+        die::<InteriorInLine>(&acts);
     }
 }
 
@@ -291,6 +299,8 @@ fn the_largest_slice_separates_nodes_like_any_other() {
     body::<Durable>((0..500).rev());
     body::<Transient15>(0..500);
     body::<Transient15>((0..500).rev());
+    body::<InteriorInLine>(0..500);
+    body::<InteriorInLine>((0..500).rev());
 }
 
 #[test]
@@ -324,6 +334,23 @@ fn grows_and_shrinks_by_ten_thousands_in_every_order() {
     }
     body::<Durable>();
     body::<Transient>();
+    body::<InteriorInLine>();
+}
+
+/// Interior nodes that lie differently are not mistaken for each other.
+#[test]
+fn a_tree_of_another_layout_is_not_opened() {
+    fn refused<P: Made, Q: Made>() {
+        let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        P::make(&mut session, &mapping);
+        let options = BareOptions::default().chunk(8192);
+        let error = Masstree::<_, Q>::open_bare_as(&mut session, &mapping, options).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { what: "the link to the root node", .. }), "{error}");
+        assert!(P::make(&mut session, &mapping).is_empty(&session.enter().unwrap()).unwrap());
+    }
+    refused::<Durable, InteriorInLine>();
+    refused::<InteriorInLine, Durable>();
 }
 
 #[test]

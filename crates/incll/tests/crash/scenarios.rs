@@ -17,7 +17,7 @@ pub fn after() -> Vec<Act> {
 
 /// A full interior node below the root, and what splits it: with three nodes in the log, too many states to go through them all.
 pub fn below_the_root() -> (Vec<Act>, Vec<Act>) {
-    (puts((25..200).rev(), 1), vec![Put(24, 2), Remove(190)])
+    (puts((25..200).rev(), 1), vec![Put(24, 2), Remove(190), Sync, Put(100, 2)])
 }
 
 /// What is there before, and what is done: a window each.
@@ -42,8 +42,8 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             vec![Remove(0), Put(1, 2), Put(2, 3), Put(20, 4), Put(21, 4)],
         ),
         ("root splits", full.clone(), vec![Put(7, 2), Put(14, 2), Put(15, 2)]),
-        ("border splits", evens, vec![Put(5, 2), Put(0, 3)]),
-        ("an interior root splits", interior_full, vec![Put(80, 2), Remove(190)]),
+        ("border splits", evens, vec![Put(5, 2), Put(0, 3), Sync, Put(30, 2)]),
+        ("an interior root splits", interior_full, vec![Put(80, 2), Remove(190), Sync, Put(100, 2)]),
         (
             "records: free, and take in the next epoch",
             records,
@@ -57,7 +57,7 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
         (
             "nodes merge, the root gets lower",
             two,
-            [Remove(14), Put(0, 2)].into_iter().chain((7..14).map(Remove)).collect(),
+            [Remove(14), Put(0, 2)].into_iter().chain((7..14).map(Remove)).chain([Sync, Put(0, 3)]).collect(),
         ),
         (
             "two sessions",

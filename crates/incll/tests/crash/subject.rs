@@ -1,11 +1,12 @@
 //! A durable tree in a small mapping, with a map as its model.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_incll::{BareOptions, Masstree};
+use durix_incll::{BareOptions, Durable, Masstree, Policy};
 use durix_pmem::{Killable, Mapping, Mutating, Op, Plan, Session};
 
 pub type M = Killable<Mutating<Simulated>>;
@@ -18,6 +19,10 @@ pub enum Act {
     Put(u8, u8),
     /// Removes.
     Remove(u8),
+    /// Inserts key number so many of a wider range, with a value in place.
+    PutWide(u16),
+    /// Removes it.
+    RemoveWide(u16),
     /// A boundary.
     Sync,
     /// Writes back ahead of the boundary.
@@ -42,6 +47,11 @@ pub fn key(k: u8) -> Vec<u8> {
     }
 }
 
+/// Eight bytes, behind those of [`key`].
+pub fn wide(k: u16) -> Vec<u8> {
+    (1u64 << 16 | u64::from(k)).to_be_bytes().to_vec()
+}
+
 /// In place below 100; out of line from there on, with an extent of its own from 250 on.
 pub fn value(v: u8) -> Vec<u8> {
     match v {
@@ -52,8 +62,7 @@ pub fn value(v: u8) -> Vec<u8> {
 }
 
 /// What is tested, and how.
-#[derive(Clone)]
-pub struct Tested {
+pub struct Tested<P = Durable> {
     pub plan: &'static Plan,
     /// Done before what is tested, and durable.
     pub before: Vec<Act>,
@@ -63,31 +72,41 @@ pub struct Tested {
     pub len: usize,
     /// Lines of a step of the sweep.
     pub sweep_step: u64,
+    pub policy: PhantomData<fn() -> P>,
 }
 
 impl Tested {
     pub fn new(plan: &'static Plan, before: Vec<Act>) -> Self {
-        Tested { plan, before, first_epoch: 1, len: 64 << 10, sweep_step: 2048 }
+        Tested::of(plan, before)
+    }
+}
+
+impl<P: Policy> Tested<P> {
+    /// A tree of another policy.
+    pub fn of(plan: &'static Plan, before: Vec<Act>) -> Self {
+        Tested { plan, before, first_epoch: 1, len: 64 << 10, sweep_step: 2048, policy: PhantomData }
     }
 
-    fn open(&self, mapping: &Mapping<M>) -> Result<Live, String> {
+    fn open(&self, mapping: &Mapping<M>) -> Result<Live<P>, String> {
         let mut session = mapping.session().map_err(|e| e.to_string())?;
         let options = BareOptions::default().chunk(4096).first_epoch(self.first_epoch).sweep_step(self.sweep_step);
-        let tree = Masstree::open_bare(&mut session, mapping, options).map_err(|e| e.to_string())?;
+        let tree = Masstree::open_bare_as(&mut session, mapping, options).map_err(|e| e.to_string())?;
         Ok(Live { tree: Arc::new(tree), other: mapping.session().map_err(|e| e.to_string())?, session })
     }
 }
 
-pub struct Live {
-    tree: Arc<Masstree<M>>,
+pub struct Live<P: Policy = Durable> {
+    tree: Arc<Masstree<M, P>>,
     session: Session<M>,
     other: Session<M>,
 }
 
-fn run(tree: &Masstree<M>, op: &Op<'_, M>, act: &Act) -> bool {
+fn run<P: Policy>(tree: &Masstree<M, P>, op: &Op<'_, M>, act: &Act) -> bool {
     match act {
         Act::Put(k, v) => tree.insert(op, &key(*k), &value(*v)).unwrap(),
         Act::Remove(k) => tree.remove(op, &key(*k)).unwrap(),
+        Act::PutWide(k) => tree.insert(op, &wide(*k), &value(1)).unwrap(),
+        Act::RemoveWide(k) => tree.remove(op, &wide(*k)).unwrap(),
         Act::Get(k) => tree.contains(op, &key(*k)).unwrap(),
         Act::Sync | Act::Ahead | Act::Restart | Act::Killed(_) | Act::Other(_) => {
             unreachable!("taken apart by the caller")
@@ -106,6 +125,8 @@ fn step(model: &mut Model, act: &Act) -> bool {
     match act {
         Act::Put(k, v) => model.now.insert(key(*k), value(*v)).is_none(),
         Act::Remove(k) => model.now.remove(&key(*k)).is_some(),
+        Act::PutWide(k) => model.now.insert(wide(*k), value(1)).is_none(),
+        Act::RemoveWide(k) => model.now.remove(&wide(*k)).is_some(),
         Act::Get(k) => model.now.contains_key(&key(*k)),
         Act::Sync => {
             model.durable = model.now.clone();
@@ -125,19 +146,19 @@ fn step(model: &mut Model, act: &Act) -> bool {
     }
 }
 
-impl Subject for Tested {
+impl<P: Policy> Subject for Tested<P> {
     type Op = Act;
     type Ret = bool;
     type State = Map;
     type Model = Model;
     type Store = Mapping<M>;
-    type Live = Live;
+    type Live = Live<P>;
 
     fn store(&self, medium: Simulated) -> Mapping<M> {
         Mapping::heap(self.len, Killable::new(Mutating::new(medium, self.plan)))
     }
 
-    fn create(&self, mapping: &Mapping<M>) -> Live {
+    fn create(&self, mapping: &Mapping<M>) -> Live<P> {
         let mut live = self.open(mapping).unwrap();
         for act in &self.before {
             self.apply(&mut live, act);
@@ -146,11 +167,11 @@ impl Subject for Tested {
         live
     }
 
-    fn recover(&self, mapping: &Mapping<M>) -> Result<Live, String> {
+    fn recover(&self, mapping: &Mapping<M>) -> Result<Live<P>, String> {
         self.open(mapping)
     }
 
-    fn apply(&self, live: &mut Live, act: &Act) -> bool {
+    fn apply(&self, live: &mut Live<P>, act: &Act) -> bool {
         match act {
             Act::Sync => live.tree.sync(&mut live.session).is_ok(),
             Act::Ahead => live.tree.epochs().write_ahead(&mut live.other).is_ok(),
@@ -171,7 +192,7 @@ impl Subject for Tested {
         }
     }
 
-    fn observe(&self, live: &mut Live) -> Map {
+    fn observe(&self, live: &mut Live<P>) -> Map {
         let op = live.session.enter().unwrap();
         let mut map = Map::new();
         let read = live.tree.range(&op, Bound::Unbounded, Bound::Unbounded, |k, v| {
@@ -185,7 +206,7 @@ impl Subject for Tested {
         map
     }
 
-    fn check(&self, live: &mut Live) -> Vec<String> {
+    fn check(&self, live: &mut Live<P>) -> Vec<String> {
         let op = live.session.enter().unwrap();
         live.tree.check(&op).unwrap().iter().map(ToString::to_string).collect()
     }
@@ -215,10 +236,10 @@ impl Subject for Tested {
     }
 }
 
-impl Concurrent for Tested {
-    type Thread = (Session<M>, Arc<Masstree<M>>);
+impl<P: Policy> Concurrent for Tested<P> {
+    type Thread = (Session<M>, Arc<Masstree<M, P>>);
 
-    fn thread(&self, live: &Live, _number: usize) -> Self::Thread {
+    fn thread(&self, live: &Live<P>, _number: usize) -> Self::Thread {
         (live.session.mapping().session().unwrap(), Arc::clone(&live.tree))
     }
 
