@@ -115,8 +115,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let node: &'a Node = lines.at(off.get());
         let is_old = P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted;
-        let mut version = self.op.load(&node.version, Acquire);
-        if is_old || version & (version::DIRTY | version::DELETED) != 0 {
+        // What an old version word holds after a crash is nothing to look at.
+        let mut version = if is_old { version::DIRTY } else { self.op.load(&node.version, Acquire) };
+        if version & (version::DIRTY | version::DELETED) != 0 {
             // Nothing is recovered or waited for where the parent may not lead.
             if !self.is_still(at.node, at.version) {
                 return Ok(None);
