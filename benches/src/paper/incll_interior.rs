@@ -140,6 +140,12 @@ fn of_loads(title: &str, place: &Place, how: &Rounded, unit: &str) -> Panel {
     panel(title, place, how, ("operations", x), (unit, Form::Bars))
 }
 
+/// What is counted, and which of the [`Costs`] it is.
+type Quantity = (&'static str, fn(&Costs) -> f64);
+
+/// Makes one of the trees that grow, in the next [room](room_for).
+type Make<M> = fn(&mut Room<M>, u64) -> Result<Box<dyn Phased>, Error>;
+
 /// Exact counts, which do not depend on pages.
 fn counted(place: &Place, how: &Rounded) -> Result<Vec<Panel>, Error> {
     let keys = how.keys.min(COUNTED_KEYS);
@@ -147,12 +153,12 @@ fn counted(place: &Place, how: &Rounded) -> Result<Vec<Panel>, Error> {
         (Durable::NAME, count::<Durable>(place, keys)?),
         (InteriorInLine::NAME, count::<InteriorInLine>(place, keys)?),
     ];
-    let quantities: [(&str, fn(&Costs) -> f64); 3] = [
+    let quantities: [Quantity; 3] = [
         ("nodes logged", |costs| costs.logged),
         ("fences", |costs| costs.fences),
         ("lines written back", |costs| costs.write_backs),
     ];
-    let panel = |(what, of): (&str, fn(&Costs) -> f64)| {
+    let panel = |(what, of): Quantity| {
         let mut panel = of_loads(what, place, how, &format!("{what}, a million operations"));
         panel.method =
             format!("{} keys at first; counted over {OPS} operations, a boundary each {COUNTED_EPOCH}", millions(keys));
@@ -170,7 +176,7 @@ fn timed(context: &Context<'_>, place: &Place, how: &Rounded) -> Result<Vec<Outc
     let grown = how.keys + OPS * (how.rounds + WARM_UP) as u64 * 3 / 2;
     for filling in 0..how.fillings {
         let room = &mut room_for(place, medium(), (2, grown))?;
-        let mut makers: [fn(&mut Room<_>, u64) -> Result<Box<dyn Phased>, Error>; 2] = [
+        let mut makers: [Make<_>; 2] = [
             |room, keys| Ok(Box::new(Growing::<_, Durable>::fill_in(room, keys)?)),
             |room, keys| Ok(Box::new(Growing::<_, InteriorInLine>::fill_in(room, keys)?)),
         ];
@@ -200,4 +206,27 @@ fn claims(place: &Place, outcomes: &[Outcome<{ LOADS.len() }>]) -> Vec<Claim> {
         }
     };
     (0..LOADS.len()).map(claim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_trees_grow_alike_and_one_logs_about_half_as_many_nodes() {
+        let place = Place::at(std::env::temp_dir());
+        let grown = 2000 + OPS;
+        fn logged<P: Kind>(place: &Place, grown: u64) -> u64 {
+            let mut tree = Growing::<_, P>::fill_in(&mut room_for(place, medium(), (1, grown)).unwrap(), 2000).unwrap();
+            let before = tree.logged().unwrap();
+            tree.work(LOADS[0].1).unwrap();
+            assert_eq!(tree.tree.keys, grown);
+            let op = tree.tree.session.enter().unwrap();
+            assert_eq!((tree.tree.tree.check(&op).unwrap(), tree.tree.tree.len(&op).unwrap()), (vec![], grown));
+            drop(op);
+            tree.logged().unwrap() - before
+        }
+        let [with, without] = [logged::<InteriorInLine>(&place, grown), logged::<Durable>(&place, grown)];
+        assert!(with > 0 && with * 4 < without * 3, "{with} and {without} nodes");
+    }
 }

@@ -653,6 +653,7 @@ mod tests {
         }
         let ours = count::<Durable>(&place, &drawn);
         assert_eq!((count::<Transient>(&place, &drawn), ours.0), ((3000, 0), 3000));
+        assert_eq!(count::<InteriorInLine>(&place, &drawn).0, 3000);
         let logging = count::<LoggingOnly>(&place, &drawn);
         assert!(logging.0 == 3000 && logging.1 > 0, "{logging:?}");
     }
