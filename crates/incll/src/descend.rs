@@ -323,7 +323,7 @@ mod tests {
         };
         let mut keys: Vec<Vec<u8>> = (0..6000)
             .map(|_| {
-                let number = if next() % 2 == 0 { next() % 300 << 48 } else { next() << 20 };
+                let number = if next() % 2 == 0 { (next() % 300) << 48 } else { next() << 20 };
                 number.to_be_bytes()[..(next() % 9) as usize].to_vec()
             })
             .collect();

@@ -81,7 +81,7 @@ mod tests {
             Some(match random % 5 {
                 0 => random,
                 1 => random << 40,
-                2 => 1 << 63 | random % 3,
+                2 => (1 << 63) | (random % 3),
                 3 => u64::MAX - random % 3,
                 _ => random % 3,
             })
