@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/one_tree volatile 4k get 100000 100000
 //! ```
 //!
-//! Operations: `insert` (nothing but filling), `get`, `many` (batches of 64), `update`, `scan` (of 10), `reverse` (of 10), `all`.
+//! Operations: `insert` (nothing but filling), `load` (the same in batches of 64), `get`, `many` (batches of 64), `update`, `scan` (of 10), `reverse` (of 10), `all`.
 //! Keys and values are 8 bytes; memory is anonymous, in pages of 4 KiB or 2 MiB.
 
 use std::hint::black_box;
@@ -57,6 +57,15 @@ impl<P: Policy> Run<P> {
             for i in numbers {
                 tree.insert(op, &key(i).to_be_bytes(), &i.to_le_bytes()).expect("room");
             }
+        });
+        self.keys
+    }
+
+    #[inline(never)]
+    fn measured_load(&mut self) -> u64 {
+        self.batches(self.keys, |tree, op, numbers| {
+            let batch: Vec<_> = numbers.map(|i| (key(i).to_be_bytes(), i.to_le_bytes())).collect();
+            tree.insert_many(op, &batch).expect("room");
         });
         self.keys
     }
@@ -119,7 +128,10 @@ impl<P: Policy> Run<P> {
     }
 
     fn run(&mut self, what: &str) {
-        self.timed("insert", Self::measured_insert);
+        match what {
+            "load" => self.timed("load", Self::measured_load),
+            _ => self.timed("insert", Self::measured_insert),
+        }
         for (name, f) in [
             ("get", Self::measured_get as fn(&mut Self) -> u64),
             ("many", Self::measured_many),

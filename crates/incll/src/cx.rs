@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
+use durix_pmem::{Lock, LockGuard, Medium, Off, Op, Wide};
 
 use crate::Policy;
 use crate::error::{Error, Result};
@@ -46,6 +46,8 @@ pub(crate) struct Cx<'a, M: Medium, P: Policy> {
     pub(crate) epoch: u64,
     /// The round of the epoch: what was noted in another is noted again.
     pub(crate) round: u64,
+    /// How to search, where words need not be loaded one by one.
+    pub(crate) wide: Option<Wide>,
 }
 
 impl<M: Medium, P: Policy> Clone for Cx<'_, M, P> {
@@ -386,11 +388,19 @@ impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
     }
 }
 
+/// What a block is for.
+#[derive(Clone, Copy)]
+enum Block {
+    /// A record of so many bytes.
+    Record(u64),
+    Border,
+    Interior,
+}
+
 /// Blocks that an operation has taken; unless they are [kept](Fresh::keep), they are given back.
 pub(crate) struct Fresh<'a, M: Medium, P: Policy> {
     pub(crate) cx: Cx<'a, M, P>,
-    /// With the bytes of a record; a node without.
-    taken: Vec<(u64, Option<u64>)>,
+    taken: Vec<(u64, Block)>,
 }
 
 impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
@@ -398,16 +408,17 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
         Fresh { cx, taken: Vec::new() }
     }
 
-    fn take(&mut self, bytes: Option<u64>) -> Result<u64> {
+    fn take(&mut self, block: Block) -> Result<u64> {
         let cx = self.cx;
         let mut local = cx.local()?;
         let cache = &mut local.as_mut().expect("made by `local`").cache;
         let (slabs, arena) = (&cx.tree.slabs, &cx.tree.arena);
-        let off = match bytes {
-            Some(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes)?,
-            None => slabs.take_node(cx.op, arena, cx.durably(), cache)?,
+        let off = match block {
+            Block::Record(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes)?,
+            Block::Border => slabs.take_node(cx.op, arena, cx.durably(), cache, false)?,
+            Block::Interior => slabs.take_node(cx.op, arena, cx.durably(), cache, true)?,
         };
-        self.taken.push((off, bytes));
+        self.taken.push((off, block));
         Ok(off)
     }
 
@@ -428,7 +439,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     /// looked at in a node that says so: slots that are not live, keys that do not count.
     fn node(&mut self, interior: bool, lines: u64) -> Result<Off<Node>> {
         let cx = self.cx;
-        let off = Off::<Node>::new(self.take(None)?);
+        let off = Off::<Node>::new(self.take(if interior { Block::Interior } else { Block::Border })?);
         let node = &cx.op.slice("a fresh node", off, 1)?[0];
         for word in [&node.version, &node.middle[0], &node.middle[1]].into_iter().chain(&node.rest[..4]) {
             cx.op.store(word, 0, Relaxed);
@@ -445,7 +456,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     pub(crate) fn record(&mut self, suffix: &[u8], value: &[u8]) -> Result<u64> {
         let cx = self.cx;
         let bytes = crate::layout::RecordHead::new(suffix.len(), value.len()).bytes();
-        let off = self.take(Some(bytes))?;
+        let off = self.take(Block::Record(bytes))?;
         Record::write(cx.op, off, suffix, value)?;
         if P::DURABLE {
             cx.tree.epochs.dirty(cx.op, Record::all_words(cx.op, off, bytes)?);
@@ -467,7 +478,8 @@ impl<M: Medium, P: Policy> Drop for Fresh<'_, M, P> {
         let cx = self.cx;
         let Ok(mut local) = cx.local() else { return };
         let cache = &mut local.as_mut().expect("made by `local`").cache;
-        for (off, bytes) in self.taken.drain(..) {
+        for (off, block) in self.taken.drain(..) {
+            let bytes = if let Block::Record(bytes) = block { Some(bytes) } else { None };
             // A block that cannot be given back was damaged meanwhile: a check reports it.
             let _ = cx.tree.slabs.untake(cx.op, cx.durably(), cache, off, bytes);
         }

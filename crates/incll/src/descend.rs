@@ -1,16 +1,16 @@
 //! From the root of a layer to the border node of a slice, optimistically.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Bits, Medium, Off};
+use durix_pmem::{Bits, LineAt, Medium, Off};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
 use crate::error::Result;
-use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
+use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, kind, version};
 
 /// More levels than a tree of 2^48 nodes has.
-const MAX_DEPTH: usize = 48;
+pub(crate) const MAX_DEPTH: usize = 48;
 
 /// What a descent is for, and so what is fetched beside its way.
 pub(crate) mod purpose {
@@ -84,12 +84,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// `None` if something has changed on the way.
     #[inline(always)]
     fn descend_from<const FOR: u8>(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+        let lines = self.op.lines();
         for _ in 0..MAX_DEPTH {
             if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
                 // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
                 return Ok(Some(at));
             }
-            let Some(child) = self.step_down::<FOR>(at, slice)? else { return Ok(None) };
+            let Some(child) = self.step_down::<FOR>(at, slice, lines)? else { return Ok(None) };
             at = child;
         }
         Err(self.corrupt("a chain of nodes, deeper than any tree,", at.off, MAX_DEPTH as u64))
@@ -97,9 +98,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// The child of an interior node for a slice.
     #[inline(always)]
-    fn step_down<const FOR: u8>(&self, at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
-        let (index, off) = self.route(at.off, slice);
-        self.op.prefetch(off);
+    fn step_down<const FOR: u8>(&self, at: Place<'a>, slice: u64, lines: LineAt<'a>) -> Result<Option<Place<'a>>> {
+        let (index, off) = self.route_in(lines, at.off, slice);
+        lines.prefetch::<Node>(off.get());
         if FOR != purpose::POINT {
             let beside = if FOR == purpose::ASCEND { (index + 1).min(KEYS) } else { index.saturating_sub(1) };
             self.op.prefetch(self.child(at.off, beside));
@@ -112,23 +113,38 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             // Either it was read in the middle of a change, or the file is damaged.
             return if self.is_still(at.node, at.version) { Err(self.corrupt("a child", at.off, 0)) } else { Ok(None) };
         }
-        // The child's version is taken before the parent is asked whether it has changed: so the child held the slice
-        // when its version was taken.
-        if !self.is_still(at.node, at.version) {
-            return Ok(None);
+        let node: &'a Node = lines.at(off.get());
+        let is_old = P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted;
+        // What an old version word holds after a crash is nothing to look at.
+        let mut version = if is_old { version::DIRTY } else { self.op.load(&node.version, Acquire) };
+        if version & (version::DIRTY | version::DELETED) != 0 {
+            // Nothing is recovered or waited for where the parent may not lead.
+            if !self.is_still(at.node, at.version) {
+                return Ok(None);
+            }
+            version = self.enter(off)?.1;
+            if version & version::DELETED != 0 {
+                return Ok(None);
+            }
         }
-        let (node, version) = self.enter(off)?;
-        let same = self.is_still(at.node, at.version) && version & version::DELETED == 0;
-        Ok(same.then_some(Place { off, node, version, above: at.off, low }))
+        // The child's version was taken before the parent is asked whether it has changed: so the child held the slice when
+        // its version was taken.
+        let same = self.is_still(at.node, at.version);
+        Ok(same.then_some(Place { off, node, version: version & !version::LOCKED, above: at.off, low }))
     }
 
     /// Which child of an interior node holds a slice, and the child.
     #[inline(always)]
     pub(crate) fn route(&self, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
+        self.route_in(self.op.lines(), off, slice)
+    }
+
+    #[inline(always)]
+    fn route_in(&self, lines: LineAt<'a>, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
         if P::INTERIOR_IN_LINE {
             return self.slotted_route(off, slice);
         }
-        let interior = self.interior(off);
+        let interior: &Interior = lines.at(off.get());
         let index = self.child_index(interior, slice);
         (index, self.op.load(&interior.children[index], Relaxed))
     }
@@ -162,9 +178,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Which child of an interior node holds a slice. In two steps without branches: each fourth key, then the three behind. A
-    /// search by halves that branches is foreseen wrongly at every second step.
+    /// search by halves that branches is foreseen wrongly at every second step. Where the processor can and nobody has to see the
+    /// loads, all are compared at once.
     #[inline(always)]
     pub(crate) fn child_index(&self, interior: &Interior, slice: u64) -> usize {
+        if let Some(wide) = self.wide {
+            // All of them are at most 15, and the compiler sees it.
+            let passed = wide.count_at_most(&interior.keys, slice) & KEYS;
+            return passed.min(self.op.load(&interior.count, Relaxed) as usize);
+        }
         let passed = |key: usize| usize::from(self.op.load(&interior.keys[key], Relaxed) <= slice);
         let group = 4 * (passed(3) + passed(7) + passed(11));
         // Keys that do not count are the largest number, which may be the slice.
@@ -201,12 +223,32 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     fn slices_below(&self, border: &Border, permutation: Permutation, slice: u64) -> usize {
         let len = permutation.len();
+        if let Some(wide) = self.wide {
+            return wide.count_below(&border.slots, slice, permutation.to_bits(), len);
+        }
         let below = |rank: usize| {
             let less = self.op.load(&border.slots[permutation.slot(rank)][0], Relaxed) < slice;
             usize::from(less & (rank < len))
         };
         let group = 4 * (below(3) + below(7) + below(11));
         group + below(group) + below(group + 1) + below(group + 2)
+    }
+
+    /// The slot of a part of a key, if it is there. What is found is of one moment only if the node has not changed meanwhile.
+    #[inline(always)]
+    pub(crate) fn slot_of(&self, border: &Border, permutation: Permutation, kinds: Kinds, part: Part) -> Option<usize> {
+        let Some(wide) = self.wide else {
+            return self.search(border, permutation, kinds, part).ok().map(|rank| permutation.slot(rank));
+        };
+        let mut equal = wide.equal(&border.slots, part.slice);
+        while equal != 0 {
+            let slot = equal.trailing_zeros() as usize / 2;
+            if kinds.get(slot).min(kind::SUFFIX) == part.rank && slot < SLOTS && permutation.contains(slot) {
+                return Some(slot);
+            }
+            equal &= equal - 1;
+        }
+        None
     }
 
     /// Locks the parent of a locked node, in the layer of `root`, which is not the node itself. `slice` is one that the
@@ -262,5 +304,63 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             off = next;
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Masstree;
+    use crate::{BareOptions, Transient};
+    use durix_pmem::{Hardware, Mapping};
+
+    /// Keys of all lengths up to a slice, many with one slice, some at the ends of all numbers.
+    fn keys() -> Vec<Vec<u8>> {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> 20
+        };
+        let mut keys: Vec<Vec<u8>> = (0..6000)
+            .map(|_| {
+                let number = if next() % 2 == 0 { (next() % 300) << 48 } else { next() << 20 };
+                number.to_be_bytes()[..(next() % 9) as usize].to_vec()
+            })
+            .collect();
+        keys.extend((0..9).map(|len| vec![0xff; len]));
+        keys
+    }
+
+    #[test]
+    fn searches_of_many_words_at_a_time_find_what_those_of_one_word_find() {
+        let mapping = Mapping::heap(8 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = Masstree::<_, Transient>::volatile(&mut session, &mapping, BareOptions::default()).unwrap();
+        let op = session.enter().unwrap();
+        let keys = keys();
+        for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 > 0) {
+            tree.insert(&op, key, &number.to_le_bytes()).unwrap();
+        }
+        for key in keys.iter().step_by(7) {
+            tree.remove(&op, key).unwrap();
+        }
+        let wide = tree.cx(&op, &[]).unwrap();
+        let narrow = Cx { wide: None, ..wide };
+        let mut interiors = 0;
+        for part in keys.iter().map(|key| Part::of(key)) {
+            let place = wide.descend(tree.root, part.slice).unwrap().unwrap();
+            assert_eq!(place.off, narrow.descend(tree.root, part.slice).unwrap().unwrap().off);
+            let border = wide.border(place.off);
+            let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
+            let found = narrow.search(border, permutation, kinds, part);
+            assert_eq!(wide.search(border, permutation, kinds, part), found);
+            assert_eq!(wide.slot_of(border, permutation, kinds, part), found.ok().map(|rank| permutation.slot(rank)));
+            if !place.above.is_null() {
+                let interior = wide.interior(place.above);
+                assert_eq!(wide.child_index(interior, part.slice), narrow.child_index(interior, part.slice));
+                interiors += 1;
+            }
+        }
+        assert!(interiors > 5000, "a tree of several levels");
     }
 }

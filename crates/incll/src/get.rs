@@ -47,10 +47,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn look(&self, place: Place<'a>, part: Part, rest: &[u8]) -> Result<Found<'a, M>> {
         let (op, border) = (self.op, self.border(place.off));
         let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
-        let Ok(rank) = self.search(border, permutation, kinds, part) else {
+        let Some(slot) = self.slot_of(border, permutation, kinds, part) else {
             return Ok(if self.is_still(place.node, place.version) { Found::Nothing } else { Found::Again });
         };
-        let slot = permutation.slot(rank);
         let word = op.load(&border.slots[slot][1], Relaxed);
         let inline = op.load(&border.inline, Relaxed) >> slot & 1 == 1;
         if !self.is_still(place.node, place.version) {

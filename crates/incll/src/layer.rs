@@ -8,7 +8,7 @@ use crate::Policy;
 use crate::cx::{Cx, Fresh, Locked};
 use crate::descend::Part;
 use crate::error::Result;
-use crate::layout::{Node, Permutation, kind};
+use crate::layout::{Kinds, Node, Permutation, kind};
 use crate::update::Entry;
 use crate::value::Record;
 
@@ -59,10 +59,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// Writes entries, in their order, into a node that nobody sees.
     pub(crate) fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
-        let border = self.border(off);
+        let (op, border) = (self.op, self.border(off));
+        let (mut kinds, mut inline) = (Kinds::default(), 0);
         for (slot, entry) in entries.iter().enumerate() {
-            self.fill(border, slot, *entry);
+            op.store(&border.slots[slot][0], entry.slice, Relaxed);
+            op.store(&border.slots[slot][1], entry.word, Relaxed);
+            kinds = kinds.with(slot, entry.kind);
+            inline |= u64::from(entry.inline) << slot;
         }
-        self.op.store(&border.permutation, Permutation::first(entries.len()), Relaxed);
+        op.store(&border.kinds, kinds, Relaxed);
+        op.store(&border.inline, inline, Relaxed);
+        op.store(&border.permutation, Permutation::first(entries.len()), Relaxed);
     }
 }

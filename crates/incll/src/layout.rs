@@ -159,8 +159,10 @@ pub mod slab_kind {
     pub const LARGE: u64 = 2;
     /// A segment of the external log.
     pub const LOG: u64 = 3;
-    /// Nodes, and nothing else: what a sweep finds there has a stamp.
+    /// Nodes, and nothing else: what a sweep finds there has a stamp. Those that are made as border nodes.
     pub const NODES: u64 = 4;
+    /// The same, those that are made as interior ones.
+    pub const INTERIORS: u64 = 5;
 }
 
 /// Which slots are live, in key order: bits 0–3 how many, then four bits a rank. Ranks beyond that are zero.
@@ -173,7 +175,7 @@ impl Permutation {
 
     /// Slots `0..len`, in this order. Precondition: `len <= SLOTS`.
     pub fn first(len: usize) -> Self {
-        (0..len).fold(Self::EMPTY, |p, slot| p.insert(slot, slot))
+        Permutation(0xEDCB_A987_6543_2100).truncate(len)
     }
 
     /// How many; at most [`SLOTS`], whatever the bits.
@@ -193,13 +195,21 @@ impl Permutation {
         (self.0 >> (4 + 4 * rank) & 15) as usize
     }
 
-    /// The live slots as bits. Without branches: the length of a node cannot be foreseen.
+    /// The live slots as bits. Without branches: the length of a node cannot be foreseen. Two ranks at a time, by a table.
     #[inline(always)]
     pub fn mask(self) -> u16 {
-        // Ranks that do not count stand for the slot that is not used.
+        const PAIRS: [u16; 256] = {
+            let (mut pairs, mut byte) = ([0; 256], 0);
+            while byte < 256 {
+                pairs[byte] = 1 << (byte & 15) | 1 << (byte >> 4);
+                byte += 1;
+            }
+            pairs
+        };
+        // Ranks that do not count, and the sixteenth, stand for the slot that is not used.
         let all = self.0 >> 4 | u64::MAX << (4 * self.len());
-        let mask = (0..SLOTS).fold(0u32, |mask, rank| mask | 1 << (all >> (4 * rank) & 15));
-        mask as u16 & ((1 << SLOTS) - 1)
+        let mask = all.to_le_bytes().into_iter().fold(0, |mask, pair| mask | PAIRS[usize::from(pair)]);
+        mask & ((1 << SLOTS) - 1)
     }
 
     /// Whether a slot is live. Precondition: `slot < SLOTS`.
@@ -483,7 +493,7 @@ mod tests {
         );
         assert_eq!(offset_of!(SlabHead, check), 32);
         assert_eq!([offset_of!(Bitmap, stamp), offset_of!(Bitmap, now), offset_of!(Bitmap, then)], [0, 8, 32]);
-        assert_eq!((offset_of!(TreeRoot, root), slab_kind::NODES), (0, 4));
+        assert_eq!((offset_of!(TreeRoot, root), slab_kind::NODES, slab_kind::INTERIORS), (0, 4, 5));
         assert_eq!(Stamp::new(5, true, true, 3).to_bits(), 0x0003_0300_0000_0005);
         assert_eq!(Permutation::first(3).to_bits(), 0x2103);
         assert_eq!(RecordHead::new(2, 3).to_bits(), 0x2_0000_0003);

@@ -1,5 +1,5 @@
-//! Looking up many keys: the descents of a group go down level by level together, so that one waits for memory while the
-//! others go on.
+//! Looking up and inserting many keys: the descents of a group go down level by level together, so that one waits for memory while
+//! the others go on.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
 use crate::cx::Cx;
-use crate::descend::{Part, Place};
+use crate::descend::{MAX_DEPTH, Part, Place};
 use crate::error::Result;
 use crate::get::Found;
 use crate::layout::{Node, version};
@@ -102,7 +102,53 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 }
 
+impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    /// Has the nodes on the ways of at most [`WIDTH`] keys fetched, as far as their first slices lead. It only looks, and
+    /// concludes nothing: whatever it meets in the middle of a change, it asks for a line that nobody needs.
+    fn approach<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut lanes = [(self.tree.root, 0); WIDTH];
+        let mut count = 0;
+        for (lane, key) in lanes.iter_mut().zip(keys) {
+            lane.1 = Part::of(key).slice;
+            count += 1;
+        }
+        for _ in 0..MAX_DEPTH {
+            let mut at = 0;
+            while at < count {
+                let (off, slice) = lanes[at];
+                if !self.op.load(&self.op.at(off).stamp, Relaxed).is_interior() {
+                    count -= 1;
+                    lanes.swap(at, count);
+                    continue;
+                }
+                lanes[at].0 = self.route(off, slice).1;
+                self.op.prefetch(lanes[at].0);
+                at += 1;
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+}
+
 impl<M: Medium, P: Policy> Masstree<M, P> {
+    /// Maps many keys to values, one after the other, as [`insert`](Self::insert) does. Returns how many keys are new. On a tree
+    /// that does not fit into the caches faster than one by one.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); the entries before the one that fails are inserted.
+    pub fn insert_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, op: &Op<'_, M>, entries: &[(K, V)]) -> Result<usize> {
+        let mut new = 0;
+        for group in entries.chunks(WIDTH) {
+            self.cx(op, &[])?.approach(group.iter().map(|(key, _)| key.as_ref()));
+            for (key, value) in group {
+                new += usize::from(self.insert(op, key.as_ref(), value.as_ref())?);
+            }
+        }
+        Ok(new)
+    }
+
     /// The values of many keys, in their order. On a tree that does not fit into the caches several times as fast as
     /// looking up one by one.
     ///

@@ -1,7 +1,8 @@
 //! The durable allocator: blocks in slabs, with bitmaps under InCLL (section 5 of the paper, differently).
 //!
 //! A slab is one chunk of blocks of one size: a head line, bitmap lines, blocks. Larger blocks get an extent of their own,
-//! a slab of one block. Nodes have slabs of their own, so that a sweep finds them without knowing what leads to them. Free blocks are kept in volatile lists, which sessions take in batches; a bitmap is read when
+//! a slab of one block. Nodes have slabs of their own, so that a sweep finds them without knowing what leads to them, and
+//! interior ones again, so that they lie on few pages. Free blocks are kept in volatile lists, which sessions take in batches; a bitmap is read when
 //! its slab is first needed in this run.
 //!
 //! # Persist order of a bitmap line
@@ -24,7 +25,7 @@ use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw};
 
 use crate::arena::{Arena, Head};
 use crate::error::{Error, Result};
-use crate::layout::{Bitmap, GROUP, Node, Stamp, slab_kind};
+use crate::layout::{Bitmap, GROUP, Node, SlabHead, Stamp, slab_kind};
 
 /// Blocks that a session takes at a time.
 const BATCH: usize = 64;
@@ -117,6 +118,10 @@ impl Class {
     }
 }
 
+fn holds_nodes(kind: u64) -> bool {
+    matches!(kind, slab_kind::NODES | slab_kind::INTERIORS)
+}
+
 fn bitmap_of(slab: u64, index: u64) -> Off<Bitmap> {
     Off::new(slab + LINE_BYTES * (1 + index / GROUP))
 }
@@ -124,7 +129,8 @@ fn bitmap_of(slab: u64, index: u64) -> Off<Bitmap> {
 impl Slabs {
     pub(crate) fn new(chunk: u64) -> Self {
         let records = sizes(chunk).into_iter().map(|block| Class::new(slab_kind::RECORDS, block, chunk));
-        let classes: Box<[Class]> = records.chain([Class::new(slab_kind::NODES, NODE_BYTES, chunk)]).collect();
+        let nodes = [slab_kind::NODES, slab_kind::INTERIORS].map(|kind| Class::new(kind, NODE_BYTES, chunk));
+        let classes: Box<[Class]> = records.chain(nodes).collect();
         Slabs {
             chunk,
             shared: classes.iter().map(|_| Lock::new(Shared::default())).collect(),
@@ -144,7 +150,7 @@ impl Slabs {
     pub(crate) fn adopt<M: Medium>(&self, m: M, extent: Extent, head: Head) -> Result<()> {
         let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
         match head.kind {
-            slab_kind::RECORDS | slab_kind::NODES => {
+            slab_kind::RECORDS | slab_kind::NODES | slab_kind::INTERIORS => {
                 let same = |c: &Class| (c.kind, c.block, c.blocks) == (head.kind, head.block, head.blocks);
                 let class = self.classes.iter().position(same);
                 let class = class.filter(|_| extent.len == self.chunk).ok_or(corrupt("the block size", head.block))?;
@@ -160,15 +166,24 @@ impl Slabs {
         Ok(())
     }
 
-    /// The class of nodes, behind those of records.
-    fn node_class(&self) -> usize {
-        self.classes.len() - 1
+    /// The class of nodes that are made as border nodes, or as interior ones, behind those of records. What is above the border
+    /// lies together: a lookup goes through many nodes of few pages, and then to one node of many.
+    fn node_class(&self, interior: bool) -> usize {
+        self.classes.len() - 2 + usize::from(interior)
+    }
+
+    /// The class of a node that is there: not what it is now, since a root of a layer begins as a border node. In a volatile slab,
+    /// which has no head, blocks of both classes are alike.
+    fn class_of_node<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, off: u64) -> usize {
+        let head = op.at(Off::<SlabHead>::new(self.slab_of(off)));
+        self.node_class(with.durable && op.load(&head.kind, Relaxed) == slab_kind::INTERIORS)
     }
 
     /// The class of records of `bytes`; `None` for large ones.
     fn class_of(&self, bytes: u64) -> Option<usize> {
-        let class = self.classes[..self.node_class()].partition_point(|class| class.block < bytes);
-        (class < self.node_class()).then_some(class)
+        let records = self.node_class(false);
+        let class = self.classes[..records].partition_point(|class| class.block < bytes);
+        (class < records).then_some(class)
     }
 
     /// The slab that a block lies in: also a large block starts in the first chunk of its extent.
@@ -208,15 +223,16 @@ impl Slabs {
         }
     }
 
-    /// Takes a block for a node, aligned to a line.
+    /// Takes a block for a node, aligned to a line, among those of its kind.
     pub(crate) fn take_node<M: Medium>(
         &self,
         op: &Op<'_, M>,
         arena: &Arena<M>,
         with: Durably<'_, M>,
         cache: &mut Cache,
+        interior: bool,
     ) -> Result<u64> {
-        self.take_of(op, arena, with, cache, self.node_class())
+        self.take_of(op, arena, with, cache, self.node_class(interior))
     }
 
     fn take_of<M: Medium>(
@@ -406,7 +422,7 @@ impl Slabs {
         cache: &mut Cache,
         off: u64,
     ) -> Result<()> {
-        self.free_of(op, with, cache, off, self.node_class())
+        self.free_of(op, with, cache, off, self.class_of_node(op, with, off))
     }
 
     fn free_of<M: Medium>(
@@ -491,7 +507,7 @@ impl Slabs {
         for first in (0..blocks).step_by(GROUP as usize) {
             let taken = self.taken_before(op, with, op.at(bitmap_of(slab, first)));
             lines += 1;
-            if kind == slab_kind::NODES {
+            if holds_nodes(kind) {
                 let is_taken = |index: &u64| taken[(index % GROUP / 64) as usize] >> (index % 64) & 1 == 1;
                 for index in (first..blocks.min(first + GROUP)).filter(is_taken) {
                     recover(Off::new(slab + data + index * block));
@@ -515,8 +531,7 @@ impl Slabs {
 
     /// Lines that a sweep looks at, about.
     pub(crate) fn lines_to_sweep<M: Medium>(&self, m: M) -> u64 {
-        let lines =
-            |class: &Class| if class.kind == slab_kind::NODES { class.blocks } else { class.blocks / GROUP + 1 };
+        let lines = |class: &Class| if holds_nodes(class.kind) { class.blocks } else { class.blocks / GROUP + 1 };
         self.found.lock(m).iter().map(|(_, class)| lines(&self.classes[*class])).sum()
     }
 
@@ -531,7 +546,7 @@ impl Slabs {
         head: Head,
     ) -> Vec<(u64, u64)> {
         let class = match head.kind {
-            slab_kind::RECORDS | slab_kind::NODES => {
+            slab_kind::RECORDS | slab_kind::NODES | slab_kind::INTERIORS => {
                 self.classes.iter().copied().find(|c| (c.kind, c.block) == (head.kind, head.block))
             }
             slab_kind::LARGE => Some(Class { kind: head.kind, block: head.block, blocks: 1, data: 2 * LINE_BYTES }),
@@ -561,7 +576,7 @@ impl Slabs {
 
     /// Formats a slab of nodes whose first one is taken, with zero in its first line, and returns that. Durable on return.
     pub(crate) fn first_node<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>) -> Result<u64> {
-        let class = self.classes[self.node_class()];
+        let class = self.classes[self.node_class(false)];
         // Behind the bitmaps, the first line of the node: in a node that says so nothing else is looked at.
         let lines = class.data / LINE_BYTES;
         let extent = arena.add(op, self.chunk, lines, class.head(), |extent| {

@@ -252,7 +252,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         }
         self.check_key(key)?;
         let (epoch, round) = self.epochs.now(op);
-        Ok(Cx { tree: self, op, epoch, round })
+        Ok(Cx { tree: self, op, epoch, round, wide: op.medium().wide() })
     }
 
     #[inline(always)]

@@ -52,6 +52,14 @@ impl Entry {
     pub(crate) fn part(self) -> Part {
         Part { slice: self.slice, rank: self.kind.min(kind::SUFFIX) }
     }
+
+    /// What a slot holds for the rest of a key and a value that needs no block.
+    #[inline(always)]
+    fn in_place<P: Policy>(rest: &[u8], value: &[u8]) -> Option<Entry> {
+        let Part { slice, rank } = Part::of(rest);
+        let bytes = <[u8; 8]>::try_from(value).ok().filter(|_| P::IN_PLACE && rank <= kind::LAST_SHORT)?;
+        Some(Entry { slice, kind: rank, inline: true, word: u64::from_le_bytes(bytes) })
+    }
 }
 
 type Decide<'d, 'v, M> = &'d mut dyn FnMut(Option<Value<'_, M>>) -> Change<'v>;
@@ -142,6 +150,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         match decide(Some(self.value_in(border, slot, kind)?)) {
             Change::Keep => Ok(Done::Yes),
             Change::Set(value) => {
+                if let Some(entry) = Entry::in_place::<P>(rest, value) {
+                    return self.replace(locked, rank, slot, entry).map(|()| Done::Yes);
+                }
                 let mut fresh = Fresh::new(*self);
                 let entry = self.entry(&mut fresh, rest, value)?;
                 self.replace(locked, rank, slot, entry)?;
@@ -154,28 +165,38 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// What a slot holds for the rest of a key and a value.
     pub(crate) fn entry(&self, fresh: &mut Fresh<'a, M, P>, rest: &[u8], value: &[u8]) -> Result<Entry> {
+        if let Some(entry) = Entry::in_place::<P>(rest, value) {
+            return Ok(entry);
+        }
         let Part { slice, rank } = Part::of(rest);
-        let (inline, word) = match <[u8; 8]>::try_from(value) {
-            Ok(bytes) if P::IN_PLACE && rank <= kind::LAST_SHORT => (true, u64::from_le_bytes(bytes)),
-            _ => (false, fresh.record(rest.get(8..).unwrap_or_default(), value)?),
-        };
-        Ok(Entry { slice, kind: rank, inline, word })
+        let word = fresh.record(rest.get(8..).unwrap_or_default(), value)?;
+        Ok(Entry { slice, kind: rank, inline: false, word })
     }
 
     /// A new key, at `rank`.
     fn insert(&self, locked: Locked<'a, M, P>, way: Way, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
+        let has_room = self.op.load(&locked.border().permutation, Relaxed).len() < P::CAPACITY;
+        if has_room && let Some(entry) = Entry::in_place::<P>(rest, value) {
+            return self.insert_into_slot(locked, rank, entry);
+        }
         let mut fresh = Fresh::new(*self);
         let entry = self.entry(&mut fresh, rest, value)?;
-        let permutation = self.op.load(&locked.border().permutation, Relaxed);
-        if permutation.len() >= P::CAPACITY {
-            self.split(locked, way, rank, entry, &mut fresh)?;
+        if has_room {
+            self.insert_into_slot(locked, rank, entry)?;
         } else {
-            let slot = self.slot_for(&locked, None)?;
-            let mut locked = locked;
-            self.put(&mut locked, slot, entry);
-            locked.set_permutation(permutation.insert(rank, slot));
+            self.split(locked, way, rank, entry, &mut fresh)?;
         }
         fresh.keep();
+        Ok(())
+    }
+
+    /// A new key, at `rank` of a node with room.
+    #[inline(always)]
+    fn insert_into_slot(&self, mut locked: Locked<'a, M, P>, rank: usize, entry: Entry) -> Result<()> {
+        let slot = self.slot_for(&locked, None)?;
+        let permutation = self.op.load(&locked.border().permutation, Relaxed);
+        self.put(&mut locked, slot, entry);
+        locked.set_permutation(permutation.insert(rank, slot));
         Ok(())
     }
 
@@ -225,6 +246,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 None if locked.free_slots() == 0 => Err(self.corrupt("the permutation", locked.off, SLOTS as u64)),
                 None => Ok(locked.free_slots().trailing_zeros() as usize),
             };
+        }
+        if !P::DURABLE {
+            return Ok(free.trailing_zeros() as usize);
         }
         // A slot on a line that will be written back anyway is cheaper; otherwise one on the line that was just looked at.
         let stamp = locked.stamp();

@@ -616,3 +616,46 @@ fn threads_on_a_durable_tree() {
 fn threads_on_a_volatile_tree() {
     hammer::<Transient>(20_000);
 }
+
+/// Entries in groups of all lengths, with keys that share slices and keys twice in a group.
+fn many_entries_are_as_one_by_one<P: Made>() {
+    let mapping = Mapping::heap(16 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = P::make(&mut session, &mapping);
+    let (mut map, mut state, mut new) = (Map::new(), 3u64, 0);
+    for len in (0..60).chain([400, 2000, 17, 3000]) {
+        let entries: Vec<(Vec<u8>, Vec<u8>)> = (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let number = (state >> 33) % 4000;
+                let key = format!("{:03}{number}", number % 7).repeat(1 + number as usize % 3).into_bytes();
+                (key, state.to_le_bytes()[..number as usize % 9].to_vec())
+            })
+            .collect();
+        let op = session.enter().unwrap();
+        new += tree.insert_many(&op, &entries).unwrap();
+        map.extend(entries);
+        drop(op);
+        tree.sync(&mut session).unwrap();
+    }
+    assert_eq!(new, map.len());
+    let op = session.enter().unwrap();
+    let mut found = Map::new();
+    let all = tree.range(&op, Bound::Unbounded, Bound::Unbounded, |key, value| {
+        found.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    });
+    all.unwrap();
+    assert_eq!(found, map);
+    assert_eq!(tree.check(&op).unwrap(), []);
+    let too_long = vec![0; MAX_KEY + 1];
+    let entries = [(&b"a new one"[..], b"1"), (&too_long[..], b"2"), (&b"another"[..], b"3")];
+    assert!(matches!(tree.insert_many(&op, &entries), Err(Error::KeyTooLong { .. })));
+    assert!(tree.contains(&op, b"a new one").unwrap() && !tree.contains(&op, b"another").unwrap());
+}
+
+#[test]
+fn many_entries_are_inserted_as_one_by_one() {
+    many_entries_are_as_one_by_one::<Durable>();
+    many_entries_are_as_one_by_one::<Transient>();
+}

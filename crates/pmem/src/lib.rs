@@ -29,6 +29,7 @@ pub mod reclaim;
 mod reserve;
 mod session;
 pub mod space;
+mod wide;
 mod word;
 
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
@@ -48,4 +49,5 @@ pub use reclaim::{Pin, Reclaim};
 pub use reserve::{MAX_OBJECT, Reserve};
 pub use session::{LineAt, Op, Session};
 pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
+pub use wide::Wide;
 pub use word::{Bits, Persistent, Word};

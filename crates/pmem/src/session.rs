@@ -164,6 +164,20 @@ impl<'s> LineAt<'s> {
         // aligned.
         unsafe { self.base.add((bits & self.mask) as usize).cast::<T>().as_ref() }
     }
+
+    /// As [`Op::prefetch`].
+    #[inline(always)]
+    pub fn prefetch<T: Persistent>(&self, bits: u64) {
+        prefetch(self.at::<T>(bits));
+    }
+}
+
+#[inline(always)]
+fn prefetch<T: Persistent>(object: &T) {
+    let first = std::ptr::from_ref(object).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(LINE) {
+        arch::prefetch_read(first.wrapping_add(line * LINE));
+    }
 }
 
 impl<'s, M: Medium> Op<'s, M> {
@@ -243,10 +257,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// [`prefetch_write`](Op::prefetch_write).
     #[inline(always)]
     pub fn prefetch<T: Persistent>(&self, off: Off<T>) {
-        let first = std::ptr::from_ref(self.at(off)).cast::<u8>();
-        for line in 0..size_of::<T>().div_ceil(LINE) {
-            arch::prefetch_read(first.wrapping_add(line * LINE));
-        }
+        prefetch(self.at(off));
     }
 
     /// The first address of the mapping.

@@ -77,6 +77,7 @@ pub const ALL: &[(&str, Make)] = &[
     ("durable", trees::durable),
     ("volatile", trees::volatile),
     ("huge", trees::volatile_huge),
+    ("batches", trees::volatile_batches),
     ("redb", stores::redb),
     ("lmdb", stores::lmdb),
     ("fjall", stores::fjall),

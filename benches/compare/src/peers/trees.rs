@@ -24,6 +24,8 @@ struct Tree<P: Policy> {
     setup: String,
     /// Of the durable tree.
     pool: Option<Pool>,
+    /// Whether keys are inserted and looked up in batches.
+    batches: bool,
 }
 
 /// The durable tree in a pool of its own, a file in `DURIX_DIR`, taken for persistent memory.
@@ -38,11 +40,11 @@ pub(super) fn durable(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     let pool = pool.map_err(|e| error(&e))?;
     let tree = Masstree::<_, Durable>::open(&pool, "compare").map_err(|e| error(&e))?;
     let setup = format!("{}, {}, epochs of 64 ms, sync() for each insert", medium().describe(), place.pages);
-    Ok(Box::new(Tree { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool) }))
+    Ok(Box::new(Tree { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool), batches: false }))
 }
 
 /// The tree without logging, in anonymous memory.
-fn volatile_in(plan: &Plan, huge: bool) -> Result<Box<dyn Peer>, Error> {
+fn volatile_in(plan: &Plan, huge: bool, batches: bool) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("Durix Masstree, volatile");
     let bytes = plan.all_keys() * ROOM + (64 << 20);
     let reserve = Reserve::pages(bytes, bytes).map_err(|e| error(&e))?;
@@ -52,20 +54,27 @@ fn volatile_in(plan: &Plan, huge: bool) -> Result<Box<dyn Peer>, Error> {
     let tree = Masstree::<_, Transient>::volatile(&mut session, &mapping, BareOptions::default());
     let tree = Arc::new(tree.map_err(|e| error(&e))?);
     let pages = if huge { "2 MiB pages" } else { "4 KiB pages" };
-    Ok(Box::new(Tree { tree, mapping, setup: format!("no logging, no write-backs, {pages}"), pool: None }))
+    let calls = if batches { ", insert_many() and get_many() of 64" } else { "" };
+    let setup = format!("no logging, no write-backs, {pages}{calls}");
+    Ok(Box::new(Tree { tree, mapping, setup, pool: None, batches }))
+}
+
+pub(super) fn volatile_batches(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+    volatile_in(plan, false, true)
 }
 
 pub(super) fn volatile(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
-    volatile_in(plan, false)
+    volatile_in(plan, false, false)
 }
 
 pub(super) fn volatile_huge(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
-    volatile_in(plan, true)
+    volatile_in(plan, true, false)
 }
 
 impl<P: Policy> Peer for Tree<P> {
     fn name(&self) -> &str {
         match (P::DURABLE, self.setup.contains("2 MiB")) {
+            _ if self.batches => "Durix Masstree, volatile, in batches",
             (true, _) => "Durix Masstree",
             (false, false) => "Durix Masstree, volatile",
             (false, true) => "Durix Masstree, volatile, huge pages",
@@ -86,18 +95,30 @@ impl<P: Policy> Peer for Tree<P> {
     }
     fn worker(&self) -> Box<dyn Worker + '_> {
         let session = self.mapping.session().expect("a session for each thread");
-        Box::new(TreeWorker { tree: &self.tree, session })
+        Box::new(TreeWorker { tree: &self.tree, session, batches: self.batches })
     }
 }
 
 struct TreeWorker<'a, P: Policy> {
     tree: &'a Masstree<Hardware, P>,
     session: Session<Hardware>,
+    batches: bool,
 }
 
 impl<P: Policy> TreeWorker<'_, P> {
     fn put(tree: &Masstree<Hardware, P>, op: &Op<'_>, key: u64) {
         assert!(tree.insert(op, &key.to_be_bytes(), &key.to_le_bytes()).expect("room"), "a new key");
+    }
+
+    fn put_all(tree: &Masstree<Hardware, P>, op: &Op<'_>, keys: &[u64]) {
+        let entries: Vec<_> = keys.iter().map(|key| (key.to_be_bytes(), key.to_le_bytes())).collect();
+        assert_eq!(tree.insert_many(op, &entries).expect("room"), keys.len(), "new keys");
+    }
+
+    fn get_all(tree: &Masstree<Hardware, P>, op: &Op<'_>, keys: &[u64]) -> usize {
+        let bytes: Vec<_> = keys.iter().map(|key| key.to_be_bytes()).collect();
+        let found = tree.get_many(op, &bytes).expect("a sound tree");
+        found.iter().zip(keys).filter(|(value, key)| value.is_some_and(|value| value.as_u64() == **key)).count()
     }
 
     fn scan_from(tree: &Masstree<Hardware, P>, op: &Op<'_>, start: u64) -> usize {
@@ -117,7 +138,11 @@ impl<P: Policy> Worker for TreeWorker<'_, P> {
     fn insert(&mut self, keys: &[u64]) {
         for batch in keys.chunks(BATCH) {
             let op = self.session.enter().expect("the pool is open");
-            batch.iter().for_each(|key| Self::put(self.tree, &op, *key));
+            if self.batches {
+                Self::put_all(self.tree, &op, batch);
+            } else {
+                batch.iter().for_each(|key| Self::put(self.tree, &op, *key));
+            }
             drop(op);
             self.tree.tick(&mut self.session).expect("a boundary");
         }
@@ -135,6 +160,10 @@ impl<P: Policy> Worker for TreeWorker<'_, P> {
         let mut count = 0;
         for batch in keys.chunks(BATCH) {
             let op = self.session.enter().expect("the pool is open");
+            if self.batches {
+                count += Self::get_all(self.tree, &op, batch);
+                continue;
+            }
             let get = |key: &u64| self.tree.get(&op, &key.to_be_bytes()).expect("a sound tree");
             count += batch.iter().filter(|key| get(key).is_some_and(|value| value.as_u64() == **key)).count();
         }

@@ -16,3 +16,34 @@ mod imp;
 mod imp;
 
 pub(crate) use imp::*;
+
+/// What architectures without instructions of that kind have in their place.
+#[cfg(not(target_arch = "x86_64"))]
+mod narrow {
+    use std::sync::atomic::AtomicU64;
+
+    pub(crate) fn has_wide() -> bool {
+        false
+    }
+
+    /// # Safety
+    /// Must not be called: [`has_wide`] says no.
+    pub(crate) unsafe fn wide_count_at_most(_words: *const AtomicU64, _value: u64) -> usize {
+        unreachable!()
+    }
+
+    /// # Safety
+    /// Must not be called: [`has_wide`] says no.
+    pub(crate) unsafe fn wide_equal(_pairs: *const AtomicU64, _value: u64) -> u32 {
+        unreachable!()
+    }
+
+    /// # Safety
+    /// Must not be called: [`has_wide`] says no.
+    pub(crate) unsafe fn wide_count_below(_pairs: *const AtomicU64, _value: u64, _order: u64, _places: u32) -> usize {
+        unreachable!()
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use narrow::*;

@@ -121,3 +121,120 @@ pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
         }
     }
 }
+
+/// Whether the processor, and the operating system, have what the `wide_` functions use: AVX-512 as of Ice Lake and Zen 4.
+pub(crate) fn has_wide() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+        && std::arch::is_x86_feature_detected!("avx512vbmi")
+        && std::arch::is_x86_feature_detected!("avx512bitalg")
+        && std::arch::is_x86_feature_detected!("popcnt")
+}
+
+// The functions below use the upper sixteen vector registers alone: those leave no upper halves behind that would slow down what
+// follows, so nothing has to be cleared.
+
+/// How many of 15 words are at most `value`. The eighth is compared twice, and counted once, so that nothing behind them is read.
+///
+/// # Safety
+/// [`has_wide`], and 15 words at `words` valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn wide_count_at_most(words: *const AtomicU64, value: u64) -> usize {
+    let count: u64;
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "vpbroadcastq zmm16, {value}",
+            "vpcmpnltuq k1, zmm16, zmmword ptr [{words}]",
+            "vpcmpnltuq k2, zmm16, zmmword ptr [{words} + 56]",
+            "kunpckbw k1, k2, k1",
+            "kmovd {count:e}, k1",
+            "and {count:e}, 0xfeff",
+            "popcnt {count:e}, {count:e}",
+            value = in(reg) value,
+            words = in(reg) words,
+            count = out(reg) count,
+            out("k1") _, out("k2") _, out("zmm16") _,
+            options(nostack, readonly),
+        );
+    }
+    count as usize
+}
+
+/// Which of 16 pairs have `value` as their first word, as every second bit.
+///
+/// # Safety
+/// [`has_wide`], and 32 words at `pairs` valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn wide_equal(pairs: *const AtomicU64, value: u64) -> u32 {
+    let equal: u32;
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "vpbroadcastq zmm16, {value}",
+            "vpcmpequq k1, zmm16, zmmword ptr [{pairs}]",
+            "vpcmpequq k2, zmm16, zmmword ptr [{pairs} + 64]",
+            "vpcmpequq k3, zmm16, zmmword ptr [{pairs} + 128]",
+            "vpcmpequq k4, zmm16, zmmword ptr [{pairs} + 192]",
+            "kunpckbw k1, k2, k1",
+            "kunpckbw k3, k4, k3",
+            "kunpckwd k1, k3, k1",
+            "kmovd {equal:e}, k1",
+            value = in(reg) value,
+            pairs = in(reg) pairs,
+            equal = out(reg) equal,
+            out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("zmm16") _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    equal & 0x5555_5555
+}
+
+/// Where in a permutation twice the number in each place begins: one bit before its own four, from the fifth bit on.
+static PLACES: [u8; 16] = [3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63];
+/// Twice a number below 16, in each byte.
+static TWICE: [u8; 16] = [0x1e; 16];
+
+/// How many of the pairs that `order` names, in the places of the bits of `places`, have a first word below `value`.
+///
+/// # Safety
+/// [`has_wide`], and 32 words at `pairs` valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn wide_count_below(pairs: *const AtomicU64, value: u64, order: u64, places: u32) -> usize {
+    let count: u64;
+    // SAFETY: by contract; the two tables are 16 bytes each.
+    unsafe {
+        asm!(
+            "vpbroadcastq zmm16, {value}",
+            "vpcmpnleuq k1, zmm16, zmmword ptr [{pairs}]",
+            "vpcmpnleuq k2, zmm16, zmmword ptr [{pairs} + 64]",
+            "vpcmpnleuq k3, zmm16, zmmword ptr [{pairs} + 128]",
+            "vpcmpnleuq k4, zmm16, zmmword ptr [{pairs} + 192]",
+            "vpbroadcastq xmm17, {order}",
+            "vmovdqu64 xmm18, xmmword ptr [rip + {starts}]",
+            "vpmultishiftqb xmm17, xmm18, xmm17",
+            "vpandq xmm17, xmm17, xmmword ptr [rip + {twice}]",
+            "kunpckbw k1, k2, k1",
+            "kunpckbw k3, k4, k3",
+            "kunpckwd k1, k3, k1",
+            // The bit of each pair, in the order asked for.
+            "kmovd {count:e}, k1",
+            "vpbroadcastq xmm16, {count}",
+            "vpshufbitqmb k1, xmm16, xmm17",
+            "kmovd {count:e}, k1",
+            "and {count:e}, {places:e}",
+            "popcnt {count:e}, {count:e}",
+            value = in(reg) value,
+            pairs = in(reg) pairs,
+            order = in(reg) order,
+            places = in(reg) places,
+            starts = sym PLACES,
+            twice = sym TWICE,
+            count = out(reg) count,
+            out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
+            options(nostack, readonly),
+        );
+    }
+    count as usize
+}

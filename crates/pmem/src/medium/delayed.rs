@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Medium, Rmw, Survives};
 use crate::line::Lines;
+use crate::wide::Wide;
 
 /// A medium whose fence takes longer by a given time, busily, as the papers emulate slower memory.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +110,11 @@ impl<M: Medium> Medium for Delayed<M> {
     #[inline(always)]
     fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
         self.inner.checked(words, verify)
+    }
+
+    #[inline(always)]
+    fn wide(self) -> Option<Wide> {
+        self.inner.wide()
     }
 
     #[inline(always)]

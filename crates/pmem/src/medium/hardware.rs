@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use super::{Medium, Rmw, Survives};
 use crate::arch;
 use crate::line::Lines;
+use crate::wide::Wide;
 
 /// How lines are written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,6 +169,11 @@ impl Medium for Hardware {
             Rmw::And => word.fetch_and(operand, Ordering::AcqRel),
             Rmw::Max => word.fetch_max(operand, Ordering::AcqRel),
         }
+    }
+
+    #[inline(always)]
+    fn wide(self) -> Option<Wide> {
+        Wide::of_this_processor()
     }
 
     #[inline(always)]

@@ -34,6 +34,7 @@ pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
 pub use shadow::{Shadow, ShadowBacking};
 
 use crate::line::Lines;
+use crate::wide::Wide;
 
 /// What contents survive, by the medium alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,6 +161,13 @@ pub trait Medium: Copy + Send + Sync + 'static {
     fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
         let _ = words;
         verify()
+    }
+
+    /// The right to compare many words at a time, on a medium where a load need not be seen, and a processor that can. None
+    /// elsewhere.
+    #[inline(always)]
+    fn wide(self) -> Option<Wide> {
+        None
     }
 
     /// Orders all earlier stores of the thread before all later ones, as far as visibility goes (a release fence).
