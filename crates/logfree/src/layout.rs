@@ -124,7 +124,7 @@ pub(crate) const ROOT_RUN: usize = 3;
 
 /// Root word: first segment of active pages of records.
 pub(crate) const ROOT_RECORDS: usize = 4;
-/// Root word: bits of a key's hash that count (byte strings for keys).
+/// Root word: bits of a key's hash that count, and one, so that it is never zero (byte strings for keys).
 pub(crate) const ROOT_HASH_BITS: usize = 5;
 /// Version of the layout of records, and of maps with them.
 pub const RECORDS_LAYOUT_VERSION: u32 = 1;

@@ -73,7 +73,7 @@ impl<M: Medium> Structure<M> for BytesHash<M> {
         BlobHash::create(session, root, options)?;
         let op = session.enter()?;
         let word = &root.words(&op)[ROOT_HASH_BITS];
-        op.store(word, options.hash_bits.into(), Relaxed);
+        op.store(word, u64::from(options.hash_bits) + 1, Relaxed);
         // PERSIST H1: flush, with the fence before the index goes live.
         op.write_back(word);
         Ok(())
@@ -84,10 +84,10 @@ impl<M: Medium> Structure<M> for BytesHash<M> {
             let op = session.enter()?;
             let word = &root.words(&op)[ROOT_HASH_BITS];
             let found = op.load(word, Relaxed);
-            if found > 64 {
+            if !(1..=65).contains(&found) {
                 return Err(Error::Corrupt { what: "the bits of a hash", offset: op.off_of(word).get(), found });
             }
-            found as u32
+            found as u32 - 1
         };
         Ok(BytesHash { blobs: Structure::open(session, root, options)?, bits })
     }

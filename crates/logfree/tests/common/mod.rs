@@ -27,6 +27,10 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
     fn chunks() -> u64 {
         4
     }
+    /// Keys that a map has left in space that is used again.
+    fn left() -> u64 {
+        40
+    }
     fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error>;
     fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
     fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error>;
@@ -148,6 +152,10 @@ macro_rules! long_map {
             }
             fn chunks() -> u64 {
                 8
+            }
+            // More would not fit the records of two hashes.
+            fn left() -> u64 {
+                20
             }
             fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
                 $name::insert(self, op, $key(key), &long(value))
@@ -388,7 +396,7 @@ impl<S: Map<Sim>> Subject for UnderTest<S> {
             let old = pool.open_structure::<S>("old", &self.options).unwrap();
             let mut session = pool.session().unwrap();
             let op = session.enter().unwrap();
-            (0..40).for_each(|k| assert!(old.insert(&op, k, k + 1).unwrap()));
+            (0..S::left()).for_each(|k| assert!(old.insert(&op, k, k + 1).unwrap()));
             drop((old, op));
             pool.drop_index("old").unwrap();
         }

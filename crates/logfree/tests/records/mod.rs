@@ -109,6 +109,7 @@ fn crashes_in_the_recovery_of_records_change_nothing() {
 }
 
 #[test]
+#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_records_is_needed() {
     let quick = Explorer::new().executions_per_point(200).samples(60);
     let mut mutants = 0;
@@ -120,4 +121,13 @@ fn every_write_back_and_fence_of_records_is_needed() {
         println!("{}", sweep.assert_all_caught(&[]));
     }
     assert!(mutants >= 9, "sites of records are not reached: {mutants}");
+}
+
+/// It gave up the units that it had while it made room for the page of the last, for ever.
+#[test]
+fn the_parts_of_a_value_find_room_where_the_table_of_active_pages_is_full() {
+    let acts = [Insert(0, 4), Insert(1, 5)];
+    let follows = [Insert(1, 90), Remove(0), Insert(0, 91)];
+    let report = Explorer::new().run_then(&UnderTest::<BytesHash<Sim>>::new(Plan::new()), &acts, &follows);
+    complete("parts", report);
 }

@@ -208,12 +208,21 @@ impl<M: Medium> Units<M> {
         self.shape(unit.lines).page_of(unit.off)
     }
 
-    /// Makes pages active and takes their free units: as many as have room for what is missing, if all of theirs are free.
+    /// Makes pages active and takes their free units: as many as have room for what is missing, if all of theirs are free. What
+    /// is there already stays.
     #[cold]
     fn refill(&self, op: &Op<'_, M>, slot: &mut Slot, lines: u64, count: usize) -> Result<()> {
-        let missing = (count - slot.free.of(lines).len()) as u64;
+        let there: Vec<_> = slot.free.of(lines).iter().map(|off| self.page_of(Unit { off: *off, lines })).collect();
+        // Or making room would give them up, and each call would take again what the last one had.
+        there.iter().for_each(|page| slot.active.entry(*page).limbo += 1);
+        let result = self.take_pages(op, slot, lines, count - there.len());
+        there.iter().for_each(|page| slot.active.entry(*page).limbo -= 1);
+        result
+    }
+
+    fn take_pages(&self, op: &Op<'_, M>, slot: &mut Slot, lines: u64, missing: usize) -> Result<()> {
         let (mut pages, mut is_new, mut error) = (Vec::new(), false, None);
-        for _ in 0..missing.div_ceil(self.shape(lines).nodes()) {
+        for _ in 0..(missing as u64).div_ceil(self.shape(lines).nodes()) {
             match self.make_room(op, slot).and_then(|()| self.take_page(op, lines)) {
                 Ok(page) => {
                     is_new |= slot.active.enter(op, page);
