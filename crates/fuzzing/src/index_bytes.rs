@@ -152,12 +152,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_bucket_whose_first_link_is_marked_deleted_is_corrupt() {
-        mutate_and_use(&[0xf0, 0x34, 0x34, 0, 0x7e, 0, 0, 0, 0, 0, 0]);
-        let hash = kind::kinds::<Hardware>().into_iter().find(|entry| entry.name == "hash-links").expect("a kind");
+    /// How many of the words of an empty index make inserts say that a first link is wrong, where it is marked deleted.
+    fn refused_first_links(kind: &str, stride: usize) -> usize {
+        let entry = kind::kinds::<Hardware>().into_iter().find(|entry| entry.name == kind).expect("a kind");
         let pool = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).expect("a pool");
-        drop(hash.open_or_create(&pool, NAME).expect("an index"));
+        drop(entry.open_or_create(&pool, NAME).expect("an index"));
         pool.close().expect("nothing is open");
         let image = HeapBacking::image_of(pool.mapping());
         let refused = |word: &usize| {
@@ -171,7 +170,19 @@ mod tests {
             let error = (0..=255).find_map(|number| index.insert(&op, &[number; 8], &[number; 8]).err())?;
             error.to_string().contains("the first link of a list").then_some(())
         };
-        assert!((0..image.len() / 8).step_by(7).filter_map(|word| refused(&word)).count() > 10);
+        (0..image.len() / 8).step_by(stride).filter_map(|word| refused(&word)).count()
+    }
+
+    #[test]
+    fn a_bucket_whose_first_link_is_marked_deleted_is_corrupt() {
+        mutate_and_use(&[0xf0, 0x34, 0x34, 0, 0x7e, 0, 0, 0, 0, 0, 0]);
+        assert!(refused_first_links("hash-links", 7) > 10);
+    }
+
+    /// Its searches began anew for ever.
+    #[test]
+    fn a_skip_list_whose_first_link_is_marked_deleted_is_corrupt() {
+        assert!(refused_first_links("skiplist", 1) > 0);
     }
 
     /// Marks of links are in the low bits, locks and lengths are there or in the high ones.

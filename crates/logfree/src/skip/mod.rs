@@ -185,7 +185,10 @@ impl<M: Medium> SkipList<M> {
         loop {
             let above = noted(&towers, &mut room, height);
             let chain = self.chain(towers, towers.descend(key, true, above)?);
-            let Some(place) = chain.try_find(key)? else { continue };
+            let Some(place) = chain.try_find(key)? else {
+                towers.expect_first_link()?;
+                continue;
+            };
             let link = chain.settle(place.link.0, place.link.1);
             if place.with(key).is_some() {
                 self.discard(op, spare);
@@ -250,7 +253,10 @@ impl<M: Medium> SkipList<M> {
         let towers = self.towers(op);
         loop {
             let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
-            let Some(place) = chain.try_find(key)? else { continue };
+            let Some(place) = chain.try_find(key)? else {
+                towers.expect_first_link()?;
+                continue;
+            };
             let Some((node, next)) = place.with(key) else {
                 chain.settle(place.link.0, place.link.1);
                 return Ok(None);
@@ -279,7 +285,10 @@ impl<M: Medium> SkipList<M> {
         let outcome = loop {
             let above = noted(&towers, &mut room, height);
             let chain = self.chain(towers, towers.descend(key, true, above)?);
-            let Some(place) = chain.try_find(key)? else { continue };
+            let Some(place) = chain.try_find(key)? else {
+                towers.expect_first_link()?;
+                continue;
+            };
             // Whatever becomes of it: the new node is as reachable as the old one, and what is not there stays away.
             chain.settle(place.link.0, place.link.1);
             let Some((node, next)) = place.with(key) else { break None };

@@ -183,6 +183,17 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         Error::Corrupt { what: "an upper level out of order", offset: node.off(), found: key }
     }
 
+    /// Makes sure that a search which begins anew can end: the first link of all is no node's, and nobody deletes it.
+    #[cold]
+    pub(super) fn expect_first_link(&self) -> Result<()> {
+        let head = self.op.load(&self.heads[0], Acquire);
+        if !head.is_deleted() {
+            return Ok(());
+        }
+        let offset = self.op.off_of(&self.heads[0]).get();
+        Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() })
+    }
+
     fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
         DurableLink::new(self.op, self.announced, word)
     }
