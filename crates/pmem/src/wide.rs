@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::arch;
 use crate::word::{Persistent, Word};
 
-/// The right to compare many words at a time: see the [module](self).
+/// The right to compare many words at a time, by instructions of this processor ([`Medium::wide`](crate::Medium::wide)). What is
+/// loaded is each word at some moment, as by relaxed loads; a caller validates what it concludes, by a version.
 #[derive(Clone, Copy, Debug)]
 pub struct Wide(());
 
