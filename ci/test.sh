@@ -3,5 +3,3 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo test --workspace --features durix-crashsim/shuttle
-# Plants faults in what `mutants.sh` covers, too, by other scenarios.
-[ "${DURIX_DEEP:-0}" != 1 ] || cargo test -p durix-logfree --test durable_links -- --ignored

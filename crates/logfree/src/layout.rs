@@ -65,7 +65,7 @@
 //!
 //! # Records (`records/`): what is longer than a word
 //! Word 4 of the root is the offset of the first [`Segment`] of active pages of records, word 5 (byte strings for keys) how many
-//! bits of a key's hash count. Pages of records lie in extents of their own, and are as large as those of nodes, at most 16 KiB.
+//! bits of a key's hash count, and one. Pages of records lie in extents of their own, and are as large as those of nodes, at most 16 KiB.
 //!
 //! | line of a page | what |
 //! |---|---|

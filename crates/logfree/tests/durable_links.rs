@@ -43,7 +43,7 @@ fn inserts(keys: std::ops::Range<u64>) -> Vec<Act> {
 }
 
 /// Short runs that reach every site: one for each thing that can go wrong.
-fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S>, Vec<Act>, usize)> {
+fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<Scenario<S>> {
     let plain = UnderTest::<S>::new(plan);
     let used = UnderTest { used_before: true, ..plain.clone() };
     // Four pages are active, all nodes in use: the next allocation trims.
@@ -94,10 +94,14 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
     ]
 }
 
-fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
+/// A name, the map, what is done, and how often it is crashed at most.
+pub(crate) type Scenario<S> = (&'static str, UnderTest<S>, Vec<Act>, usize);
+
+/// Runs scenarios up to the first that fails, and says which it was.
+pub(crate) fn run_all<S: Map<Sim>>(explorer: &Explorer, scenarios: Vec<Scenario<S>>, after: &[Act]) -> Report {
     let mut total = Report::default();
-    for (name, subject, acts, crashes) in scenarios::<S>(plan) {
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after());
+    for (name, subject, acts, crashes) in scenarios {
+        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, after);
         if let Some(failure) = &report.failure {
             println!("{name}: {}", failure.cause);
         }
@@ -107,6 +111,10 @@ fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
         }
     }
     total
+}
+
+fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
+    run_all(explorer, scenarios::<S>(plan), &after())
 }
 
 const MODELS: [Persistency; 2] = [Persistency::Pcso, Persistency::TornWords];
@@ -179,13 +187,11 @@ fn sweep(kinds: &[SiteKind], run: impl Fn(&'static Plan) -> Report) {
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_the_list_is_needed() {
     sweep(&[SiteKind::WriteBack, SiteKind::Fence], |plan| run::<List<Sim>>(&quick(), plan));
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_the_hash_table_is_needed() {
     let mut sites = Sites::in_files("crates/logfree/src/");
     sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
@@ -196,7 +202,6 @@ fn every_write_back_and_fence_of_the_hash_table_is_needed() {
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_growth_is_needed() {
     let mut sites = Sites::in_files("crates/logfree/src/hash/");
     sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
@@ -206,13 +211,11 @@ fn every_write_back_and_fence_of_growth_is_needed() {
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_the_skip_list_is_needed() {
     sweep(&[SiteKind::WriteBack, SiteKind::Fence], run_skip_list);
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_the_search_tree_is_needed() {
     sweep(&[SiteKind::WriteBack, SiteKind::Fence], |plan| run::<Bst<Sim>>(&quick(), plan));
 }

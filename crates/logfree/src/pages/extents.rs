@@ -54,7 +54,7 @@ impl<M: Medium> Pages<M> {
             return Ok(page);
         }
         for _ in 0..LOOKED_AT {
-            let Some(page) = unassigned.next_of_runs(self.shape.bytes) else { break };
+            let Some(page) = next_page(&mut unassigned.runs, self.shape.bytes) else { break };
             if self.is_worth_it(op, page) {
                 return Ok(page);
             }
@@ -62,7 +62,7 @@ impl<M: Medium> Pages<M> {
         let (run, bytes) = self.add_extent(op, unassigned.bytes)?;
         unassigned.bytes += bytes;
         unassigned.runs.push(run);
-        Ok(unassigned.next_of_runs(self.shape.bytes).expect("an extent has pages"))
+        Ok(next_page(&mut unassigned.runs, self.shape.bytes).expect("an extent has pages"))
     }
 
     /// Adds an extent of pages without nodes.
@@ -151,10 +151,4 @@ pub(super) fn next_page(runs: &mut Vec<Run>, page_bytes: u64) -> Option<u64> {
         runs.pop();
     }
     Some(page)
-}
-
-impl Unassigned {
-    fn next_of_runs(&mut self, page_bytes: u64) -> Option<u64> {
-        next_page(&mut self.runs, page_bytes)
-    }
 }

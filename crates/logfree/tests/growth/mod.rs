@@ -7,7 +7,7 @@ use durix_pmem::Plan;
 
 use crate::common::Act::{self, *};
 use crate::common::{Map, Sim, UnderTest};
-use crate::{MODELS, complete, deep, killed, other};
+use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
 
 type Subject = UnderTest<HashTable<Sim>>;
 
@@ -27,7 +27,7 @@ fn after() -> Vec<Act> {
 }
 
 /// Runs that reach every site of growth: what is there before, what is done, and how many crashes.
-fn scenarios(plan: &'static Plan) -> Vec<(&'static str, Subject, Vec<Act>, usize)> {
+fn scenarios(plan: &'static Plan) -> Vec<Scenario<HashTable<Sim>>> {
     let some: Vec<Act> = [22, 3, 8].map(put).to_vec();
     let make = |before: &[Act]| subject(plan, before);
     let used = UnderTest { used_before: true, ..make(&some) };
@@ -52,18 +52,7 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, Subject, Vec<Act>, usize
 }
 
 pub(crate) fn run(explorer: &Explorer, plan: &'static Plan) -> Report {
-    let mut total = Report::default();
-    for (name, subject, acts, crashes) in scenarios(plan) {
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after());
-        if let Some(failure) = &report.failure {
-            println!("{name}: {}", failure.cause);
-        }
-        total.merge(report);
-        if total.failure.is_some() {
-            break;
-        }
-    }
-    total
+    run_all(explorer, scenarios(plan), &after())
 }
 
 #[test]

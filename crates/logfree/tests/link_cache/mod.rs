@@ -3,7 +3,7 @@
 
 use super::common::Act::{self, *};
 use super::common::{Map, Sim, UnderTest, small};
-use super::{after, complete, deep, killed, quick, scenarios};
+use super::{Scenario, after, complete, deep, killed, quick, run_all, scenarios};
 use durix_crashsim::{Contract, Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
 use durix_logfree::{HashTable, LinkCacheMode, List, Options};
 use durix_pmem::Plan;
@@ -26,8 +26,6 @@ fn buffered(model: Persistency) -> Explorer {
 fn subject<S: Map<Sim, Options = Options>>(plan: &'static Plan, mode: LinkCacheMode) -> UnderTest<S> {
     UnderTest { options: options(mode), ..UnderTest::new(plan) }
 }
-
-type Scenario<S> = (&'static str, UnderTest<S>, Vec<Act>, usize);
 
 /// What is tried without a link cache, with one.
 fn durable_scenarios<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Vec<Scenario<S>> {
@@ -110,29 +108,20 @@ fn buffered_scenarios<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Ve
     ]
 }
 
-fn run_all<S: Map<Sim, Options = Options>>(explorer: &Explorer, scenarios: Vec<Scenario<S>>) -> Report {
-    let mut total = Report::default();
-    for (name, subject, acts, crashes) in scenarios {
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after());
-        if report.failure.is_some() {
-            println!("in {name}");
-        }
-        total.merge(report);
-        if total.failure.is_some() {
-            break;
-        }
-    }
-    total
-}
-
 #[test]
 fn scenarios_with_a_link_cache_pass_completely() {
     for model in MODELS {
         let plan = Plan::new;
-        complete("durable, list", run_all(&durable(model), durable_scenarios::<List<Sim>>(plan())));
-        complete("durable, hash table", run_all(&durable(model), durable_scenarios::<HashTable<Sim>>(plan())));
-        complete("buffered, list", run_all(&buffered(model), buffered_scenarios::<List<Sim>>(plan())));
-        complete("buffered, hash table", run_all(&buffered(model), buffered_scenarios::<HashTable<Sim>>(plan())));
+        complete("durable, list", run_all(&durable(model), durable_scenarios::<List<Sim>>(plan()), &after()));
+        complete(
+            "durable, hash table",
+            run_all(&durable(model), durable_scenarios::<HashTable<Sim>>(plan()), &after()),
+        );
+        complete("buffered, list", run_all(&buffered(model), buffered_scenarios::<List<Sim>>(plan()), &after()));
+        complete(
+            "buffered, hash table",
+            run_all(&buffered(model), buffered_scenarios::<HashTable<Sim>>(plan()), &after()),
+        );
     }
 }
 
@@ -236,7 +225,7 @@ fn threads_with_a_buffered_link_cache_keep_what_was_synced_or_asked_for() {
 
 /// Both modes, in crashes of one thread and of two.
 fn both_modes<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Report {
-    let mut total = run_all(&quick(), durable_scenarios::<S>(plan));
+    let mut total = run_all(&quick(), durable_scenarios::<S>(plan), &after());
     let buffered = quick().contract(Contract::Buffered);
     for (explorer, mode, programs) in
         [(quick(), LinkCacheMode::Durable, pairs()), (buffered.clone(), LinkCacheMode::Buffered, learners())]
@@ -251,7 +240,7 @@ fn both_modes<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Report {
         }
     }
     if total.failure.is_none() {
-        total.merge(run_all(&buffered, buffered_scenarios::<S>(plan)));
+        total.merge(run_all(&buffered, buffered_scenarios::<S>(plan), &after()));
     }
     total
 }

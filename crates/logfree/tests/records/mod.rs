@@ -7,7 +7,7 @@ use durix_pmem::{Plan, SiteKind};
 
 use crate::common::Act::{self, *};
 use crate::common::{Map, Sim, UnderTest};
-use crate::{MODELS, complete, deep, killed, other};
+use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
 
 /// What follows a recovery: units are used again, records replaced and removed.
 fn after() -> Vec<Act> {
@@ -16,7 +16,7 @@ fn after() -> Vec<Act> {
 
 /// Short runs that reach every site: one for each thing that can go wrong. Values of 0, 1, 2 and 3 modulo 4 have one line, three
 /// lines, a part, and three parts.
-fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S>, Vec<Act>, usize)> {
+fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<Scenario<S>> {
     let plain = UnderTest::<S>::new(plan);
     let with = |before: &[Act]| UnderTest { before: before.to_vec(), ..plain.clone() };
     let used = UnderTest { used_before: true, chunks: S::chunks() + 4, ..plain.clone() };
@@ -47,18 +47,7 @@ fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<(&'static str, UnderTest<S
 }
 
 fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
-    let mut total = Report::default();
-    for (name, subject, acts, crashes) in scenarios::<S>(plan) {
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after());
-        if let Some(failure) = &report.failure {
-            println!("{name}: {}", failure.cause);
-        }
-        total.merge(report);
-        if total.failure.is_some() {
-            break;
-        }
-    }
-    total
+    run_all(explorer, scenarios::<S>(plan), &after())
 }
 
 /// Not complete where a run leaves more states than are explored; how much was, is printed.
@@ -109,7 +98,6 @@ fn crashes_in_the_recovery_of_records_change_nothing() {
 }
 
 #[test]
-#[ignore = "minutes; durix-mutants plants the same faults and more, with `DURIX_DEEP` both run"]
 fn every_write_back_and_fence_of_records_is_needed() {
     let quick = Explorer::new().executions_per_point(200).samples(60);
     let mut mutants = 0;
