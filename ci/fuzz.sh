@@ -4,7 +4,7 @@
 # always draws the same inputs, so that it fails for what has changed and not by luck; the deep one draws new ones (seed 0).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-runs=${DURIX_FUZZ_RUNS:-$([ "${DURIX_DEEP:-0}" = 1 ] && echo 1000000 || echo 20000)}
+runs=${DURIX_FUZZ_RUNS:-$([ "${DURIX_DEEP:-0}" = 1 ] && echo 1000000 || echo 5000)}
 seed=${DURIX_FUZZ_SEED:-$([ "${DURIX_DEEP:-0}" = 1 ] && echo 0 || echo 1)}
 sanitizer=${DURIX_SANITIZER:-none}
 toolchain=$([ "$sanitizer" = none ] && echo +stable || echo +nightly)

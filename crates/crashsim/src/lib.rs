@@ -6,6 +6,7 @@
 //! | [`Subject`] | what you write: the structure, its storage, its operations, a reference model |
 //! | [`Explorer`] | runs operations, crashes everywhere, recovers from every state: [`run`](Explorer::run), [`sequences`](Explorer::sequences), [`check`](Explorer::check) |
 //! | [`Report`] | how many states were covered, whether that was all, and the story of a [`Failure`] |
+//! | [`AnySubject`], [`AnyConcurrent`] | subjects of one model as one type: tests of many structures compile the simulator once |
 //! | [`mutation_sweep`] | drops every write-back and fence of your code in turn, and asks whether your test notices |
 //!
 //! ```
@@ -74,6 +75,7 @@
 mod brief;
 mod count;
 mod drive;
+mod erased;
 mod explore;
 mod harness;
 mod layer;
@@ -91,6 +93,7 @@ mod trace;
 mod window;
 
 pub use count::Count;
+pub use erased::{AnyConcurrent, AnySubject, DynConcurrent, DynSubject};
 pub use explore::{Explorer, Strategy};
 pub use harness::{Budget, CrashTest, Exhaustive, Numbers, Samples};
 pub use medium::Simulated;

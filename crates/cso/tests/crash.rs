@@ -1,18 +1,22 @@
 //! Crash tests of the logs: every crash state of every short sequence of operations.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_crashsim::{AnySubject, Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_cso::log::{
     ChainLog, FvbEntryLog, FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog, WordsLog,
 };
-use durix_mutants::subjects::logs::{AFTER, Do, Plain, RUNS, Tested, Tiny};
+use durix_mutants::subjects::logs::{AFTER, Do, Plain, RUNS, State, Tested, Tiny, World};
 use durix_pmem::{Plan, SiteKind};
 
 const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];
 
-fn tested<L>(age: usize, holed: bool) -> Tested<L, Plain> {
-    Tested { age, held: 0, holed, wrap: Plain, _log: PhantomData }
+/// A log under test, whichever: the simulator is compiled once for all of them.
+type AnyLog = AnySubject<Do, (), State, BTreeSet<World>>;
+
+fn tested<L: Tiny + 'static>(age: usize, holed: bool) -> AnyLog {
+    Box::new(Tested::<L, _> { age, held: 0, holed, wrap: Plain, _log: PhantomData })
 }
 
 /// Length of the sequences: more with `DURIX_DEEP=1`.
@@ -25,14 +29,14 @@ fn show(name: &str, report: &Report) {
     assert!(report.complete, "{name}: {report}");
 }
 
-fn all_short_sequences<L: Tiny>() {
+fn all_short_sequences<L: Tiny + 'static>() {
     for age in [0, 1, 3] {
         let report = Explorer::new().sequences(&tested::<L>(age, false), &ALPHABET, len(), &AFTER).assert_ok();
         show(&format!("age {age}"), &report);
     }
 }
 
-fn crashes_in_recovery<L: Tiny>() {
+fn crashes_in_recovery<L: Tiny + 'static>() {
     use Do::{Commit, Reopen, Stage, Trim};
     let runs: [(bool, &[Do]); 4] = [
         (false, &[Stage(0), Commit, Trim(1), Stage(1)]),
@@ -48,7 +52,7 @@ fn crashes_in_recovery<L: Tiny>() {
     }
 }
 
-fn formatting_is_all_or_nothing<L: Tiny>() {
+fn formatting_is_all_or_nothing<L: Tiny + 'static>() {
     let ops = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::WillFormat, Do::Format, Do::Stage(1), Do::Commit];
     let report = Explorer::new().crashes(2).run_then(&tested::<L>(3, false), &ops, &AFTER).assert_ok();
     show("format", &report);
@@ -72,7 +76,7 @@ fn r0_recovery_makes_the_head_durable_before_it_reinitialises() {
 }
 
 /// Whether the kind survives torn lines.
-fn torn<L: Tiny>() -> Report {
+fn torn<L: Tiny + 'static>() -> Report {
     let explorer = Explorer::new().model(Persistency::TornWords);
     explorer.sequences(&tested::<L>(3, false), &[Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1)], 3, &AFTER)
 }
@@ -130,11 +134,11 @@ fn everything_else_needs_lines_written_back_in_order() {
 }
 
 /// The shortest runs that reach every site of a log.
-fn sweep_of<L: Tiny>(plan: &'static Plan) -> Report {
+fn sweep_of<L: Tiny + 'static>(plan: &'static Plan) -> Report {
     let explorer = Explorer::new().executions_per_point(2_000).samples(50);
     let mut total = Report::default();
     for (age, holed, ops) in RUNS {
-        let tested = Tested::<L, _> { age, held: 0, holed, wrap: plan, _log: PhantomData };
+        let tested: AnyLog = Box::new(Tested::<L, _> { age, held: 0, holed, wrap: plan, _log: PhantomData });
         let report = explorer.run_then(&tested, ops, &AFTER);
         let failed = report.failure.is_some();
         total.merge(report);

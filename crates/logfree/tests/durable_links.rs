@@ -101,7 +101,7 @@ pub(crate) type Scenario<S> = (&'static str, UnderTest<S>, Vec<Act>, usize);
 pub(crate) fn run_all<S: Map<Sim>>(explorer: &Explorer, scenarios: Vec<Scenario<S>>, after: &[Act]) -> Report {
     let mut total = Report::default();
     for (name, subject, acts, crashes) in scenarios {
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, after);
+        let report = explorer.clone().crashes(crashes).run_then(&subject.boxed(), &acts, after);
         if let Some(failure) = &report.failure {
             println!("{name}: {}", failure.cause);
         }
@@ -149,7 +149,7 @@ fn the_thawing_of_edges_is_durable() {
         let before = vec![Insert(1, 1), Insert(5, 2), Remove(5), Insert(7, 3)];
         let subject = UnderTest::<Bst<Sim>> { before, fence_after_recovery: true, ..UnderTest::new(plan) };
         let explorer = Explorer::new().model(Persistency::TornWords).crashes(2);
-        explorer.run_then(&subject, &[Remove(7)], &[Insert(6, 90)])
+        explorer.run_then(&subject.boxed(), &[Remove(7)], &[Insert(6, 90)])
     });
     println!("{}", sweep.assert_all_caught(&[]));
 }
@@ -161,8 +161,10 @@ fn run_skip_list(plan: &'static Plan) -> Report {
         let subject = UnderTest::<SkipList<Sim>> { filled_before: filled, before, ..UnderTest::new(plan) };
         if total.failure.is_none() {
             total.merge(match follows {
-                None => quick().run_then(&subject, &acts, &after()),
-                Some(follows) => Explorer::new().crashes(2).crash_later(true).run_then(&subject, &acts, &follows),
+                None => quick().run_then(&subject.boxed(), &acts, &after()),
+                Some(follows) => {
+                    Explorer::new().crashes(2).crash_later(true).run_then(&subject.boxed(), &acts, &follows)
+                }
             });
         }
     }
@@ -171,7 +173,7 @@ fn run_skip_list(plan: &'static Plan) -> Report {
     for (before, program) in towers.into_iter().chain([(before, program.to_vec())]) {
         let subject = UnderTest::<SkipList<Sim>> { before, ..UnderTest::new(plan) };
         if total.failure.is_none() {
-            total.merge(Threads::new(quick()).preemptions(1).run(&subject, &program, &[]));
+            total.merge(Threads::new(quick()).preemptions(1).run(&subject.boxed(), &program, &[]));
         }
     }
     total
@@ -225,7 +227,7 @@ fn every_write_back_and_fence_of_the_search_tree_is_needed() {
 fn sequences<S: Map<Sim>>(name: &str, alphabet: &[Act], len: usize, crashes: usize, after: &[Act]) {
     for model in MODELS {
         let explorer = Explorer::new().model(model).crashes(crashes);
-        let report = explorer.sequences(&UnderTest::<S>::new(Plan::new()), alphabet, len, after);
+        let report = explorer.sequences(&UnderTest::<S>::new(Plan::new()).boxed(), alphabet, len, after);
         complete(&format!("{name}, {model}"), report);
     }
 }
@@ -288,13 +290,13 @@ fn long_sequences_sampled() {
     for model in MODELS {
         let explorer = Explorer::new().model(model).executions_per_point(20).samples(10);
         let generate = (vec(act(), 5..25), vec(act(), 0..8));
-        let report = explorer.check(&UnderTest::<List<Sim>>::new(Plan::new()), cases, &generate);
+        let report = explorer.check(&UnderTest::<List<Sim>>::new(Plan::new()).boxed(), cases, &generate);
         println!("list, long sequences: {}", report.assert_ok());
-        let report = explorer.check(&UnderTest::<HashTable<Sim>>::new(Plan::new()), cases, &generate);
+        let report = explorer.check(&UnderTest::<HashTable<Sim>>::new(Plan::new()).boxed(), cases, &generate);
         println!("hash table, long sequences: {}", report.assert_ok());
-        let report = explorer.check(&UnderTest::<SkipList<Sim>>::new(Plan::new()), cases, &generate);
+        let report = explorer.check(&UnderTest::<SkipList<Sim>>::new(Plan::new()).boxed(), cases, &generate);
         println!("skip list, long sequences: {}", report.assert_ok());
-        let report = explorer.check(&UnderTest::<Bst<Sim>>::new(Plan::new()), cases, &generate);
+        let report = explorer.check(&UnderTest::<Bst<Sim>>::new(Plan::new()).boxed(), cases, &generate);
         println!("search tree, long sequences: {}", report.assert_ok());
     }
 }

@@ -64,7 +64,7 @@ fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
     let mut total = Report::default();
     for (name, subject, acts, crashes) in scenarios::<S>(plan) {
         let after = if name == FULL { vec![Remove(100), Insert(50, 1), Get(2)] } else { after() };
-        let report = explorer.clone().crashes(crashes).run_then(&subject, &acts, &after);
+        let report = explorer.clone().crashes(crashes).run_then(&subject.boxed(), &acts, &after);
         if let Some(failure) = &report.failure {
             println!("{name}: {}", failure.cause);
         }
@@ -119,11 +119,11 @@ fn every_release_store_of_a_state_is_needed() {
 fn all_short_sequences() {
     let alphabet = [Insert(0, 1), Insert(1, 2), Remove(0), Remove(1), Update(0, 3), Cas(0, 1, 4)];
     let len = if deep() { 5 } else { 3 };
-    let subject = UnderTest::<SoftHash<Sim>>::new(Plan::new());
+    let subject = UnderTest::<SoftHash<Sim>>::new(Plan::new()).boxed();
     complete("hash", Explorer::new().sequences(&subject, &alphabet, len, &after()));
-    let subject = UnderTest::<SoftList<Sim>>::new(Plan::new());
+    let subject = UnderTest::<SoftList<Sim>>::new(Plan::new()).boxed();
     complete("list", Explorer::new().sequences(&subject, &alphabet, len, &after()));
-    let subject = UnderTest::<SoftSkipList<Sim>>::new(Plan::new());
+    let subject = UnderTest::<SoftSkipList<Sim>>::new(Plan::new()).boxed();
     complete("skip list", Explorer::new().sequences(&subject, &alphabet, len, &after()));
 }
 
@@ -131,8 +131,11 @@ fn all_short_sequences() {
 fn crashes_in_recovery_change_nothing() {
     let alphabet = [Insert(0, 1), Remove(0), Update(0, 3)];
     let (explorer, after) = (Explorer::new().crashes(2), [Insert(1, 5), Remove(0)]);
-    complete("hash", explorer.sequences(&UnderTest::<SoftHash<Sim>>::new(Plan::new()), &alphabet, 2, &after));
-    complete("skip list", explorer.sequences(&UnderTest::<SoftSkipList<Sim>>::new(Plan::new()), &alphabet, 2, &after));
+    complete("hash", explorer.sequences(&UnderTest::<SoftHash<Sim>>::new(Plan::new()).boxed(), &alphabet, 2, &after));
+    complete(
+        "skip list",
+        explorer.sequences(&UnderTest::<SoftSkipList<Sim>>::new(Plan::new()).boxed(), &alphabet, 2, &after),
+    );
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -150,11 +153,11 @@ fn long_sequences_sampled() {
     let cases = if deep() { 2000 } else { 8 };
     let explorer = Explorer::new().executions_per_point(20).samples(10);
     let acts = (vec(act(), 5..25), vec(act(), 0..8));
-    let report = explorer.check(&UnderTest::<SoftHash<Sim>>::new(Plan::new()), cases, &acts);
+    let report = explorer.check(&UnderTest::<SoftHash<Sim>>::new(Plan::new()).boxed(), cases, &acts);
     println!("hash: {}", report.assert_ok());
-    let report = explorer.check(&UnderTest::<SoftList<Sim>>::new(Plan::new()), cases, &acts);
+    let report = explorer.check(&UnderTest::<SoftList<Sim>>::new(Plan::new()).boxed(), cases, &acts);
     println!("list: {}", report.assert_ok());
-    let report = explorer.check(&UnderTest::<SoftSkipList<Sim>>::new(Plan::new()), cases, &acts);
+    let report = explorer.check(&UnderTest::<SoftSkipList<Sim>>::new(Plan::new()).boxed(), cases, &acts);
     println!("skip list: {}", report.assert_ok());
 }
 
@@ -164,7 +167,7 @@ fn long_sequences_sampled() {
 fn torn_words_break_a_member() {
     let acts = [Insert(0, 1), Remove(0), Insert(1, 2)];
     let torn = Explorer::new().model(Persistency::TornWords);
-    let subject = UnderTest::<SoftHash<Sim>>::new(Plan::new());
+    let subject = UnderTest::<SoftHash<Sim>>::new(Plan::new()).boxed();
     let failure = torn.run(&subject, &acts).failure.expect("a torn line goes unnoticed");
     println!("{failure}");
     complete("the same under PCSO", Explorer::new().run(&subject, &acts));

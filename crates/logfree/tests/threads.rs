@@ -34,7 +34,7 @@ fn threads(model: Persistency) -> Threads {
 #[track_caller]
 fn complete<S: Map<Sim>>(name: &str, threads: &Threads, before: &[Act], program: &[Vec<Act>]) {
     let start = Instant::now();
-    let report = threads.run(&subject::<S>(before), program, &after()).assert_ok();
+    let report = threads.run(&subject::<S>(before).boxed(), program, &after()).assert_ok();
     println!("{name}, in {:?}: {report}", start.elapsed());
     assert!(report.complete, "{name} is not complete: {report}");
 }
@@ -134,7 +134,7 @@ fn keys_with_one_hash_do_not_lose_each_other() {
         let options = <BytesHash<Sim> as Map<Sim>>::small().hash_bits(0);
         let subject = UnderTest::<BytesHash<Sim>> { options, ..subject(&[Insert(3, 4), Insert(6, 8)]) };
         let report =
-            threads(Persistency::Pcso).run(&subject, &program, &[Remove(6), Insert(0, 16), Get(9)]).assert_ok();
+            threads(Persistency::Pcso).run(&subject.boxed(), &program, &[Remove(6), Insert(0, 16), Get(9)]).assert_ok();
         println!("one hash, {program:?}: {report}");
         assert!(report.complete, "{program:?} is not complete: {report}");
     }
@@ -171,7 +171,11 @@ fn an_extent_is_durable_before_another_session_uses_it() {
     let sweep = mutation_sweep(&sites, |plan| {
         let subject = UnderTest::<SoftHash<Sim>> { chunk: 8192, used_before: true, ..UnderTest::new(plan) };
         let program = [vec![Insert(0, 1)], vec![Insert(1, 2)]];
-        Threads::new(Explorer::new().executions_per_point(100).samples(20)).preemptions(1).run(&subject, &program, &[])
+        Threads::new(Explorer::new().executions_per_point(100).samples(20)).preemptions(1).run(
+            &subject.boxed(),
+            &program,
+            &[],
+        )
     });
     println!("{sweep}");
     // M1 is the business of the sequential sweep, M2 of this one.

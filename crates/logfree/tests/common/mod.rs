@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use durix_crashsim::{Concurrent, Simulated, Subject};
+use durix_crashsim::{AnyConcurrent, Concurrent, Simulated, Subject};
 use durix_logfree::{
     BlobBst, BlobHash, BlobList, BlobSkipList, Bst, BytesHash, Error, Finding, HashTable, List, Options, SkipList,
     SoftHash, SoftList, SoftOptions, SoftSkipList,
@@ -296,6 +296,15 @@ pub struct UnderTest<S: Map<Sim>> {
 impl<S: Map<Sim>> Clone for UnderTest<S> {
     fn clone(&self) -> Self {
         UnderTest { options: self.options.clone(), before: self.before.clone(), ..*self }
+    }
+}
+
+/// A map under test, whichever: the simulator is compiled once for all of them.
+pub type AnyMap = AnyConcurrent<Act, Option<u64>, Contents, Contents>;
+
+impl<S: Map<Sim>> UnderTest<S> {
+    pub fn boxed(self) -> AnyMap {
+        Box::new(self)
     }
 }
 

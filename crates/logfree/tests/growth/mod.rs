@@ -69,7 +69,7 @@ fn growth_between_all_short_sequences() {
     for before in [vec![], vec![put(3), put(22)]] {
         for model in MODELS {
             let explorer = Explorer::new().model(model);
-            let report = explorer.sequences(&subject(Plan::new(), &before), &alphabet, len, &after());
+            let report = explorer.sequences(&subject(Plan::new(), &before).boxed(), &alphabet, len, &after());
             complete(&format!("growth in sequences, {model}"), report);
         }
     }
@@ -82,7 +82,7 @@ fn growth_that_crashes_again_in_recovery_and_behind_it() {
     for before in befores.into_iter().take(if deep() { 2 } else { 1 }) {
         let explorer = Explorer::new().crashes(2).crash_later(true);
         let follows = if deep() { vec![Remove(22), put(9), Grow] } else { vec![Remove(22), put(9)] };
-        let report = explorer.run_then(&subject(Plan::new(), &before), &acts, &follows);
+        let report = explorer.run_then(&subject(Plan::new(), &before).boxed(), &acts, &follows);
         complete("growth, two crashes", report);
     }
 }
@@ -113,7 +113,8 @@ fn growth_and_another_thread() {
     for (name, program) in programs() {
         // A walk over all is not atomic, so nobody else changes anything.
         let subject = subject(Plan::new(), &[put(22), put(3)]);
-        let report = threads(if deep() { 2 } else { 1 }).run(&subject, &program, &[put(12), Remove(22), Get(3)]);
+        let report =
+            threads(if deep() { 2 } else { 1 }).run(&subject.boxed(), &program, &[put(12), Remove(22), Get(3)]);
         let report = report.assert_ok();
         println!("growth, {name}: {report}");
         assert!(report.complete, "{name} is not complete");
@@ -123,7 +124,8 @@ fn growth_and_another_thread() {
 #[test]
 fn growth_of_an_empty_table_and_another_thread() {
     for program in [vec![vec![Grow], vec![put(22)]], vec![vec![Grow], vec![put(0)]]] {
-        let report = threads(if deep() { 2 } else { 1 }).run(&subject(Plan::new(), &[]), &program, &[put(12), Get(22)]);
+        let report =
+            threads(if deep() { 2 } else { 1 }).run(&subject(Plan::new(), &[]).boxed(), &program, &[put(12), Get(22)]);
         println!("growth, empty: {}", report.assert_ok());
     }
 }
@@ -131,7 +133,7 @@ fn growth_of_an_empty_table_and_another_thread() {
 #[test]
 fn growth_and_two_other_threads() {
     let program = [vec![Grow], vec![Remove(22)], vec![Insert(9, 7)]];
-    let report = threads(1).run(&subject(Plan::new(), &[put(22), put(3)]), &program, &[Get(3)]).assert_ok();
+    let report = threads(1).run(&subject(Plan::new(), &[put(22), put(3)]).boxed(), &program, &[Get(3)]).assert_ok();
     println!("growth, three threads: {report}");
 }
 
@@ -144,7 +146,7 @@ fn growth_with_a_link_cache() {
         let options: Options = HashTable::<Sim>::small().buckets(1).link_cache(mode, 1);
         let contract = if mode == Buffered { Contract::Buffered } else { Contract::Strict };
         let explorer = Explorer::new().model(model).contract(contract);
-        let subject = UnderTest { options, ..subject(Plan::new(), &[put(22), put(3), Sync]) };
+        let subject = UnderTest { options, ..subject(Plan::new(), &[put(22), put(3), Sync]) }.boxed();
         for acts in [vec![Grow, put(0), Remove(22)], vec![put(9), Grow, Remove(9)], vec![Remove(3), Grow, put(2), Sync]]
         {
             complete(&format!("growth with a link cache, {model}"), explorer.run_then(&subject, &acts, &after()));

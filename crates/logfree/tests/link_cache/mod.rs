@@ -138,9 +138,9 @@ fn all_short_sequences_with_a_link_cache() {
             (buffered(model), LinkCacheMode::Buffered, &with_sync),
             (buffered(model), LinkCacheMode::Buffered, &one_key),
         ] {
-            let list = subject::<List<Sim>>(Plan::new(), mode);
+            let list = subject::<List<Sim>>(Plan::new(), mode).boxed();
             complete(&format!("list, {mode:?}"), explorer.sequences(&list, alphabet, len, &after()));
-            let table = subject::<HashTable<Sim>>(Plan::new(), mode);
+            let table = subject::<HashTable<Sim>>(Plan::new(), mode).boxed();
             complete(&format!("hash table, {mode:?}"), explorer.sequences(&table, alphabet, len, &after()));
         }
     }
@@ -150,7 +150,7 @@ fn all_short_sequences_with_a_link_cache() {
 #[test]
 fn a_buffered_list_is_not_strict() {
     let list = subject::<List<Sim>>(Plan::new(), LinkCacheMode::Buffered);
-    let report = durable(Persistency::Pcso).run_then(&list, &[Insert(0, 1)], &[]);
+    let report = durable(Persistency::Pcso).run_then(&list.boxed(), &[Insert(0, 1)], &[]);
     assert!(report.failure.is_some(), "an insert that has returned is never lost: {report}");
 }
 
@@ -159,7 +159,7 @@ fn a_buffered_list_is_not_strict() {
 fn a_buffered_list_keeps_each_key_by_itself_only() {
     let plain = subject::<List<Sim>>(Plan::new(), LinkCacheMode::Buffered);
     let list = UnderTest { before: vec![Insert(5, 50), Sync], ..plain };
-    let states = buffered(Persistency::Pcso).outcomes(&list, &[Insert(7, 1), Insert(0, 2)]);
+    let states = buffered(Persistency::Pcso).outcomes(&list.boxed(), &[Insert(7, 1), Insert(0, 2)]);
     assert!(states.contains("{0: 2, 5: 50}"), "the second without the first: {states:?}");
 }
 
@@ -171,7 +171,7 @@ fn threaded<S: Map<Sim, Options = Options>>(explorer: Explorer, mode: LinkCacheM
     let threads = Threads::new(explorer).preemptions(if deep() { 2 } else { 1 });
     for program in programs {
         let subject = UnderTest { before: BEFORE.to_vec(), ..subject::<S>(Plan::new(), mode) };
-        complete(&format!("{mode:?}, {program:?}"), threads.run(&subject, &program, &after()));
+        complete(&format!("{mode:?}, {program:?}"), threads.run(&subject.boxed(), &program, &after()));
     }
 }
 
@@ -236,7 +236,7 @@ fn both_modes<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Report {
                 return total;
             }
             let subject = UnderTest { before: BEFORE.to_vec(), ..subject::<S>(plan, mode) };
-            total.merge(threads.run(&subject, &program, &after()));
+            total.merge(threads.run(&subject.boxed(), &program, &after()));
         }
     }
     if total.failure.is_none() {

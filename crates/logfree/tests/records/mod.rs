@@ -72,7 +72,7 @@ fn scenarios_with_records() {
 fn sequences<S: Map<Sim>>(model: Persistency, before: &[Act], alphabet: &[Act], len: usize, crashes: usize) {
     let explorer = Explorer::new().model(model).crashes(crashes);
     let subject = UnderTest::<S> { before: before.to_vec(), ..UnderTest::new(Plan::new()) };
-    let report = explorer.sequences(&subject, alphabet, len, &after());
+    let report = explorer.sequences(&subject.boxed(), alphabet, len, &after());
     complete(&format!("{}, {model}", std::any::type_name::<S>()), report);
 }
 
@@ -116,6 +116,6 @@ fn every_write_back_and_fence_of_records_is_needed() {
 fn the_parts_of_a_value_find_room_where_the_table_of_active_pages_is_full() {
     let acts = [Insert(0, 4), Insert(1, 5)];
     let follows = [Insert(1, 90), Remove(0), Insert(0, 91)];
-    let report = Explorer::new().run_then(&UnderTest::<BytesHash<Sim>>::new(Plan::new()), &acts, &follows);
+    let report = Explorer::new().run_then(&UnderTest::<BytesHash<Sim>>::new(Plan::new()).boxed(), &acts, &follows);
     complete("parts", report);
 }
