@@ -106,6 +106,14 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
 
     fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
         let epochs = root.pool().epochs()?;
+        let was_open = {
+            let op = session.enter()?;
+            epochs.has_joined(&op, root.seat(&op))
+        };
+        if was_open {
+            // Which blocks the epoch in progress has freed, and which images undo it, only the handle that is gone has known.
+            epochs.sync(session)?;
+        }
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
         let poison = Some(Poison::new(root.clone()));
@@ -135,10 +143,12 @@ fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot, layout: 
 
 impl<M: Medium> Masstree<M, Durable> {
     /// Opens the tree named `name`, creating it if it is not there. Recovers it: takes time in the external log and the
-    /// chunks of the pool, not in the number of keys.
+    /// chunks of the pool, not in the number of keys. A tree that was open before, since the pool was opened, and is no
+    /// more, is opened behind a boundary: see [`sync`](Self::sync). The calling thread must hold no operation then.
     ///
     /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`], [`Error::Log`].
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else; what [`sync`](Self::sync) says.
+    /// [`Error::Corrupt`], [`Error::Log`].
     pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
         pool.open_structure(name, &())
     }

@@ -110,6 +110,8 @@ fn opening_takes_the_same_time_however_many_keys() {
             for n in 0..keys {
                 tree.insert(&op, &u64::from(n).to_be_bytes(), &[1; 8]).unwrap();
             }
+            drop(op);
+            tree.sync(&mut session).unwrap();
         }
         let before = medium.counts();
         drop(Masstree::open(&pool, "t").unwrap());
@@ -261,4 +263,36 @@ fn five_hundred_crashes_never_fill_the_set_of_failed_epochs() {
     }
     println!("at most {most} ranges at a time");
     assert!((2..10).contains(&most), "{most} ranges");
+}
+
+/// The last handle goes in the middle of an epoch, and the tree is opened again before the boundary: what undoes the epoch is kept.
+#[test]
+fn a_tree_opened_again_within_an_epoch_is_still_undone() {
+    for opens in 1..4 {
+        let options = options();
+        let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let put = |tree: &Masstree, session: &mut Session<Hardware>, n: u64, len: usize| {
+            tree.insert(&session.enter().unwrap(), &n.to_be_bytes(), &vec![n as u8; len]).unwrap();
+        };
+        let tree = Masstree::open(&pool, "t").unwrap();
+        (0..14).for_each(|n| put(&tree, &mut session, n * 10, 12));
+        drop(tree);
+        let mut durable = Map::new();
+        for round in 0..opens {
+            let tree = Masstree::open(&pool, "t").unwrap();
+            // Opening has crossed a boundary.
+            durable = all(&tree, &mut session);
+            // Splits, and frees a record that the next one may take.
+            (0..20).for_each(|n| put(&tree, &mut session, n * 7 + round, 12));
+            tree.remove(&session.enter().unwrap(), &(round * 10).to_be_bytes()).unwrap();
+        }
+        let image = image_of(&mut session);
+        let unrecovered = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+        let pool = unrecovered.recover().unwrap();
+        let mut session = pool.session().unwrap();
+        let tree = Masstree::open(&pool, "t").unwrap();
+        assert_eq!(tree.check(&session.enter().unwrap()).unwrap(), [], "opened {opens} times");
+        assert_eq!(all(&tree, &mut session), durable, "opened {opens} times");
+    }
 }

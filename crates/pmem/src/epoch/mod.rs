@@ -115,6 +115,8 @@ pub struct Epochs<M: Medium> {
     mapping: Mapping<M>,
     record: Off<EpochRecord>,
     current: CachePadded<AtomicU64>,
+    /// The epoch in which it was opened.
+    first: u64,
     /// Epochs from here on have not failed; fixed while it is open.
     trusted: u64,
     /// First and count, ascending; as found on opening.
@@ -233,6 +235,7 @@ impl<M: Medium> Epochs<M> {
             mapping: mapping.clone(),
             record,
             current: CachePadded::new(AtomicU64::new(current)),
+            first: current,
             trusted,
             remembered: AtomicU64::new(failed.len() as u64),
             failed: failed.into(),
@@ -391,6 +394,13 @@ impl<M: Medium> Epochs<M> {
     /// The seat of the only structure of a bare mapping.
     pub fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
         &op.at(self.record).seat
+    }
+
+    /// Whether the structure with that seat has [joined](Self::join) since this service was opened. Then it may have changes of the
+    /// epoch in progress, which neither a crash has undone nor a boundary has made durable: before it is opened again, and forgets
+    /// what only memory knows of them, a boundary must be [crossed](Self::sync).
+    pub fn has_joined(&self, op: &Op<'_, M>, seat: &Seat) -> bool {
+        op.load(&seat.opened, Ordering::Relaxed) >= self.first
     }
 
     /// Has the structure with that seat take part from now on: to be called when it is opened, before it changes anything
