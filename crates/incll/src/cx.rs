@@ -330,6 +330,20 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         }
     }
 
+    /// Notes the line of the lock, of a node that was locked and not changed: it may be written back at any time, so also while it
+    /// says locked, and what a clean closing leaves nobody resets.
+    fn note_lock(&self) {
+        let stamp = self.stamp();
+        if !P::DURABLE || stamp.epoch() == self.cx.epoch && stamp.round() == self.cx.round {
+            return;
+        }
+        if stamp.is_interior() {
+            self.cx.note_lines(self.node, 1);
+        } else {
+            self.touch(0);
+        }
+    }
+
     /// Logs the node if its policy leaves nothing to InCLL.
     pub(crate) fn log_unless_in_line(&self) -> Result<()> {
         if P::DURABLE && !P::IN_LINE { self.cx.log(&[self]) } else { Ok(()) }
@@ -381,6 +395,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
 
 impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
     fn drop(&mut self) {
+        self.note_lock();
         let deleted = if self.deleted { version::DELETED } else { 0 };
         let step = if self.dirty { version::STEP } else { 0 };
         // Release for other threads alone: recovery does not read versions.

@@ -62,6 +62,15 @@ struct Large {
     unread: Vec<Extent>,
 }
 
+impl Large {
+    /// Gives free extents back for good, where that is possible: nothing of the last boundary leads to them.
+    fn give_back<M: Medium>(&mut self, op: &Op<'_, M>, arena: &Arena<M>) {
+        for (len, extents) in &mut self.free {
+            extents.retain(|off| arena.give_back(op, Extent { off: *off, len: *len }).is_some());
+        }
+    }
+}
+
 /// The allocator's volatile state.
 pub(crate) struct Slabs {
     chunk: u64,
@@ -359,7 +368,12 @@ impl Slabs {
         let free = {
             let mut large = self.large.lock(op.medium());
             self.read_large(op, with, &mut large);
-            large.free.get_mut(&len).and_then(Vec::pop)
+            let fitting = large.free.get_mut(&len).and_then(Vec::pop);
+            if fitting.is_none() {
+                // What crashes have left: of other lengths, so the next value needs new space, and may need theirs.
+                large.give_back(op, arena);
+            }
+            fitting
         };
         let off = match free {
             Some(off) => off,

@@ -659,3 +659,53 @@ fn many_entries_are_inserted_as_one_by_one() {
     many_entries_are_as_one_by_one::<Durable>();
     many_entries_are_as_one_by_one::<Transient>();
 }
+
+/// A removal that empties a node has taken place, also where there is no room for the images that taking the node out needs.
+#[test]
+fn a_removal_does_not_fail_because_its_node_cannot_be_taken_out() {
+    let mapping = Mapping::heap(64 << 10, Hardware::PAGE_CACHE);
+    let [mut filling, mut removing] = [(); 2].map(|()| mapping.session().unwrap());
+    let tree = Durable::make(&mut filling, &mapping);
+    let mut keys = Vec::new();
+    for n in 0..5000u64 {
+        let key = if n % 8 == 0 { [&b"a shared prefix "[..], &n.to_be_bytes()].concat() } else { n.to_be_bytes().to_vec() };
+        if tree.insert(&filling.enter().unwrap(), &key, &[1; 8]).is_ok() {
+            keys.push(key);
+        }
+    }
+    assert!(keys.len() > 500);
+    for key in &keys {
+        // This session has no segment of the log, and there is no room for one.
+        assert!(tree.remove(&removing.enter().unwrap(), key).unwrap());
+    }
+    assert!(tree.is_empty(&removing.enter().unwrap()).unwrap());
+    tree.sync(&mut removing).unwrap();
+    for key in &keys {
+        assert!(tree.insert(&filling.enter().unwrap(), key, &[2; 8]).unwrap(), "there is room again");
+    }
+    assert_eq!(tree.check(&filling.enter().unwrap()).unwrap(), []);
+}
+
+/// Interior nodes whose children are themselves.
+#[test]
+fn nodes_that_lead_in_a_circle_end_every_lookup() {
+    let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Durable::make(&mut session, &mapping);
+    let op = session.enter().unwrap();
+    for n in 0..100u64 {
+        tree.insert(&op, &n.to_be_bytes(), &[1; 8]).unwrap();
+    }
+    let root = op.load(op.at(durix_pmem::Off::<durix_pmem::Word>::new(2048)), std::sync::atomic::Ordering::Relaxed);
+    let node = op.at(durix_pmem::Off::<durix_incll::layout::Interior>::new(root));
+    for child in &node.children {
+        op.store(child, durix_pmem::Off::new(root), std::sync::atomic::Ordering::Relaxed);
+    }
+    let key = 7u64.to_be_bytes();
+    assert!(matches!(tree.get(&op, &key), Err(Error::Corrupt { .. })));
+    assert!(matches!(tree.get_many(&op, &[key, key]), Err(Error::Corrupt { .. })));
+    assert!(tree.insert_many(&op, &[(key, key)]).is_err());
+    assert!(tree.remove(&op, &key).is_err());
+    assert!(tree.first(&op).is_err() && tree.last(&op).is_err());
+    assert_ne!(tree.check(&op).unwrap(), []);
+}

@@ -296,3 +296,47 @@ fn a_tree_opened_again_within_an_epoch_is_still_undone() {
         assert_eq!(all(&tree, &mut session), durable, "opened {opens} times");
     }
 }
+
+fn opened(options: &PoolOptions, image: Vec<u8>) -> (Pool, std::sync::Arc<Masstree>) {
+    let pool = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    (pool, tree)
+}
+
+/// Large values that a crash has undone leave extents of all lengths; a value of another length gets their space.
+#[test]
+fn space_of_large_values_that_crashes_have_undone_serves_other_lengths() {
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    tree.sync(&mut session).unwrap();
+    let mut image = image_of(&mut session);
+    for round in 0..20 {
+        let (pool, tree) = opened(&options, image);
+        let mut session = pool.session().unwrap();
+        let value = vec![1; 2000 + 4096 * (round % 7)];
+        tree.insert(&session.enter().unwrap(), b"key", &value).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        image = image_of(&mut session);
+    }
+}
+
+/// The line of a lock that changes nothing may reach memory while the node is locked: a pool that was closed opens with it unlocked.
+#[test]
+fn a_lock_that_was_written_back_does_not_survive_a_clean_closing() {
+    let options = options();
+    for key in [b"here", b"none"] {
+        let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let tree = Masstree::open(&pool, "t").unwrap();
+        tree.insert(&session.enter().unwrap(), b"here", b"1").unwrap();
+        tree.sync(&mut session).unwrap();
+        let lines = tree.epochs().stats().lines;
+        {
+            let op = session.enter().unwrap();
+            tree.change(&op, key, |_| durix_incll::Change::Keep).unwrap();
+        }
+        tree.sync(&mut session).unwrap();
+        assert!(tree.epochs().stats().lines > lines, "{key:?}: the line is on the list");
+    }
+}
