@@ -33,6 +33,8 @@ const BARE_ROOT: u64 = 2048;
 /// take the calling thread's [`Op`]; an update is durable when the pool's epochs next cross a boundary: see
 /// [`sync`](Self::sync), [`tick`](Self::tick) and [`ticket`](Self::ticket).
 pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
+    /// First address of the mapping that it lies in.
+    base: usize,
     pub(crate) root: Off<Node>,
     /// Nodes with an older stamp have to be recovered first.
     pub(crate) trusted: u64,
@@ -181,7 +183,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
         }
         op.slice("the root node", root, 1)?;
-        let tree = Masstree::new(root, epochs, arena, poison);
+        let tree = Masstree::new(op, root, epochs, arena, poison);
         let mut logs = Vec::new();
         for extent in tree.arena.extents(op) {
             let head = Head::read(op, extent.off)?;
@@ -227,7 +229,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
-        let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
+        let mut tree = Masstree::new(&op, Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
             let root = fresh.border(&[])?;
@@ -237,8 +239,15 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(tree)
     }
 
-    fn new(root: Off<Node>, epochs: Arc<Epochs<M>>, arena: Arena<M>, poison: Option<Poison<M>>) -> Self {
+    fn new(
+        op: &Op<'_, M>,
+        root: Off<Node>,
+        epochs: Arc<Epochs<M>>,
+        arena: Arena<M>,
+        poison: Option<Poison<M>>,
+    ) -> Self {
         Masstree {
+            base: op.base_addr(),
             root,
             trusted: epochs.trusted(),
             epochs,
@@ -257,6 +266,9 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// The operation on this tree that `op` is used for.
     #[inline(always)]
     pub(crate) fn cx<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Cx<'a, M, P>> {
+        if op.base_addr() != self.base {
+            return Err(durix_pmem::Error::ForeignSession.into());
+        }
         if let Some(poison) = &self.poison {
             poison.check(op)?;
         }

@@ -340,3 +340,19 @@ fn a_lock_that_was_written_back_does_not_survive_a_clean_closing() {
         assert!(tree.epochs().stats().lines > lines, "{key:?}: the line is on the list");
     }
 }
+
+#[test]
+fn an_operation_of_another_pool_is_refused_and_changes_neither() {
+    let options = options();
+    let [a, b] = [(); 2].map(|()| options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap());
+    let [of_a, of_b] = [&a, &b].map(|pool| Masstree::open(pool, "t").unwrap());
+    let mut session = b.session().unwrap();
+    of_b.insert(&session.enter().unwrap(), b"key", b"of b").unwrap();
+    let op = session.enter().unwrap();
+    let is_foreign = |error: Error| matches!(error, Error::Pool(durix_pmem::Error::ForeignSession));
+    assert!(is_foreign(of_a.insert(&op, b"key", b"of a").unwrap_err()));
+    assert!(is_foreign(of_a.get_vec(&op, b"key").unwrap_err()));
+    assert!(is_foreign(of_a.first(&op).unwrap_err()));
+    assert!(is_foreign(of_a.check(&op).unwrap_err()));
+    assert_eq!(of_b.get_vec(&op, b"key").unwrap().as_deref(), Some(&b"of b"[..]));
+}
