@@ -206,7 +206,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// of the log.
     fn with_space<T>(&self, mut f: impl FnMut() -> Result<T>) -> Result<T> {
         match f() {
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+            Err(Error::Pool(durix_pmem::Error::Full { .. } | durix_pmem::Error::DiskFull { .. })) => {
                 self.gather()?;
                 f()
             }

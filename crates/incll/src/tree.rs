@@ -118,7 +118,7 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
         }
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
-        let poison = Some(Poison::new(root.clone()));
+        let poison = Some(Poison::stopping_epochs(root.clone()));
         Masstree::open_in(&op, epochs, Arena::Pool(root), line, poison)
     }
 

@@ -356,3 +356,54 @@ fn an_operation_of_another_pool_is_refused_and_changes_neither() {
     assert!(is_foreign(of_a.check(&op).unwrap_err()));
     assert_eq!(of_b.get_vec(&op, b"key").unwrap().as_deref(), Some(&b"of b"[..]));
 }
+
+/// A panic of whoever decides comes before any change: the tree goes on.
+#[test]
+fn a_panic_of_the_caller_leaves_the_tree_as_it_was() {
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"1").unwrap();
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        tree.change(&op, b"key", |_| panic!("on purpose")).unwrap();
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    tree.insert(&session.enter().unwrap(), b"key", b"2").unwrap();
+    tree.sync(&mut session).unwrap();
+    assert_eq!(tree.get_vec(&session.enter().unwrap(), b"key").unwrap().as_deref(), Some(&b"2"[..]));
+    drop((tree, session));
+    pool.close().unwrap();
+}
+
+/// A panic that may have left something half done: no boundary makes it durable, by whatever tree, nor by opening the tree again.
+#[test]
+fn after_a_panic_in_a_tree_the_pool_crosses_no_boundary() {
+    use durix_pmem::pool::Poison;
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let [tree, other] = ["t", "other"].map(|name| Masstree::open(&pool, name).unwrap());
+    let mut session = pool.session().unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"1").unwrap();
+    tree.sync(&mut session).unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"half done").unwrap();
+    // What a tree does when it meets a panic.
+    let poison = Poison::stopping_epochs(tree.root().unwrap().clone());
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let _guard = poison.guard(&op).unwrap();
+        panic!("on purpose");
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    let is_poisoned = |error: &durix_pmem::Error| matches!(error, durix_pmem::Error::Poisoned { name } if name == "t");
+    assert!(is_poisoned(&other.epochs().sync(&mut session).unwrap_err()));
+    drop((tree, poison));
+    assert!(matches!(Masstree::open(&pool, "t"), Err(Error::Pool(error)) if is_poisoned(&error)));
+    let image = image_of(&mut session);
+    let (pool, tree) = opened(&options, image);
+    let mut session = pool.session().unwrap();
+    assert_eq!(tree.get_vec(&session.enter().unwrap(), b"key").unwrap().as_deref(), Some(&b"1"[..]));
+}

@@ -133,6 +133,8 @@ pub struct Epochs<M: Medium> {
     members: Lock<Vec<Weak<dyn Sweep<M>>>>,
     /// How many they are.
     sweeping: AtomicU64,
+    /// The structure for which no boundary is crossed any more.
+    stopped: Lock<Option<String>>,
 }
 
 /// Calls back with the needs of every structure that has ever taken part and is still there.
@@ -246,6 +248,7 @@ impl<M: Medium> Epochs<M> {
             seats,
             members: Lock::new(Vec::new()),
             sweeping: AtomicU64::new(0),
+            stopped: Lock::new(None),
         })
     }
 
@@ -340,7 +343,8 @@ impl<M: Medium> Epochs<M> {
     ///
     /// # Errors
     /// [`Error::Busy`] if operations do not end within 10 s, [`Error::Forked`], [`Error::Shut`],
-    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; the epoch then goes on.
+    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; [`Error::Poisoned`] after a panic in a structure that takes part: the
+    /// epoch then goes on.
     pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
         self.own(session)?;
         self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))??;
@@ -425,6 +429,12 @@ impl<M: Medium> Epochs<M> {
         m.shared_rmw(&self.sweeping, Rmw::Add, 1);
     }
 
+    /// Crosses no boundary any more: the structure of that name may have left something half done, which is undone if the epoch in
+    /// progress fails, and would be durable otherwise.
+    pub fn stop(&self, name: String) {
+        self.stopped.lock(self.mapping.medium()).get_or_insert(name);
+    }
+
     /// Whether so many failed epochs are remembered that a step should be a twentieth of the whole pass, however large.
     pub fn is_pressed(&self) -> bool {
         self.mapping.medium().shared_load(&self.remembered, Ordering::Relaxed) as usize > MAX_FAILED / 2
@@ -485,6 +495,9 @@ impl<M: Medium> Epochs<M> {
     pub(crate) fn cross(&self, session: &mut Session<M>, closing: bool) -> Result<()> {
         let start = Instant::now();
         let op = session.enter_exclusive();
+        if let Some(name) = &*self.stopped.lock(op.medium()) {
+            return Err(Error::Poisoned { name: name.clone() });
+        }
         let next = self.current(&op) + 1;
         let last = if closing { MAX_EPOCH } else { LAST_EPOCH };
         if next > last {
