@@ -189,12 +189,45 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let local = guard.get_or_insert_with(|| {
             Box::new(Local { epoch: self.epoch, cache: self.tree.slabs.cache(), undo: Undo::default(), logged: 0 })
         });
+        self.turn(local)?;
+        Ok(guard)
+    }
+
+    fn turn(&self, local: &mut Local) -> Result<()> {
         if local.epoch != self.epoch {
             local.epoch = self.epoch;
             self.tree.slabs.turn(self.op, &self.tree.arena, &mut local.cache);
             local.undo.turn(self.op, &self.tree.segments)?;
         }
-        Ok(guard)
+        Ok(())
+    }
+
+    /// Does what needs space. Where there is none, once more, when all sessions have shared what they keep: blocks, and segments
+    /// of the log.
+    fn with_space<T>(&self, mut f: impl FnMut() -> Result<T>) -> Result<T> {
+        match f() {
+            Err(Error::Pool(durix_pmem::Error::Full { .. } | durix_pmem::Error::DiskFull { .. })) => {
+                self.gather()?;
+                f()
+            }
+            done => done,
+        }
+    }
+
+    #[cold]
+    fn gather(&self) -> Result<()> {
+        for slot in &self.tree.locals {
+            // Whoever is at work with what it keeps may have all of it.
+            if let Some(mut guard) = slot.try_lock(self.op.medium())
+                && let Some(local) = guard.as_deref_mut()
+            {
+                self.turn(local)?;
+                self.tree.slabs.share(self.op, &mut local.cache);
+                local.undo.share(self.op, &self.tree.segments);
+            }
+        }
+        self.tree.slabs.give_back_large(self.op, &self.tree.arena, self.durably());
+        Ok(())
     }
 
     pub(crate) fn durably(&self) -> Durably<'a, M> {
@@ -225,13 +258,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         };
         let missing = || nodes.iter().filter(|locked| !is_logged(locked.node));
         if missing().next().is_some() {
-            let mut local = self.local()?;
-            let Local { undo, logged, .. } = &mut **local.as_mut().expect("made by `local`");
-            for locked in missing() {
-                *logged += 1;
-                undo.stage(self.op, &self.tree.arena, &self.tree.segments, self.epoch, locked.node)?;
-            }
-            undo.commit(self.op);
+            self.with_space(|| {
+                let mut local = self.local()?;
+                let Local { undo, logged, .. } = &mut **local.as_mut().expect("made by `local`");
+                for locked in missing() {
+                    undo.stage(self.op, &self.tree.arena, &self.tree.segments, self.epoch, locked.node)?;
+                    *logged += 1;
+                }
+                undo.commit(self.op);
+                Ok(())
+            })?;
         }
         for locked in nodes {
             let stamp = locked.stamp();
@@ -330,6 +366,20 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         }
     }
 
+    /// Notes the line of the lock, of a node that was locked and not changed: it may be written back at any time, so also while it
+    /// says locked, and what a clean closing leaves nobody resets.
+    fn note_lock(&self) {
+        let stamp = self.stamp();
+        if !P::DURABLE || stamp.epoch() == self.cx.epoch && stamp.round() == self.cx.round {
+            return;
+        }
+        if stamp.is_interior() {
+            self.cx.note_lines(self.node, 1);
+        } else {
+            self.touch(0);
+        }
+    }
+
     /// Logs the node if its policy leaves nothing to InCLL.
     pub(crate) fn log_unless_in_line(&self) -> Result<()> {
         if P::DURABLE && !P::IN_LINE { self.cx.log(&[self]) } else { Ok(()) }
@@ -381,6 +431,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
 
 impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
     fn drop(&mut self) {
+        self.note_lock();
         let deleted = if self.deleted { version::DELETED } else { 0 };
         let step = if self.dirty { version::STEP } else { 0 };
         // Release for other threads alone: recovery does not read versions.
@@ -410,14 +461,16 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
 
     fn take(&mut self, block: Block) -> Result<u64> {
         let cx = self.cx;
-        let mut local = cx.local()?;
-        let cache = &mut local.as_mut().expect("made by `local`").cache;
-        let (slabs, arena) = (&cx.tree.slabs, &cx.tree.arena);
-        let off = match block {
-            Block::Record(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes)?,
-            Block::Border => slabs.take_node(cx.op, arena, cx.durably(), cache, false)?,
-            Block::Interior => slabs.take_node(cx.op, arena, cx.durably(), cache, true)?,
-        };
+        let off = cx.with_space(|| {
+            let mut local = cx.local()?;
+            let cache = &mut local.as_mut().expect("made by `local`").cache;
+            let (slabs, arena) = (&cx.tree.slabs, &cx.tree.arena);
+            match block {
+                Block::Record(bytes) => slabs.take(cx.op, arena, cx.durably(), cache, bytes),
+                Block::Border => slabs.take_node(cx.op, arena, cx.durably(), cache, false),
+                Block::Interior => slabs.take_node(cx.op, arena, cx.durably(), cache, true),
+            }
+        })?;
         self.taken.push((off, block));
         Ok(off)
     }

@@ -27,6 +27,8 @@ struct Lane<'a, 'k> {
     /// The node that was asked for, and the one above, which must not change before it was entered.
     next: Off<Node>,
     above: Option<(&'a Node, u64)>,
+    /// Nodes of the layer that were passed.
+    depth: usize,
 }
 
 /// What a step has brought.
@@ -39,7 +41,7 @@ enum Step<'a, M: Medium> {
 
 impl<'k> Lane<'_, 'k> {
     fn new(index: usize, rest: &'k [u8], root: Off<Node>) -> Self {
-        Lane { index, rest, part: Part::of(rest), next: root, above: None }
+        Lane { index, rest, part: Part::of(rest), next: root, above: None, depth: 0 }
     }
 }
 
@@ -58,7 +60,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 return Ok(Step::Lost);
             }
             (lane.next, lane.above) = (child, Some((node, version)));
-            return Ok(Step::Further);
+            lane.depth += 1;
+            // In a damaged tree a chain of nodes may lead in a circle: the plain lookup says so.
+            return Ok(if lane.depth < MAX_DEPTH { Step::Further } else { Step::Lost });
         }
         let place = Place { off: lane.next, node, version, above: Off::NULL, low: None };
         Ok(match self.look(place, lane.part, lane.rest)? {

@@ -113,14 +113,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.is_still(place.node, place.version)
     }
 
-    /// The right sibling of a node that was copied, as of one later moment. Returns whether it could be copied: where it starts
-    /// never changes, and what came in between since has come from the left, where the scan has been.
+    /// The right sibling of a node that was copied, as of one later moment, where it holds `slice`, at which it started when it was
+    /// the sibling. Returns whether it does: it may start earlier now, never later, and what lies before `slice` is where the scan
+    /// has been; if it was split since, it may also end before it.
     #[inline(always)]
-    fn sibling(&self, next: Off<Node>, into: &mut Snapshot) -> Result<bool> {
+    fn sibling(&self, next: Off<Node>, slice: u64, into: &mut Snapshot) -> Result<bool> {
         let (node, version) = self.enter(next)?;
         let gone = version & version::DELETED != 0 || self.op.load(&node.stamp, Relaxed).is_interior();
         let place = Place { off: next, node, version, above: Off::NULL, low: None };
-        Ok(!gone && self.copy::<{ purpose::ASCEND }>(place, into))
+        Ok(!gone && self.copy::<{ purpose::ASCEND }>(place, into) && into.high.is_none_or(|high| slice < high))
     }
 
     /// What an entry that is no layer leads to: appends its bytes to the key, and returns its value.
@@ -148,7 +149,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut snapshot = Snapshot::new();
         loop {
             let next = std::mem::replace(&mut frame.next, Off::NULL);
-            let there = !next.is_null() && self.sibling(next, &mut snapshot)?
+            let there = !next.is_null() && self.sibling(next, frame.from.slice, &mut snapshot)?
                 || self.snapshot::<{ purpose::ASCEND }>(frame.root, frame.from.slice, &mut snapshot)?;
             if !there {
                 if !leave(&mut frame, &mut above, &mut key) {

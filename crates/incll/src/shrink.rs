@@ -1,10 +1,11 @@
 //! Taking empty border nodes and empty layers out of the tree.
 //!
-//! An empty border node is merged with a sibling under the same parent; a root with one child takes the child's content; a
-//! layer without keys is removed from the layer above. Locks are taken from left to right, then upwards; towards another
-//! layer from below. It is done at once after the removal that has emptied the node, by the same operation, and given up
-//! where the nodes concerned have changed meanwhile: an empty node does no harm. A node that is the only child of a parent
-//! other than the root stays, too, until a sibling of its parent comes to hold keys in its range.
+//! An empty border node is taken out, with the ancestors that lead to nothing else. The lowest of its ancestors that leads to others
+//! loses a child: if there is one before it, the border node on the left comes to hold what the empty one held; if it was the first
+//! child, the border node on the right, which then starts earlier (a border node never starts later than it did). A root with one
+//! child takes the child's content; a layer without keys is removed from the layer above. Locks are taken from left to right, then
+//! upwards; towards another layer from below. It is done at once after the removal that has emptied the node, by the same
+//! operation, and given up where the nodes concerned have changed meanwhile, or cannot be logged: an empty node does no harm.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,9 +13,9 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
-use crate::descend::Part;
+use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
-use crate::layout::{Kinds, Node, kind, version};
+use crate::layout::{Kinds, Node, Stamp, kind, version};
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.
@@ -52,78 +53,75 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     fn shrink_layer(&self, root: Off<Node>, slice: u64) -> Result<()> {
-        let Some(place) = self.descend(root, slice)? else { return Ok(()) };
+        let Some(place) = self.descend_for::<{ purpose::REVERSE }>(root, slice)? else { return Ok(()) };
         let empty = self.op.load(&self.border(place.off).permutation, Relaxed).is_empty();
-        if place.off != root && empty && self.merge(root, slice, place.off)? {
+        if place.off != root && empty && self.take_out(root, slice, place)? {
             while self.lower_root(root)? {}
         }
         Ok(())
     }
 
-    /// Merges an empty border node with a sibling. Returns whether it did.
-    fn merge(&self, root: Off<Node>, slice: u64, node: Off<Node>) -> Result<bool> {
-        let Some((left, right)) = self.neighbours(root, slice, node)? else { return Ok(false) };
-        let (Some(mut a), Some(mut b)) = (self.lock_any(left)?, self.lock_any(right)?) else { return Ok(false) };
-        if !self.holds(if left == node { &a } else { &b }, slice) {
+    /// Takes an empty border node out, with the ancestors that lead to nothing else. Returns whether the root may be left with one
+    /// child.
+    fn take_out(&self, root: Off<Node>, slice: u64, place: Place<'a>) -> Result<bool> {
+        let Some(mut left) = self.lock_left_of(root, place)? else { return Ok(false) };
+        let Some(mut node) = self.lock_any(place.off)? else { return Ok(false) };
+        let (op, border) = (self.op, node.border());
+        let next = op.load(&border.next, Relaxed);
+        let follows = left.as_ref().is_none_or(|left| op.load(&left.border().next, Relaxed) == node.off);
+        if !follows || !self.holds(&node, slice) || !op.load(&border.permutation, Relaxed).is_empty() {
             return Ok(false);
         }
-        let mut parent = self.lock_parent(root, slice, node)?;
-        let (keys, children) = self.content(parent.off);
-        let op = self.op;
-        let is_empty = |locked: &Locked<'a, M, P>| op.load(&locked.border().permutation, Relaxed).is_empty();
-        let index = children.windows(2).position(|pair| pair == [left, right]);
-        let (Some(index), true) = (index, is_empty(&a) || is_empty(&b)) else { return Ok(false) };
-        if P::INTERIOR_IN_LINE {
-            self.log_whole(&[&a])?;
+        let (mut chain, mut above) = (Vec::new(), self.lock_parent(root, slice, node.off)?);
+        while self.count(above.interior()) == 0 {
+            if above.off == root {
+                return Ok(true);
+            }
+            let upper = self.lock_parent(root, slice, above.off)?;
+            chain.push(std::mem::replace(&mut above, upper));
+        }
+        let (mut keys, mut children) = self.content(above.off);
+        let top = chain.last().map_or(node.off, |top| top.off);
+        let Some(index) = children.iter().position(|child| *child == top) else { return Ok(false) };
+        if index > 0 && left.is_none() {
+            return Err(self.corrupt("a separator", above.off, keys[index - 1]));
+        }
+        let in_line = P::INTERIOR_IN_LINE && index > 0;
+        self.log(&left.iter().chain((!in_line).then_some(&above)).collect::<Vec<_>>())?;
+        for gone in std::iter::once(&node).chain(&chain) {
+            self.free_node(gone.off)?;
+        }
+        above.mark_dirty();
+        std::iter::once(&mut node).chain(&mut chain).for_each(Locked::mark_deleted);
+        if let Some(left) = &mut left {
+            left.mark_dirty();
+            op.store(&left.border().next, next, Relaxed);
+            if index > 0 {
+                op.store(&left.border().high, op.load(&border.high, Relaxed), Relaxed);
+            }
+        }
+        if in_line {
+            self.leave_slot(&above, index - 1);
         } else {
-            self.log_whole(&[&a, &parent])?;
+            above.note(Stamp::ALL_LINES);
+            keys.remove(index.saturating_sub(1));
+            children.remove(index);
+            self.fill_interior(above.off, &keys, &children);
         }
-        self.free_node(right)?;
-        a.mark_dirty();
-        b.mark_deleted();
-        parent.mark_dirty();
-        if is_empty(&a) {
-            self.refill(a.border(), &self.entries(b.border()));
-        }
-        op.store(&a.border().next, op.load(&b.border().next, Relaxed), Relaxed);
-        op.store(&a.border().high, op.load(&b.border().high, Relaxed), Relaxed);
-        self.remove_child(&parent, index, (keys, children));
         Ok(true)
     }
 
-    /// Takes a key and the child to its right out of a node with this content, which is logged (or under InCLLp) and dirty.
-    fn remove_child(&self, parent: &Locked<'a, M, P>, index: usize, content: (Vec<u64>, Vec<Off<Node>>)) {
-        if P::INTERIOR_IN_LINE {
-            return self.leave_slot(parent, index);
+    /// Locks the border node to the left of one to which a [reverse](purpose::REVERSE) descent has come: `Some(None)` if that is the
+    /// first of its layer, `None` if something has changed.
+    fn lock_left_of(&self, root: Off<Node>, place: Place<'a>) -> Result<Option<Option<Locked<'a, M, P>>>> {
+        let Some(low) = place.low else { return Ok(Some(None)) };
+        match self.descend(root, low.wrapping_sub(1))? {
+            Some(left) if left.off != place.off => Ok(self.lock_any(left.off)?.map(Some)),
+            _ => Ok(None),
         }
-        let (mut keys, mut children) = content;
-        keys.remove(index);
-        children.remove(index + 1);
-        self.fill_interior(parent.off, &keys, &children);
     }
 
-    /// A border node and a sibling under the same parent, from left to right.
-    fn neighbours(&self, root: Off<Node>, slice: u64, node: Off<Node>) -> Result<Option<(Off<Node>, Off<Node>)>> {
-        let parent = self.lock_parent_of(root, slice, node)?;
-        let Some(parent) = parent else { return Ok(None) };
-        let (_, children) = self.content(parent.off);
-        let index = children.iter().position(|child| *child == node);
-        Ok(index.and_then(|index| match index {
-            0 => children.get(1).map(|right| (node, *right)),
-            _ => Some((children[index - 1], node)),
-        }))
-    }
-
-    /// The parent of a node that is not locked, if it still is in the tree.
-    fn lock_parent_of(&self, root: Off<Node>, slice: u64, node: Off<Node>) -> Result<Option<Locked<'a, M, P>>> {
-        let held = self.lock_any(node)?;
-        let Some(held) = held.filter(|held| self.holds(held, slice)) else { return Ok(None) };
-        let parent = self.lock_parent(root, slice, node)?;
-        drop(held);
-        Ok(Some(parent))
-    }
-
-    /// Whether a border node, which held a slice some time ago, still does: its low bound never changes.
+    /// Whether a border node, which held a slice some time ago, still does: it never starts later than it did.
     fn holds(&self, locked: &Locked<'a, M, P>, slice: u64) -> bool {
         let border = locked.border();
         self.op.load(&border.next, Relaxed).is_null() || slice < self.op.load(&border.high, Relaxed)

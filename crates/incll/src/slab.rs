@@ -62,6 +62,15 @@ struct Large {
     unread: Vec<Extent>,
 }
 
+impl Large {
+    /// Gives free extents back for good, where that is possible: nothing of the last boundary leads to them.
+    fn give_back<M: Medium>(&mut self, op: &Op<'_, M>, arena: &Arena<M>) {
+        for (len, extents) in &mut self.free {
+            extents.retain(|off| arena.give_back(op, Extent { off: *off, len: *len }).is_some());
+        }
+    }
+}
+
 /// The allocator's volatile state.
 pub(crate) struct Slabs {
     chunk: u64,
@@ -206,6 +215,20 @@ impl Slabs {
         }
     }
 
+    /// Hands the blocks that a session keeps ready to all of them.
+    pub(crate) fn share<M: Medium>(&self, op: &Op<'_, M>, cache: &mut Cache) {
+        for (class, ready) in cache.ready.iter_mut().enumerate().filter(|(_, ready)| !ready.is_empty()) {
+            self.shared[class].lock(op.medium()).spare.append(ready);
+        }
+    }
+
+    /// Gives the space of large blocks that nobody has back for good, where that is possible.
+    pub(crate) fn give_back_large<M: Medium>(&self, op: &Op<'_, M>, arena: &Arena<M>, with: Durably<'_, M>) {
+        let mut large = self.large.lock(op.medium());
+        self.read_large(op, with, &mut large);
+        large.give_back(op, arena);
+    }
+
     // ---- allocating ----
 
     /// Takes a block for a record of `bytes`, aligned to 16.
@@ -322,7 +345,8 @@ impl Slabs {
     }
 
     fn recover_line<M: Medium>(&self, op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
-        let stamp = op.load(&bitmap.stamp, Relaxed).epoch();
+        // Acquire: who sees that another thread has recovered the line sees it recovered. Mirror: `touch`.
+        let stamp = op.load(&bitmap.stamp, Acquire).epoch();
         if stamp < with.epochs.trusted() && with.epochs.is_failed(stamp) {
             let _lock = self.line_lock(op.off_of(bitmap).get()).lock(op.medium());
             touch(op, with, bitmap);
@@ -359,7 +383,12 @@ impl Slabs {
         let free = {
             let mut large = self.large.lock(op.medium());
             self.read_large(op, with, &mut large);
-            large.free.get_mut(&len).and_then(Vec::pop)
+            let fitting = large.free.get_mut(&len).and_then(Vec::pop);
+            if fitting.is_none() {
+                // What crashes have left: of other lengths, so the next value needs new space, and may need theirs.
+                large.give_back(op, arena);
+            }
+            fitting
         };
         let off = match free {
             Some(off) => off,

@@ -16,7 +16,7 @@
 //! | change | goes to the external log |
 //! |---|---|
 //! | a separator comes into a node with room | if no slot is free in both permutations: after merges in the same epoch, or in a node that was full at its start |
-//! | a separator goes | never |
+//! | a separator goes | if the leftmost child goes with it |
 //! | a node below the root splits | if the new separator belongs to the left half and no slot is free: always, unless the node has grown in this epoch |
 //! | a root splits, or takes the content of its only child | always: its leftmost child changes |
 //!

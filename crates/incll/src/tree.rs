@@ -33,6 +33,8 @@ const BARE_ROOT: u64 = 2048;
 /// take the calling thread's [`Op`]; an update is durable when the pool's epochs next cross a boundary: see
 /// [`sync`](Self::sync), [`tick`](Self::tick) and [`ticket`](Self::ticket).
 pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
+    /// First address of the mapping that it lies in.
+    base: usize,
     pub(crate) root: Off<Node>,
     /// Nodes with an older stamp have to be recovered first.
     pub(crate) trusted: u64,
@@ -106,9 +108,17 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
 
     fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
         let epochs = root.pool().epochs()?;
+        let was_open = {
+            let op = session.enter()?;
+            epochs.has_joined(&op, root.seat(&op))
+        };
+        if was_open {
+            // Which blocks the epoch in progress has freed, and which images undo it, only the handle that is gone has known.
+            epochs.sync(session)?;
+        }
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
-        let poison = Some(Poison::new(root.clone()));
+        let poison = Some(Poison::stopping_epochs(root.clone()));
         Masstree::open_in(&op, epochs, Arena::Pool(root), line, poison)
     }
 
@@ -135,10 +145,12 @@ fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot, layout: 
 
 impl<M: Medium> Masstree<M, Durable> {
     /// Opens the tree named `name`, creating it if it is not there. Recovers it: takes time in the external log and the
-    /// chunks of the pool, not in the number of keys.
+    /// chunks of the pool, not in the number of keys. A tree that was open before, since the pool was opened, and is no
+    /// more, is opened behind a boundary: see [`sync`](Self::sync). The calling thread must hold no operation then.
     ///
     /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`], [`Error::Log`].
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else; what [`sync`](Self::sync) says.
+    /// [`Error::Corrupt`], [`Error::Log`].
     pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
         pool.open_structure(name, &())
     }
@@ -171,7 +183,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
         }
         op.slice("the root node", root, 1)?;
-        let tree = Masstree::new(root, epochs, arena, poison);
+        let tree = Masstree::new(op, root, epochs, arena, poison);
         let mut logs = Vec::new();
         for extent in tree.arena.extents(op) {
             let head = Head::read(op, extent.off)?;
@@ -217,7 +229,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
-        let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
+        let mut tree = Masstree::new(&op, Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
             let root = fresh.border(&[])?;
@@ -227,8 +239,15 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(tree)
     }
 
-    fn new(root: Off<Node>, epochs: Arc<Epochs<M>>, arena: Arena<M>, poison: Option<Poison<M>>) -> Self {
+    fn new(
+        op: &Op<'_, M>,
+        root: Off<Node>,
+        epochs: Arc<Epochs<M>>,
+        arena: Arena<M>,
+        poison: Option<Poison<M>>,
+    ) -> Self {
         Masstree {
+            base: op.base_addr(),
             root,
             trusted: epochs.trusted(),
             epochs,
@@ -247,6 +266,9 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// The operation on this tree that `op` is used for.
     #[inline(always)]
     pub(crate) fn cx<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Cx<'a, M, P>> {
+        if op.base_addr() != self.base {
+            return Err(durix_pmem::Error::ForeignSession.into());
+        }
         if let Some(poison) = &self.poison {
             poison.check(op)?;
         }

@@ -103,6 +103,13 @@ impl Undo {
         }
         Ok(())
     }
+
+    /// Hands the segments to all sessions, if nothing was logged in this epoch.
+    pub(crate) fn share<M: Medium>(&mut self, op: &Op<'_, M>, segments: &Segments) {
+        if !self.used {
+            segments.free.lock(op.medium()).append(&mut self.segments);
+        }
+    }
 }
 
 impl Segments {

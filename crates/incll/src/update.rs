@@ -15,6 +15,7 @@
 //! "Free" is free in the permutation and in the saved one (P4): a slot whose key was removed in this epoch is not. The
 //! boolean `insAllowed` of the paper would send a node to the external log for any insert after any remove.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Medium, Op};
@@ -80,7 +81,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
                 Done::Again => wait.again(self.tree.root)?,
-                Done::Emptied => return self.shrink(key),
+                Done::Emptied => {
+                    // The key is gone, and so the call has not failed: where there is no room for an image the empty node stays,
+                    // which does no harm; what is damaged a check finds.
+                    let _ = self.shrink(key);
+                    return Ok(());
+                }
             }
         }
     }
@@ -307,7 +313,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
 impl<M: Medium, P: Policy> Masstree<M, P> {
     /// Changes `key` as `decide` says, which sees the value it has, if any. The node is locked meanwhile: `decide` must not
-    /// use the tree, and it may be called again if the node has changed.
+    /// use the tree, and it may be called again if the node has changed. If it panics, nothing is changed.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -317,7 +323,34 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         key: &[u8],
         mut decide: impl FnMut(Option<Value<'_, M>>) -> Change<'v>,
     ) -> Result<()> {
+        let guard = Cell::new(self.guard(op)?);
+        self.change_unguarded(op, key, |old| {
+            // Nothing is half done while it decides: a panic of its own makes nothing unusable.
+            drop(guard.take());
+            let change = decide(old);
+            guard.set(self.guard(op).ok().flatten());
+            change
+        })
+    }
+
+    /// The same for a `decide` that does not panic.
+    fn change_guarded<'v>(
+        &self,
+        op: &Op<'_, M>,
+        key: &[u8],
+        decide: impl FnMut(Option<Value<'_, M>>) -> Change<'v>,
+    ) -> Result<()> {
         let _guard = self.guard(op)?;
+        self.change_unguarded(op, key, decide)
+    }
+
+    #[inline(always)]
+    fn change_unguarded<'v>(
+        &self,
+        op: &Op<'_, M>,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Value<'_, M>>) -> Change<'v>,
+    ) -> Result<()> {
         let mut too_long = None;
         self.cx(op, key)?.change(key, &mut |old| match decide(old) {
             Change::Set(value) if value.len() > MAX_VALUE => {
@@ -338,7 +371,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     #[inline]
     pub fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
         let mut new = false;
-        self.change(op, key, |old| {
+        self.change_guarded(op, key, |old| {
             new = old.is_none();
             Change::Set(value)
         })?;
@@ -351,7 +384,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// As [`insert`](Self::insert).
     pub fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
         let mut new = false;
-        self.change(op, key, |old| {
+        self.change_guarded(op, key, |old| {
             new = old.is_none();
             if new { Change::Set(value) } else { Change::Keep }
         })?;
@@ -364,7 +397,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
         let mut there = false;
-        self.change(op, key, |old| {
+        self.change_guarded(op, key, |old| {
             there = old.is_some();
             if there { Change::Set(value) } else { Change::Keep }
         })?;
@@ -377,7 +410,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// As [`insert`](Self::insert), but for a full pool where no node has to be logged.
     pub fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
         let mut there = false;
-        self.change(op, key, |old| {
+        self.change_guarded(op, key, |old| {
             there = old.is_some();
             Change::Remove
         })?;
@@ -397,7 +430,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         let mut as_expected = false;
-        self.change(op, key, |old| {
+        self.change_guarded(op, key, |old| {
             as_expected = match (old, expected) {
                 (Some(value), Some(expected)) => value.is(expected),
                 (None, None) => true,

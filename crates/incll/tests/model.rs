@@ -659,3 +659,136 @@ fn many_entries_are_inserted_as_one_by_one() {
     many_entries_are_as_one_by_one::<Durable>();
     many_entries_are_as_one_by_one::<Transient>();
 }
+
+/// A removal that empties a node has taken place, also where there is no room for the images that taking the node out needs.
+#[test]
+fn a_removal_does_not_fail_because_its_node_cannot_be_taken_out() {
+    let mapping = Mapping::heap(64 << 10, Hardware::PAGE_CACHE);
+    let [mut filling, mut removing] = [(); 2].map(|()| mapping.session().unwrap());
+    let tree = Durable::make(&mut filling, &mapping);
+    let mut keys = Vec::new();
+    for n in 0..5000u64 {
+        let key =
+            if n % 8 == 0 { [&b"a shared prefix "[..], &n.to_be_bytes()].concat() } else { n.to_be_bytes().to_vec() };
+        if tree.insert(&filling.enter().unwrap(), &key, &[1; 8]).is_ok() {
+            keys.push(key);
+        }
+    }
+    assert!(keys.len() > 500);
+    for key in &keys {
+        // This session has no segment of the log, and there is no room for one.
+        assert!(tree.remove(&removing.enter().unwrap(), key).unwrap());
+    }
+    assert!(tree.is_empty(&removing.enter().unwrap()).unwrap());
+    tree.sync(&mut removing).unwrap();
+    for key in &keys {
+        assert!(tree.insert(&filling.enter().unwrap(), key, &[2; 8]).unwrap(), "there is room again");
+    }
+    assert_eq!(tree.check(&filling.enter().unwrap()).unwrap(), []);
+}
+
+/// Interior nodes whose children are themselves.
+#[test]
+fn nodes_that_lead_in_a_circle_end_every_lookup() {
+    let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);
+    let mut session = mapping.session().unwrap();
+    let tree = Durable::make(&mut session, &mapping);
+    let op = session.enter().unwrap();
+    for n in 0..100u64 {
+        tree.insert(&op, &n.to_be_bytes(), &[1; 8]).unwrap();
+    }
+    let root = op.load(op.at(durix_pmem::Off::<durix_pmem::Word>::new(2048)), std::sync::atomic::Ordering::Relaxed);
+    let node = op.at(durix_pmem::Off::<durix_incll::layout::Interior>::new(root));
+    for child in &node.children {
+        op.store(child, durix_pmem::Off::new(root), std::sync::atomic::Ordering::Relaxed);
+    }
+    let key = 7u64.to_be_bytes();
+    assert!(matches!(tree.get(&op, &key), Err(Error::Corrupt { .. })));
+    assert!(matches!(tree.get_many(&op, &[key, key]), Err(Error::Corrupt { .. })));
+    assert!(tree.insert_many(&op, &[(key, key)]).is_err());
+    assert!(tree.remove(&op, &key).is_err());
+    assert!(tree.first(&op).is_err() && tree.last(&op).is_err());
+    assert_ne!(tree.check(&op).unwrap(), []);
+}
+
+/// Keys come at one end and go at the other: what is left of nodes does not grow with what has passed.
+#[test]
+fn a_queue_takes_the_space_of_what_is_in_it() {
+    fn queue<P: Made>(key: impl Fn(u64) -> Vec<u8>) {
+        let mapping = Mapping::heap(1 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = P::make(&mut session, &mapping);
+        for n in 0..20_000 {
+            let op = session.enter().unwrap();
+            tree.insert(&op, &key(n), &[1; 8]).unwrap();
+            if n >= 300 {
+                assert_eq!(
+                    tree.first(&op).unwrap().unwrap().0.min(tree.last(&op).unwrap().unwrap().0),
+                    key(n - 300).min(key(n))
+                );
+                assert!(tree.remove(&op, &key(n - 300)).unwrap());
+            }
+            drop(op);
+            if n % 50 == 0 {
+                tree.sync(&mut session).unwrap();
+            }
+        }
+        let op = session.enter().unwrap();
+        assert_eq!(tree.check(&op).unwrap(), []);
+        let shape = tree.shape(&op).unwrap();
+        assert!(shape.borders + shape.interiors < 120, "{shape:?}");
+        (20_000 - 300..20_000).for_each(|n| assert!(tree.remove(&op, &key(n)).unwrap()));
+        let shape = tree.shape(&op).unwrap();
+        assert_eq!((shape.borders, shape.interiors, shape.layers), (1, 0, 1), "{shape:?}");
+    }
+    let up = |n: u64| n.to_be_bytes().to_vec();
+    let down = |n: u64| (u64::MAX - n).to_be_bytes().to_vec();
+    queue::<Durable>(up);
+    queue::<Durable>(down);
+    queue::<Durable>(|n| [&b"a prefix, "[..], &up(n), &b"and a suffix"[..]].concat());
+    queue::<LoggingOnly>(up);
+    queue::<InteriorInLine>(up);
+    queue::<InteriorInLine>(down);
+    queue::<Transient>(down);
+}
+
+/// Nodes go in any order, and so do the ancestors that lead to nothing else.
+#[test]
+fn nodes_that_go_in_any_order_leave_one() {
+    fn any_order<P: Made>(seed: u64) {
+        let mapping = Mapping::heap(8 << 20, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let tree = P::make(&mut session, &mapping);
+        let (count, mut map, mut random) = (6000u64, Map::new(), seed);
+        for n in 0..count {
+            let key = n.to_be_bytes().to_vec();
+            tree.insert(&session.enter().unwrap(), &key, &key).unwrap();
+            map.insert(key.clone(), key);
+        }
+        tree.sync(&mut session).unwrap();
+        // Runs of keys, so that whole nodes go, and sometimes come back.
+        while !map.is_empty() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (first, len, back) =
+                ((random >> 33) % count, (random >> 20) % 300, random >> 60 == 0 && map.len() > 500);
+            let op = session.enter().unwrap();
+            for n in first..(first + len).min(count) {
+                let key = n.to_be_bytes().to_vec();
+                match back {
+                    true => assert_eq!(tree.insert(&op, &key, &key).unwrap(), map.insert(key.clone(), key).is_none()),
+                    false => assert_eq!(tree.remove(&op, &key).unwrap(), map.remove(&key).is_some()),
+                }
+            }
+            drop(op);
+            tree.sync(&mut session).unwrap();
+            let op = session.enter().unwrap();
+            assert_eq!(tree.check(&op).unwrap(), []);
+            assert_eq!(tree.len(&op).unwrap(), map.len() as u64);
+        }
+        let shape = tree.shape(&session.enter().unwrap()).unwrap();
+        assert_eq!((shape.borders, shape.interiors), (1, 0), "{shape:?}");
+    }
+    (1..4).for_each(any_order::<Durable>);
+    any_order::<InteriorInLine>(4);
+    any_order::<Transient15>(5);
+}

@@ -110,6 +110,8 @@ fn opening_takes_the_same_time_however_many_keys() {
             for n in 0..keys {
                 tree.insert(&op, &u64::from(n).to_be_bytes(), &[1; 8]).unwrap();
             }
+            drop(op);
+            tree.sync(&mut session).unwrap();
         }
         let before = medium.counts();
         drop(Masstree::open(&pool, "t").unwrap());
@@ -261,4 +263,147 @@ fn five_hundred_crashes_never_fill_the_set_of_failed_epochs() {
     }
     println!("at most {most} ranges at a time");
     assert!((2..10).contains(&most), "{most} ranges");
+}
+
+/// The last handle goes in the middle of an epoch, and the tree is opened again before the boundary: what undoes the epoch is kept.
+#[test]
+fn a_tree_opened_again_within_an_epoch_is_still_undone() {
+    for opens in 1..4 {
+        let options = options();
+        let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let put = |tree: &Masstree, session: &mut Session<Hardware>, n: u64, len: usize| {
+            tree.insert(&session.enter().unwrap(), &n.to_be_bytes(), &vec![n as u8; len]).unwrap();
+        };
+        let tree = Masstree::open(&pool, "t").unwrap();
+        (0..14).for_each(|n| put(&tree, &mut session, n * 10, 12));
+        drop(tree);
+        let mut durable = Map::new();
+        for round in 0..opens {
+            let tree = Masstree::open(&pool, "t").unwrap();
+            // Opening has crossed a boundary.
+            durable = all(&tree, &mut session);
+            // Splits, and frees a record that the next one may take.
+            (0..20).for_each(|n| put(&tree, &mut session, n * 7 + round, 12));
+            tree.remove(&session.enter().unwrap(), &(round * 10).to_be_bytes()).unwrap();
+        }
+        let image = image_of(&mut session);
+        let unrecovered = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+        let pool = unrecovered.recover().unwrap();
+        let mut session = pool.session().unwrap();
+        let tree = Masstree::open(&pool, "t").unwrap();
+        assert_eq!(tree.check(&session.enter().unwrap()).unwrap(), [], "opened {opens} times");
+        assert_eq!(all(&tree, &mut session), durable, "opened {opens} times");
+    }
+}
+
+fn opened(options: &PoolOptions, image: Vec<u8>) -> (Pool, std::sync::Arc<Masstree>) {
+    let pool = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    (pool, tree)
+}
+
+/// Large values that a crash has undone leave extents of all lengths; a value of another length gets their space.
+#[test]
+fn space_of_large_values_that_crashes_have_undone_serves_other_lengths() {
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    tree.sync(&mut session).unwrap();
+    let mut image = image_of(&mut session);
+    for round in 0..20 {
+        let (pool, tree) = opened(&options, image);
+        let mut session = pool.session().unwrap();
+        let value = vec![1; 2000 + 4096 * (round % 7)];
+        tree.insert(&session.enter().unwrap(), b"key", &value).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        image = image_of(&mut session);
+    }
+}
+
+/// The line of a lock that changes nothing may reach memory while the node is locked: a pool that was closed opens with it unlocked.
+#[test]
+fn a_lock_that_was_written_back_does_not_survive_a_clean_closing() {
+    let options = options();
+    for key in [b"here", b"none"] {
+        let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let tree = Masstree::open(&pool, "t").unwrap();
+        tree.insert(&session.enter().unwrap(), b"here", b"1").unwrap();
+        tree.sync(&mut session).unwrap();
+        let lines = tree.epochs().stats().lines;
+        {
+            let op = session.enter().unwrap();
+            tree.change(&op, key, |_| durix_incll::Change::Keep).unwrap();
+        }
+        tree.sync(&mut session).unwrap();
+        assert!(tree.epochs().stats().lines > lines, "{key:?}: the line is on the list");
+    }
+}
+
+#[test]
+fn an_operation_of_another_pool_is_refused_and_changes_neither() {
+    let options = options();
+    let [a, b] = [(); 2].map(|()| options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap());
+    let [of_a, of_b] = [&a, &b].map(|pool| Masstree::open(pool, "t").unwrap());
+    let mut session = b.session().unwrap();
+    of_b.insert(&session.enter().unwrap(), b"key", b"of b").unwrap();
+    let op = session.enter().unwrap();
+    let is_foreign = |error: Error| matches!(error, Error::Pool(durix_pmem::Error::ForeignSession));
+    assert!(is_foreign(of_a.insert(&op, b"key", b"of a").unwrap_err()));
+    assert!(is_foreign(of_a.get_vec(&op, b"key").unwrap_err()));
+    assert!(is_foreign(of_a.first(&op).unwrap_err()));
+    assert!(is_foreign(of_a.check(&op).unwrap_err()));
+    assert_eq!(of_b.get_vec(&op, b"key").unwrap().as_deref(), Some(&b"of b"[..]));
+}
+
+/// A panic of whoever decides comes before any change: the tree goes on.
+#[test]
+fn a_panic_of_the_caller_leaves_the_tree_as_it_was() {
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"1").unwrap();
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        tree.change(&op, b"key", |_| panic!("on purpose")).unwrap();
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    tree.insert(&session.enter().unwrap(), b"key", b"2").unwrap();
+    tree.sync(&mut session).unwrap();
+    assert_eq!(tree.get_vec(&session.enter().unwrap(), b"key").unwrap().as_deref(), Some(&b"2"[..]));
+    drop((tree, session));
+    pool.close().unwrap();
+}
+
+/// A panic that may have left something half done: no boundary makes it durable, by whatever tree, nor by opening the tree again.
+#[test]
+fn after_a_panic_in_a_tree_the_pool_crosses_no_boundary() {
+    use durix_pmem::pool::Poison;
+    let options = options();
+    let pool = options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+    let [tree, other] = ["t", "other"].map(|name| Masstree::open(&pool, name).unwrap());
+    let mut session = pool.session().unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"1").unwrap();
+    tree.sync(&mut session).unwrap();
+    tree.insert(&session.enter().unwrap(), b"key", b"half done").unwrap();
+    // What a tree does when it meets a panic.
+    let poison = Poison::stopping_epochs(tree.root().unwrap().clone());
+    let panicking = std::panic::AssertUnwindSafe(|| {
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let _guard = poison.guard(&op).unwrap();
+        panic!("on purpose");
+    });
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    let is_poisoned = |error: &durix_pmem::Error| matches!(error, durix_pmem::Error::Poisoned { name } if name == "t");
+    assert!(is_poisoned(&other.epochs().sync(&mut session).unwrap_err()));
+    drop((tree, poison));
+    assert!(matches!(Masstree::open(&pool, "t"), Err(Error::Pool(error)) if is_poisoned(&error)));
+    let image = image_of(&mut session);
+    let (pool, tree) = opened(&options, image);
+    let mut session = pool.session().unwrap();
+    assert_eq!(tree.get_vec(&session.enter().unwrap(), b"key").unwrap().as_deref(), Some(&b"1"[..]));
 }

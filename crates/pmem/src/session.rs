@@ -260,9 +260,9 @@ impl<'s, M: Medium> Op<'s, M> {
         prefetch(self.at(off));
     }
 
-    /// The first address of the mapping.
+    /// The first address of the mapping: tells operations of one from those of another.
     #[inline(always)]
-    pub(crate) fn base_addr(&self) -> usize {
+    pub fn base_addr(&self) -> usize {
         self.base.addr().get()
     }
 

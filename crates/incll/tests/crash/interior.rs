@@ -106,7 +106,7 @@ fn windows() -> Vec<Window> {
             false,
         ),
         window("P3 an interior root splits", all(&[&root, &full(60)]), split(60), [2, 2], false),
-        window("P3 the root gets lower", apart(15), remove(0..8), [2, 2], true),
+        window("P3 the root gets lower", apart(15), remove(0..8), [1, 1], true),
         window(
             "a separator is undone by a restart",
             all(&[&three, &full(10)]),

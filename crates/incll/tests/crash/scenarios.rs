@@ -20,6 +20,11 @@ pub fn below_the_root() -> (Vec<Act>, Vec<Act>) {
     (puts((25..200).rev(), 1), vec![Put(24, 2), Remove(190), Sync, Put(100, 2)])
 }
 
+/// Two interior nodes below a root, of the border nodes with keys 25 to 143 and 144 to 199, without some of the keys.
+fn two_interiors_without(keys: impl Iterator<Item = u8>) -> Vec<Act> {
+    puts((25..200).rev(), 1).into_iter().chain(keys.map(Remove)).collect()
+}
+
 /// What is there before, and what is done: a window each.
 pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
     let some = puts((0..6).map(|k| k * 10), 1);
@@ -63,6 +68,21 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Act>, Vec<Act>)> {
             "nodes merge, the root gets lower",
             two,
             [Remove(14), Put(0, 2)].into_iter().chain((7..14).map(Remove)).chain([Sync, Put(0, 3)]).collect(),
+        ),
+        (
+            "the last border node of an interior one goes with it, the first of the tree",
+            two_interiors_without(25..143),
+            vec![Remove(143), Put(100, 2), Sync, Put(100, 3)],
+        ),
+        (
+            "the last border node of an interior one goes with it, the last of the tree",
+            two_interiors_without((145..200).rev()),
+            vec![Remove(144), Put(150, 2), Sync, Put(150, 3)],
+        ),
+        (
+            "the first border node of an interior one goes, behind another interior one",
+            two_interiors_without(145..151),
+            vec![Remove(144), Put(145, 2), Sync, Put(145, 3)],
         ),
         (
             "two sessions",

@@ -115,6 +115,8 @@ pub struct Epochs<M: Medium> {
     mapping: Mapping<M>,
     record: Off<EpochRecord>,
     current: CachePadded<AtomicU64>,
+    /// The epoch in which it was opened.
+    first: u64,
     /// Epochs from here on have not failed; fixed while it is open.
     trusted: u64,
     /// First and count, ascending; as found on opening.
@@ -131,6 +133,8 @@ pub struct Epochs<M: Medium> {
     members: Lock<Vec<Weak<dyn Sweep<M>>>>,
     /// How many they are.
     sweeping: AtomicU64,
+    /// The structure for which no boundary is crossed any more.
+    stopped: Lock<Option<String>>,
 }
 
 /// Calls back with the needs of every structure that has ever taken part and is still there.
@@ -233,6 +237,7 @@ impl<M: Medium> Epochs<M> {
             mapping: mapping.clone(),
             record,
             current: CachePadded::new(AtomicU64::new(current)),
+            first: current,
             trusted,
             remembered: AtomicU64::new(failed.len() as u64),
             failed: failed.into(),
@@ -243,6 +248,7 @@ impl<M: Medium> Epochs<M> {
             seats,
             members: Lock::new(Vec::new()),
             sweeping: AtomicU64::new(0),
+            stopped: Lock::new(None),
         })
     }
 
@@ -337,7 +343,8 @@ impl<M: Medium> Epochs<M> {
     ///
     /// # Errors
     /// [`Error::Busy`] if operations do not end within 10 s, [`Error::Forked`], [`Error::Shut`],
-    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; the epoch then goes on.
+    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; [`Error::Poisoned`] after a panic in a structure that takes part: the
+    /// epoch then goes on.
     pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
         self.own(session)?;
         self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))??;
@@ -393,6 +400,13 @@ impl<M: Medium> Epochs<M> {
         &op.at(self.record).seat
     }
 
+    /// Whether the structure with that seat has [joined](Self::join) since this service was opened. Then it may have changes of the
+    /// epoch in progress, which neither a crash has undone nor a boundary has made durable: before it is opened again, and forgets
+    /// what only memory knows of them, a boundary must be [crossed](Self::sync).
+    pub fn has_joined(&self, op: &Op<'_, M>, seat: &Seat) -> bool {
+        op.load(&seat.opened, Ordering::Relaxed) >= self.first
+    }
+
     /// Has the structure with that seat take part from now on: to be called when it is opened, before it changes anything
     /// that it would undo. Durable on return: one fence. A structure that takes part without a seat would have its failed
     /// epochs forgotten.
@@ -413,6 +427,12 @@ impl<M: Medium> Epochs<M> {
         let m = self.mapping.medium();
         self.members.lock(m).push(member);
         m.shared_rmw(&self.sweeping, Rmw::Add, 1);
+    }
+
+    /// Crosses no boundary any more: the structure of that name may have left something half done, which is undone if the epoch in
+    /// progress fails, and would be durable otherwise.
+    pub fn stop(&self, name: String) {
+        self.stopped.lock(self.mapping.medium()).get_or_insert(name);
     }
 
     /// Whether so many failed epochs are remembered that a step should be a twentieth of the whole pass, however large.
@@ -475,6 +495,9 @@ impl<M: Medium> Epochs<M> {
     pub(crate) fn cross(&self, session: &mut Session<M>, closing: bool) -> Result<()> {
         let start = Instant::now();
         let op = session.enter_exclusive();
+        if let Some(name) = &*self.stopped.lock(op.medium()) {
+            return Err(Error::Poisoned { name: name.clone() });
+        }
         let next = self.current(&op) + 1;
         let last = if closing { MAX_EPOCH } else { LAST_EPOCH };
         if next > last {

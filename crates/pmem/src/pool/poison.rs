@@ -21,6 +21,8 @@ use crate::medium::Medium;
 pub struct Poison<M: Medium> {
     root: Root<M>,
     poisoned: AtomicU64,
+    /// Whether no boundary may follow.
+    stops_epochs: bool,
 }
 
 /// Poisons when it is dropped by a panic that began while it was held.
@@ -34,7 +36,13 @@ pub struct PoisonGuard<'p, M: Medium> {
 impl<M: Medium> Poison<M> {
     /// For the structure of `root`.
     pub fn new(root: Root<M>) -> Self {
-        Poison { root, poisoned: AtomicU64::new(0) }
+        Poison { root, poisoned: AtomicU64::new(0), stops_epochs: false }
+    }
+
+    /// For the structure of `root`, which takes part in the epochs: what a panic has left half done is undone by the next opening
+    /// of the pool only if no boundary makes it durable before.
+    pub fn stopping_epochs(root: Root<M>) -> Self {
+        Poison { stops_epochs: true, ..Poison::new(root) }
     }
 
     /// Fails if a panic has met the structure.
@@ -65,6 +73,11 @@ impl<M: Medium> Poison<M> {
         let m = pool.mapping().medium();
         m.shared_store(&self.poisoned, 1, Ordering::Release);
         pool.inner.poisoned.lock(m).get_or_insert_with(|| self.root.name());
+        if self.stops_epochs
+            && let Some(epochs) = &*pool.inner.epochs.lock(m)
+        {
+            epochs.stop(self.root.name());
+        }
     }
 }
 
