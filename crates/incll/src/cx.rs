@@ -107,6 +107,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     // ---- reading ----
 
+    #[inline(always)]
     pub(crate) fn border(&self, off: Off<Node>) -> &'a Border {
         self.op.at(off.cast())
     }
@@ -119,12 +120,36 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn enter(&self, off: Off<Node>) -> Result<(&'a Node, u64)> {
         let node = self.op.at(off);
-        if P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted {
-            self.recover(off, node);
+        let (version, stamp) = self.glance(node);
+        if version & version::DIRTY != 0 || self.is_old(stamp) {
+            return self.enter_late(off);
         }
-        let version = self.op.load(&node.version, Acquire);
-        if version & version::DIRTY == 0 {
-            return Ok((node, version & !version::LOCKED));
+        Ok((node, version & !version::LOCKED))
+    }
+
+    /// Version and stamp of a node, to be taken for what they say only if the stamp is not [old](Self::is_old): what an old node
+    /// says of locks after a crash means nothing. The stamp is loaded behind the version, so its kind is that of this version,
+    /// or the version no longer holds, and whoever uses it finds out; and what is read behind the stamp is as recovery, if there
+    /// was one, has left it.
+    #[inline(always)]
+    pub(crate) fn glance(&self, node: &Node) -> (u64, Stamp) {
+        (self.op.load(&node.version, Acquire), self.op.load(&node.stamp, Acquire))
+    }
+
+    /// Whether a node with that stamp has to be recovered.
+    #[inline(always)]
+    pub(crate) fn is_old(&self, stamp: Stamp) -> bool {
+        P::DURABLE && stamp.is_before(self.tree.trusted)
+    }
+
+    /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation
+    /// that never comes here then needs it nowhere in memory.)
+    #[cold]
+    #[inline(never)]
+    fn enter_late(self, off: Off<Node>) -> Result<(&'a Node, u64)> {
+        let node = self.op.at(off);
+        if self.is_old(self.op.load(&node.stamp, Acquire)) {
+            self.recover(off, node);
         }
         let version = self.wait_while((off, node), version::DIRTY)?;
         Ok((node, version & !version::LOCKED))

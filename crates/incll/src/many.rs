@@ -60,7 +60,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             (lane.next, lane.above) = (child, Some((node, version)));
             return Ok(Step::Further);
         }
-        let place = Place { off: lane.next, node, version, above: Off::NULL, low: None };
+        let place = Place { node, version, above: None, low: None };
         Ok(match self.look(place, lane.part, lane.rest)? {
             Found::Value(value) => Step::Done(Some(value)),
             Found::Nothing => Step::Done(None),

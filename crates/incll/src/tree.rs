@@ -9,13 +9,13 @@ use durix_pmem::epoch::layout::Seat;
 use durix_pmem::pool::{Poison, PoisonGuard};
 use durix_pmem::{
     Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure,
-    Sweep, Sweeping, Ticket,
+    Sweep, Sweeping, Ticket, Wide,
 };
 
 use crate::arena::{Arena, Head};
 use crate::cx::{Cx, Slot};
 use crate::error::{Error, Result};
-use crate::layout::{LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
+use crate::layout::{Before, LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
 use crate::{Durable, MAX_KEY, Policy, Transient};
@@ -34,14 +34,16 @@ const BARE_ROOT: u64 = 2048;
 /// [`sync`](Self::sync), [`tick`](Self::tick) and [`ticket`](Self::ticket).
 pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     pub(crate) root: Off<Node>,
-    /// Nodes with an older stamp have to be recovered first.
-    pub(crate) trusted: u64,
+    /// Nodes with the stamp of an epoch before this one's have to be recovered first.
+    pub(crate) trusted: Before,
     pub(crate) epochs: Arc<Epochs<M>>,
     pub(crate) arena: Arena<M>,
     pub(crate) slabs: Slabs,
     pub(crate) segments: Segments,
     pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
+    /// How to search, where words need not be loaded one by one.
+    wide: Option<Wide>,
     sweeping: Sweeping,
     sweep_step: u64,
     poison: Option<Poison<M>>,
@@ -171,7 +173,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             return Err(Error::Corrupt { what: "the link to the root node", offset, found: root.get() });
         }
         op.slice("the root node", root, 1)?;
-        let tree = Masstree::new(root, epochs, arena, poison);
+        let tree = Masstree::new(op.medium(), root, epochs, arena, poison);
         let mut logs = Vec::new();
         for extent in tree.arena.extents(op) {
             let head = Head::read(op, extent.off)?;
@@ -217,7 +219,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let op = session.enter()?;
         let epochs = Arc::new(Epochs::open_at(&op, mapping, Off::new(1024), options.first_epoch)?);
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
-        let mut tree = Masstree::new(Off::NULL, epochs, arena, None);
+        let mut tree = Masstree::new(op.medium(), Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
             let root = fresh.border(&[])?;
@@ -227,15 +229,16 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(tree)
     }
 
-    fn new(root: Off<Node>, epochs: Arc<Epochs<M>>, arena: Arena<M>, poison: Option<Poison<M>>) -> Self {
+    fn new(m: M, root: Off<Node>, epochs: Arc<Epochs<M>>, arena: Arena<M>, poison: Option<Poison<M>>) -> Self {
         Masstree {
             root,
-            trusted: epochs.trusted(),
+            trusted: Before::epoch(epochs.trusted()),
             epochs,
             slabs: Slabs::new(arena.chunk()),
             arena,
             segments: Segments::new(),
             locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
+            wide: m.wide(),
             recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
             sweeping: Sweeping::default(),
             sweep_step: SWEEP_STEP,
@@ -252,7 +255,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         }
         self.check_key(key)?;
         let (epoch, round) = self.epochs.now(op);
-        Ok(Cx { tree: self, op, epoch, round, wide: op.medium().wide() })
+        Ok(Cx { tree: self, op, epoch, round, wide: self.wide })
     }
 
     #[inline(always)]
@@ -299,7 +302,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
 
     /// A step of sweeping where the epochs do not drive it: a tree in a bare mapping is not behind an `Arc`.
     fn sweep_bare(&self, session: &mut Session<M>) -> Result<()> {
-        if P::DURABLE && self.trusted > 0 && matches!(self.arena, Arena::Bare { .. }) {
+        if P::DURABLE && !self.trusted.is_never() && matches!(self.arena, Arena::Bare { .. }) {
             self.sweep_step(&session.enter()?);
         }
         Ok(())
@@ -313,7 +316,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
             self.slabs.sweep(op, cx.durably(), cursor, self.sweep_step.max(pressed), |off| {
                 let node = op.at(off);
-                if op.load(&node.stamp, Acquire).epoch() < self.trusted {
+                if cx.is_old(op.load(&node.stamp, Acquire)) {
                     cx.recover(off, node);
                 }
             })
