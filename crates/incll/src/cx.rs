@@ -16,7 +16,7 @@ use durix_pmem::{Lock, LockGuard, Medium, Off, Op, Wide};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
+use crate::layout::{Before, Border, Interior, Node, Permutation, SLOTS, Stamp, version};
 use crate::slab::{Cache, Durably};
 use crate::tree::Masstree;
 use crate::undo::Undo;
@@ -120,26 +120,21 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn enter(&self, off: Off<Node>) -> Result<(&'a Node, u64)> {
         let node = self.op.at(off);
-        let (version, stamp) = self.glance(node);
-        if version & version::DIRTY != 0 || self.is_old(stamp) {
+        if self.is_old(node, self.tree.trusted) {
+            return self.enter_late(off);
+        }
+        let version = self.op.load(&node.version, Acquire);
+        if version & version::DIRTY != 0 {
             return self.enter_late(off);
         }
         Ok((node, version & !version::LOCKED))
     }
 
-    /// Version and stamp of a node, to be taken for what they say only if the stamp is not [old](Self::is_old): what an old node
-    /// says of locks after a crash means nothing. The stamp is loaded behind the version, so its kind is that of this version,
-    /// or the version no longer holds, and whoever uses it finds out; and what is read behind the stamp is as recovery, if there
-    /// was one, has left it.
+    /// Whether a node has to be recovered, being of an epoch before those that can be trusted. What its version says after a crash
+    /// is nothing to look at, so this is asked first; and whoever hears that it is not, sees what recovery may have done.
     #[inline(always)]
-    pub(crate) fn glance(&self, node: &Node) -> (u64, Stamp) {
-        (self.op.load(&node.version, Acquire), self.op.load(&node.stamp, Acquire))
-    }
-
-    /// Whether a node with that stamp has to be recovered.
-    #[inline(always)]
-    pub(crate) fn is_old(&self, stamp: Stamp) -> bool {
-        P::DURABLE && stamp.is_before(self.tree.trusted)
+    pub(crate) fn is_old(&self, node: &Node, trusted: Before) -> bool {
+        P::DURABLE && self.op.load(&node.stamp, Acquire).is_before(trusted)
     }
 
     /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation
@@ -148,7 +143,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(never)]
     fn enter_late(self, off: Off<Node>) -> Result<(&'a Node, u64)> {
         let node = self.op.at(off);
-        if self.is_old(self.op.load(&node.stamp, Acquire)) {
+        if self.is_old(node, self.tree.trusted) {
             self.recover(off, node);
         }
         let version = self.wait_while((off, node), version::DIRTY)?;

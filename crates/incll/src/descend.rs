@@ -1,13 +1,13 @@
 //! From the root of a layer to the border node of a slice, optimistically.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
 use crate::error::{Error, Result};
-use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp, kind, version};
+use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, kind, version};
 
 /// More levels than a tree of 2^48 nodes has.
 pub(crate) const MAX_DEPTH: usize = 48;
@@ -95,19 +95,19 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     fn descend_from<const FOR: u8>(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
         let (lines, trusted) = (self.op.lines(), self.tree.trusted);
-        let mut stamp = self.op.load(&at.node.stamp, Relaxed);
         for _ in 0..MAX_DEPTH {
-            if !stamp.is_interior() {
+            if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
+                // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
                 return Ok(Some(at));
             }
             let Some(child) = self.step_down::<FOR>(at, slice, lines, trusted)? else { return Ok(None) };
-            (at, stamp) = child;
+            at = child;
         }
         Err(self.corrupt("a chain of nodes, deeper than any tree,", self.op.off_of(at.node), MAX_DEPTH as u64))
     }
 
-    /// The child of an interior node for a slice, and its stamp as it was behind its version. The way of every lookup: each
-    /// instruction more is one less for the processor to look ahead to the next lookup while it waits for the border node.
+    /// The child of an interior node for a slice. The way of every lookup: each instruction more is one less for the processor to
+    /// look ahead to the next lookup while it waits for the border node.
     #[inline(always)]
     fn step_down<const FOR: u8>(
         &self,
@@ -115,7 +115,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         slice: u64,
         lines: LineAt<'a>,
         trusted: Before,
-    ) -> Result<Option<(Place<'a>, Stamp)>> {
+    ) -> Result<Option<Place<'a>>> {
         let (index, off) = self.route_in(at.node, slice);
         lines.prefetch::<Node>(off.get());
         if FOR != purpose::POINT {
@@ -131,17 +131,18 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return if self.is_still(at.node, at.version) { Err(self.no_child(at.node)) } else { Ok(None) };
         }
         let node: &'a Node = lines.at(off.get());
-        let (mut version, mut stamp) = self.glance(node);
-        if version & (version::DIRTY | version::DELETED) != 0 || P::DURABLE && stamp.is_before(trusted) {
+        let mut version =
+            if self.is_old(node, trusted) { version::DIRTY } else { self.op.load(&node.version, Acquire) };
+        if version & (version::DIRTY | version::DELETED) != 0 {
             let Some(entered) = self.enter_below((at.node, at.version), off)? else { return Ok(None) };
-            (version, stamp) = entered;
+            version = entered;
         }
         // The child's version was taken before the parent is asked whether it has changed: so the child held the slice when
         // its version was taken.
         if !self.is_still(at.node, at.version) {
             return Ok(None);
         }
-        Ok(Some((Place { node, version: version & !version::LOCKED, above: Some(at.node), low }, stamp)))
+        Ok(Some(Place { node, version: version & !version::LOCKED, above: Some(at.node), low }))
     }
 
     #[cold]
@@ -152,14 +153,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Enters a child where there is something to be done first; `None` where the parent may not lead to it, or if it is deleted.
     #[cold]
     #[inline(never)]
-    fn enter_below(self, (above, seen): (&'a Node, u64), off: Off<Node>) -> Result<Option<(u64, Stamp)>> {
+    fn enter_below(self, (above, seen): (&'a Node, u64), off: Off<Node>) -> Result<Option<u64>> {
         // Nothing is recovered or waited for where the parent may not lead.
         if !self.is_still(above, seen) {
             return Ok(None);
         }
-        let (node, version) = self.enter(off)?;
-        let stamp = self.op.load(&node.stamp, Relaxed);
-        Ok((version & version::DELETED == 0).then_some((version, stamp)))
+        let (_, version) = self.enter(off)?;
+        Ok((version & version::DELETED == 0).then_some(version))
     }
 
     /// Which child of an interior node holds a slice, and the child.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::epoch::layout::Seat;
@@ -316,7 +316,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
             self.slabs.sweep(op, cx.durably(), cursor, self.sweep_step.max(pressed), |off| {
                 let node = op.at(off);
-                if cx.is_old(op.load(&node.stamp, Acquire)) {
+                if cx.is_old(node, self.trusted) {
                     cx.recover(off, node);
                 }
             })
