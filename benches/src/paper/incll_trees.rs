@@ -406,7 +406,8 @@ impl<M: Medium, P: Kind> Phased for Rounds<'_, M, P> {
 pub(super) type Contestants<'d> = Vec<Box<dyn Phased + 'd>>;
 
 /// Has all trees work on one phase after the other, so that times that are compared lie within a second; each round begins
-/// one phase, and each phase one tree, later than the one before. The first rounds are not counted. `after_round` says whether
+/// one phase and one tree later than the one before. So no tree works on two phases in a row, which would leave its nodes in the
+/// caches, but between two rounds, each in its turn. The first rounds are not counted. `after_round` says whether
 /// there is time for more; without, no more than [`LEAST_ROUNDS`] are measured.
 pub(super) fn phase_by_phase<const PHASES: usize>(
     trees: &mut [Box<dyn Phased + '_>],
@@ -418,7 +419,7 @@ pub(super) fn phase_by_phase<const PHASES: usize>(
     for round in 0..WARM_UP + rounds {
         for turn in 0..PHASES {
             let phase = (round + turn) % PHASES;
-            for who in (0..count).map(|who| (round + turn + who) % count) {
+            for who in (0..count).map(|who| (round + who) % count) {
                 let time = trees[who].phase(phase);
                 if round >= WARM_UP {
                     samples[who][phase].push(time);

@@ -16,7 +16,7 @@ use durix_pmem::{Lock, LockGuard, Medium, Off, Op, Wide};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
+use crate::layout::{Before, Border, Interior, Node, Permutation, SLOTS, Stamp, version};
 use crate::slab::{Cache, Durably};
 use crate::tree::Masstree;
 use crate::undo::Undo;
@@ -107,6 +107,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     // ---- reading ----
 
+    #[inline(always)]
     pub(crate) fn border(&self, off: Off<Node>) -> &'a Border {
         self.op.at(off.cast())
     }
@@ -119,12 +120,31 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn enter(&self, off: Off<Node>) -> Result<(&'a Node, u64)> {
         let node = self.op.at(off);
-        if P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted {
-            self.recover(off, node);
+        if self.is_old(node, self.tree.trusted) {
+            return self.enter_late(off);
         }
         let version = self.op.load(&node.version, Acquire);
-        if version & version::DIRTY == 0 {
-            return Ok((node, version & !version::LOCKED));
+        if version & version::DIRTY != 0 {
+            return self.enter_late(off);
+        }
+        Ok((node, version & !version::LOCKED))
+    }
+
+    /// Whether a node has to be recovered, being of an epoch before those that can be trusted. What its version says after a crash
+    /// is nothing to look at, so this is asked first; and whoever hears that it is not, sees what recovery may have done.
+    #[inline(always)]
+    pub(crate) fn is_old(&self, node: &Node, trusted: Before) -> bool {
+        P::DURABLE && self.op.load(&node.stamp, Acquire).is_before(trusted)
+    }
+
+    /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation
+    /// that never comes here then needs it nowhere in memory.)
+    #[cold]
+    #[inline(never)]
+    fn enter_late(self, off: Off<Node>) -> Result<(&'a Node, u64)> {
+        let node = self.op.at(off);
+        if self.is_old(node, self.tree.trusted) {
+            self.recover(off, node);
         }
         let version = self.wait_while((off, node), version::DIRTY)?;
         Ok((node, version & !version::LOCKED))

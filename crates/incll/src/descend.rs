@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::{Bits, LineAt, Medium, Off};
+use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
-use crate::error::Result;
-use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, kind, version};
+use crate::error::{Error, Result};
+use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, kind, version};
 
 /// More levels than a tree of 2^48 nodes has.
 pub(crate) const MAX_DEPTH: usize = 48;
@@ -25,11 +25,10 @@ pub(crate) mod purpose {
 /// Where a descent has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) off: Off<Node>,
     pub(crate) node: &'a Node,
     pub(crate) version: u64,
-    /// The node above; null for the root of a layer. A hint: it may have changed since.
-    pub(crate) above: Off<Node>,
+    /// The node above; none for the root of a layer. A hint: it may have changed since.
+    pub(crate) above: Option<&'a Node>,
     /// On the way of a [reverse](purpose::REVERSE) scan the largest separator passed on the right of, if any: where the node's
     /// slices start.
     pub(crate) low: Option<u64>,
@@ -73,7 +72,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if version & version::DELETED != 0 {
                 return Ok(None);
             }
-            let place = Place { off: root, node, version, above: Off::NULL, low: None };
+            let place = Place { node, version, above: None, low: None };
             if let Some(place) = self.descend_from::<FOR>(place, slice)? {
                 return Ok(Some(place));
             }
@@ -81,90 +80,120 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
     }
 
+    /// As [`descend`](Self::descend), with one attempt: `None` also if something has changed on the way.
+    #[inline(always)]
+    pub(crate) fn try_descend(&self, root: Off<Node>, slice: u64) -> Result<Option<Place<'a>>> {
+        let (node, version) = self.enter(root)?;
+        if version & version::DELETED != 0 {
+            return Ok(None);
+        }
+        let place = Place { node, version, above: None, low: None };
+        self.descend_from::<{ purpose::POINT }>(place, slice)
+    }
+
     /// `None` if something has changed on the way.
     #[inline(always)]
     fn descend_from<const FOR: u8>(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
-        let lines = self.op.lines();
+        let (lines, trusted) = (self.op.lines(), self.tree.trusted);
         for _ in 0..MAX_DEPTH {
             if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
                 // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
                 return Ok(Some(at));
             }
-            let Some(child) = self.step_down::<FOR>(at, slice, lines)? else { return Ok(None) };
+            let Some(child) = self.step_down::<FOR>(at, slice, lines, trusted)? else { return Ok(None) };
             at = child;
         }
-        Err(self.corrupt("a chain of nodes, deeper than any tree,", at.off, MAX_DEPTH as u64))
+        Err(self.corrupt("a chain of nodes, deeper than any tree,", self.op.off_of(at.node), MAX_DEPTH as u64))
     }
 
-    /// The child of an interior node for a slice.
+    /// The child of an interior node for a slice. The way of every lookup: each instruction more is one less for the processor to
+    /// look ahead to the next lookup while it waits for the border node.
     #[inline(always)]
-    fn step_down<const FOR: u8>(&self, at: Place<'a>, slice: u64, lines: LineAt<'a>) -> Result<Option<Place<'a>>> {
-        let (index, off) = self.route_in(lines, at.off, slice);
+    fn step_down<const FOR: u8>(
+        &self,
+        at: Place<'a>,
+        slice: u64,
+        lines: LineAt<'a>,
+        trusted: Before,
+    ) -> Result<Option<Place<'a>>> {
+        let (index, off) = self.route_in(at.node, slice);
         lines.prefetch::<Node>(off.get());
         if FOR != purpose::POINT {
             let beside = if FOR == purpose::ASCEND { (index + 1).min(KEYS) } else { index.saturating_sub(1) };
-            self.op.prefetch(self.child(at.off, beside));
+            self.op.prefetch(self.child(at.node, beside));
         }
         let low = match FOR {
-            purpose::REVERSE if index > 0 => Some(self.separator(at.off, index - 1)),
+            purpose::REVERSE if index > 0 => Some(self.separator(at.node, index - 1)),
             _ => at.low,
         };
         if off.is_null() {
             // Either it was read in the middle of a change, or the file is damaged.
-            return if self.is_still(at.node, at.version) { Err(self.corrupt("a child", at.off, 0)) } else { Ok(None) };
+            return if self.is_still(at.node, at.version) { Err(self.no_child(at.node)) } else { Ok(None) };
         }
         let node: &'a Node = lines.at(off.get());
-        let is_old = P::DURABLE && self.op.load(&node.stamp, Acquire).epoch() < self.tree.trusted;
-        // What an old version word holds after a crash is nothing to look at.
-        let mut version = if is_old { version::DIRTY } else { self.op.load(&node.version, Acquire) };
+        let mut version =
+            if self.is_old(node, trusted) { version::DIRTY } else { self.op.load(&node.version, Acquire) };
         if version & (version::DIRTY | version::DELETED) != 0 {
-            // Nothing is recovered or waited for where the parent may not lead.
-            if !self.is_still(at.node, at.version) {
-                return Ok(None);
-            }
-            version = self.enter(off)?.1;
-            if version & version::DELETED != 0 {
-                return Ok(None);
-            }
+            let Some(entered) = self.enter_below((at.node, at.version), off)? else { return Ok(None) };
+            version = entered;
         }
         // The child's version was taken before the parent is asked whether it has changed: so the child held the slice when
         // its version was taken.
-        let same = self.is_still(at.node, at.version);
-        Ok(same.then_some(Place { off, node, version: version & !version::LOCKED, above: at.off, low }))
+        if !self.is_still(at.node, at.version) {
+            return Ok(None);
+        }
+        Ok(Some(Place { node, version: version & !version::LOCKED, above: Some(at.node), low }))
+    }
+
+    #[cold]
+    fn no_child(self, node: &Node) -> Error {
+        self.corrupt("a child", self.op.off_of(node), 0)
+    }
+
+    /// Enters a child where there is something to be done first; `None` where the parent may not lead to it, or if it is deleted.
+    #[cold]
+    #[inline(never)]
+    fn enter_below(self, (above, seen): (&'a Node, u64), off: Off<Node>) -> Result<Option<u64>> {
+        // Nothing is recovered or waited for where the parent may not lead.
+        if !self.is_still(above, seen) {
+            return Ok(None);
+        }
+        let (_, version) = self.enter(off)?;
+        Ok((version & version::DELETED == 0).then_some(version))
     }
 
     /// Which child of an interior node holds a slice, and the child.
     #[inline(always)]
     pub(crate) fn route(&self, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
-        self.route_in(self.op.lines(), off, slice)
+        self.route_in(self.op.at(off), slice)
     }
 
     #[inline(always)]
-    fn route_in(&self, lines: LineAt<'a>, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
+    fn route_in(&self, node: &'a Node, slice: u64) -> (usize, Off<Node>) {
         if P::INTERIOR_IN_LINE {
-            return self.slotted_route(off, slice);
+            return self.slotted_route(node, slice);
         }
-        let interior: &Interior = lines.at(off.get());
+        let interior: &Interior = node.view();
         let index = self.child_index(interior, slice);
         (index, self.op.load(&interior.children[index], Relaxed))
     }
 
     /// A child of an interior node.
     #[inline(always)]
-    pub(crate) fn child(&self, off: Off<Node>, index: usize) -> Off<Node> {
+    pub(crate) fn child(&self, node: &'a Node, index: usize) -> Off<Node> {
         if P::INTERIOR_IN_LINE {
-            return self.slotted_child(off, index);
+            return self.slotted_child(node, index);
         }
-        self.op.load(&self.interior(off).children[index], Relaxed)
+        self.op.load(&node.view::<Interior>().children[index], Relaxed)
     }
 
     /// A key of an interior node.
     #[inline(always)]
-    fn separator(&self, off: Off<Node>, index: usize) -> u64 {
+    fn separator(&self, node: &'a Node, index: usize) -> u64 {
         if P::INTERIOR_IN_LINE {
-            return self.slotted_key(off, index);
+            return self.slotted_key(node, index);
         }
-        self.op.load(&self.interior(off).keys[index], Relaxed)
+        self.op.load(&node.view::<Interior>().keys[index], Relaxed)
     }
 
     /// Number of keys of an interior node.
@@ -177,16 +206,21 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         (self.op.load(&interior.count, Relaxed) as usize).min(KEYS)
     }
 
-    /// Which child of an interior node holds a slice. In two steps without branches: each fourth key, then the three behind. A
-    /// search by halves that branches is foreseen wrongly at every second step. Where the processor can and nobody has to see the
-    /// loads, all are compared at once.
+    /// Which child of an interior node holds a slice. Where the processor can and nobody has to see the loads, all keys are
+    /// compared at once.
     #[inline(always)]
     pub(crate) fn child_index(&self, interior: &Interior, slice: u64) -> usize {
-        if let Some(wide) = self.wide {
-            // All of them are at most 15, and the compiler sees it.
-            let passed = wide.count_at_most(&interior.keys, slice) & KEYS;
-            return passed.min(self.op.load(&interior.count, Relaxed) as usize);
-        }
+        let Some(wide) = self.wide else { return self.child_index_in_steps(interior, slice) };
+        let passed = wide.count_at_most(&interior.keys, slice);
+        // Keys that do not count are the largest number.
+        if slice == u64::MAX { passed.min(self.count(interior)) } else { passed }
+    }
+
+    /// As [`child_index`](Self::child_index), key by key. In two steps without branches: each fourth key, then the three
+    /// behind. A search by halves that branches is foreseen wrongly at every second step. Out of the way of the other.
+    #[cold]
+    #[inline(never)]
+    fn child_index_in_steps(self, interior: &Interior, slice: u64) -> usize {
         let passed = |key: usize| usize::from(self.op.load(&interior.keys[key], Relaxed) <= slice);
         let group = 4 * (passed(3) + passed(7) + passed(11));
         // Keys that do not count are the largest number, which may be the slice.
@@ -238,7 +272,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn slot_of(&self, border: &Border, permutation: Permutation, kinds: Kinds, part: Part) -> Option<usize> {
         let Some(wide) = self.wide else {
-            return self.search(border, permutation, kinds, part).ok().map(|rank| permutation.slot(rank));
+            return self.slot_of_in_steps(border, permutation, kinds, part);
         };
         let mut equal = wide.equal(&border.slots, part.slice);
         while equal != 0 {
@@ -249,6 +283,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             equal &= equal - 1;
         }
         None
+    }
+
+    /// As [`slot_of`](Self::slot_of), key by key.
+    #[cold]
+    #[inline(never)]
+    fn slot_of_in_steps(self, border: &Border, permutation: Permutation, kinds: Kinds, part: Part) -> Option<usize> {
+        self.search(border, permutation, kinds, part).ok().map(|rank| permutation.slot(rank))
     }
 
     /// Locks the parent of a locked node, in the layer of `root`, which is not the node itself. `slice` is one that the
@@ -266,13 +307,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Locks the node above a locked one where a descent has seen it, if it is there still.
     pub(crate) fn lock_above_at(
         &self,
-        above: Off<Node>,
+        above: Option<&'a Node>,
         slice: u64,
         child: Off<Node>,
     ) -> Result<Option<Locked<'a, M, P>>> {
-        if above.is_null() {
-            return Ok(None);
-        }
+        let Some(above) = above else { return Ok(None) };
+        let above = self.op.off_of(above);
         let (node, version) = self.enter(above)?;
         if version & version::DELETED != 0 || !self.op.load(&node.stamp, Relaxed).is_interior() {
             return Ok(None);
@@ -349,14 +389,14 @@ mod tests {
         let mut interiors = 0;
         for part in keys.iter().map(|key| Part::of(key)) {
             let place = wide.descend(tree.root, part.slice).unwrap().unwrap();
-            assert_eq!(place.off, narrow.descend(tree.root, part.slice).unwrap().unwrap().off);
-            let border = wide.border(place.off);
+            assert!(std::ptr::eq(place.node, narrow.descend(tree.root, part.slice).unwrap().unwrap().node));
+            let border: &Border = place.node.view();
             let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
             let found = narrow.search(border, permutation, kinds, part);
             assert_eq!(wide.search(border, permutation, kinds, part), found);
             assert_eq!(wide.slot_of(border, permutation, kinds, part), found.ok().map(|rank| permutation.slot(rank)));
-            if !place.above.is_null() {
-                let interior = wide.interior(place.above);
+            if let Some(above) = place.above {
+                let interior: &Interior = above.view();
                 assert_eq!(wide.child_index(interior, part.slice), narrow.child_index(interior, part.slice));
                 interiors += 1;
             }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off, Op};
+use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Wait};
@@ -22,22 +22,29 @@ pub(crate) enum Found<'a, M: Medium> {
 }
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+    #[inline(always)]
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'a, M>>> {
-        let mut wait = Wait::new();
-        'root: loop {
-            let (mut root, mut rest) = (self.tree.root, key);
-            loop {
-                let part = Part::of(rest);
-                let Some(place) = self.descend(root, part.slice)? else {
-                    wait.again(root)?;
-                    continue 'root;
-                };
-                match self.look(place, part, rest)? {
-                    Found::Value(value) => return Ok(Some(value)),
-                    Found::Nothing => return Ok(None),
-                    Found::Layer(next) => (root, rest) = (next, &rest[8..]),
-                    Found::Again => {}
-                }
+        let mut wait = None;
+        loop {
+            if let Some(found) = self.try_get(key)? {
+                return Ok(found);
+            }
+            wait.get_or_insert_with(Wait::new).again(self.tree.root)?;
+        }
+    }
+
+    /// `None` if something has changed on the way.
+    #[inline(always)]
+    fn try_get(&self, key: &[u8]) -> Result<Option<Option<Value<'a, M>>>> {
+        let (mut root, mut rest) = (self.tree.root, key);
+        loop {
+            let part = Part::of(rest);
+            let Some(place) = self.try_descend(root, part.slice)? else { return Ok(None) };
+            match self.look(place, part, rest)? {
+                Found::Value(value) => return Ok(Some(Some(value))),
+                Found::Nothing => return Ok(Some(None)),
+                Found::Layer(next) => (root, rest) = (next, &rest[8..]),
+                Found::Again => return Ok(None),
             }
         }
     }
@@ -45,7 +52,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Looks for the rest of a key in a border node.
     #[inline(always)]
     pub(crate) fn look(&self, place: Place<'a>, part: Part, rest: &[u8]) -> Result<Found<'a, M>> {
-        let (op, border) = (self.op, self.border(place.off));
+        let (op, border) = (self.op, place.node.view::<Border>());
         let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
         let Some(slot) = self.slot_of(border, permutation, kinds, part) else {
             return Ok(if self.is_still(place.node, place.version) { Found::Nothing } else { Found::Again });
@@ -64,7 +71,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 Ok(if record.suffix_is(&rest[8..]) { Found::Value(record.value()) } else { Found::Nothing })
             }
             kind::LAYER => Ok(Found::Layer(Off::new(word))),
-            other => Err(self.corrupt("the kind of a slot", place.off, other)),
+            other => Err(self.corrupt("the kind of a slot", op.off_of(place.node), other)),
         }
     }
 
@@ -85,7 +92,6 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::Corrupt`](crate::Error::Corrupt),
     /// [`Error::Stuck`](crate::Error::Stuck), [`Error::Pool`](crate::Error::Pool).
-    #[inline]
     pub fn get<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Option<Value<'a, M>>> {
         self.cx(op, key)?.get(key)
     }

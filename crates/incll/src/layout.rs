@@ -327,6 +327,12 @@ impl Stamp {
         self.0 & (Self::LOGGED - 1)
     }
 
+    /// Whether the epoch is before one.
+    #[inline(always)]
+    pub fn is_before(self, epoch: Before) -> bool {
+        self.0 << Before::SHIFT < epoch.0
+    }
+
     /// The round.
     #[inline(always)]
     pub fn round(self) -> u64 {
@@ -371,6 +377,24 @@ impl Stamp {
     #[inline(always)]
     pub fn with_lines(self, lines: u64) -> Self {
         Stamp(self.0 | lines << Self::LINES)
+    }
+}
+
+/// An epoch in the form in which stamps are [compared](Stamp::is_before) with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before(u64);
+
+impl Before {
+    const SHIFT: u32 = 24;
+
+    /// For an epoch. Precondition: `epoch < 2^40`.
+    pub fn epoch(epoch: u64) -> Self {
+        Before(epoch << Self::SHIFT)
+    }
+
+    /// Whether there is no epoch before it.
+    pub fn is_never(self) -> bool {
+        self.0 == 0
     }
 }
 

@@ -64,7 +64,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             // In a damaged tree a chain of nodes may lead in a circle: the plain lookup says so.
             return Ok(if lane.depth < MAX_DEPTH { Step::Further } else { Step::Lost });
         }
-        let place = Place { off: lane.next, node, version, above: Off::NULL, low: None };
+        let place = Place { node, version, above: None, low: None };
         Ok(match self.look(place, lane.part, lane.rest)? {
             Found::Value(value) => Step::Done(Some(value)),
             Found::Nothing => Step::Done(None),

@@ -24,7 +24,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let op = self.op;
         let lock = (off.get() / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 48;
         let lock = || self.tree.recovering[lock % self.tree.recovering.len()].lock(op.medium());
-        once(lock, || op.load(&node.stamp, Relaxed).epoch() < self.tree.trusted, || self.undo(off, node));
+        once(lock, || self.is_old(node, self.tree.trusted), || self.undo(off, node));
     }
 
     /// Undoes what a failed epoch has left in a node; its recovery lock is held.

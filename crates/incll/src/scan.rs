@@ -6,13 +6,13 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off, Op};
+use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Wait};
 use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Permutation, SLOTS, kind, version};
+use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
 use crate::tree::Masstree;
 use crate::update::Entry;
 use crate::value::{Record, Value};
@@ -96,7 +96,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Copies a border node. Returns whether the copy is of one moment.
     #[inline(always)]
     fn copy<const FOR: u8>(&self, place: Place<'a>, into: &mut Snapshot) -> bool {
-        let (op, border) = (self.op, self.border(place.off));
+        let (op, border) = (self.op, place.node.view::<Border>());
         let next = op.load(&border.next, Relaxed);
         if FOR == purpose::ASCEND {
             op.prefetch(next);
@@ -120,7 +120,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn sibling(&self, next: Off<Node>, slice: u64, into: &mut Snapshot) -> Result<bool> {
         let (node, version) = self.enter(next)?;
         let gone = version & version::DELETED != 0 || self.op.load(&node.stamp, Relaxed).is_interior();
-        let place = Place { off: next, node, version, above: Off::NULL, low: None };
+        let place = Place { node, version, above: None, low: None };
         Ok(!gone && self.copy::<{ purpose::ASCEND }>(place, into) && into.high.is_none_or(|high| slice < high))
     }
 

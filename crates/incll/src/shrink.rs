@@ -9,13 +9,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off};
+use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
 use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Stamp, kind, version};
+use crate::layout::{Border, Kinds, Node, Stamp, kind, version};
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.
@@ -39,7 +39,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         while let Some((root, at)) = layers.last().copied() {
             let part = Part::of(&key[at..]);
             let Some(place) = self.descend(root, part.slice)? else { break };
-            let (op, border) = (self.op, self.border(place.off));
+            let (op, border) = (self.op, place.node.view::<Border>());
             let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
             let Ok(rank) = self.search(border, permutation, kinds, part) else { break };
             let slot = permutation.slot(rank);
@@ -54,8 +54,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     fn shrink_layer(&self, root: Off<Node>, slice: u64) -> Result<()> {
         let Some(place) = self.descend_for::<{ purpose::REVERSE }>(root, slice)? else { return Ok(()) };
-        let empty = self.op.load(&self.border(place.off).permutation, Relaxed).is_empty();
-        if place.off != root && empty && self.take_out(root, slice, place)? {
+        let node = self.op.off_of(place.node);
+        let empty = self.op.load(&self.border(node).permutation, Relaxed).is_empty();
+        if node != root && empty && self.take_out(root, slice, place)? {
             while self.lower_root(root)? {}
         }
         Ok(())
@@ -65,7 +66,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// child.
     fn take_out(&self, root: Off<Node>, slice: u64, place: Place<'a>) -> Result<bool> {
         let Some(mut left) = self.lock_left_of(root, place)? else { return Ok(false) };
-        let Some(mut node) = self.lock_any(place.off)? else { return Ok(false) };
+        let Some(mut node) = self.lock_any(self.op.off_of(place.node))? else { return Ok(false) };
         let (op, border) = (self.op, node.border());
         let next = op.load(&border.next, Relaxed);
         let follows = left.as_ref().is_none_or(|left| op.load(&left.border().next, Relaxed) == node.off);
@@ -116,7 +117,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn lock_left_of(&self, root: Off<Node>, place: Place<'a>) -> Result<Option<Option<Locked<'a, M, P>>>> {
         let Some(low) = place.low else { return Ok(Some(None)) };
         match self.descend(root, low.wrapping_sub(1))? {
-            Some(left) if left.off != place.off => Ok(self.lock_any(left.off)?.map(Some)),
+            Some(left) if !std::ptr::eq(left.node, place.node) => {
+                Ok(self.lock_any(self.op.off_of(left.node))?.map(Some))
+            }
             _ => Ok(None),
         }
     }
@@ -132,7 +135,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let (node, found) = self.enter(root)?;
         let (op, interior) = (self.op, self.interior(root));
         let single = op.load(&node.stamp, Relaxed).is_interior() && self.count(interior) == 0;
-        let child = self.child(root, 0);
+        let child = self.child(node, 0);
         if !single || !self.is_still(node, found) || found & version::DELETED != 0 {
             return Ok(false);
         }
@@ -169,9 +172,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut wait = Wait::new();
         loop {
             let Some(place) = self.descend(upper, part.slice)? else { return Ok(false) };
-            let Some(mut above) = self.lock(place.off, place.version) else {
-                self.wait_for_lock(place.off)?;
-                wait.again(place.off)?;
+            let node = self.op.off_of(place.node);
+            let Some(mut above) = self.lock(node, place.version) else {
+                self.wait_for_lock(node)?;
+                wait.again(node)?;
                 continue;
             };
             let (op, border) = (self.op, above.border());

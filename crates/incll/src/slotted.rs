@@ -25,7 +25,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off};
+use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::cx::{Cx, Locked};
@@ -68,39 +68,40 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// Which child holds a slice, and the child.
     #[inline(always)]
-    pub(crate) fn slotted_route(&self, off: Off<Node>, slice: u64) -> (usize, Off<Node>) {
-        let node = self.slotted(off);
-        let permutation = self.ranks(node);
-        let index = self.ranks_up_to(node, permutation, slice);
-        (index, self.child_at(off, permutation, index))
+    pub(crate) fn slotted_route(&self, node: &Node, slice: u64) -> (usize, Off<Node>) {
+        let slotted: &Slotted = node.view();
+        let permutation = self.ranks(slotted);
+        let index = self.ranks_up_to(slotted, permutation, slice);
+        (index, self.child_at(node, permutation, index))
     }
 
     /// Child `index` of a node. By its place among the words, so that it is selected without a branch.
     #[inline(always)]
-    fn child_at(&self, off: Off<Node>, permutation: Permutation, index: usize) -> Off<Node> {
+    fn child_at(&self, node: &Node, permutation: Permutation, index: usize) -> Off<Node> {
         let slot = permutation.slot(index.saturating_sub(1));
         let word = if index == 0 { FIRST } else { CHILD + 2 * slot };
-        Off::new(self.op.load(&self.op.at(off).rest[word], Relaxed))
+        Off::new(self.op.load(&node.rest[word], Relaxed))
     }
 
     #[inline(always)]
-    pub(crate) fn slotted_child(&self, off: Off<Node>, index: usize) -> Off<Node> {
-        self.child_at(off, self.ranks(self.slotted(off)), index)
+    pub(crate) fn slotted_child(&self, node: &Node, index: usize) -> Off<Node> {
+        self.child_at(node, self.ranks(node.view()), index)
     }
 
     /// The key of a rank.
     #[inline(always)]
-    pub(crate) fn slotted_key(&self, off: Off<Node>, rank: usize) -> u64 {
-        let node = self.slotted(off);
-        self.op.load(&node.slots[self.ranks(node).slot(rank)][0], Relaxed)
+    pub(crate) fn slotted_key(&self, node: &Node, rank: usize) -> u64 {
+        let slotted: &Slotted = node.view();
+        self.op.load(&slotted.slots[self.ranks(slotted).slot(rank)][0], Relaxed)
     }
 
     /// Keys and children, in their order.
     pub(crate) fn slotted_content(&self, off: Off<Node>) -> (Vec<u64>, Vec<Off<Node>>) {
-        let permutation = self.ranks(self.slotted(off));
+        let node = self.op.at(off);
+        let permutation = self.ranks(node.view());
         let len = permutation.len();
-        let keys = (0..len).map(|rank| self.slotted_key(off, rank)).collect();
-        (keys, (0..=len).map(|index| self.child_at(off, permutation, index)).collect())
+        let keys = (0..len).map(|rank| self.slotted_key(node, rank)).collect();
+        (keys, (0..=len).map(|index| self.child_at(node, permutation, index)).collect())
     }
 
     /// Writes keys and children of a node that is logged or new.
@@ -129,8 +130,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let takes = rank < MIDDLE;
         let up = match rank.cmp(&MIDDLE) {
             std::cmp::Ordering::Equal => sep,
-            std::cmp::Ordering::Less => self.slotted_key(parent.off, MIDDLE - 1),
-            std::cmp::Ordering::Greater => self.slotted_key(parent.off, MIDDLE),
+            std::cmp::Ordering::Less => self.slotted_key(parent.node, MIDDLE - 1),
+            std::cmp::Ordering::Greater => self.slotted_key(parent.node, MIDDLE),
         };
         Step { rank, kept: permutation.truncate(MIDDLE - usize::from(takes)), takes, up: Some(up) }
     }

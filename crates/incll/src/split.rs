@@ -22,9 +22,9 @@ pub(crate) const MIDDLE: usize = KEYS.div_ceil(2);
 
 /// How a descent has come to a node: the root of its layer, and the node that was above it.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct Way<'a> {
     pub(crate) root: Off<Node>,
-    pub(crate) above: Off<Node>,
+    pub(crate) above: Option<&'a Node>,
 }
 
 /// A key that is new in a full node: where it goes, and which entry is the first of the right node.
@@ -40,7 +40,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn split(
         &self,
         mut locked: Locked<'a, M, P>,
-        way: Way,
+        way: Way<'a>,
         rank: usize,
         entry: Entry,
         fresh: &mut Fresh<'a, M, P>,

@@ -2,20 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::epoch::layout::Seat;
 use durix_pmem::pool::{Poison, PoisonGuard};
 use durix_pmem::{
     Epochs, Extent, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Off, Op, Pool, Root, Session, Structure,
-    Sweep, Sweeping, Ticket,
+    Sweep, Sweeping, Ticket, Wide,
 };
 
 use crate::arena::{Arena, Head};
 use crate::cx::{Cx, Slot};
 use crate::error::{Error, Result};
-use crate::layout::{LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
+use crate::layout::{Before, LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
 use crate::slab::Slabs;
 use crate::undo::Segments;
 use crate::{Durable, MAX_KEY, Policy, Transient};
@@ -36,14 +36,16 @@ pub struct Masstree<M: Medium = Hardware, P: Policy = Durable> {
     /// First address of the mapping that it lies in.
     base: usize,
     pub(crate) root: Off<Node>,
-    /// Nodes with an older stamp have to be recovered first.
-    pub(crate) trusted: u64,
+    /// Nodes with the stamp of an epoch before this one's have to be recovered first.
+    pub(crate) trusted: Before,
     pub(crate) epochs: Arc<Epochs<M>>,
     pub(crate) arena: Arena<M>,
     pub(crate) slabs: Slabs,
     pub(crate) segments: Segments,
     pub(crate) locals: Box<[CachePadded<Slot>]>,
     pub(crate) recovering: Box<[Lock<()>]>,
+    /// How to search, where words need not be loaded one by one.
+    wide: Option<Wide>,
     sweeping: Sweeping,
     sweep_step: u64,
     poison: Option<Poison<M>>,
@@ -249,12 +251,13 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Masstree {
             base: op.base_addr(),
             root,
-            trusted: epochs.trusted(),
+            trusted: Before::epoch(epochs.trusted()),
             epochs,
             slabs: Slabs::new(arena.chunk()),
             arena,
             segments: Segments::new(),
             locals: (0..MAX_SESSIONS).map(|_| CachePadded::new(Lock::new(None))).collect(),
+            wide: op.medium().wide(),
             recovering: (0..RECOVERING).map(|_| Lock::new(())).collect(),
             sweeping: Sweeping::default(),
             sweep_step: SWEEP_STEP,
@@ -274,7 +277,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         }
         self.check_key(key)?;
         let (epoch, round) = self.epochs.now(op);
-        Ok(Cx { tree: self, op, epoch, round, wide: op.medium().wide() })
+        Ok(Cx { tree: self, op, epoch, round, wide: self.wide })
     }
 
     #[inline(always)]
@@ -321,7 +324,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
 
     /// A step of sweeping where the epochs do not drive it: a tree in a bare mapping is not behind an `Arc`.
     fn sweep_bare(&self, session: &mut Session<M>) -> Result<()> {
-        if P::DURABLE && self.trusted > 0 && matches!(self.arena, Arena::Bare { .. }) {
+        if P::DURABLE && !self.trusted.is_never() && matches!(self.arena, Arena::Bare { .. }) {
             self.sweep_step(&session.enter()?);
         }
         Ok(())
@@ -335,7 +338,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         self.sweeping.step(&self.epochs, op, self.seat(op), |cursor| {
             self.slabs.sweep(op, cx.durably(), cursor, self.sweep_step.max(pressed), |off| {
                 let node = op.at(off);
-                if op.load(&node.stamp, Acquire).epoch() < self.trusted {
+                if cx.is_old(node, self.trusted) {
                     cx.recover(off, node);
                 }
             })

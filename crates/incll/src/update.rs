@@ -18,12 +18,12 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::{Medium, Op};
+use durix_pmem::{Medium, Op, Persistent};
 
 use crate::cx::{Cx, Fresh, Locked, Wait};
 use crate::descend::Part;
 use crate::error::{Error, Result};
-use crate::layout::{Kinds, SLOTS, kind};
+use crate::layout::{Border, Kinds, SLOTS, kind};
 use crate::split::Way;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
@@ -97,7 +97,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         loop {
             let part = Part::of(rest);
             let Some(place) = self.descend(root, part.slice)? else { return Ok(Done::Again) };
-            let (op, border) = (self.op, self.border(place.off));
+            let (op, border) = (self.op, place.node.view::<Border>());
             let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
             let found = self.search(border, permutation, kinds, part);
             if let Ok(rank) = found {
@@ -111,9 +111,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 }
             }
             // Locked at this version, the node is as it was searched.
-            let Some(locked) = self.lock(place.off, place.version) else {
-                self.wait_for_lock(place.off)?;
-                wait.again(place.off)?;
+            let off = op.off_of(place.node);
+            let Some(locked) = self.lock(off, place.version) else {
+                self.wait_for_lock(off)?;
+                wait.again(off)?;
                 continue;
             };
             return match found {
@@ -180,7 +181,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// A new key, at `rank`.
-    fn insert(&self, locked: Locked<'a, M, P>, way: Way, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
+    fn insert(&self, locked: Locked<'a, M, P>, way: Way<'a>, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
         let has_room = self.op.load(&locked.border().permutation, Relaxed).len() < P::CAPACITY;
         if has_room && let Some(entry) = Entry::in_place::<P>(rest, value) {
             return self.insert_into_slot(locked, rank, entry);

@@ -65,6 +65,17 @@ pub unsafe trait Persistent {
         // SAFETY: by the trait's contract the object is a sequence of 8-byte words, each an atomic, aligned to 8.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<AtomicU64>(), len) }
     }
+
+    /// The same words as an object of another type, of the same size: for words that say themselves what they are.
+    #[inline(always)]
+    fn view<T: Persistent>(&self) -> &T
+    where
+        Self: Sized,
+    {
+        const { assert!(size_of::<T>() == size_of::<Self>() && align_of::<T>() <= align_of::<Self>()) };
+        // SAFETY: both types are nothing but words, of which every bit pattern is valid; size and alignment were checked.
+        unsafe { &*std::ptr::from_ref(self).cast::<T>() }
+    }
 }
 
 // SAFETY: a `Word` is a transparent `AtomicU64`.
