@@ -264,6 +264,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
         op.store(&branch.leaves[RIGHT].key, high.0, Relaxed);
         op.store(&branch.leaves[RIGHT].value, high.1, Relaxed);
+        self.pages.announced().fetch_back(op, off.get());
         let branch = branch.write_back(op);
         // PERSIST B1, N4: flush+fence.
         let branch = op.settle(branch);

@@ -369,7 +369,7 @@ impl<M: Medium> Pages<M> {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
-        if slot.limbo.len() >= self.options.generation {
+        if op.is_generation(slot.limbo.len(), self.options.generation) {
             self.end_generation(op, slot);
         }
     }
