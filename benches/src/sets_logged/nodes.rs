@@ -74,7 +74,7 @@ impl Nodes {
     #[inline(always)]
     pub fn retire<M: Medium>(&mut self, op: &Op<'_, M>, node: u64) {
         self.retired.push(node);
-        if self.retired.len() >= LEAST && op.is_generation(self.retired.len(), GENERATION) {
+        if self.retired.len() >= LEAST && op.is_generation(self.retired.len(), 1, GENERATION) {
             self.next_generation(op);
         }
     }

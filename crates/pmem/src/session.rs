@@ -203,11 +203,11 @@ impl<'s, M: Medium> Op<'s, M> {
         Grace::begin(self.mapping(), self.session.slot, self.session.asymmetric)
     }
 
-    /// Whether so many unlinked objects are enough for a [`grace`](Op::grace) period, which interrupts every processor that is
-    /// at work on the mapping: `most` are, and while nobody else is, each 64.
+    /// Whether so many unlinked objects, the last `added` of them just now, are enough for a [`grace`](Op::grace) period, which
+    /// interrupts every processor that is at work on the mapping: `most` are, and while nobody else is, each 64.
     #[inline(always)]
-    pub fn is_generation(&self, objects: usize, most: usize) -> bool {
-        objects >= most || (objects != 0 && objects.is_multiple_of(64) && self.seems_alone())
+    pub fn is_generation(&self, objects: usize, added: usize, most: usize) -> bool {
+        objects >= most || (objects / 64 != objects.saturating_sub(added) / 64 && self.seems_alone())
     }
 
     /// Whether no operation of another session was seen: a hint.

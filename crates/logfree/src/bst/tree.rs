@@ -556,8 +556,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
         if place.is_none() {
-            // PERSIST N8: flush, with the caller's fence. Its edges may have been changed by who held its page active.
-            self.op.write_back(branch);
+            // Its own edges, too, which are one line: a removal may have changed them whose mark vouches for them.
+            read(&branch.edges[LEFT]);
             thaw(self.op, branch);
         }
         Ok(place.is_none())

@@ -371,11 +371,12 @@ impl<M: Medium> Pages<M> {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
         slot.limbo.push((begun.node.get(), link));
+        let added = 1 + usize::from(more.is_some());
         if let Some(more) = more {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
-        if op.is_generation(slot.limbo.len(), self.options.generation) {
+        if op.is_generation(slot.limbo.len(), added, self.options.generation) {
             self.end_generation(op, slot);
         }
     }

@@ -218,7 +218,7 @@ impl Nodes {
     #[inline(always)]
     pub(super) fn retire<M: Medium>(&self, op: &Op<'_, M>, local: &mut Local, node: Ref) {
         local.retired.push(node);
-        if op.is_generation(local.retired.len(), GENERATION) {
+        if op.is_generation(local.retired.len(), 1, GENERATION) {
             self.next_generation(op, local);
         }
     }
