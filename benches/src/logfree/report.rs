@@ -29,7 +29,7 @@ pub fn floor<M: Medium>(place: &Place, medium: M) -> Result<Box<dyn Contestant<2
     Ok(Box::new(Floor::<M, 1>::new(mapping.session()?, region, Stores::Word, OPERATIONS as usize)))
 }
 
-/// Measures the floor and the given ways, as far as there are such sets.
+/// Measures the floor and the given ways, as far as there are such sets. Calls `filling` before each is filled.
 ///
 /// # Errors
 /// What the directory refuses.
@@ -38,10 +38,12 @@ pub fn measure<M: Medium>(
     medium: M,
     what: &[What],
     rounds: usize,
+    mut filling: impl FnMut(Way),
     after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Outcomes, Error> {
     let (mut ways, mut contestants) = (vec![None], vec![floor(place, medium)?]);
     for what in what {
+        filling(what.way);
         if let Some(contestant) = make(place, medium, *what)? {
             ways.push(Some(what.way));
             contestants.push(contestant);
@@ -92,7 +94,7 @@ pub fn report(quick: bool) -> Result<(), Error> {
     for keys in sizes {
         let what = WAYS.map(|way| What { shape: Shape::Hash, way, keys: *keys, threads: 1 });
         let counts = what.map(|what| (what.way, count(what)));
-        let outcomes = measure(&place, medium(), &what, rounds, &mut || true)?;
+        let outcomes = measure(&place, medium(), &what, rounds, |_| (), &mut || true)?;
         for (way, outcome) in &outcomes {
             let counted = counts.iter().find(|(w, _)| Some(*w) == *way).and_then(|(_, c)| c.as_ref().ok()?.as_ref());
             table.add_row(row(*keys, *way, outcome, &outcomes, counted));

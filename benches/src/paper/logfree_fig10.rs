@@ -64,14 +64,22 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             };
             let goal = (keys == GOAL.0).then_some(GOAL.1);
             context.now(format!("{} keys, {}", x[at], place.pages));
-            one("hash table", goal, recoveries::<HashTable>(context, place, (keys, false), &links)?);
-            one("skip list", goal, recoveries::<SkipList>(context, place, (keys, false), &links)?);
-            one("BST", goal, recoveries::<Bst>(context, place, (keys, false), &links)?);
+            one("hash table", goal, recoveries::<HashTable>(context, place, "hash table", (keys, false), &links)?);
+            one("skip list", goal, recoveries::<SkipList>(context, place, "skip list", (keys, false), &links)?);
+            one("BST", goal, recoveries::<Bst>(context, place, "BST", (keys, false), &links)?);
             if keys <= LONGEST {
-                one("list", None, recoveries::<List>(context, place, (keys, true), &links)?);
+                one("list", None, recoveries::<List>(context, place, "list", (keys, true), &links)?);
             }
-            one("SOFT hash table", None, recoveries::<SoftHash>(context, place, (keys, false), &soft)?);
-            one("SOFT skip list", None, recoveries::<SoftSkipList>(context, place, (keys, false), &soft)?);
+            one(
+                "SOFT hash table",
+                None,
+                recoveries::<SoftHash>(context, place, "SOFT hash table", (keys, false), &soft)?,
+            );
+            one(
+                "SOFT skip list",
+                None,
+                recoveries::<SoftSkipList>(context, place, "SOFT skip list", (keys, false), &soft)?,
+            );
         }
         measured.panels.push(panel);
     }
@@ -99,6 +107,7 @@ fn crashes(context: &Context<'_>) -> usize {
 fn recoveries<S>(
     context: &Context<'_>,
     place: &Place,
+    name: &str,
     (keys, linear): (u64, bool),
     options: &S::Options,
 ) -> Result<Vec<f64>, SetError>
@@ -106,6 +115,7 @@ where
     S: Structure<Hardware, Error = durix_logfree::Error>,
     Arc<S>: Set<Hardware, Local = ()>,
 {
+    context.step(&format!("filling: {name}"));
     let pool: Pool<Hardware> = place.pool(medium(), keys)?;
     let mut set: Arc<S> = pool.open_structure("set", options)?;
     let mut all: Vec<u64> = (0..keys).map(|i| key(2 * i)).collect();
@@ -120,7 +130,8 @@ where
     let mut random = 88_172_645_463_325_252u64;
     let mut times = Vec::new();
     let churn = if linear { 2_000 } else { 50_000 };
-    for _ in 0..crashes(context) {
+    for crash in 1..=crashes(context) {
+        context.step(&format!("crash {crash}: {name}"));
         for _ in 0..churn {
             random ^= random << 13;
             random ^= random >> 7;

@@ -178,7 +178,9 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         for (at, keys) in sizes.iter().enumerate() {
             context.now(format!("{} keys, {}", x[at], place.pages));
             check_room(place, &[What { shape: Shape::Hash, way: Way::Links, keys: *keys, threads: 1 }; 2])?;
+            context.step("counting hits");
             measured.claims.push(set_hits(&mut hits, at, place, *keys, &x[at])?);
+            context.step("rounds");
             let mut contestants = [intending::<false>(place, *keys)?, intending::<true>(place, *keys)?];
             let rounds = rounds(context);
             let outcomes = interleave_telling(&mut contestants, warm_up(rounds), rounds, &mut || context.tick());

@@ -69,7 +69,12 @@ pub(super) fn measure_at<M: Medium>(
     what: &[What],
 ) -> Result<Outcomes, Error> {
     check_room(place, what)?;
-    Ok(measure(place, medium, what, rounds(context), &mut || context.tick())?)
+    let filling = |way: Way| context.step(&format!("filling: {}", way.name()));
+    let mut after_round = || {
+        context.step("rounds");
+        context.tick()
+    };
+    Ok(measure(place, medium, what, rounds(context), filling, &mut after_round)?)
 }
 
 /// An empty panel over some sizes or delays.

@@ -221,7 +221,12 @@ pub struct Context<'a> {
     /// Points that are to be measured, and when the current one began.
     points: Cell<u32>,
     began: Cell<Instant>,
+    /// Where standard error is no terminal: when a line was printed last.
+    told: Cell<Option<Instant>>,
 }
+
+/// Between two lines of progress, where standard error is no terminal.
+const TELL: Duration = Duration::from_secs(5);
 
 /// What a quick figure may take in all, for rounds; filling sets comes on top.
 const QUICK: Duration = Duration::from_secs(36);
@@ -238,12 +243,31 @@ impl Context<'_> {
     fn now(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
         self.began.set(Instant::now());
+        self.tell();
+    }
+
+    /// A part of what is being measured now begins that is no round: a set is filled.
+    fn step(&self, what: &str) {
+        let message = self.bar.message();
+        let point = message.split(" | ").next().unwrap_or_default();
+        self.bar.set_message(format!("{point} | {what}"));
+        self.tell();
+    }
+
+    /// Prints a line now and then, where there is no terminal for the bar.
+    fn tell(&self) {
+        if self.bar.is_hidden() && self.told.get().is_none_or(|told| told.elapsed() >= TELL) {
+            let percent = self.bar.position() * 100 / self.bar.length().unwrap_or(1).max(1);
+            eprintln!("{percent:>3}% after {} s: {}", self.bar.elapsed().as_secs(), self.bar.message());
+            self.told.set(Some(Instant::now()));
+        }
     }
 
     /// A round is over. Returns whether there is time for more: a quick figure divides a minute among its points, so that it
     /// takes no longer on a busy machine, only fewer rounds.
     fn tick(&self) -> bool {
         self.bar.inc(1);
+        self.tell();
         !self.quick || self.began.get().elapsed() < QUICK / self.points.get().max(1)
     }
 
@@ -253,7 +277,7 @@ impl Context<'_> {
     }
 }
 
-/// Runs a figure. Progress goes to standard error, if that is a terminal.
+/// Runs a figure. Progress goes to standard error: a bar, or some lines where that is no terminal.
 ///
 /// # Errors
 /// Wrong options, and what keeps the figure from being measured.
@@ -273,6 +297,7 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg:32} {bar:40} {percent:>3}% {elapsed_precise} (left {eta})");
     bar.set_style(style.expect("the template is a constant"));
+    bar.enable_steady_tick(Duration::from_secs(1));
     let context = Context {
         quick,
         keys,
@@ -280,6 +305,7 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
         bar: &bar,
         points: Cell::new(1),
         began: Cell::new(Instant::now()),
+        told: Cell::new(None),
     };
     let measured = (figure.run)(&context);
     bar.finish_and_clear();

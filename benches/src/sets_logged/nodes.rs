@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Grace, Medium, Op, Word};
 
-/// Nodes that are retired together. An update retires two at most, so between two uses of a node its thread logs at least as many
-/// updates as its log has lines.
-const GENERATION: usize = 128;
+/// Nodes that are retired together, while other sessions are open: as in ours.
+const GENERATION: usize = 256;
+/// Nodes that are retired together at least. An update retires two at most, so between two uses of a node its thread logs at least
+/// as many updates as its log has lines.
+const LEAST: usize = 128;
 
 /// Nodes that a thread has beyond what the keys need: as many as another retires while one is kept from running within an
 /// operation, for some 20 ms.
@@ -72,7 +74,7 @@ impl Nodes {
     #[inline(always)]
     pub fn retire<M: Medium>(&mut self, op: &Op<'_, M>, node: u64) {
         self.retired.push(node);
-        if self.retired.len() == GENERATION {
+        if self.retired.len() >= LEAST && op.is_generation(self.retired.len(), 1, GENERATION) {
             self.next_generation(op);
         }
     }

@@ -434,6 +434,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         self.op.store(&node.next, next, Relaxed);
         self.op.store(&node.key, key, Relaxed);
         self.op.store(&node.value, value, Relaxed);
+        self.pages.announced().fetch_back(self.op, off.get());
         let node = node.write_back(self.op);
         // PERSIST K1, N4: flush+fence.
         let node = self.op.settle(node);

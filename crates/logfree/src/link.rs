@@ -49,10 +49,10 @@
 //! The functions are written over [`LinkWord`], so that loom explores the very code that runs.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{MAX_SESSIONS, Medium, Op, Word};
+use durix_pmem::{MAX_SESSIONS, Medium, Off, Op, Word};
 
 pub use crate::layout::{Link, Owner};
 
@@ -157,14 +157,38 @@ pub fn bypass(word: &impl LinkWord, current: Link, new: Link) -> Result<Link, Li
     word.compare_exchange(current, new)
 }
 
-/// Which link each session is changing, by its slot: the offset of the word, or 0. Volatile.
+/// Which link each session is changing, by its slot. Volatile.
 #[derive(Debug)]
-pub(crate) struct Announced(Box<[CachePadded<AtomicU64>]>);
+pub(crate) struct Announced(Box<[CachePadded<Announcement>]>);
+
+/// What a session says, and what it remembers.
+#[derive(Debug, Default)]
+struct Announcement {
+    /// The offset of the link that it is making durable, or 0.
+    link: AtomicU64,
+    /// A line that it has written back, for [`Announced::fetch_back`]. For itself alone, and only a hint.
+    written: AtomicU64,
+}
 
 impl Announced {
     /// None.
     pub(crate) fn new() -> Self {
         Announced((0..MAX_SESSIONS).map(|_| CachePadded::default()).collect())
+    }
+
+    #[inline(always)]
+    fn of(&self, slot: usize) -> &Announcement {
+        &self.0[slot % MAX_SESSIONS as usize]
+    }
+
+    /// The session is about to write the line at `off` back. Fetches the line that it has written back before: a write-back
+    /// takes a line out of the near caches, and one that is fetched while its write-back is under way goes out once more.
+    /// Called where a locked instruction, or a fence, has come in between.
+    #[inline(always)]
+    pub(crate) fn fetch_back<M: Medium>(&self, op: &Op<'_, M>, off: u64) {
+        let written = &self.of(op.slot() as usize).written;
+        op.prefetch(Off::<Word>::new(written.load(Relaxed)));
+        written.store(off, Relaxed);
     }
 }
 
@@ -185,7 +209,7 @@ impl<'a, 's, M: Medium> DurableLink<'a, 's, M> {
 
     #[inline(always)]
     fn store(&self, value: u64) {
-        let cell = &self.announced.0[self.op.slot() as usize % MAX_SESSIONS as usize];
+        let cell = &self.announced.of(self.op.slot() as usize).link;
         self.op.medium().shared_store(cell, value, Release);
     }
 }
@@ -203,6 +227,7 @@ impl<M: Medium> LinkWord for DurableLink<'_, '_, M> {
 
     #[inline(always)]
     fn write_back(&self) {
+        self.announced.fetch_back(self.op, self.op.off_of(self.word).get());
         self.op.write_back(self.word);
     }
 
@@ -228,7 +253,7 @@ impl<M: Medium> LinkWord for DurableLink<'_, '_, M> {
 
     #[inline(always)]
     fn is_announced_by(&self, owner: Owner) -> bool {
-        let cell = &self.announced.0[owner.slot()];
+        let cell = &self.announced.of(owner.slot()).link;
         self.op.medium().shared_load(cell, Acquire) == self.op.off_of(self.word).get()
     }
 }

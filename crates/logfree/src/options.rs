@@ -25,7 +25,7 @@ impl Default for Options {
             buckets: 1024,
             grow_at: 2,
             active_pages: 256,
-            generation: 64,
+            generation: 256,
             recovery_threads: 0,
             tower_ratio: 4,
             hash_bits: 64,
@@ -64,7 +64,8 @@ impl Options {
         Options { active_pages: pages.max(4), ..self }
     }
 
-    /// How many unlinked nodes a session collects before it tries to free them together; 64 unless set, at least 1.
+    /// How many unlinked nodes a session collects before it tries to free them together; 256 unless set, at least 1. While no
+    /// other session is at work, 64 are enough.
     #[must_use]
     pub fn generation(self, nodes: usize) -> Self {
         Options { generation: nodes.max(1), ..self }

@@ -154,6 +154,18 @@ fn the_thawing_of_edges_is_durable() {
     println!("{}", sweep.assert_all_caught(&[]));
 }
 
+/// N8: a removal that splices nothing leaves the mark of its session. After the death of the process nothing but the reading of
+/// that very branch makes it durable: the page is full, and no search for another of its branches comes by the edge.
+#[test]
+fn a_removal_in_a_search_tree_that_splices_nothing_outlives_the_process() {
+    let before = vec![Insert(1, 1), Insert(5, 2), Insert(7, 3)];
+    let subject = UnderTest::<Bst<Sim>> { before, ..UnderTest::new(Plan::new()) };
+    for model in MODELS {
+        let report = Explorer::new().model(model).run_then(&subject, &[killed(Remove(7), 1, true), Get(7)], &after());
+        complete(&format!("removal, {model}"), report);
+    }
+}
+
 /// As `run`, with the windows of the upper levels, and two threads there.
 fn run_skip_list(plan: &'static Plan) -> Report {
     let mut total = run::<SkipList<Sim>>(&quick(), plan);

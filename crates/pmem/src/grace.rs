@@ -99,4 +99,16 @@ mod tests {
         let _inside = b.enter().unwrap();
         assert!(grace.is_over(&mapping), "another session that got the slot");
     }
+
+    #[test]
+    fn a_generation_is_smaller_while_nobody_else_is_at_work() {
+        let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
+        let [mut a, mut b] = [(); 2].map(|()| mapping.session().unwrap());
+        let op = a.enter().unwrap();
+        let enough = |objects, added| op.is_generation(objects, added, 256);
+        assert!(enough(64, 1) && enough(256, 1) && enough(130, 10) && op.is_generation(2, 1, 2));
+        assert!(!enough(63, 1) && !enough(65, 1) && !enough(100, 10));
+        let _other = b.enter().unwrap();
+        assert!(!enough(64, 1) && !enough(130, 10) && enough(256, 1) && op.is_generation(2, 1, 2));
+    }
 }

@@ -203,6 +203,21 @@ impl<'s, M: Medium> Op<'s, M> {
         Grace::begin(self.mapping(), self.session.slot, self.session.asymmetric)
     }
 
+    /// Whether so many unlinked objects, the last `added` of them just now, are enough for a [`grace`](Op::grace) period, which
+    /// interrupts every processor that is at work on the mapping: `most` are, and while nobody else is, each 64.
+    #[inline(always)]
+    pub fn is_generation(&self, objects: usize, added: usize, most: usize) -> bool {
+        objects >= most || (objects / 64 != objects.saturating_sub(added) / 64 && self.seems_alone())
+    }
+
+    /// Whether no operation of another session was seen: a hint.
+    #[cold]
+    fn seems_alone(&self) -> bool {
+        let (m, mapping) = (self.m, self.mapping());
+        let is_inside = |slot: u32| m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed) & 1 == 1;
+        !mapping.taken().any(|slot| slot != self.slot() && is_inside(slot))
+    }
+
     // ---- offsets ----
 
     /// The object at `off`. Total: whatever `off` is, the result lies within the mapping's reserve and is aligned, so a

@@ -34,8 +34,9 @@
 //! # Owners
 //! An edge that is exchanged for a new branch, and a bypass, are announced by their session, and their marks stay (`link.rs`): after
 //! the death of a process recovery looks for the new branch, or for the one that was bypassed, whose pages are active, and writes
-//! back the edges on the way (N8). A remove that splices nothing changes an edge in a page that may not be active, so that
-//! mark has no owner, outlives the process, and is taken off.
+//! back the edges on the way (N8). So it is with a remove that splices nothing, where the page of the branch is active: recovery
+//! writes the edges of each branch back that it finds in such a page. Where it is not, the mark has no owner, outlives the process,
+//! and is taken off.
 //!
 //! # What an answer depends on
 //! Every operation settles each dirty edge that it passes, so all that it has seen is durable.
@@ -264,6 +265,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
         op.store(&branch.leaves[RIGHT].key, high.0, Relaxed);
         op.store(&branch.leaves[RIGHT].value, high.1, Relaxed);
+        self.pages.announced().fetch_back(op, off.get());
         let branch = branch.write_back(op);
         // PERSIST B1, N4: flush+fence.
         let branch = op.settle(branch);
@@ -276,7 +278,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         let (word, seen) = place.edge;
         let useless = || place.sibling().is_some_and(|word| is_useless(new, self.op.load(word, Acquire)));
         if !useless() {
-            if !self.replace((word, seen), new) {
+            if !self.replace(place, new) {
                 return Ok(false);
             }
             if useless() {
@@ -296,13 +298,15 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// Changes an edge that decides, durably; `false` if it has changed.
-    fn replace(&self, (word, seen): Edge<'s>, new: Link) -> bool {
+    fn replace(&self, place: &Place<'s>, new: Link) -> bool {
+        let ((word, seen), incoming) = (place.edge, place.incoming.1.node());
         let link = self.link(word);
-        if new != Link::NULL {
-            // Recovery looks for the new branch, and so makes the edge durable.
+        // Recovery looks for the new branch, or for the one that holds the edge, and so makes the edge durable. The page of the
+        // latter stays active: only this session takes it out of its table, in a later step.
+        if new != Link::NULL || (place.branch.is_some() && self.pages.is_active(self.op, incoming)) {
             return swing_own(&link, seen, new).map(|()| persist_own(&link)).is_ok();
         }
-        // The page of this branch may not be active: the mark must outlive the process.
+        // The mark must outlive the process.
         swing(&link, seen, new).map(|swung| settle(&link, swung)).is_ok()
     }
 
@@ -539,8 +543,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
     }
 
-    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows; the fence is
-    /// the caller's (N8).
+    /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows, and those of
+    /// the branch; the fence is the caller's (N8).
     pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
         let branch = self.op.at(off);
         let router = self.op.load(&branch.router, Relaxed);
@@ -552,6 +556,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;
         if place.is_none() {
+            // Its own edges, too, which are one line: a removal may have changed them whose mark vouches for them.
+            read(&branch.edges[LEFT]);
             thaw(self.op, branch);
         }
         Ok(place.is_none())

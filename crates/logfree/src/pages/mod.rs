@@ -341,6 +341,12 @@ impl<M: Medium> Pages<M> {
         Ok(Begun { node, cell })
     }
 
+    /// Whether the page of a node is durably active for this session. It stays so until the session asks for something else here.
+    #[inline]
+    pub(crate) fn is_active(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
+        self.slot(op).active.contains(self.shape.page_of(node.get()))
+    }
+
     /// Ends what [`begin_unlink`](Pages::begin_unlink) has begun, without having bypassed the node.
     #[cold]
     pub(crate) fn cancel_unlink(&self, op: &Op<'_, M>, begun: Begun) {
@@ -365,11 +371,12 @@ impl<M: Medium> Pages<M> {
         let slot = &mut *self.slot(op);
         slot.stats.unlinks += 1;
         slot.limbo.push((begun.node.get(), link));
+        let added = 1 + usize::from(more.is_some());
         if let Some(more) = more {
             slot.limbo.push((more.node.get(), Off::NULL));
         }
         slot.links.extend(links);
-        if slot.limbo.len() >= self.options.generation {
+        if op.is_generation(slot.limbo.len(), added, self.options.generation) {
             self.end_generation(op, slot);
         }
     }

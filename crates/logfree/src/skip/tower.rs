@@ -459,6 +459,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             // PERSIST U1: flush, with the fence of the node.
             let _ = upper.write_back(op);
         }
+        self.announced.fetch_back(op, new.off.get());
         let node = node.write_back(op);
         // PERSIST U1, N4: flush+fence.
         let node = op.settle(node);

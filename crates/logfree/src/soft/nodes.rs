@@ -22,8 +22,8 @@ const LINKS: usize = 3;
 /// Nodes of the first segment, a power of two. Each further segment is as large as all before it together.
 const FIRST: u64 = 64;
 const SEGMENTS: usize = 32;
-/// Nodes that are retired together.
-const GENERATION: usize = 64;
+/// Nodes that are retired together, while other sessions are open.
+const GENERATION: usize = 256;
 /// Nodes that a session cuts off at a time.
 const CUT: u64 = 16;
 
@@ -218,7 +218,7 @@ impl Nodes {
     #[inline(always)]
     pub(super) fn retire<M: Medium>(&self, op: &Op<'_, M>, local: &mut Local, node: Ref) {
         local.retired.push(node);
-        if local.retired.len() == GENERATION {
+        if op.is_generation(local.retired.len(), 1, GENERATION) {
             self.next_generation(op, local);
         }
     }

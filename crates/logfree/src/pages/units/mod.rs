@@ -316,7 +316,7 @@ impl<M: Medium> Units<M> {
     pub(crate) fn retire(&self, op: &Op<'_, M>, units: &[Unit]) {
         let slot = &mut *self.slot(op);
         slot.limbo.extend(units);
-        if slot.limbo.len() >= self.generation {
+        if op.is_generation(slot.limbo.len(), units.len(), self.generation) {
             slot.close_generation(op);
             self.poll(op, slot);
         }
