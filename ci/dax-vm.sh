@@ -220,8 +220,9 @@ wait_for_end() {
     fail "the virtual machine does not end"
 }
 
+# Of the lines that have ended: the machine may be killed in the middle of one.
 last_acknowledged() {
-    tr -d '\r' <"$1" | sed -n 's/^acknowledged \([0-9]*\)$/\1/p' | tail -1
+    sed -n 's/^acknowledged \([0-9]*\)\r$/\1/p' "$1" | tail -1
 }
 
 # ---- the check ----
