@@ -91,16 +91,29 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.descend_from::<{ purpose::POINT }>(place, slice)
     }
 
-    /// `None` if something has changed on the way.
+    /// `None` if something has changed on the way. While no node can be [old](Self::is_old), none is asked.
     #[inline(always)]
-    fn descend_from<const FOR: u8>(&self, mut at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+    fn descend_from<const FOR: u8>(&self, at: Place<'a>, slice: u64) -> Result<Option<Place<'a>>> {
+        if P::DURABLE && !self.tree.trusted.is_never() {
+            self.descend_asking::<FOR, true>(at, slice)
+        } else {
+            self.descend_asking::<FOR, false>(at, slice)
+        }
+    }
+
+    #[inline(always)]
+    fn descend_asking<const FOR: u8, const OLD: bool>(
+        &self,
+        mut at: Place<'a>,
+        slice: u64,
+    ) -> Result<Option<Place<'a>>> {
         let (lines, trusted) = (self.op.lines(), self.tree.trusted);
         for _ in 0..MAX_DEPTH {
             if !self.op.load(&at.node.stamp, Relaxed).is_interior() {
                 // The kind is that of this version, or the version no longer holds, and whoever uses it finds out.
                 return Ok(Some(at));
             }
-            let Some(child) = self.step_down::<FOR>(at, slice, lines, trusted)? else { return Ok(None) };
+            let Some(child) = self.step_down::<FOR, OLD>(at, slice, lines, trusted)? else { return Ok(None) };
             at = child;
         }
         Err(self.corrupt("a chain of nodes, deeper than any tree,", self.op.off_of(at.node), MAX_DEPTH as u64))
@@ -109,7 +122,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// The child of an interior node for a slice. The way of every lookup: each instruction more is one less for the processor to
     /// look ahead to the next lookup while it waits for the border node.
     #[inline(always)]
-    fn step_down<const FOR: u8>(
+    fn step_down<const FOR: u8, const OLD: bool>(
         &self,
         at: Place<'a>,
         slice: u64,
@@ -131,8 +144,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return if self.is_still(at.node, at.version) { Err(self.no_child(at.node)) } else { Ok(None) };
         }
         let node: &'a Node = lines.at(off.get());
-        let mut version =
-            if self.is_old(node, trusted) { version::DIRTY } else { self.op.load(&node.version, Acquire) };
+        let is_old = OLD && self.is_old(node, trusted);
+        let mut version = if is_old { version::DIRTY } else { self.op.load(&node.version, Acquire) };
         if version & (version::DIRTY | version::DELETED) != 0 {
             let Some(entered) = self.enter_below((at.node, at.version), off)? else { return Ok(None) };
             version = entered;
