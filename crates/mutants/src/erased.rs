@@ -5,16 +5,14 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::rc::Rc;
 
-use durix_crashsim::{Simulated, Subject};
+use durix_crashsim::{AnySubject, Simulated, Subject};
 
 /// A subject of whatever type.
-pub struct Erased(Box<dyn Typeless>);
+pub type Erased = AnySubject<Operation, Value, Value, Model>;
 
-impl Erased {
-    /// Forgets the types of `subject`.
-    pub fn new<S: Subject + 'static>(subject: S) -> Self {
-        Erased(Box::new(subject))
-    }
+/// Forgets the types of `subject`.
+pub fn erase<S: Subject<Store: 'static, Live: 'static> + 'static>(subject: S) -> Erased {
+    Box::new(Plain(subject))
 }
 
 /// An operation of whatever type.
@@ -82,20 +80,6 @@ impl<T: Any + Clone> Copied for T {
     }
 }
 
-/// [`Subject`] with everything behind pointers.
-trait Typeless {
-    fn store(&self, medium: Simulated) -> Box<dyn Any>;
-    fn create(&self, store: &dyn Any) -> Box<dyn Any>;
-    fn recover(&self, store: &dyn Any) -> Result<Box<dyn Any>, String>;
-    fn apply(&self, live: &mut dyn Any, op: &Operation) -> Value;
-    fn observe(&self, live: &mut dyn Any) -> Value;
-    fn check(&self, live: &mut dyn Any) -> Vec<String>;
-    fn model(&self) -> Model;
-    fn step(&self, model: &mut Model, op: &Operation) -> Value;
-    fn expect(&self, model: &Model) -> Value;
-    fn is_sync(&self, op: &Operation) -> bool;
-}
-
 /// What comes back is of the type that went in: one subject never meets the values of another.
 const SAME: &str = "a value of this very subject";
 
@@ -111,75 +95,45 @@ fn value<T: Any + Debug + PartialEq>(value: T) -> Value {
     Value(Box::new(value))
 }
 
-impl<S: Subject + 'static> Typeless for S {
-    fn store(&self, medium: Simulated) -> Box<dyn Any> {
-        Box::new(Subject::store(self, medium))
-    }
-    fn create(&self, store: &dyn Any) -> Box<dyn Any> {
-        Box::new(Subject::create(self, of(store)))
-    }
-    fn recover(&self, store: &dyn Any) -> Result<Box<dyn Any>, String> {
-        Ok(Box::new(Subject::recover(self, of(store))?))
-    }
-    fn apply(&self, live: &mut dyn Any, op: &Operation) -> Value {
-        value(Subject::apply(self, of_mut(live), of(&*op.0)))
-    }
-    fn observe(&self, live: &mut dyn Any) -> Value {
-        value(Subject::observe(self, of_mut(live)))
-    }
-    fn check(&self, live: &mut dyn Any) -> Vec<String> {
-        Subject::check(self, of_mut(live))
-    }
-    fn model(&self) -> Model {
-        Model(Box::new(Subject::model(self)))
-    }
-    fn step(&self, model: &mut Model, op: &Operation) -> Value {
-        value(Subject::step(self, of_mut(&mut *model.0), of(&*op.0)))
-    }
-    fn expect(&self, model: &Model) -> Value {
-        value(Subject::expect(self, of(&*model.0)))
-    }
-    fn is_sync(&self, op: &Operation) -> bool {
-        Subject::is_sync(self, of(&*op.0))
-    }
-}
+/// A subject that takes and gives values of whatever type.
+struct Plain<S>(S);
 
-impl Subject for Erased {
+impl<S: Subject + 'static> Subject for Plain<S> {
     type Op = Operation;
     type Ret = Value;
     type State = Value;
     type Model = Model;
-    type Store = Box<dyn Any>;
-    type Live = Box<dyn Any>;
+    type Store = S::Store;
+    type Live = S::Live;
 
-    fn store(&self, medium: Simulated) -> Box<dyn Any> {
+    fn store(&self, medium: Simulated) -> S::Store {
         self.0.store(medium)
     }
-    fn create(&self, store: &Box<dyn Any>) -> Box<dyn Any> {
-        self.0.create(&**store)
+    fn create(&self, store: &S::Store) -> S::Live {
+        self.0.create(store)
     }
-    fn recover(&self, store: &Box<dyn Any>) -> Result<Box<dyn Any>, String> {
-        self.0.recover(&**store)
+    fn recover(&self, store: &S::Store) -> Result<S::Live, String> {
+        self.0.recover(store)
     }
-    fn apply(&self, live: &mut Box<dyn Any>, op: &Operation) -> Value {
-        self.0.apply(&mut **live, op)
+    fn apply(&self, live: &mut S::Live, op: &Operation) -> Value {
+        value(self.0.apply(live, of(&*op.0)))
     }
-    fn observe(&self, live: &mut Box<dyn Any>) -> Value {
-        self.0.observe(&mut **live)
+    fn observe(&self, live: &mut S::Live) -> Value {
+        value(self.0.observe(live))
     }
-    fn check(&self, live: &mut Box<dyn Any>) -> Vec<String> {
-        self.0.check(&mut **live)
+    fn check(&self, live: &mut S::Live) -> Vec<String> {
+        self.0.check(live)
     }
     fn model(&self) -> Model {
-        self.0.model()
+        Model(Box::new(self.0.model()))
     }
     fn step(&self, model: &mut Model, op: &Operation) -> Value {
-        self.0.step(model, op)
+        value(self.0.step(of_mut(&mut *model.0), of(&*op.0)))
     }
     fn expect(&self, model: &Model) -> Value {
-        self.0.expect(model)
+        value(self.0.expect(of(&*model.0)))
     }
     fn is_sync(&self, op: &Operation) -> bool {
-        self.0.is_sync(op)
+        self.0.is_sync(of(&*op.0))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use durix_crashsim::{Cause, Concurrent, Explorer, Failure, Persistency, Report, Subject, Threads};
 use durix_pmem::{Mutation, Plan, Site};
 
-use crate::erased::{Erased, Operation};
+use crate::erased::{Erased, Operation, erase};
 
 /// Recoveries at a crash point at most where nothing but a complete exploration will do.
 const COMPLETELY: u64 = 1 << 20;
@@ -208,7 +208,7 @@ impl<S: Subject> Of<S> {
         S::Op: 'static,
     {
         let Of { name, make, ops, after, rungs, .. } = self;
-        let make = Box::new(move |plan| Erased::new(make(plan)));
+        let make = Box::new(move |plan| erase(make(plan)));
         Box::new(Explored { name, make, ops: Operation::all(&ops), after: Operation::all(&after), rungs })
     }
 

@@ -14,7 +14,7 @@ use durix_crashsim::{Cause, Contract, Explorer, Report, Simulated, Subject};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Off, Op, Session, Word};
 
 use crate::clock::processor_time;
-use crate::erased::{Erased, Operation};
+use crate::erased::{Erased, Operation, erase};
 use crate::scenario::{Bound, Told};
 use crate::sweep::Fault;
 
@@ -201,7 +201,7 @@ impl Pattern {
 }
 
 fn erased<H: Host>(bug: Option<H::Bug>) -> Erased {
-    Erased::new(Planted::<H>(bug))
+    erase(Planted::<H>(bug))
 }
 
 /// The failure of a planted bug with as few operations as possible; leaving some out must not break the correct variant.
