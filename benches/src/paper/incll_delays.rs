@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use durix_pmem::medium::Delayed;
 
 use super::incll_trees::{
-    DRAWS, Draw, Drawn, Mix, Phase, Rounded, Take, drawn, empty, figure, keys_of, measure, panel, rounded, series,
+    DRAWS, Draw, Drawn, Mix, Order, Phase, Rounded, Take, drawn, empty, figure, keys_of, measure, panel, rounded,
+    series,
 };
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -31,7 +32,9 @@ fn run(context: &Context<'_>, logging: bool) -> Result<Measured, Error> {
     let mut how = rounded(context, keys_of(context));
     // A tree is compared with itself, so its memory is the same.
     (how.epochs, how.rounds, how.fillings) = (how.epochs.div_ceil(2), 7, 1);
-    context.expect(1, how.all_rounds());
+    // And its phases are, so they take turns.
+    how.order = Order::RoundByRound;
+    context.expect(1, how.all_rounds(PHASES));
     let mut measured = empty(context, how.keys);
     let drawn = [Draw::Uniform, Draw::Zipfian].map(|draw| drawn(how.keys, draw, 3));
     let set: [Box<dyn Fn()>; DELAYS.len()] = DELAYS.map(|ns| Box::new(move || DELAY.store(ns, Ordering::Relaxed)) as _);

@@ -20,14 +20,16 @@ const OVERHEADS: [[(&str, f64); 2]; 4] = [
     [("7.8 to 15.4%", 5.0), ("5.9 to 10.3%", 5.0)],
 ];
 
+const PHASES: usize = MIXES.len() * DRAWS.len();
+
 /// All mixes with both ways of drawing, mix by mix.
-fn phases(drawn: &[Drawn; 2]) -> [Phase<'_>; 8] {
+fn phases(drawn: &[Drawn; 2]) -> [Phase<'_>; PHASES] {
     std::array::from_fn(|n| Phase { mix: MIXES[n / 2].1, drawn: &drawn[n % 2], before: &|| {} })
 }
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let how = rounded(context, keys_of(context));
-    context.expect(1, how.all_rounds());
+    context.expect(1, how.all_rounds(PHASES));
     let mut measured = empty(context, how.keys);
     let drawn = [Draw::Uniform, Draw::Zipfian].map(|draw| drawn(how.keys, draw, 2));
     for place in &context.places {
@@ -42,7 +44,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     Ok(measured)
 }
 
-fn throughput(place: &Place, how: &Rounded, (draw, name): (usize, &str), outcomes: &[Outcome<8>]) -> Panel {
+fn throughput(place: &Place, how: &Rounded, (draw, name): (usize, &str), outcomes: &[Outcome<PHASES>]) -> Panel {
     let x = MIXES.iter().map(|(mix, _)| format!("YCSB {mix}")).collect();
     let mut panel = panel(name, place, how, ("workload", x), ("million operations/s", Form::Bars));
     for name in ["MT+", "INCLL"] {
@@ -55,7 +57,7 @@ fn throughput(place: &Place, how: &Rounded, (draw, name): (usize, &str), outcome
     panel
 }
 
-fn claims(place: &Place, outcomes: &[Outcome<8>]) -> Vec<Claim> {
+fn claims(place: &Place, outcomes: &[Outcome<PHASES>]) -> Vec<Claim> {
     let claim = |n: usize| {
         let ((mix, kind), (draw, _)) = (MIXES[n / 2], DRAWS[n % 2]);
         let (paper, goal) = OVERHEADS[n / 2][n % 2];
@@ -68,5 +70,5 @@ fn claims(place: &Place, outcomes: &[Outcome<8>]) -> Vec<Claim> {
             holds: Some(found <= goal),
         }
     };
-    (0..8).map(claim).collect()
+    (0..PHASES).map(claim).collect()
 }

@@ -8,7 +8,7 @@ use durix_pmem::Medium;
 use durix_pmem::medium::{Counting, Counts};
 
 use super::incll_trees::{
-    Kind, Phased, Random, Room, Rounded, Tree, WARM_UP, empty, figure, key, keys_of, millions, panel, phase_by_phase,
+    Kind, Phased, Random, Room, Rounded, Tree, WARM_UP, empty, figure, in_turn, key, keys_of, millions, panel,
     room_for, rounded,
 };
 use super::report::{Claim, Form, Panel, Point};
@@ -113,7 +113,7 @@ fn count<P: Kind>(place: &Place, keys: u64) -> Result<[Costs; LOADS.len()], Erro
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let how = Rounded { rounds: 9, fillings: if context.quick { 1 } else { 2 }, ..rounded(context, keys_of(context)) };
-    context.expect(how.fillings, how.rounds + WARM_UP);
+    context.expect(1, how.all_rounds(LOADS.len()));
     let mut measured = empty(context, how.keys);
     measured.panels.extend(counted(&context.places[0], &how)?);
     for place in &context.places {
@@ -182,7 +182,7 @@ fn timed(context: &Context<'_>, place: &Place, how: &Rounded) -> Result<Vec<Outc
         ];
         makers.rotate_left(filling % 2);
         let mut trees = makers.into_iter().map(|make| make(room, how.keys)).collect::<Result<Vec<_>, Error>>()?;
-        for outcome in phase_by_phase(&mut trees, how.rounds, &mut || context.tick()) {
+        for outcome in in_turn(&mut trees, (how.order, how.rounds), &mut || context.tick()) {
             match all.iter_mut().find(|known| known.name == outcome.name) {
                 Some(known) => known.append(&outcome),
                 None => all.push(outcome),

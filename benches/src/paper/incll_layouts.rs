@@ -4,8 +4,8 @@
 use durix_incll::{Durable, Pointers, Transient, Transient15};
 
 use super::incll_trees::{
-    Contestants, Draw, Filled, MIXES, Phase, Rounded, WARM_UP, contestant, drawn, empty, figure, keys_of, panel,
-    phase_by_phase, room_for, rounded, series,
+    Contestants, Draw, Filled, MIXES, Phase, Rounded, contestant, drawn, empty, figure, in_turn, keys_of, panel,
+    room_for, rounded, series,
 };
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
@@ -19,7 +19,7 @@ const PHASES: usize = MIXES.len();
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let how = Rounded { rounds: 7, fillings: 1, ..rounded(context, keys_of(context)) };
-    context.expect(1, how.rounds + WARM_UP);
+    context.expect(1, how.all_rounds(PHASES));
     let mut measured = empty(context, how.keys);
     let drawn = drawn(how.keys, Draw::Uniform, 15);
     let phases: [Phase<'_>; PHASES] =
@@ -43,7 +43,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             }
             contestants.push(contestant);
         }
-        let outcomes: Vec<Outcome<PHASES>> = phase_by_phase(&mut contestants, how.rounds, &mut || context.tick());
+        let outcomes: Vec<Outcome<PHASES>> = in_turn(&mut contestants, (how.order, how.rounds), &mut || context.tick());
         let x = MIXES.iter().map(|(mix, _)| format!("YCSB {mix}")).collect();
         let mut mixes = panel("uniform keys", place, &how, ("workload", x), ("million operations/s", Form::Bars));
         for outcome in &outcomes {

@@ -5,8 +5,8 @@ use durix_incll::Transient;
 use durix_pmem::Hardware;
 
 use super::incll_trees::{
-    Contestants, DRAWS, Draw, MIXES, Phase, Room, Rounded, bytes_for, contestant, drawn, empty, figure, keys_of, panel,
-    phase_by_phase, room_for, rounded,
+    Contestants, DRAWS, Draw, MIXES, Phase, Room, Rounded, bytes_for, contestant, drawn, empty, figure, in_turn,
+    keys_of, panel, room_for, rounded,
 };
 use super::report::{Claim, Form, Point};
 use super::{Context, Error, Figure, Measured};
@@ -46,7 +46,7 @@ fn two_trees(
         for _ in 0..2 {
             trees.push(contestant::<_, Transient>(room, how, phases)?.0);
         }
-        let outcomes: Vec<Outcome<PHASES>> = phase_by_phase(&mut trees, how.rounds, &mut || context.tick());
+        let outcomes: Vec<Outcome<PHASES>> = in_turn(&mut trees, (how.order, how.rounds), &mut || context.tick());
         let outcomes: [Outcome<PHASES>; 2] = outcomes.try_into().expect("an outcome for each tree");
         match &mut both {
             Some(both) => both.iter_mut().zip(&outcomes).for_each(|(all, new)| all.append(new)),
@@ -58,7 +58,7 @@ fn two_trees(
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let how = rounded(context, keys_of(context));
-    context.expect(WAYS.len(), how.all_rounds());
+    context.expect(WAYS.len(), how.all_rounds(PHASES));
     let mut measured = empty(context, how.keys);
     let drawn = [Draw::Uniform, Draw::Zipfian].map(|draw| drawn(how.keys, draw, 2));
     let phases: [Phase<'_>; PHASES] =

@@ -58,7 +58,7 @@ type SetPoints = fn(&mut Panel, usize, &[crate::interleave::Outcome<2>], usize);
 fn by_size(context: &Context<'_>, y: &str, set: SetPoints) -> Result<Measured, Error> {
     let sizes = sizes(context);
     let how = rounded(context, *sizes.last().expect("at least one"));
-    context.expect(sizes.len(), how.all_rounds());
+    context.expect(sizes.len(), how.all_rounds(DRAWS.len()));
     let mut measured = empty(context, how.keys);
     for place in &context.places {
         let x: Vec<String> = sizes.iter().map(|keys| millions(*keys)).collect();

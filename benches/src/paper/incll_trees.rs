@@ -419,30 +419,49 @@ impl<M: Medium, P: Kind> Phased for Rounds<'_, M, P> {
 /// Trees that are to be compared.
 pub(super) type Contestants<'d> = Vec<Box<dyn Phased + 'd>>;
 
-/// Has all trees work on one phase after the other, so that times that are compared lie within a second; each round begins
-/// one phase and one tree later than the one before. So no tree works on two phases in a row, which would leave its nodes in the
-/// caches, but between two rounds, each in its turn. The first rounds are not counted. `after_round` says whether
-/// there is time for more; without, no more than [`LEAST_ROUNDS`] are measured.
-pub(super) fn phase_by_phase<const PHASES: usize>(
+/// In which order phases are measured. Always the trees take turns, each round beginning one tree later than the one before, so that
+/// their times lie within a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// All rounds of a phase, then all of the next, as a workload is run by itself in the paper: to compare trees. (In rounds of all
+    /// phases each pays for the write-backs of the one before, which have taken lines out of the caches.)
+    PhaseByPhase,
+    /// Rounds of all phases, each beginning one phase later than the one before: to compare phases.
+    RoundByRound,
+}
+
+impl Order {
+    /// The phases and rounds in their order.
+    fn of(self, phases: usize, rounds: usize) -> Vec<(usize, usize)> {
+        let both = |n: usize| match self {
+            Order::PhaseByPhase => (n / rounds, n % rounds),
+            Order::RoundByRound => ((n / phases + n % phases) % phases, n / phases),
+        };
+        (0..phases * rounds).map(both).collect()
+    }
+}
+
+/// Has all trees work on all phases. The first rounds are not counted. `after_round` says whether there is time for more; without,
+/// no more than [`LEAST_ROUNDS`] of a phase are measured.
+pub(super) fn in_turn<const PHASES: usize>(
     trees: &mut [Box<dyn Phased + '_>],
-    rounds: usize,
+    (order, rounds): (Order, usize),
     after_round: &mut dyn FnMut() -> bool,
 ) -> Vec<Outcome<PHASES>> {
     let count = trees.len();
     let mut samples = vec![[const { Vec::new() }; PHASES]; count];
-    for round in 0..WARM_UP + rounds {
-        for turn in 0..PHASES {
-            let phase = (round + turn) % PHASES;
-            for who in (0..count).map(|who| (round + who) % count) {
-                let time = trees[who].phase(phase);
-                if round >= WARM_UP {
-                    samples[who][phase].push(time);
-                }
+    let mut in_time = true;
+    for (phase, round) in order.of(PHASES, WARM_UP + rounds) {
+        if !in_time && round >= WARM_UP + LEAST_ROUNDS {
+            continue;
+        }
+        for who in (0..count).map(|who| (round + who) % count) {
+            let time = trees[who].phase(phase);
+            if round >= WARM_UP {
+                samples[who][phase].push(time);
             }
         }
-        if !after_round() && round + 1 >= WARM_UP + LEAST_ROUNDS {
-            break;
-        }
+        in_time = after_round();
     }
     let outcomes = trees.iter().zip(samples).map(|(tree, samples)| {
         let phases = samples.map(Series::new);
@@ -467,19 +486,20 @@ pub(super) struct Rounded {
     pub(super) rounds: usize,
     /// How often all trees are made anew, in other memory and another order.
     pub(super) fillings: usize,
+    pub(super) order: Order,
 }
 
 impl Rounded {
-    /// Rounds of all fillings, warming up included.
-    pub(super) fn all_rounds(&self) -> usize {
-        (self.rounds + WARM_UP) * self.fillings
+    /// Rounds of all fillings and phases, warming up included.
+    pub(super) fn all_rounds(&self, phases: usize) -> usize {
+        (self.rounds + WARM_UP) * self.fillings * phases
     }
 }
 
 /// The rounds of a figure, unless it is quick.
 pub(super) fn rounded(context: &Context<'_>, keys: u64) -> Rounded {
     let (epochs, rounds) = if context.quick { (2, 5) } else { (3, 9) };
-    Rounded { keys, epochs, rounds, fillings: 3 }
+    Rounded { keys, epochs, rounds, fillings: 3, order: Order::PhaseByPhase }
 }
 
 /// Rounds of each filling that are not counted.
@@ -497,7 +517,7 @@ pub(super) fn measure<const PHASES: usize, M: Medium>(
     let (mut all, mut in_time) = (Vec::<Outcome<PHASES>>::new(), true);
     for filling in 0..how.fillings {
         let mut trees = filled((place, medium), how, take, phases, filling)?;
-        let outcomes: Vec<Outcome<PHASES>> = phase_by_phase(&mut trees, how.rounds, &mut || {
+        let outcomes: Vec<Outcome<PHASES>> = in_turn(&mut trees, (how.order, how.rounds), &mut || {
             in_time = context.tick();
             in_time
         });
@@ -628,6 +648,12 @@ pub(super) const fn figure(
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn every_round_of_every_phase_comes_once_in_either_order() {
+        assert_eq!(Order::PhaseByPhase.of(2, 3), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        assert_eq!(Order::RoundByRound.of(3, 2), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (0, 1)]);
+    }
 
     #[test]
     fn keys_differ_and_zipfian_ranks_are_skewed_and_in_range() {

@@ -7,7 +7,7 @@ use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 use crate::Policy;
 use crate::cx::{Cx, Locked, Wait};
 use crate::error::{Error, Result};
-use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, kind, version};
+use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
 
 /// More levels than a tree of 2^48 nodes has.
 pub(crate) const MAX_DEPTH: usize = 48;
@@ -287,10 +287,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let Some(wide) = self.wide else {
             return self.slot_of_in_steps(border, permutation, kinds, part);
         };
-        let mut equal = wide.equal(&border.slots, part.slice);
+        let mut equal = wide.equal(&border.slots, part.slice, permutation.to_bits(), permutation.len());
         while equal != 0 {
-            let slot = equal.trailing_zeros() as usize / 2;
-            if kinds.get(slot).min(kind::SUFFIX) == part.rank && slot < SLOTS && permutation.contains(slot) {
+            let slot = permutation.slot(equal.trailing_zeros() as usize);
+            if kinds.get(slot).min(kind::SUFFIX) == part.rank {
                 return Some(slot);
             }
             equal &= equal - 1;

@@ -53,11 +53,14 @@ impl Wide {
         count
     }
 
-    /// Which pairs have `value` as their first word: bit `2 * i` for pair `i`.
+    /// Which of some pairs have `value` as their first word: a bit for each place of `order`. Which pairs say the bits of `order` from
+    /// the fifth on, four for each, and how many of them the argument `len`, at most 15. Pairs that are not named do not count: whoever
+    /// looked at all would have to tell the ones from the others by jumps that nobody foresees.
     #[inline(always)]
-    pub fn equal(self, pairs: &[[Word; 2]; 16], value: u64) -> u32 {
+    pub fn equal(self, pairs: &[[Word; 2]; 16], value: u64, order: u64, len: usize) -> u32 {
+        debug_assert!(len <= 15);
         // SAFETY: as in `count_at_most`.
-        unsafe { arch::wide_equal(pairs.words().as_ptr(), value) }
+        unsafe { arch::wide_equal(pairs.words().as_ptr(), value, order, (1 << len) - 1) }
     }
 
     /// How many of some pairs have a first word below `value`. Which ones say the bits of `order` from the fifth on, four for each,
@@ -125,9 +128,10 @@ mod tests {
                 let order = numbers.next().unwrap() ^ numbers.next().unwrap().rotate_left(31);
                 let len = (order & 15) as usize;
                 for value in values.iter().flatten().copied().take(4).chain(numbers.by_ref().take(2)) {
-                    let equal = (0..16).filter(|i| values[*i][0] == value).fold(0u32, |bits, i| bits | 1 << (2 * i));
-                    assert_eq!(wide.equal(pairs, value), equal, "{value:#x} in {values:x?}");
                     let slot = |rank: usize| (order >> (4 + 4 * rank) & 15) as usize;
+                    let equal =
+                        (0..len).filter(|rank| values[slot(*rank)][0] == value).fold(0, |bits, rank| bits | 1 << rank);
+                    assert_eq!(wide.equal(pairs, value, order, len), equal, "{value:#x}, {order:#x}, {values:x?}");
                     let below = (0..len).filter(|rank| values[slot(*rank)][0] < value).count();
                     assert_eq!(
                         wide.count_below(pairs, value, order, len),

@@ -34,7 +34,7 @@ mod narrow {
 
     /// # Safety
     /// Must not be called: [`has_wide`] says no.
-    pub(crate) unsafe fn wide_equal(_pairs: *const AtomicU64, _value: u64) -> u32 {
+    pub(crate) unsafe fn wide_equal(_pairs: *const AtomicU64, _value: u64, _order: u64, _places: u32) -> u32 {
         unreachable!()
     }
 

@@ -162,55 +162,22 @@ pub(crate) unsafe fn wide_count_at_most(words: *const AtomicU64, value: u64) -> 
     count as usize
 }
 
-/// Which of 16 pairs have `value` as their first word, as every second bit.
-///
-/// # Safety
-/// [`has_wide`], and 32 words at `pairs` valid for reads.
-#[inline(always)]
-pub(crate) unsafe fn wide_equal(pairs: *const AtomicU64, value: u64) -> u32 {
-    let equal: u32;
-    // SAFETY: by contract.
-    unsafe {
-        asm!(
-            "vpbroadcastq zmm16, {value}",
-            "vpcmpequq k1, zmm16, zmmword ptr [{pairs}]",
-            "vpcmpequq k2, zmm16, zmmword ptr [{pairs} + 64]",
-            "vpcmpequq k3, zmm16, zmmword ptr [{pairs} + 128]",
-            "vpcmpequq k4, zmm16, zmmword ptr [{pairs} + 192]",
-            "kunpckbw k1, k2, k1",
-            "kunpckbw k3, k4, k3",
-            "kunpckwd k1, k3, k1",
-            "kmovd {equal:e}, k1",
-            value = in(reg) value,
-            pairs = in(reg) pairs,
-            equal = out(reg) equal,
-            out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("zmm16") _,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    equal & 0x5555_5555
-}
-
 /// Where in a permutation twice the number in each place begins: one bit before its own four, from the fifth bit on.
 static PLACES: [u8; 16] = [3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63];
 /// Twice a number below 16, in each byte.
 static TWICE: [u8; 16] = [0x1e; 16];
 
-/// How many of the pairs that `order` names, in the places of the bits of `places`, have a first word below `value`.
-///
-/// # Safety
-/// [`has_wide`], and 32 words at `pairs` valid for reads.
-#[inline(always)]
-pub(crate) unsafe fn wide_count_below(pairs: *const AtomicU64, value: u64, order: u64, places: u32) -> usize {
-    let count: u64;
-    // SAFETY: by contract; the two tables are 16 bytes each.
-    unsafe {
+/// Compares the first words of 16 pairs with a value: a bit for each place of `order` that says whether the pair that it names meets the
+/// comparison, `places` of them, and what other instructions make of those.
+macro_rules! wide_by_order {
+    ($comparison:literal, $pairs:expr, $value:expr, $order:expr, $places:expr $(, $last:literal)?) => {{
+        let found: u64;
         asm!(
             "vpbroadcastq zmm16, {value}",
-            "vpcmpnleuq k1, zmm16, zmmword ptr [{pairs}]",
-            "vpcmpnleuq k2, zmm16, zmmword ptr [{pairs} + 64]",
-            "vpcmpnleuq k3, zmm16, zmmword ptr [{pairs} + 128]",
-            "vpcmpnleuq k4, zmm16, zmmword ptr [{pairs} + 192]",
+            concat!($comparison, " k1, zmm16, zmmword ptr [{pairs}]"),
+            concat!($comparison, " k2, zmm16, zmmword ptr [{pairs} + 64]"),
+            concat!($comparison, " k3, zmm16, zmmword ptr [{pairs} + 128]"),
+            concat!($comparison, " k4, zmm16, zmmword ptr [{pairs} + 192]"),
             "vpbroadcastq xmm17, {order}",
             "vmovdqu64 xmm18, xmmword ptr [rip + {starts}]",
             "vpmultishiftqb xmm17, xmm18, xmm17",
@@ -219,22 +186,42 @@ pub(crate) unsafe fn wide_count_below(pairs: *const AtomicU64, value: u64, order
             "kunpckbw k3, k4, k3",
             "kunpckwd k1, k3, k1",
             // The bit of each pair, in the order asked for.
-            "kmovd {count:e}, k1",
-            "vpbroadcastq xmm16, {count}",
+            "kmovd {found:e}, k1",
+            "vpbroadcastq xmm16, {found}",
             "vpshufbitqmb k1, xmm16, xmm17",
-            "kmovd {count:e}, k1",
-            "and {count:e}, {places:e}",
-            "popcnt {count:e}, {count:e}",
-            value = in(reg) value,
-            pairs = in(reg) pairs,
-            order = in(reg) order,
-            places = in(reg) places,
+            "kmovd {found:e}, k1",
+            "and {found:e}, {places:e}",
+            $($last,)?
+            value = in(reg) $value,
+            pairs = in(reg) $pairs,
+            order = in(reg) $order,
+            places = in(reg) $places,
             starts = sym PLACES,
             twice = sym TWICE,
-            count = out(reg) count,
+            found = out(reg) found,
             out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
             options(nostack, readonly),
         );
-    }
-    count as usize
+        found
+    }};
+}
+
+/// Which of the pairs that `order` names, in the places of the bits of `places`, have `value` as their first word: a bit a place.
+///
+/// # Safety
+/// [`has_wide`], and 32 words at `pairs` valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn wide_equal(pairs: *const AtomicU64, value: u64, order: u64, places: u32) -> u32 {
+    // SAFETY: by contract; the two tables are 16 bytes each.
+    unsafe { wide_by_order!("vpcmpequq", pairs, value, order, places) as u32 }
+}
+
+/// How many of the pairs that `order` names, in the places of the bits of `places`, have a first word below `value`.
+///
+/// # Safety
+/// [`has_wide`], and 32 words at `pairs` valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn wide_count_below(pairs: *const AtomicU64, value: u64, order: u64, places: u32) -> usize {
+    // SAFETY: by contract; the two tables are 16 bytes each.
+    unsafe { wide_by_order!("vpcmpnleuq", pairs, value, order, places, "popcnt {found:e}, {found:e}") as usize }
 }
