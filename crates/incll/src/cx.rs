@@ -310,7 +310,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Puts lines of a node, a bit each, on the dirty list.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_lines(&self, node: &Node, lines: u64) {
         self.tree.epochs.dirty_lines(self.op, node, lines);
     }
@@ -327,6 +327,7 @@ pub(crate) struct Locked<'a, M: Medium, P: Policy> {
 }
 
 impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
+    #[inline(always)]
     pub(crate) fn border(&self) -> &'a Border {
         self.cx.border(self.off)
     }
@@ -335,11 +336,13 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         self.cx.interior(self.off)
     }
 
+    #[inline(always)]
     pub(crate) fn stamp(&self) -> Stamp {
         self.cx.op.load(&self.node.stamp, Relaxed)
     }
 
     /// Keeps readers out until the node is unlocked.
+    #[inline(always)]
     pub(crate) fn mark_dirty(&mut self) {
         if !self.dirty {
             self.dirty = true;
@@ -356,6 +359,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
 
     /// Prepares a change of the permutation and of slots on `lines` that InCLLp covers, or the log where
     /// [`log_unless_in_line`](Self::log_unless_in_line) has put the node there.
+    #[inline(always)]
     pub(crate) fn touch(&self, lines: u64) {
         if !P::DURABLE {
             return;
@@ -374,6 +378,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     }
 
     /// Notes that `lines` are being changed, of a node that has this epoch's stamp.
+    #[inline(always)]
     pub(crate) fn note(&self, lines: u64) {
         let stamp = self.stamp();
         if P::DURABLE && stamp.round() != self.cx.round {
@@ -401,11 +406,13 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     }
 
     /// Logs the node if its policy leaves nothing to InCLL.
+    #[inline(always)]
     pub(crate) fn log_unless_in_line(&self) -> Result<()> {
         if P::DURABLE && !P::IN_LINE { self.cx.log(&[self]) } else { Ok(()) }
     }
 
     /// Slots that may be overwritten although they are not live, as bits.
+    #[inline(always)]
     pub(crate) fn free_slots(&self) -> u16 {
         let (op, border) = (self.cx.op, self.border());
         let mut taken = op.load(&border.permutation, Relaxed).mask();
@@ -433,6 +440,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     }
 
     /// Whether a live slot may be overwritten in place.
+    #[inline(always)]
     pub(crate) fn is_free_to_change(&self, slot: usize) -> bool {
         if !P::DURABLE {
             return true;
@@ -443,6 +451,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     }
 
     /// Stores the permutation, which is what makes a change of it visible and durable.
+    #[inline(always)]
     pub(crate) fn set_permutation(&self, permutation: Permutation) {
         // PERSIST P2: same line
         self.cx.op.store(&self.border().permutation, permutation, Release);

@@ -240,6 +240,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// A slot that may be written: for an update the `current` one, if that is allowed. Logs the node if there is no other
     /// way. Changes nothing that a reader sees.
+    #[inline(always)]
     pub(crate) fn slot_for(&self, locked: &Locked<'a, M, P>, current: Option<usize>) -> Result<usize> {
         locked.log_unless_in_line()?;
         if let Some(slot) = current.filter(|slot| locked.is_free_to_change(*slot)) {
@@ -247,12 +248,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let free = locked.free_slots();
         if free == 0 {
-            self.log(&[locked])?;
-            return match current {
-                Some(slot) => Ok(slot),
-                None if locked.free_slots() == 0 => Err(self.corrupt("the permutation", locked.off, SLOTS as u64)),
-                None => Ok(locked.free_slots().trailing_zeros() as usize),
-            };
+            return self.slot_by_log(locked, current);
         }
         if !P::DURABLE {
             return Ok(free.trailing_zeros() as usize);
@@ -267,30 +263,40 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(if choice != 0 { choice } else { free }.trailing_zeros() as usize)
     }
 
+    /// The same where no slot is free: the node is logged.
+    #[cold]
+    #[inline(never)]
+    fn slot_by_log(&self, locked: &Locked<'a, M, P>, current: Option<usize>) -> Result<usize> {
+        self.log(&[locked])?;
+        match current {
+            Some(slot) => Ok(slot),
+            None if locked.free_slots() == 0 => Err(self.corrupt("the permutation", locked.off, SLOTS as u64)),
+            None => Ok(locked.free_slots().trailing_zeros() as usize),
+        }
+    }
+
     /// Writes a slot that [`slot_for`](Self::slot_for) has given.
+    #[inline(always)]
     pub(crate) fn put(&self, locked: &mut Locked<'a, M, P>, slot: usize, entry: Entry) {
         locked.touch(1 << (slot / 4 + 1));
         locked.mark_dirty();
         self.fill(locked.border(), slot, entry);
     }
 
-    /// Writes a slot.
+    /// Writes a slot. Also what stays as it is: whether it does cannot be foreseen, and a wrong guess costs more than the stores.
+    #[inline(always)]
     pub(crate) fn fill(&self, border: &crate::layout::Border, slot: usize, entry: Entry) {
         let op = self.op;
         op.store(&border.slots[slot][0], entry.slice, Relaxed);
         op.store(&border.slots[slot][1], entry.word, Relaxed);
         let kinds: Kinds = op.load(&border.kinds, Relaxed);
-        if kinds.get(slot) != entry.kind {
-            op.store(&border.kinds, kinds.with(slot, entry.kind), Relaxed);
-        }
-        let inline = op.load(&border.inline, Relaxed);
-        let with = if entry.inline { inline | 1 << slot } else { inline & !(1 << slot) };
-        if with != inline {
-            op.store(&border.inline, with, Relaxed);
-        }
+        op.store(&border.kinds, kinds.with(slot, entry.kind), Relaxed);
+        let inline = op.load(&border.inline, Relaxed) & !(1 << slot) | u64::from(entry.inline) << slot;
+        op.store(&border.inline, inline, Relaxed);
     }
 
     /// What a slot holds.
+    #[inline(always)]
     pub(crate) fn entry_in(&self, border: &crate::layout::Border, kinds: Kinds, slot: usize) -> Entry {
         let [slice, word] = &border.slots[slot];
         Entry {

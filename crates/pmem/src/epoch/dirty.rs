@@ -46,12 +46,12 @@ impl DirtyLists {
     }
 
     /// The same for some of the [`MAX_MASK`] lines from number `first` on, a bit each.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push_mask(&self, slot: u32, round: u64, first: usize, lines: u64) {
         self.push(slot, round, MASK | (first as u64) << 16 | lines);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, slot: u32, round: u64, entry: u64) {
         // SAFETY: this slot's list, see `Sync` above; nothing called here comes back.
         let list = unsafe { &mut *self.lists[slot as usize][(round & 1) as usize].get() };

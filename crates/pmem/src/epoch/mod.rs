@@ -297,7 +297,7 @@ impl<M: Medium> Epochs<M> {
     ///
     /// # Panics
     /// If the operation is of another mapping, or the object does not lie in it, or has fewer lines.
-    #[inline]
+    #[inline(always)]
     pub fn dirty_lines<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T, lines: u64) {
         let first = self.first_line(op, object);
         let count = Lines::of_words(object.words()).count();
