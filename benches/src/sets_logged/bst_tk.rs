@@ -93,6 +93,8 @@ impl<const CSO: bool> BstTk<CSO> {
     fn find<'s, M: Medium>(&self, op: &Op<'s, M>, key: u64) -> (Step<'s>, Step<'s>, u64) {
         let step = |off: u64| {
             let node = op.at(Off::<Node>::new(off));
+            // As in our tree: both sides are asked for before it is known which it is to be.
+            node.links.iter().for_each(|link| op.prefetch(Off::<Node>::new(op.load(link, Relaxed))));
             let side = usize::from(key >= op.load(&node.key, Relaxed));
             // The version before the link: whoever locks that version knows the link.
             let version = op.load(&node.locks[side], Acquire);

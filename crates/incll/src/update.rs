@@ -308,13 +308,16 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Frees the record of a slot, if it has one.
+    #[inline(always)]
     fn free_record(&self, entry: Entry) -> Result<()> {
         let has_none = entry.kind == kind::LAYER || entry.inline && entry.kind <= kind::LAST_SHORT;
-        if has_none {
-            return Ok(());
-        }
-        let record = Record::read(self.op, entry.word)?;
-        self.free(entry.word, record.head.bytes())
+        if has_none { Ok(()) } else { self.free_record_at(entry.word) }
+    }
+
+    #[inline(never)]
+    fn free_record_at(&self, word: u64) -> Result<()> {
+        let record = Record::read(self.op, word)?;
+        self.free(word, record.head.bytes())
     }
 }
 

@@ -209,6 +209,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
                 return Ok(Some(place));
             }
             let branch: &Branch = lines.at(place.edge.1.to_bits());
+            // Which side it is to be is guessed wrongly half of the time: both are asked for before it is known.
+            branch.edges.iter().for_each(|edge| lines.prefetch::<Branch>(op.load(edge, Relaxed).to_bits()));
             let router = op.load(&branch.router, Relaxed);
             let side = usize::from(key >= router);
             room = room.split(place.edge.1, router)?[side];
