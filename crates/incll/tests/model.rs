@@ -7,7 +7,7 @@ use durix_incll::{
     BareOptions, Change, Durable, Error, InteriorInLine, LoggingOnly, MAX_KEY, Masstree, Pointers, Policy, Transient,
     Transient15,
 };
-use durix_pmem::{Hardware, Mapping, Session};
+use durix_pmem::{Hardware, Mapping, Op, Session};
 use proptest::prelude::*;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -403,9 +403,32 @@ fn values_of_every_size_and_limits() {
     tree.insert(&op, &[&longest[..MAX_KEY - 1], b"2"].concat(), b"w").unwrap();
     assert_eq!(tree.get_vec(&op, &longest).unwrap().as_deref(), Some(&b"v"[..]));
     assert_eq!(tree.check(&op).unwrap(), []);
+    bounds_may_be_longer_than_keys(&tree, &op, &longest);
     let mut dump = String::new();
     tree.dump(&op, &mut dump).unwrap().unwrap();
     assert!(dump.lines().count() > MAX_KEY / 8);
+}
+
+/// Of some hundred keys `longest` is the last but one.
+fn bounds_may_be_longer_than_keys(tree: &Tree<Durable>, op: &Op<'_>, longest: &[u8]) {
+    use Bound::{Excluded, Included, Unbounded};
+    let longer = [longest, b"0"].concat();
+    let count = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
+        let mut counts = [0; 2];
+        let mut count = |way: usize| counts[way] += 1;
+        tree.range(op, from, to, |_, _| ControlFlow::Continue(count(0))).unwrap();
+        tree.range_rev(op, from, to, |_, _| ControlFlow::Continue(count(1))).unwrap();
+        assert_eq!(counts[0], counts[1]);
+        counts[0]
+    };
+    let all = count(Unbounded, Unbounded);
+    for longer in [Included(&longer[..]), Excluded(&longer[..])] {
+        assert_eq!([count(longer, Unbounded), count(Unbounded, longer)], [1, all - 1]);
+    }
+    assert_eq!(count(Included(&longer), Excluded(&[&longer[..], b"0"].concat())), 0);
+    let mut with_prefix = 0;
+    tree.prefix(op, &longer, |_, _| ControlFlow::Continue(with_prefix += 1)).unwrap();
+    assert_eq!(with_prefix, 0);
 }
 
 #[test]
