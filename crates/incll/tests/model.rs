@@ -409,7 +409,7 @@ fn values_of_every_size_and_limits() {
     assert!(dump.lines().count() > MAX_KEY / 8);
 }
 
-/// Of some hundred keys `longest` is the last but one.
+/// `longest` is the first of some hundred keys.
 fn bounds_may_be_longer_than_keys(tree: &Tree<Durable>, op: &Op<'_>, longest: &[u8]) {
     use Bound::{Excluded, Included, Unbounded};
     let longer = [longest, b"0"].concat();
@@ -423,7 +423,7 @@ fn bounds_may_be_longer_than_keys(tree: &Tree<Durable>, op: &Op<'_>, longest: &[
     };
     let all = count(Unbounded, Unbounded);
     for longer in [Included(&longer[..]), Excluded(&longer[..])] {
-        assert_eq!([count(longer, Unbounded), count(Unbounded, longer)], [1, all - 1]);
+        assert_eq!([count(longer, Unbounded), count(Unbounded, longer)], [all - 1, 1]);
     }
     assert_eq!(count(Included(&longer), Excluded(&[&longer[..], b"0"].concat())), 0);
     let mut with_prefix = 0;

@@ -170,18 +170,7 @@ fn insert(session: &mut Session, index: &dyn Index, key: &[u8], value: &[u8]) ->
     Ok(())
 }
 
-/// Bytes that the first line of a dump has at most: whatever else is named here need not have any line.
-const FIRST_LINE: u64 = 64;
-
 impl Reader {
-    /// The fields of the first line, if it can be that of a dump.
-    fn first(&mut self) -> Result<Option<Vec<&[u8]>>, Failure> {
-        self.number += 1;
-        let mut start = (&mut self.reader).take(FIRST_LINE);
-        start.read_until(b'\n', &mut self.line).map_err(Failure::io("reading the dump"))?;
-        Ok(self.line.strip_suffix(b"\n").map(|line| line.split(|b| *b == b'\t').collect()))
-    }
-
     fn at_line(&self, error: durix::Error) -> Failure {
         match error {
             error @ (durix::Error::KeyTooLong { .. }
