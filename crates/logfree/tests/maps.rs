@@ -760,13 +760,19 @@ fn an_operation_of_another_pool_is_refused_by_every_map() {
 #[test]
 fn a_map_is_recovered_with_the_last_session() {
     let (pool, _) = pool();
-    // The pool has one itself, and opens one.
-    let mut sessions: Vec<_> = (2..MAX_SESSIONS).map(|_| pool.session().unwrap()).collect();
+    let mut sessions: Vec<_> = std::iter::from_fn(|| pool.session().ok()).collect();
+    let options = Options::default().page_size(256).recovery_threads(4);
+    // To make a map takes some.
+    let table: Arc<HashTable<M>> = loop {
+        match HashTable::open_with(&pool, "hash", &options) {
+            Ok(table) => break table,
+            Err(_) => drop(sessions.pop().unwrap()),
+        }
+    };
+    assert!(sessions.len() + 4 > MAX_SESSIONS as usize, "{}", sessions.len());
     let mut fill = |insert: &mut dyn FnMut(&Op<'_, M>, u64), keys| {
         (0..keys).for_each(|k| insert(&sessions[0].enter().unwrap(), k));
     };
-    let options = Options::default().page_size(256).recovery_threads(4);
-    let table: Arc<HashTable<M>> = HashTable::open_with(&pool, "hash", &options).unwrap();
     fill(&mut |op, k| assert!(table.insert(op, k, 1).unwrap()), 600);
     drop(table);
     let table: Arc<HashTable<M>> = HashTable::open_with(&pool, "hash", &options).unwrap();

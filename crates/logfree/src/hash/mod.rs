@@ -253,6 +253,7 @@ impl<M: Medium> HashTable<M> {
     ///
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    #[inline]
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let key = spread(key);
         on_chain!(self, self.chain(op, key)?, remove(key))

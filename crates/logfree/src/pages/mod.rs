@@ -59,7 +59,12 @@ pub(crate) use recover::{InOrder, Reachable};
 /// Makes sure that an operation is one of the mapping at `base`: in another, offsets are somebody else's.
 #[inline(always)]
 pub(crate) fn expect_base<M: Medium>(op: &Op<'_, M>, base: usize) -> Result<()> {
-    if op.base_addr() == base { Ok(()) } else { Err(durix_pmem::Error::ForeignSession.into()) }
+    if op.base_addr() == base { Ok(()) } else { Err(foreign()) }
+}
+
+#[cold]
+fn foreign() -> Error {
+    durix_pmem::Error::ForeignSession.into()
 }
 
 /// How often pages had to be recorded as active.
