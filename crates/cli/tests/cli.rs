@@ -220,6 +220,9 @@ fn a_bad_dump_is_refused_and_leaves_nothing() {
         (&format!("{dump}{}", &dump[13..]), "a second index named \"main\""),
         (&format!("{dump}more\n"), "neither a new index nor the end was expected here"),
     ];
+    // Without an end, and without a line.
+    let endless = ["restore", "--pool", "q", "/dev/zero"];
+    fails(&place.fed(&endless, b""), &endless, 4, "it does not begin with \"durix-dump\"");
     for (dump, says) in cases {
         let ended = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
         fails(&ended, &["restore"], 4, says);

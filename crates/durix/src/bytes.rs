@@ -150,9 +150,9 @@ macro_rules! long_ordered_index {
     ($map:ident) => {
         long_index!($map, VALUES, key, walk: |map, op, from, into| {
             let mut entries = Vec::new();
-            let next = map.walk(op, from, &mut entries)?;
+            let next = map.walk(op, from, &mut entries);
             into.extend(pairs(entries));
-            Ok(next)
+            Ok(next?)
         }, ordered: fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
 
         impl<M: Medium> OrderedIndex<M> for $map<M> {
@@ -161,10 +161,11 @@ macro_rules! long_ordered_index {
                 match direction {
                     Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let mut entries = Vec::new();
-                        let next = self.walk(op, from, &mut entries)?;
+                        let walked = self.walk(op, from, &mut entries);
+                        let next = walked.as_ref().ok().copied().flatten();
                         let next = words.and_then(|words| words.cut_above(next, &mut entries));
                         into.extend(pairs(entries));
-                        Ok(next)
+                        Ok(walked.map(|_| next)?)
                     })),
                     Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
                         let mut entries = Vec::new();
@@ -184,9 +185,9 @@ long_ordered_index!(BlobSkipList);
 long_ordered_index!(BlobBst);
 long_index!(BlobHash, VALUES, key, walk: |map, op, from, into| {
     let mut entries = Vec::new();
-    let next = map.walk(op, from, &mut entries)?;
+    let next = map.walk(op, from, &mut entries);
     into.extend(pairs(entries));
-    Ok(next)
+    Ok(next?)
 });
 long_index!(BytesHash, BYTES, bytes, walk: |map, op, from, into| Ok(map.walk(op, from, into)?));
 
@@ -197,6 +198,8 @@ struct Walk<S> {
     next: Option<u64>,
     /// What is left of the last step, its next entry last.
     entries: Pairs,
+    /// Why the last step has ended early: told when what it had met is lent out.
+    failed: Option<Error>,
     /// The entry that is lent out.
     entry: (Vec<u8>, Vec<u8>),
 }
@@ -206,7 +209,7 @@ const STEP_BYTES: usize = 1 << 20;
 
 impl<S> Walk<S> {
     fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, entries: Vec::new(), entry: Default::default() }
+        Walk { step, next: first, entries: Vec::new(), failed: None, entry: Default::default() }
     }
 }
 
@@ -217,6 +220,9 @@ where
 {
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
         while self.entries.is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
             let Some(place) = self.next.take() else { return Ok(None) };
             let (mut place, mut bytes) = (Some(place), 0);
             // Parts of a table are small, so that several are taken at a time.
@@ -225,7 +231,10 @@ where
                 && bytes < STEP_BYTES
             {
                 let had = self.entries.len();
-                place = (self.step)(op, from, &mut self.entries)?;
+                place = (self.step)(op, from, &mut self.entries).unwrap_or_else(|error| {
+                    self.failed = Some(error);
+                    None
+                });
                 bytes += self.entries[had..].iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
             }
             self.next = place;

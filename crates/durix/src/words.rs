@@ -97,11 +97,13 @@ macro_rules! word_index {
                 let words = Words::of(range);
                 match direction {
                     Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
-                        let next = self.walk(op, from, into)?;
-                        Ok(words.and_then(|words| words.cut_above(next, into)))
+                        let walked = self.walk(op, from, into);
+                        let next = words.and_then(|words| words.cut_above(walked.as_ref().ok().copied().flatten(), into));
+                        Ok(walked.map(|_| next)?)
                     })),
                     Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
-                        let next = self.walk_back(op, to, into)?;
+                        // What comes with an error need not be the next.
+                        let next = self.walk_back(op, to, into).inspect_err(|_| into.clear())?;
                         Ok(words.and_then(|words| words.cut_below(next, into)))
                     })),
                 }
@@ -280,13 +282,15 @@ struct Walk<S> {
     next: Option<u64>,
     /// What is left of the last step, its next entry last.
     entries: Pairs,
+    /// Why the last step has ended early: told when what it had met is lent out.
+    failed: Option<Error>,
     key: [u8; WORD],
     value: [u8; WORD],
 }
 
 impl<S> Walk<S> {
     fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, entries: Vec::new(), key: [0; WORD], value: [0; WORD] }
+        Walk { step, next: first, failed: None, entries: Vec::new(), key: [0; WORD], value: [0; WORD] }
     }
 }
 
@@ -297,6 +301,9 @@ where
 {
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
         while self.entries.is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
             let Some(place) = self.next.take() else { return Ok(None) };
             // Parts of a table are small, so that several are taken at a time.
             let mut place = Some(place);
@@ -304,8 +311,12 @@ where
                 && self.entries.len() < STEP
             {
                 let mut part = Vec::new();
-                place = (self.step)(op, from, &mut part)?;
+                let stepped = (self.step)(op, from, &mut part);
                 self.entries.append(&mut part);
+                place = stepped.unwrap_or_else(|error| {
+                    self.failed = Some(error);
+                    None
+                });
             }
             self.next = place;
             self.entries.reverse();
@@ -341,6 +352,25 @@ mod tests {
         };
         assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 1);
         assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 0, "all is durable");
+    }
+
+    /// So that a repair saves what comes before what cannot be read.
+    #[test]
+    fn what_a_walk_has_met_before_an_error_is_lent_out_first() {
+        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut cursor = Walk::new(Some(0), |_: &Op<'_, Hardware>, from, into: &mut Pairs| {
+            into.extend([(from, 1), (from + 1, 1)]);
+            if from < 4 { Ok(Some(from + 2)) } else { Err(Error::corrupt("a key", 64, 0)) }
+        });
+        for key in 0..6u64 {
+            assert_eq!(cursor.next(&op).unwrap().unwrap().0, key.to_be_bytes());
+        }
+        assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
+        assert!(cursor.next(&op).unwrap().is_none());
     }
 
     #[test]

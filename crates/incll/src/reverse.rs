@@ -10,7 +10,7 @@ use crate::cx::Cx;
 use crate::descend::{Part, purpose};
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::scan::{Snapshot, after, leads_in_circles};
+use crate::scan::{Snapshot, after, cut, leads_in_circles};
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -115,8 +115,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         mut visit: impl FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (end, inclusive) = match to {
-            Bound::Included(key) => (Some(key), true),
-            Bound::Excluded(key) => (Some(key), false),
+            Bound::Included(key) => (Some(cut(key).0), true),
+            Bound::Excluded(key) => (Some(cut(key).0), cut(key).1),
             Bound::Unbounded => (None, true),
         };
         self.cx(op, end.unwrap_or_default())?.scan_down(end, inclusive, |key, value| match from {

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Off, Op, Persistent};
 
-use crate::Policy;
 use crate::cx::{Cx, Wait};
 use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
@@ -16,6 +15,7 @@ use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
 use crate::tree::Masstree;
 use crate::update::Entry;
 use crate::value::{Record, Value};
+use crate::{MAX_KEY, Policy};
 
 /// What a border node holds at one moment.
 pub(crate) struct Snapshot {
@@ -217,7 +217,7 @@ const SHORT_KEY: usize = 64;
 /// of the circle, and one comparison a layer), or keys cannot be that long.
 #[inline(always)]
 pub(crate) fn leads_in_circles(depth: usize, root: Off<Node>, root_at: impl Fn(usize) -> Off<Node>) -> bool {
-    depth > crate::MAX_KEY / 8 || (depth > 1 && root_at(1 << (depth - 1).ilog2()) == root)
+    depth > MAX_KEY / 8 || (depth > 1 && root_at(1 << (depth - 1).ilog2()) == root)
 }
 
 /// Goes on in the layer above. Returns whether there is one.
@@ -232,6 +232,12 @@ fn leave(frame: &mut Frame, above: &mut Vec<Frame>, key: &mut Vec<u8>) -> bool {
 /// The smallest part behind another.
 pub(crate) fn after(part: Part) -> Part {
     Part { slice: part.slice, rank: part.rank + 1 }
+}
+
+/// As much of a bound as a key can have, and whether that is not all: then no key lies between the two.
+pub(crate) fn cut(bound: &[u8]) -> (&[u8], bool) {
+    let cut = &bound[..bound.len().min(MAX_KEY)];
+    (cut, cut.len() < bound.len())
 }
 
 /// The first key behind all that start with `prefix`; none where it consists of `0xff`.
@@ -249,7 +255,7 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 impl<M: Medium, P: Policy> Masstree<M, P> {
     /// Calls `visit` with keys and values from `from` to `to`, ascending, until it breaks or the range ends. Each key comes at
-    /// most once, with a value that it had at some moment of the scan. Holds the operation open: in long scans, break and
+    /// most once, with a value that it had at some moment of the scan. Bounds may be longer than keys. Holds the operation open: in long scans, break and
     /// go on with a new operation from the last key, so that boundaries are not held up.
     ///
     /// # Errors
@@ -266,7 +272,8 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             Bound::Excluded(key) => (key, false),
             Bound::Unbounded => (&[][..], true),
         };
-        self.cx(op, start)?.scan(start, inclusive, |key, value| match to {
+        let (start, is_cut) = cut(start);
+        self.cx(op, start)?.scan(start, inclusive && !is_cut, |key, value| match to {
             Bound::Included(end) if key > end => ControlFlow::Break(()),
             Bound::Excluded(end) if key >= end => ControlFlow::Break(()),
             _ => visit(key, value),

@@ -7,7 +7,7 @@ use durix_incll::{
     BareOptions, Change, Durable, Error, InteriorInLine, LoggingOnly, MAX_KEY, Masstree, Pointers, Policy, Transient,
     Transient15,
 };
-use durix_pmem::{Hardware, Mapping, Session};
+use durix_pmem::{Hardware, Mapping, Op, Session};
 use proptest::prelude::*;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -403,9 +403,34 @@ fn values_of_every_size_and_limits() {
     tree.insert(&op, &[&longest[..MAX_KEY - 1], b"2"].concat(), b"w").unwrap();
     assert_eq!(tree.get_vec(&op, &longest).unwrap().as_deref(), Some(&b"v"[..]));
     assert_eq!(tree.check(&op).unwrap(), []);
+    bounds_may_be_longer_than_keys(&tree, &op, &longest);
     let mut dump = String::new();
     tree.dump(&op, &mut dump).unwrap().unwrap();
     assert!(dump.lines().count() > MAX_KEY / 8);
+}
+
+/// `longest` is the first of some hundred keys.
+fn bounds_may_be_longer_than_keys(tree: &Tree<Durable>, op: &Op<'_>, longest: &[u8]) {
+    use Bound::{Excluded, Included, Unbounded};
+    let longer = [longest, b"0"].concat();
+    let count = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
+        let [mut up, mut down] = [Vec::new(), Vec::new()];
+        let go_on = |keys: &mut Vec<Vec<u8>>, key: &[u8]| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        };
+        tree.range(op, from, to, |key, _| go_on(&mut up, key)).unwrap();
+        tree.range_rev(op, from, to, |key, _| go_on(&mut down, key)).unwrap();
+        down.reverse();
+        assert_eq!(up, down);
+        up.len()
+    };
+    let all = count(Unbounded, Unbounded);
+    for longer in [Included(&longer[..]), Excluded(&longer[..])] {
+        assert_eq!([count(longer, Unbounded), count(Unbounded, longer)], [all - 1, 1]);
+    }
+    assert_eq!(count(Included(&longer), Excluded(&[&longer[..], b"0"].concat())), 0);
+    tree.prefix(op, &longer, |key, _| panic!("{} bytes", key.len())).unwrap();
 }
 
 #[test]

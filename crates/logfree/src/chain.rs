@@ -272,6 +272,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let (mut ascent, mut taken) = (Ascent::START, 0);
         while let Some(node) = self.follow(seen) {
             let (next, key) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
+            ascent.pass(seen, key, next.is_deleted())?;
             if key >= from {
                 // Also what leads past keys that are not there any more.
                 self.settle(word, seen);
@@ -286,7 +287,6 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 into.push((key, op.load(&node.value, Relaxed)));
                 taken += 1;
             }
-            ascent.pass(seen, key, next.is_deleted())?;
             (word, seen) = (&node.next, next);
         }
         let ends = self.is_end((word, seen))?;
@@ -445,7 +445,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn insert(&self, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let mut node = None;
         loop {
-            let place = self.find(key)?;
+            let place = self.find(key).inspect_err(|_| self.discard(node))?;
             let link = self.settle(place.link.0, place.link.1);
             self.scan(key);
             if place.with(key).is_some() {
@@ -469,6 +469,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             if self.publish(key, place.link.0, link, new) {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Gives a node back that was allocated, where an operation ends with an error before anything leads to it.
+    #[cold]
+    fn discard(&self, node: Option<Off<Node>>) {
+        if let Some(node) = node {
+            self.pages.give_back(self.op, node);
         }
     }
 
@@ -526,7 +534,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     pub(crate) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
         let mut spare = None;
         let outcome = loop {
-            let place = self.find(key)?;
+            let place = self.find(key).inspect_err(|_| self.discard(spare))?;
             self.scan(key);
             // Whatever becomes of it: the new node is as reachable as the old one, and what is not there stays away.
             self.settle(place.link.0, place.link.1);
@@ -539,7 +547,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
             let link = self.write(off, key, value, next.clean());
-            if self.delete(&place, node, next, link, || (), || ())?.is_some() {
+            let deleted = self.delete(&place, node, next, link, || (), || ());
+            // An error comes before the link to the new node is set: nothing stands above a list whose values are updated here.
+            if deleted.inspect_err(|_| self.discard(spare))?.is_some() {
                 return Ok(Some((old, true)));
             }
         };

@@ -54,7 +54,7 @@ impl<M: Medium> Structure<M> for List<M> {
         let list = List { pages: pages.with_link_cache(), head };
         let mut reachable = HashSet::new();
         let mut last = op.at(list.head);
-        list.chain(&op).walk(|link, node, _| {
+        list.chain(&op)?.walk(|link, node, _| {
             // PERSIST N8: flush.
             op.write_back(link);
             last = &op.at(node).next;
@@ -89,8 +89,10 @@ impl<M: Medium> List<M> {
         pool.open_structure(name, options)
     }
 
-    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Chain<'a, 's, M> {
-        Chain { op, pages: &self.pages, head: op.at(self.head), above: Nothing }
+    #[inline(always)]
+    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Result<Chain<'a, 's, M>> {
+        self.pages.expect_own(op)?;
+        Ok(Chain { op, pages: &self.pages, head: op.at(self.head), above: Nothing })
     }
 
     /// Its place in its pool.
@@ -106,7 +108,11 @@ impl<M: Medium> List<M> {
 
     /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
     /// none if it is.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn sync(&self, op: &Op<'_, M>) {
+        assert!(self.pages.expect_own(op).is_ok(), "an operation of another pool");
         self.pages.flush_links(op);
     }
 
@@ -121,7 +127,7 @@ impl<M: Medium> List<M> {
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
     pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
-        on_chain!(self, self.chain(op), insert(key, value))
+        on_chain!(self, self.chain(op)?, insert(key, value))
     }
 
     /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
@@ -131,7 +137,7 @@ impl<M: Medium> List<M> {
         key: u64,
         new: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<(u64, bool)>> {
-        on_chain!(self, self.chain(op), update(key, new))
+        on_chain!(self, self.chain(op)?, update(key, new))
     }
 
     /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
@@ -141,7 +147,7 @@ impl<M: Medium> List<M> {
         key: u64,
         wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<(u64, bool)>> {
-        on_chain!(self, self.chain(op), remove_if(key, wanted))
+        on_chain!(self, self.chain(op)?, remove_if(key, wanted))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
@@ -149,7 +155,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        on_chain!(self, self.chain(op), remove(key))
+        on_chain!(self, self.chain(op)?, remove(key))
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -157,7 +163,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        on_chain!(self, self.chain(op), get(key))
+        on_chain!(self, self.chain(op)?, get(key))
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -173,7 +179,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(on_chain!(self, self.chain(op), update(key, |_| Some(value)))?.map(|(old, _)| old))
+        Ok(on_chain!(self, self.chain(op)?, update(key, |_| Some(value)))?.map(|(old, _)| old))
     }
 
     /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
@@ -181,7 +187,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = on_chain!(self, self.chain(op), update(key, |old| (old == expected).then_some(value)))?;
+        let outcome = on_chain!(self, self.chain(op)?, update(key, |old| (old == expected).then_some(value)))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
@@ -190,7 +196,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = on_chain!(self, self.chain(op), remove_if(key, |value| value == expected))?;
+        let outcome = on_chain!(self, self.chain(op)?, remove_if(key, |value| value == expected))?;
         Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
@@ -200,7 +206,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = on_chain!(self, self.chain(op), collect(from, BATCH, into))?;
+        let all = on_chain!(self, self.chain(op)?, collect(from, BATCH, into))?;
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
 
@@ -210,7 +216,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = on_chain!(self, self.chain(op), collect_back(to, BATCH, into))?;
+        let all = on_chain!(self, self.chain(op)?, collect_back(to, BATCH, into))?;
         Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
     }
 
@@ -228,7 +234,7 @@ impl<M: Medium> List<M> {
         let mut batch = Vec::new();
         while let Some(first) = from {
             batch.clear();
-            let all = on_chain!(self, self.chain(op), collect(first, BATCH, &mut batch))?;
+            let all = on_chain!(self, self.chain(op)?, collect(first, BATCH, &mut batch))?;
             for (key, value) in &batch {
                 if !range.contains(key) {
                     return Ok(());
@@ -264,7 +270,7 @@ impl<M: Medium> List<M> {
     /// As [`range`](Self::range).
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         let mut first = Vec::new();
-        on_chain!(self, self.chain(op), collect(0, 1, &mut first))?;
+        on_chain!(self, self.chain(op)?, collect(0, 1, &mut first))?;
         Ok(first.is_empty())
     }
 
@@ -284,7 +290,7 @@ impl<M: Medium> List<M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
-        self.chain(op).walk(|_, node, key| {
+        self.chain(op)?.walk(|_, node, key| {
             if !reachable.insert(node.get()) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use common::Act::{self, *};
 use common::{Contents, Map, run, small, step};
 use durix_logfree::{
-    Bst, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftOptions, SoftSkipList,
+    BlobBst, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftOptions,
+    SoftSkipList,
 };
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions};
+use durix_pmem::{Counting, Counts, Hardware, MAX_SESSIONS, Op, Pool, PoolOptions};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
@@ -627,4 +628,161 @@ fn pages_larger_than_chunks_are_refused() {
     let error = List::open_with(&pool, "list", &Options::default().page_size(8192)).unwrap_err();
     assert_eq!(error.to_string(), "page_size of 8192 is not possible: a page is at most as large as the pool's chunks");
     assert!(List::open(&pool, "list").is_ok(), "and nothing is left of it");
+}
+
+/// In a pool that is full, what was removed makes room at once.
+fn what_was_removed_from_a_full_pool_makes_room<S: Map<M>>(options: &S::Options) {
+    let pool = PoolOptions::new().initial_size(256 << 10).max_size(256 << 10).chunk_size(4096).lanes(1).max_indices(1);
+    let pool = pool.create_on(HeapBacking::new(256 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
+    let map: Arc<S> = pool.open_structure("map", options).unwrap();
+    let mut session = pool.session().unwrap();
+    let full = (0..).find(|k| map.insert(&session.enter().unwrap(), *k, 1).is_err()).unwrap();
+    for removed in [1, 5, 40] {
+        for k in 0..removed {
+            assert!(map.remove(&session.enter().unwrap(), k).unwrap().is_some(), "{k} of {removed}");
+        }
+        for k in 0..removed {
+            assert!(map.insert(&session.enter().unwrap(), k, 2).unwrap(), "{k} of {removed}");
+        }
+    }
+    // Also where another process finds a page with one free node.
+    let mut map = map;
+    for act in [Remove(7), Insert(7, 3), Remove(200), Insert(200, 3)] {
+        drop(map);
+        map = pool.open_structure("map", options).unwrap();
+        let op = session.enter().unwrap();
+        match act {
+            Remove(k) => assert!(map.remove(&op, k).unwrap().is_some()),
+            Insert(k, v) => assert!(map.insert(&op, k, v).unwrap(), "{k}"),
+            _ => unreachable!(),
+        }
+    }
+    let op = session.enter().unwrap();
+    assert_eq!(map.check(&op).unwrap(), []);
+    let mut keys = 0;
+    map.for_each(&op, &mut |_, _| keys += 1).unwrap();
+    assert_eq!(keys, full);
+}
+
+#[test]
+fn what_was_removed_from_a_full_pool_makes_room_in_each_map() {
+    let options = Options::default();
+    what_was_removed_from_a_full_pool_makes_room::<List<M>>(&options);
+    what_was_removed_from_a_full_pool_makes_room::<HashTable<M>>(&options.clone().grow_at(0));
+    what_was_removed_from_a_full_pool_makes_room::<SoftHash<M>>(&SoftOptions::default());
+    what_was_removed_from_a_full_pool_makes_room::<SoftList<M>>(&SoftOptions::default());
+    what_was_removed_from_a_full_pool_makes_room::<SoftSkipList<M>>(&SoftOptions::default());
+    what_was_removed_from_a_full_pool_makes_room::<Bst<M>>(&options);
+    // A tall node takes two lines.
+    what_was_removed_from_a_full_pool_makes_room::<SkipList<M>>(&options.tower_ratio(16));
+}
+
+/// An update that fails, since its session can make no more pages active, gives its new node back. The cells of its one segment are
+/// used up, and the pool is full; and no page leaves the table as long as another operation is open.
+fn an_update_that_fails_leaks_nothing<S: Map<M, Options = Options>>() {
+    let pool = PoolOptions::new().initial_size(256 << 10).max_size(256 << 10).chunk_size(4096).lanes(1).max_indices(1);
+    let pool = pool.create_on(HeapBacking::new(256 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
+    let mut session = pool.session().unwrap();
+    let map: Arc<S> = pool.open_structure("map", &small()).unwrap();
+    (0..400).for_each(|k| assert!(map.insert(&session.enter().unwrap(), k, 1).unwrap()));
+    (300..400).for_each(|k| assert!(map.remove(&session.enter().unwrap(), k).unwrap().is_some()));
+    drop(map);
+    let map: Arc<S> = pool.open_structure("map", &Options::default()).unwrap();
+    let (mut other, op) = (pool.session().unwrap(), session.enter().unwrap());
+    let owner = pool.indices().unwrap()[0].owner;
+    let _blocks: Vec<_> = std::iter::from_fn(|| pool.space().reserve_block(&op, owner, 512).ok()).collect();
+    let _extents: Vec<_> = std::iter::from_fn(|| pool.space().reserve_extent(&op, owner, 4096).ok()).collect();
+    drop(op);
+    let open = other.enter().unwrap();
+    let failed = (0..300).find(|k| map.update(&session.enter().unwrap(), *k, 2).is_err()).unwrap();
+    assert!(failed > 20, "{failed}");
+    assert_eq!(map.get(&open, failed).unwrap(), Some(1));
+    drop(open);
+    let op = session.enter().unwrap();
+    assert_eq!(map.check(&op).unwrap(), []);
+    // Now pages can leave the table.
+    (failed..300).for_each(|k| assert_eq!(map.update(&op, k, 2).unwrap(), Some(1), "{k}"));
+    assert_eq!(map.check(&op).unwrap(), []);
+}
+
+#[test]
+fn an_update_that_fails_leaks_nothing_in_any_map() {
+    an_update_that_fails_leaks_nothing::<List<M>>();
+    an_update_that_fails_leaks_nothing::<HashTable<M>>();
+    an_update_that_fails_leaks_nothing::<SkipList<M>>();
+}
+
+/// An operation of another pool would find that pool's words at this one's offsets, and change them.
+fn an_operation_of_another_pool_is_refused<S: Map<M>>() {
+    let [a, b] = [(); 2].map(|()| pool().0);
+    let [of_a, of_b]: [Arc<S>; 2] = [&a, &b].map(|pool| pool.open_structure("map", &S::small()).unwrap());
+    let mut session = b.session().unwrap();
+    let op = session.enter().unwrap();
+    assert!(of_b.insert(&op, 1, 10).unwrap());
+    let told = [
+        of_a.insert(&op, 1, 11).unwrap_err(),
+        of_a.insert(&op, 2, 11).unwrap_err(),
+        of_a.remove(&op, 1).unwrap_err(),
+        of_a.get(&op, 1).unwrap_err(),
+        of_a.update(&op, 1, 11).unwrap_err(),
+        of_a.compare_and_set(&op, 1, 10, 11).unwrap_err(),
+        of_a.for_each(&op, &mut |_, _| ()).unwrap_err(),
+        of_a.check(&op).unwrap_err(),
+    ];
+    assert!(told.iter().all(|error| matches!(error, Error::Pool(durix_pmem::Error::ForeignSession))), "{told:?}");
+    assert_eq!((of_b.get(&op, 1).unwrap(), of_b.get(&op, 2).unwrap()), (Some(10), None));
+    assert_eq!(of_b.check(&op).unwrap(), []);
+    let mut own = a.session().unwrap();
+    assert_eq!(of_a.get(&own.enter().unwrap(), 1).unwrap(), None);
+}
+
+#[test]
+fn an_operation_of_another_pool_is_refused_by_every_map() {
+    an_operation_of_another_pool_is_refused::<List<M>>();
+    an_operation_of_another_pool_is_refused::<HashTable<M>>();
+    an_operation_of_another_pool_is_refused::<SkipList<M>>();
+    an_operation_of_another_pool_is_refused::<Bst<M>>();
+    an_operation_of_another_pool_is_refused::<SoftHash<M>>();
+    an_operation_of_another_pool_is_refused::<SoftList<M>>();
+    an_operation_of_another_pool_is_refused::<SoftSkipList<M>>();
+    an_operation_of_another_pool_is_refused::<BlobBst<M>>();
+    an_operation_of_another_pool_is_refused::<BytesHash<M>>();
+    let [a, b] = [(); 2].map(|()| pool().0);
+    let table: Arc<HashTable<M>> = HashTable::open(&a, "map").unwrap();
+    let mut session = b.session().unwrap();
+    let op = session.enter().unwrap();
+    assert!(matches!(table.grow(&op), Err(Error::Pool(durix_pmem::Error::ForeignSession))));
+    let sync = std::panic::AssertUnwindSafe(|| table.sync(&op));
+    assert!(std::panic::catch_unwind(sync).is_err(), "nothing would be durable");
+}
+
+/// Recovery by several threads is recovery by one where no sessions are left for them.
+#[test]
+fn a_map_is_recovered_with_the_last_session() {
+    let (pool, _) = pool();
+    let mut sessions: Vec<_> = std::iter::from_fn(|| pool.session().ok()).collect();
+    let options = Options::default().page_size(256).recovery_threads(4);
+    // To make a map takes some.
+    let table: Arc<HashTable<M>> = loop {
+        match HashTable::open_with(&pool, "hash", &options) {
+            Ok(table) => break table,
+            Err(_) => drop(sessions.pop().unwrap()),
+        }
+    };
+    assert!(sessions.len() + 4 > MAX_SESSIONS as usize, "{}", sessions.len());
+    let mut fill = |insert: &mut dyn FnMut(&Op<'_, M>, u64), keys| {
+        (0..keys).for_each(|k| insert(&sessions[0].enter().unwrap(), k));
+    };
+    fill(&mut |op, k| assert!(table.insert(op, k, 1).unwrap()), 600);
+    drop(table);
+    let table: Arc<HashTable<M>> = HashTable::open_with(&pool, "hash", &options).unwrap();
+    let soft = SoftOptions::default().recovery_threads(4);
+    let hash: Arc<SoftHash<M>> = SoftHash::open_with(&pool, "soft", &soft).unwrap();
+    fill(&mut |op, k| assert!(hash.insert(op, k, 1).unwrap()), 40_000);
+    drop(hash);
+    let hash: Arc<SoftHash<M>> = SoftHash::open_with(&pool, "soft", &soft).unwrap();
+    fill(
+        &mut |op, k| assert_eq!((hash.get(op, k).unwrap(), table.get(op, k % 600).unwrap()), (Some(1), Some(1))),
+        40_000,
+    );
 }

@@ -286,3 +286,22 @@ fn backings_lock_as_they_say() {
     open().try_lock(Access::Shared).unwrap();
     assert_eq!(Hardware::PAGE_CACHE.kind().to_string(), "page cache (no write-backs)");
 }
+
+/// A pipe would be waited for, and a device has no length.
+#[test]
+fn what_is_no_regular_file_is_no_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&pipe, Path::new("/dev/zero"), dir.path()] {
+        let told = [
+            options().open(path).unwrap_err(),
+            options().read_only(true).open(path).unwrap_err(),
+            options().create(path).unwrap_err(),
+            options().open_or_create(path).unwrap_err(),
+        ];
+        for error in told {
+            assert!(error.to_string().contains("no regular file"), "{error}");
+        }
+    }
+}

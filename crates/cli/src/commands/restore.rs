@@ -1,6 +1,6 @@
 //! `restore`: a new pool from what [`dump`](super::dump) wrote.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use durix::{Hardware, Index, Pool, Session, Types};
@@ -50,7 +50,18 @@ struct Reader {
     number: u64,
 }
 
+/// Bytes that the first line of a dump has at most: whatever else is named here need not have any line.
+const FIRST_LINE: u64 = 64;
+
 impl Reader {
+    /// The fields of the first line, if it can be that of a dump.
+    fn first(&mut self) -> Result<Option<Vec<&[u8]>>, Failure> {
+        self.number += 1;
+        let mut start = (&mut self.reader).take(FIRST_LINE);
+        start.read_until(b'\n', &mut self.line).map_err(Failure::io("reading the dump"))?;
+        Ok(self.line.strip_suffix(b"\n").map(|line| line.split(|b| *b == b'\t').collect()))
+    }
+
     /// The fields of the next line; `None` at the end.
     fn next(&mut self) -> Result<Option<Vec<&[u8]>>, Failure> {
         self.line.clear();
@@ -81,7 +92,7 @@ fn restore(
     partial: &std::path::Path,
 ) -> Result<Vec<(String, u64)>, Failure> {
     let mut reader = Reader { reader, line: Vec::new(), number: 0 };
-    match reader.next()?.as_deref() {
+    match reader.first()?.as_deref() {
         Some([b"durix-dump", version]) if *version == VERSION.as_bytes() => {}
         Some([b"durix-dump", version]) => {
             let what = format!("it is of format {}, and this build reads {VERSION}", version.escape_ascii());

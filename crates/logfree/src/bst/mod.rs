@@ -53,8 +53,8 @@ impl<M: Medium> Structure<M> for Bst<M> {
         let (pages, found) = Pages::open(&op, root, &[], options)?;
         drop(op);
         let map = Bst { pages, head };
-        let search = |op: &Op<'_, M>, node: Off<Node>| map.tree(op).reaches(node.cast());
-        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| map.tree(op).warm(nodes);
+        let search = |op: &Op<'_, M>, node: Off<Node>| map.tree(op)?.reaches(node.cast());
+        let warm = |op: &Op<'_, M>, nodes: &[Off<Node>]| _ = map.tree(op).map(|tree| tree.warm(nodes));
         map.pages.recover(session, &found, &Reachable::WarmSearch(&search, &warm))?;
         Ok(map)
     }
@@ -80,8 +80,9 @@ impl<M: Medium> Bst<M> {
     }
 
     #[inline(always)]
-    fn tree<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Tree<'a, 's, M> {
-        Tree { op, pages: &self.pages, head: op.at(self.head) }
+    fn tree<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Result<Tree<'a, 's, M>> {
+        self.pages.expect_own(op)?;
+        Ok(Tree { op, pages: &self.pages, head: op.at(self.head) })
     }
 
     /// Its place in its pool.
@@ -100,7 +101,7 @@ impl<M: Medium> Bst<M> {
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
     pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
-        self.tree(op).insert(key, value)
+        self.tree(op)?.insert(key, value)
     }
 
     /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
@@ -110,7 +111,7 @@ impl<M: Medium> Bst<M> {
         key: u64,
         new: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<(u64, bool)>> {
-        self.tree(op).update(key, new)
+        self.tree(op)?.update(key, new)
     }
 
     /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
@@ -120,7 +121,7 @@ impl<M: Medium> Bst<M> {
         key: u64,
         wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<(u64, bool)>> {
-        self.tree(op).remove_if(key, wanted)
+        self.tree(op)?.remove_if(key, wanted)
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
@@ -128,7 +129,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.tree(op).remove(key)
+        self.tree(op)?.remove(key)
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -136,7 +137,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.tree(op).get(key)
+        self.tree(op)?.get(key)
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -152,7 +153,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.tree(op).update(key, |_| Some(value))?.map(|(old, _)| old))
+        Ok(self.tree(op)?.update(key, |_| Some(value))?.map(|(old, _)| old))
     }
 
     /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
@@ -160,7 +161,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.tree(op).update(key, |old| (old == expected).then_some(value))?;
+        let outcome = self.tree(op)?.update(key, |old| (old == expected).then_some(value))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
@@ -169,7 +170,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = self.tree(op).remove_if(key, |value| value == expected)?;
+        let outcome = self.tree(op)?.remove_if(key, |value| value == expected)?;
         Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
@@ -179,7 +180,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = self.tree(op).collect((from, u64::MAX), true, BATCH, into)?;
+        let all = self.tree(op)?.collect((from, u64::MAX), true, BATCH, into)?;
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
 
@@ -188,7 +189,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let all = self.tree(op).collect((0, to), false, BATCH, into)?;
+        let all = self.tree(op)?.collect((0, to), false, BATCH, into)?;
         Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
     }
 
@@ -198,7 +199,7 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
-        upwards(&range, |keys, batch| self.tree(op).collect(keys, true, BATCH, batch), f)
+        upwards(&range, |keys, batch| self.tree(op)?.collect(keys, true, BATCH, batch), f)
     }
 
     /// As [`range`](Self::range), descending.
@@ -206,12 +207,12 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
-        downwards(&range, |keys, batch| self.tree(op).collect(keys, false, BATCH, batch), f)
+        downwards(&range, |keys, batch| self.tree(op)?.collect(keys, false, BATCH, batch), f)
     }
 
     fn end(&self, op: &Op<'_, M>, first: bool) -> Result<Option<(u64, u64)>> {
         let mut found = Vec::new();
-        self.tree(op).collect((0, u64::MAX), first, 1, &mut found)?;
+        self.tree(op)?.collect((0, u64::MAX), first, 1, &mut found)?;
         Ok(found.pop())
     }
 
@@ -274,7 +275,7 @@ impl<M: Medium> Bst<M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
-        self.tree(op).walk((0, u64::MAX), true, |step| {
+        self.tree(op)?.walk((0, u64::MAX), true, |step| {
             if step.edge.off() != 0 && !reachable.insert(step.edge.off()) {
                 findings.push(Finding::Misplaced { off: step.edge.off(), key: step.first });
             }
@@ -296,7 +297,7 @@ impl<M: Medium> Bst<M> {
     /// What `out` returns.
     pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
         let mut result = Ok(());
-        let walked = self.tree(op).walk((0, u64::MAX), true, |step| {
+        let walked = self.tree(op).map_err(|_| fmt::Error)?.walk((0, u64::MAX), true, |step| {
             result = tree::describe(op, step, out);
             result.is_ok()
         });

@@ -55,6 +55,8 @@ pub(super) struct Growth {
     making: AtomicU64,
     /// Runs looked at (upper half), and the nodes in them (lower half).
     seen: AtomicU64,
+    /// The last level of which all runs are known to be cut, so that nobody looks again where there is no room for the next.
+    whole: AtomicU64,
 }
 
 impl Growth {
@@ -138,6 +140,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full; [`Error::Corrupt`](crate::Error::Corrupt).
     pub fn grow(&self, op: &Op<'_, M>) -> Result<bool> {
+        self.pages.expect_own(op)?;
         if !self.add_level(op)? {
             return Ok(false);
         }
@@ -171,10 +174,11 @@ impl<M: Medium> HashTable<M> {
         if level >= MAX_LEVEL {
             return Ok(false);
         }
-        if level > self.directory.first {
+        if level > self.directory.first && m.shared_load(&self.growth.whole, Relaxed) != u64::from(level) {
             // Those that somebody has taken and not done, too.
             while self.take_part(m).is_some() {}
             (0..parts(level)).try_for_each(|part| self.cut_part(op, level, part))?;
+            m.shared_store(&self.growth.whole, level.into(), Relaxed);
         }
         let array = self.make_array(op, level + 1)?;
         self.directory.add(m, level + 1, array);

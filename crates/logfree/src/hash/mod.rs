@@ -176,13 +176,14 @@ impl<M: Medium> HashTable<M> {
 
     /// The list, to look for a spread key.
     #[inline(always)]
-    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
+    fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Result<Chain<'a, 's, M, Runs<'a, 's, M, Nothing>>> {
+        self.pages.expect_own(op)?;
         let head = op.at(Off::NULL);
-        Chain { op, pages: &self.pages, head, above: self.runs(op, key) }
+        Ok(Chain { op, pages: &self.pages, head, above: self.runs(op, key) })
     }
 
     fn reaches(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<bool> {
-        self.chain(op, op.load(&op.at(node).key, Relaxed)).reaches(node)
+        self.chain(op, op.load(&op.at(node).key, Relaxed))?.reaches(node)
     }
 
     /// Its place in its pool.
@@ -198,7 +199,11 @@ impl<M: Medium> HashTable<M> {
 
     /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
     /// none if it is.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn sync(&self, op: &Op<'_, M>) {
+        assert!(self.pages.expect_own(op).is_ok(), "an operation of another pool");
         self.pages.flush_links(op);
     }
 
@@ -215,7 +220,7 @@ impl<M: Medium> HashTable<M> {
     #[inline(always)]
     pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let key = spread(key);
-        let inserted = on_chain!(self, self.chain(op, key), insert(key, value))?;
+        let inserted = on_chain!(self, self.chain(op, key)?, insert(key, value))?;
         if inserted {
             self.tend(op, key);
         }
@@ -230,7 +235,7 @@ impl<M: Medium> HashTable<M> {
         new: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<(u64, bool)>> {
         let key = spread(key);
-        on_chain!(self, self.chain(op, key), update(key, new))
+        on_chain!(self, self.chain(op, key)?, update(key, new))
     }
 
     /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
@@ -241,16 +246,17 @@ impl<M: Medium> HashTable<M> {
         wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<(u64, bool)>> {
         let key = spread(key);
-        on_chain!(self, self.chain(op, key), remove_if(key, wanted))
+        on_chain!(self, self.chain(op, key)?, remove_if(key, wanted))
     }
 
     /// Removes a key; returns its value. One fence; none if it is not there.
     ///
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
+    #[inline]
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let key = spread(key);
-        on_chain!(self, self.chain(op, key), remove(key))
+        on_chain!(self, self.chain(op, key)?, remove(key))
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -259,7 +265,7 @@ impl<M: Medium> HashTable<M> {
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let key = spread(key);
-        on_chain!(self, self.chain(op, key), get(key))
+        on_chain!(self, self.chain(op, key)?, get(key))
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -276,7 +282,7 @@ impl<M: Medium> HashTable<M> {
     /// As [`insert`](Self::insert).
     pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
         let key = spread(key);
-        Ok(on_chain!(self, self.chain(op, key), update(key, |_| Some(value)))?.map(|(old, _)| old))
+        Ok(on_chain!(self, self.chain(op, key)?, update(key, |_| Some(value)))?.map(|(old, _)| old))
     }
 
     /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
@@ -285,7 +291,7 @@ impl<M: Medium> HashTable<M> {
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
         let key = spread(key);
-        let outcome = on_chain!(self, self.chain(op, key), update(key, |old| (old == expected).then_some(value)))?;
+        let outcome = on_chain!(self, self.chain(op, key)?, update(key, |old| (old == expected).then_some(value)))?;
         Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
@@ -295,7 +301,7 @@ impl<M: Medium> HashTable<M> {
     /// As [`remove`](Self::remove).
     pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
         let key = spread(key);
-        let outcome = on_chain!(self, self.chain(op, key), remove_if(key, |value| value == expected))?;
+        let outcome = on_chain!(self, self.chain(op, key)?, remove_if(key, |value| value == expected))?;
         Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
@@ -308,11 +314,14 @@ impl<M: Medium> HashTable<M> {
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         let had = into.len();
         loop {
-            if let Some(end) = on_chain!(self, self.chain(op, from), collect_run(from, usize::MAX, into))? {
-                into[had..].iter_mut().for_each(|(key, _)| *key = gather(*key));
-                return Ok(Bucket::of(from, end.level()).past());
+            let walked = on_chain!(self, self.chain(op, from)?, collect_run(from, usize::MAX, into));
+            if let Ok(None) = walked {
+                into.truncate(had);
+                continue;
             }
-            into.truncate(had);
+            // Also what was found before an error.
+            into[had..].iter_mut().for_each(|(key, _)| *key = gather(*key));
+            return Ok(walked?.and_then(|end| Bucket::of(from, end.level()).past()));
         }
     }
 
@@ -364,6 +373,7 @@ impl<M: Medium> HashTable<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        self.pages.expect_own(op)?;
         let (m, mut reachable, mut findings) = (op.medium(), HashSet::new(), Vec::new());
         let level = self.directory.level(m);
         for index in 0..1 << level {
@@ -384,6 +394,7 @@ impl<M: Medium> HashTable<M> {
         findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));
         Ok(findings)
     }
+
     /// The nodes of the run that begins with a bucket, with their keys, and the least key that does not belong to it. What
     /// a cut leads to counts as long as nothing else does.
     fn nodes(&self, op: &Op<'_, M>, bucket: Bucket, head: Off<Word<Link>>) -> Result<(Vec<Entry>, Option<u64>)> {
@@ -415,5 +426,36 @@ impl<M: Medium> HashTable<M> {
             return Err(runs::corrupt("the end of a bucket", op.off_of(word), cut));
         }
         Ok(Bucket { level, index: Bucket::of(bucket.least(), level - 1).index << 1 | 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::PoolOptions;
+    use durix_pmem::backing::HeapBacking;
+
+    /// Half of the room is free, so each page that leaves the table of active pages is worth noting, and nobody needs it.
+    #[test]
+    fn pages_that_come_and_go_are_noted_once() {
+        let options = PoolOptions::new().initial_size(4 << 20).max_size(4 << 20);
+        let pool = options.create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
+        let options = Options::default().page_size(256).active_pages(4).generation(2);
+        let table: Arc<HashTable> = HashTable::open_with(&pool, "map", &options).unwrap();
+        let mut session = pool.session().unwrap();
+        let insert = |op: &Op<'_>, key| assert!(table.insert(op, key, 1).unwrap());
+        (0..2000).for_each(|key| insert(&session.enter().unwrap(), key));
+        // Half of the keys go, from all over the table; then one goes for each that comes.
+        for key in 0..100_000 {
+            let op = session.enter().unwrap();
+            let key = if key < 1000 { key * 2 } else { (key * 7919) % 1000 * 2 + 1 };
+            assert!(table.remove(&op, key).unwrap().is_some());
+            if key % 2 == 1 {
+                insert(&op, key);
+            }
+        }
+        let noted = table.pages.noted(&session.enter().unwrap());
+        // There are a thousand pages, and a few are noted between two looks.
+        assert!(noted < 4000, "{noted}");
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Run {
 pub(super) struct Unassigned {
     /// Pages with a good part of their nodes free. One may be here twice, or active: its nodes are taken one by one.
     pub(super) pages: Vec<u64>,
+    /// Pages with fewer free nodes, for when the pool is full.
+    pub(super) poor: Vec<u64>,
     pub(super) runs: Vec<Run>,
     pub(super) segments: Vec<Off<Segment>>,
     /// Bytes of all extents.
@@ -42,27 +44,46 @@ impl<M: Medium> Pages<M> {
             .sum()
     }
 
-    /// Whether a page has enough free nodes to be worth the fence that makes it active: an eighth.
-    fn is_worth_it(&self, op: &Op<'_, M>, page: u64) -> bool {
-        self.free_nodes(op, page) * 8 >= self.shape.nodes()
+    /// Notes a page with so many free nodes. An eighth of them is worth the fence that makes it active.
+    fn note(&self, unassigned: &mut Unassigned, page: u64, free: u64) {
+        match free {
+            0 => {}
+            free if free * 8 >= self.shape.nodes() => unassigned.pages.push(page),
+            _ => unassigned.poor.push(page),
+        }
     }
 
     /// A page that probably has free nodes; asks the pool for more where none is known.
     pub(super) fn take_page(&self, op: &Op<'_, M>) -> Result<u64> {
         let mut unassigned = self.unassigned.lock(op.medium());
+        let mut looked_at = 0..LOOKED_AT;
+        while unassigned.pages.is_empty()
+            && looked_at.next().is_some()
+            && let Some(page) = next_page(&mut unassigned.runs, self.shape.bytes)
+        {
+            self.note(&mut unassigned, page, self.free_nodes(op, page));
+        }
         if let Some(page) = unassigned.pages.pop() {
             return Ok(page);
         }
-        for _ in 0..LOOKED_AT {
-            let Some(page) = next_page(&mut unassigned.runs, self.shape.bytes) else { break };
-            if self.is_worth_it(op, page) {
-                return Ok(page);
+        match self.add_extent(op, unassigned.bytes) {
+            Ok((run, bytes)) => {
+                unassigned.bytes += bytes;
+                unassigned.runs.push(run);
+                Ok(next_page(&mut unassigned.runs, self.shape.bytes).expect("an extent has pages"))
             }
+            Err(error) => self.take_any_page(op, &mut unassigned).ok_or(error),
         }
-        let (run, bytes) = self.add_extent(op, unassigned.bytes)?;
-        unassigned.bytes += bytes;
-        unassigned.runs.push(run);
-        Ok(next_page(&mut unassigned.runs, self.shape.bytes).expect("an extent has pages"))
+    }
+
+    /// A page that has a free node, where the pool is full.
+    #[cold]
+    fn take_any_page(&self, op: &Op<'_, M>, unassigned: &mut Unassigned) -> Option<u64> {
+        while let Some(page) = next_page(&mut unassigned.runs, self.shape.bytes) {
+            self.note(unassigned, page, self.free_nodes(op, page));
+        }
+        let Unassigned { pages, poor, .. } = unassigned;
+        std::iter::from_fn(|| pages.pop().or_else(|| poor.pop())).find(|page| self.free_nodes(op, *page) > 0)
     }
 
     /// Adds an extent of pages without nodes.
@@ -87,10 +108,22 @@ impl<M: Medium> Pages<M> {
         Ok((run, len))
     }
 
-    /// Makes pages known that have left a table, where they are worth it.
+    /// Makes pages known that have left a table.
     pub(super) fn offer(&self, op: &Op<'_, M>, pages: &[u64]) {
-        let worth: Vec<u64> = pages.iter().copied().filter(|page| self.is_worth_it(op, *page)).collect();
-        self.unassigned.lock(op.medium()).pages.extend(worth);
+        let pages: Vec<_> = pages.iter().map(|page| (*page, self.free_nodes(op, *page))).collect();
+        let unassigned = &mut *self.unassigned.lock(op.medium());
+        pages.into_iter().for_each(|(page, free)| self.note(unassigned, page, free));
+        let all = unassigned.bytes / self.shape.bytes;
+        for noted in [&mut unassigned.pages, &mut unassigned.poor] {
+            once_each(noted, all);
+        }
+    }
+
+    /// How many pages are noted.
+    #[cfg(test)]
+    pub(crate) fn noted(&self, op: &Op<'_, M>) -> usize {
+        let unassigned = self.unassigned.lock(op.medium());
+        unassigned.pages.len() + unassigned.poor.len()
     }
 
     /// A segment with all cells zero.
@@ -138,6 +171,14 @@ pub(super) fn empty_segments<M: Medium>(op: &Op<'_, M>, segments: &[Off<Segment>
     let cells = segments.iter().flat_map(|off| &op.at(*off).cells);
     for cell in cells.filter(|cell| op.load(*cell, Relaxed) != 0) {
         op.store(cell, 0, Release);
+    }
+}
+
+/// Forgets what was noted twice, where that is half of it: there are `all` pages.
+pub(super) fn once_each(pages: &mut Vec<u64>, all: u64) {
+    if pages.len() as u64 > 2 * all.max(64) {
+        pages.sort_unstable();
+        pages.dedup();
     }
 }
 

@@ -29,7 +29,7 @@
 //! Why a page that leaves the table by N7 may be found in it after a crash: it is then looked through once more.
 //!
 //! Each slot's state is guarded by a lock that is never contended: a slot belongs to one session, a session has one
-//! operation. It keeps an operation of another pool, whose slots have the same numbers, from being a data race.
+//! operation. Operations of another pool, whose slots have the same numbers, are refused before.
 
 mod active;
 mod extents;
@@ -55,6 +55,17 @@ use active::Active;
 use extents::Unassigned;
 pub(crate) use known::Known;
 pub(crate) use recover::{InOrder, Reachable};
+
+/// Makes sure that an operation is one of the mapping at `base`: in another, offsets are somebody else's.
+#[inline(always)]
+pub(crate) fn expect_base<M: Medium>(op: &Op<'_, M>, base: usize) -> Result<()> {
+    if op.base_addr() == base { Ok(()) } else { Err(foreign()) }
+}
+
+#[cold]
+fn foreign() -> Error {
+    durix_pmem::Error::ForeignSession.into()
+}
 
 /// How often pages had to be recorded as active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +117,8 @@ pub(crate) type PerSession<T> = OnceLock<Box<CachePadded<Lock<T>>>>;
 /// The nodes' memory of one structure.
 pub(crate) struct Pages<M: Medium> {
     root: Root<M>,
+    /// First address of the pool's mapping.
+    base: usize,
     shape: PageShape,
     options: Options,
     slots: Box<[PerSession<Slot>]>,
@@ -160,6 +173,7 @@ impl<M: Medium> Pages<M> {
         let (shape, options) = (PageShape::of_nodes(bytes), options.clone());
         Ok(Pages {
             root,
+            base: op.base_addr(),
             shape,
             options,
             slots,
@@ -167,6 +181,15 @@ impl<M: Medium> Pages<M> {
             cache: None,
             announced: Announced::new(),
         })
+    }
+
+    /// Makes sure that an operation is one of the structure's pool.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] with [`ForeignSession`](durix_pmem::Error::ForeignSession).
+    #[inline(always)]
+    pub(crate) fn expect_own(&self, op: &Op<'_, M>) -> Result<()> {
+        expect_base(op, self.base)
     }
 
     /// Gives the structure a link cache, if the options say so.
@@ -293,9 +316,19 @@ impl<M: Medium> Pages<M> {
         self.slot(op).free.last().copied()
     }
 
-    /// Makes a page active and takes its free nodes. One fence, if the page was not active.
+    /// Sees to it that there is a free node: of a page, or, where the pool is full, one of those that were unlinked and are not
+    /// enough for a generation yet.
     #[cold]
     fn refill(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
+        let refilled = self.take_free_page(op, slot);
+        if refilled.is_err() {
+            self.end_generation(op, slot);
+        }
+        if slot.free.is_empty() { refilled } else { Ok(()) }
+    }
+
+    /// Makes a page active and takes its free nodes. One fence, if the page was not active.
+    fn take_free_page(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
         self.make_room(op, slot)?;
         while slot.free.is_empty() {
             let page = self.take_page(op)?;
@@ -396,8 +429,22 @@ impl<M: Medium> Pages<M> {
             self.trim(op, slot);
         }
         if !slot.active.has_vacancy() {
-            let segment = self.take_segment(op)?;
-            slot.active.add_segment(op, segment);
+            self.add_segment(op, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Adds cells to the table; where the pool is full, takes out of it what can leave.
+    #[cold]
+    fn add_segment(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
+        match self.take_segment(op) {
+            Ok(segment) => slot.active.add_segment(op, segment),
+            Err(error) => {
+                self.trim(op, slot);
+                if !slot.active.has_vacancy() {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }

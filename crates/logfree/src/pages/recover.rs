@@ -119,7 +119,7 @@ impl<M: Medium> Pages<M> {
         self.unassigned.lock(op.medium()).segments.extend(&found.segments);
     }
 
-    /// Has several threads do some work, each with a session of its own; they share a counter.
+    /// Has several threads do some work, each with a session of its own, as far as there are any; they share a counter.
     fn on_threads(
         &self,
         session: &mut Session<M>,
@@ -133,8 +133,9 @@ impl<M: Medium> Pages<M> {
         std::thread::scope(|scope| {
             for _ in 1..self.recovery_threads(found.active.len()) {
                 scope.spawn(|| {
-                    let own = mapping.session().map_err(Error::from);
-                    own.and_then(|mut session| work(&mut session, &next)).unwrap_or_else(fail);
+                    // Where there is no session left the caller's does all.
+                    let Ok(mut session) = mapping.session() else { return };
+                    work(&mut session, &next).unwrap_or_else(fail);
                 });
             }
             work(session, &next).unwrap_or_else(fail);

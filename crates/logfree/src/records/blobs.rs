@@ -351,8 +351,10 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
         let mut words = Vec::new();
-        let next = self.map.walk_words(op, from, &mut words)?;
-        self.read_all(op, &words, next, into)
+        let walked = self.map.walk_words(op, from, &mut words);
+        let next = self.read_all(op, &words, walked.as_ref().ok().copied().flatten(), into)?;
+        // What was found before an error is read first.
+        if next.is_some() { Ok(next) } else { walked.map(|_| None) }
     }
 
     /// Reads the records of entries, and returns where to go on: behind them, or, if they are ordered and long, somewhere between.

@@ -370,7 +370,7 @@ impl<M: Medium> BytesHash<M> {
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<Option<u64>> {
         let mut records = Vec::new();
-        let next = self.blobs.walk(op, from, &mut records)?;
+        let next = self.blobs.walk(op, from, &mut records);
         for (hash, bytes) in records {
             let mut left = &bytes[..];
             while !left.is_empty() {
@@ -385,7 +385,7 @@ impl<M: Medium> BytesHash<M> {
                 left = rest;
             }
         }
-        Ok(next)
+        next
     }
 
     /// Calls `f` for each entry, in no order. Each entry was there at some moment of the call; it is no snapshot. `f` may change the table.

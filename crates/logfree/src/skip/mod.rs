@@ -124,6 +124,16 @@ impl<M: Medium> SkipList<M> {
         Towers { op, heads, trust: Trust::Run(self.run), announced: self.pages.announced() }
     }
 
+    /// The same, in an operation of a caller.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], if it is one of another pool.
+    #[inline(always)]
+    fn towers_of<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Result<Towers<'a, 's, M>> {
+        self.pages.expect_own(op)?;
+        Ok(self.towers(op))
+    }
+
     #[inline(always)]
     fn chain<'a, 's>(
         &'a self,
@@ -180,8 +190,23 @@ impl<M: Medium> SkipList<M> {
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
     #[inline(always)]
     pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
-        let (towers, height) = (self.towers(op), self.height(op));
-        let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
+        let mut spare = None;
+        let inserted = self.insert_using(op, key, value, &mut spare);
+        self.discard(op, spare);
+        inserted
+    }
+
+    /// As `insert_with`; leaves a node in `spare` that was allocated, and that nothing has led to.
+    #[inline(always)]
+    fn insert_using(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        value: impl Fn() -> Option<u64>,
+        spare: &mut Option<NewNode>,
+    ) -> Result<bool> {
+        let (towers, height) = (self.towers_of(op)?, self.height(op));
+        let mut room = None;
         loop {
             let above = noted(&towers, &mut room, height);
             let chain = self.chain(towers, towers.descend(key, true, above)?);
@@ -191,7 +216,6 @@ impl<M: Medium> SkipList<M> {
             };
             let link = chain.settle(place.link.0, place.link.1);
             if place.with(key).is_some() {
-                self.discard(op, spare);
                 return Ok(false);
             }
             // The new node is as reachable as its predecessor.
@@ -200,10 +224,7 @@ impl<M: Medium> SkipList<M> {
                 Some(new) => spare.insert(new),
                 None => spare.insert(self.allocate(op, height)?),
             };
-            let Some(value) = value() else {
-                self.discard(op, spare);
-                return Ok(false);
-            };
+            let Some(value) = value() else { return Ok(false) };
             let node = towers.write(new, (key, value), link.clean(), above);
             let rising = towers.raise(node, above);
             let level_0 = chain.link(place.link.0);
@@ -211,9 +232,10 @@ impl<M: Medium> SkipList<M> {
                 towers.write_back(&rising);
                 persist_own(&level_0);
                 self.finish(&towers, &rising);
+                *spare = None;
                 return Ok(true);
             }
-            self.give_up(op, &mut spare, &towers.abandon(&rising));
+            self.give_up(op, spare, &towers.abandon(&rising));
         }
     }
 
@@ -250,7 +272,7 @@ impl<M: Medium> SkipList<M> {
         key: u64,
         wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<(u64, bool)>> {
-        let towers = self.towers(op);
+        let towers = self.towers_of(op)?;
         loop {
             let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
             let Some(place) = chain.try_find(key)? else {
@@ -280,9 +302,24 @@ impl<M: Medium> SkipList<M> {
         key: u64,
         new: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<(u64, bool)>> {
-        let (towers, height) = (self.towers(op), self.height(op));
-        let (mut spare, mut room): (Option<NewNode>, _) = (None, None);
-        let outcome = loop {
+        let mut spare = None;
+        let outcome = self.replace_using(op, key, new, &mut spare);
+        self.discard(op, spare);
+        outcome
+    }
+
+    /// As `replace`; leaves a node in `spare` that was allocated, and that nothing has led to.
+    #[inline(always)]
+    fn replace_using(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        new: impl Fn(u64) -> Option<u64>,
+        spare: &mut Option<NewNode>,
+    ) -> Result<Option<(u64, bool)>> {
+        let (towers, height) = (self.towers_of(op)?, self.height(op));
+        let mut room = None;
+        loop {
             let above = noted(&towers, &mut room, height);
             let chain = self.chain(towers, towers.descend(key, true, above)?);
             let Some(place) = chain.try_find(key)? else {
@@ -291,9 +328,9 @@ impl<M: Medium> SkipList<M> {
             };
             // Whatever becomes of it: the new node is as reachable as the old one, and what is not there stays away.
             chain.settle(place.link.0, place.link.1);
-            let Some((node, next)) = place.with(key) else { break None };
+            let Some((node, next)) = place.with(key) else { return Ok(None) };
             let old = op.load(&node.value, Relaxed);
-            let Some(value) = new(old) else { break Some((old, false)) };
+            let Some(value) = new(old) else { return Ok(Some((old, false))) };
             let next = chain.settle(&node.next, next);
             let fresh = match spare.take() {
                 Some(new) => spare.insert(new),
@@ -307,15 +344,15 @@ impl<M: Medium> SkipList<M> {
                 linked = true;
             };
             let deleted = chain.delete(&place, node, next, link, || towers.write_back(&rising), finish);
-            if !linked {
-                self.give_up(op, &mut spare, &towers.abandon(&rising));
+            if linked {
+                *spare = None;
+            } else {
+                self.give_up(op, spare, &towers.abandon(&rising));
             }
             if deleted?.is_some() {
                 return Ok(Some((old, true)));
             }
-        };
-        self.discard(op, spare);
-        Ok(outcome)
+        }
     }
 
     /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
@@ -323,7 +360,7 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        let towers = self.towers(op);
+        let towers = self.towers_of(op)?;
         self.chain(towers, towers.descend(key, false, &mut [])?).get(key)
     }
 
@@ -359,7 +396,7 @@ impl<M: Medium> SkipList<M> {
     /// [`Error::Corrupt`].
     pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
         let take = |(first, last): (u64, u64), batch: &mut Vec<(u64, u64)>| {
-            let towers = self.towers(op);
+            let towers = self.towers_of(op)?;
             let all = self.chain(towers, towers.descend(first, false, &mut [])?).collect(first, BATCH, batch)?;
             let within = batch.partition_point(|(key, _)| *key <= last);
             let all = all || within < batch.len();
@@ -393,7 +430,7 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let towers = self.towers(op);
+        let towers = self.towers_of(op)?;
         let all = self.chain(towers, towers.descend(from, false, &mut [])?).collect(from, BATCH, into)?;
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
@@ -423,7 +460,7 @@ impl<M: Medium> SkipList<M> {
     fn before(&self, op: &Op<'_, M>, last: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         /// About 64 entries, where one of four nodes is on the next level.
         const LEVEL: usize = 3;
-        let towers = self.towers(op);
+        let towers = self.towers_of(op)?;
         let (start, key) = towers.path(last, false)?.back(&towers, LEVEL)?;
         let from = key.map_or(0, |key| key.saturating_add(1));
         let chain = self.chain(towers, start);
@@ -436,7 +473,7 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
-        let (towers, mut found) = (self.towers(op), Vec::new());
+        let (towers, mut found) = (self.towers_of(op)?, Vec::new());
         self.chain(towers, &towers.heads[0]).collect(0, 1, &mut found)?;
         Ok(found.pop())
     }
@@ -496,7 +533,7 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let (towers, mut findings) = (self.towers(op), Vec::new());
+        let (towers, mut findings) = (self.towers_of(op)?, Vec::new());
         let (mut nodes, mut lines) = (HashSet::new(), HashSet::new());
         // U7: no node is of this run before one was written.
         let idle = self.pages.stats(op).allocations == 0;
@@ -522,7 +559,7 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// What `out` returns.
     pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
-        let (towers, mut result) = (self.towers(op), Ok(()));
+        let (towers, mut result) = (self.towers_of(op).map_err(|_| fmt::Error)?, Ok(()));
         let walked = self.chain(towers, &towers.heads[0]).walk(|_, off, key| {
             let node: &TallNode = op.at(off.cast());
             let (next, value) = (op.load(&node.next, Relaxed), op.load(&node.value, Relaxed));

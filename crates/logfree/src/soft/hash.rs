@@ -95,6 +95,7 @@ impl<M: Medium> SoftHash<M> {
     /// [`Error::Pool`].
     #[inline]
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
         loop {
             let look = self.table.look(op, hash, key, |_| ());
@@ -137,6 +138,7 @@ impl<M: Medium> SoftHash<M> {
     /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
     #[inline(always)]
     fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
@@ -161,6 +163,7 @@ impl<M: Medium> SoftHash<M> {
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
     #[inline(always)]
     fn change(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+        self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
@@ -224,6 +227,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     #[inline]
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.store.expect_own(op)?;
         Ok(self.table.look(op, hash(key), key, |found| found.value(op)).found.map(|(_, value)| value))
     }
 
@@ -233,6 +237,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        self.store.expect_own(op)?;
         Ok(self.table.look(op, hash(key), key, |_| ()).found.is_some())
     }
 
@@ -243,6 +248,7 @@ impl<M: Medium> SoftHash<M> {
     /// # Errors
     /// None at present.
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        self.store.expect_own(op)?;
         Ok(self.table.walk(op, from, into))
     }
 
@@ -257,6 +263,7 @@ impl<M: Medium> SoftHash<M> {
     /// # Errors
     /// None at present.
     pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
+        self.store.expect_own(op)?;
         self.table.for_each(op, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
         Ok(())
     }
@@ -266,6 +273,7 @@ impl<M: Medium> SoftHash<M> {
     /// # Errors
     /// None at present.
     pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
+        self.store.expect_own(op)?;
         let mut len = 0;
         self.table.for_each(op, |entries| len += entries.len() as u64);
         Ok(len)
@@ -304,6 +312,7 @@ impl<M: Medium> SoftHash<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool was corrupted since.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        self.store.expect_own(op)?;
         Ok(self.store.check(op, self.table.places(op)))
     }
 }

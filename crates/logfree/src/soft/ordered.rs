@@ -125,6 +125,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// [`Error::Pool`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.store.expect_own(op)?;
         let (m, mut turn, mut drawn) = (op.medium(), 0, None);
         loop {
             let path = self.links.path(m, key);
@@ -165,6 +166,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
 
     /// Removes a key if its value is `wanted`; returns the value found, and whether it was removed.
     fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
+        self.store.expect_own(op)?;
         let m = op.medium();
         let path = self.links.path(m, key);
         let Some((node, name)) = path.found else { return Ok(None) };
@@ -199,6 +201,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
 
     /// Replaces the value of a key by what `new` makes of it; returns the value found, and whether it was replaced.
     fn change(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
+        self.store.expect_own(op)?;
         let m = op.medium();
         let Some((node, _)) = self.links.path(m, key).found else { return Ok(None) };
         match read(op, node) {
@@ -263,6 +266,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.store.expect_own(op)?;
         Ok(self.links.get(op, key))
     }
 
@@ -271,6 +275,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        self.store.expect_own(op)?;
         Ok(self.links.get(op, key).is_some())
     }
 
@@ -280,6 +285,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        self.store.expect_own(op)?;
         let all = self.links.up(op, (from, u64::MAX), into);
         Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
     }
@@ -289,6 +295,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        self.store.expect_own(op)?;
         let all = self.links.down(op, (0, to), into);
         Ok(into.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all))
     }
@@ -304,6 +311,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
+        self.store.expect_own(op)?;
         range::upwards(&range, |ends, batch| Ok(self.links.up(op, ends, batch)), f)
     }
 
@@ -312,6 +320,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
+        self.store.expect_own(op)?;
         range::downwards(&range, |ends, batch| Ok(self.links.down(op, ends, batch)), f)
     }
 
@@ -328,6 +337,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        self.store.expect_own(op)?;
         let mut batch = Vec::new();
         self.links.up(op, (0, u64::MAX), &mut batch);
         Ok(batch.first().copied())
@@ -338,6 +348,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// None at present.
     pub fn last(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        self.store.expect_own(op)?;
         let mut batch = Vec::new();
         self.links.down(op, (0, u64::MAX), &mut batch);
         Ok(batch.first().copied())
@@ -366,6 +377,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
     /// # Errors
     /// [`Error::Pool`] where the pool was corrupted since.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        self.store.expect_own(op)?;
         Ok(self.store.check(op, self.links.places(op)))
     }
 }

@@ -36,8 +36,9 @@ pub(super) fn recover<M: Medium>(
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| {
-                let work = mapping.session().map_err(Error::from);
-                work.and_then(|mut session| read(store, &mut session, &units, &next, &adopt)).unwrap_or_else(fail);
+                // Where there is no session left the caller's does all.
+                let Ok(mut session) = mapping.session() else { return };
+                read(store, &mut session, &units, &next, &adopt).unwrap_or_else(fail);
             });
         }
         read(store, session, &units, &next, &adopt).unwrap_or_else(fail);

@@ -115,6 +115,8 @@ impl FreeLines {
 /// The members of one structure.
 pub(super) struct Store<M: Medium> {
     root: Root<M>,
+    /// First address of the pool's mapping.
+    base: usize,
     sessions: Box<[OnceLock<Box<CachePadded<FreeLines>>>]>,
     unassigned: Lock<Unassigned>,
 }
@@ -134,7 +136,17 @@ pub(super) type Place = Off<Member>;
 impl<M: Medium> Store<M> {
     pub(super) fn new(root: Root<M>) -> Self {
         let sessions = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
-        Store { root, sessions, unassigned: Lock::new(Unassigned::default()) }
+        let base = root.pool().mapping().reserve().base().addr().get();
+        Store { root, base, sessions, unassigned: Lock::new(Unassigned::default()) }
+    }
+
+    /// Makes sure that an operation is one of the structure's pool.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] with [`ForeignSession`](durix_pmem::Error::ForeignSession).
+    #[inline(always)]
+    pub(super) fn expect_own(&self, op: &Op<'_, M>) -> Result<()> {
+        crate::pages::expect_base(op, self.base)
     }
 
     pub(super) fn root(&self) -> &Root<M> {

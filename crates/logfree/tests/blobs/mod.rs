@@ -290,6 +290,11 @@ fn a_full_pool_is_told_and_the_map_goes_on() {
     assert!(keys > 100, "{keys}");
     assert!(full(&map.update(&op, &0u64.to_le_bytes(), &[1; 100_000]).unwrap_err()));
     assert_eq!(map.check(&op).unwrap(), []);
+    // What was removed makes room at once, however little it is.
+    for removed in [1, 3, 20] {
+        (0..removed).for_each(|key: u64| assert!(map.remove(&op, &key.to_le_bytes()).unwrap()));
+        (0..removed).for_each(|key| assert!(map.insert(&op, &key.to_le_bytes(), &[key as u8; 5000]).unwrap()));
+    }
     for key in 0..keys {
         assert!(map.get(&op, &key.to_le_bytes(), &mut value).unwrap() && value == [key as u8; 5000]);
         assert!(map.remove(&op, &key.to_le_bytes()).unwrap());

@@ -58,6 +58,11 @@ impl FileBacking {
     }
 
     fn with(path: &Path, options: &OpenOptions, writable: bool) -> Result<Self> {
+        // A pipe would wait for somebody at its other end, and a device has no length.
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+            return Err(Error::Io { action: format!("opening {}", path.display()), source });
+        }
         let file = options.open(path).map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if writable => {
                 Error::ReadOnlyFile { name: path.display().to_string() }

@@ -36,7 +36,7 @@ use durix_pmem::{Extent, Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, 
 
 use super::PerSession;
 use super::active::Active;
-use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page};
+use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
 use super::words;
 use crate::error::{Error, Result};
 use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, PageShape, RECORDS, ROOT_PAGE, ROOT_RECORDS, Segment};
@@ -96,6 +96,8 @@ struct Unassigned {
     /// Pages with a good part of their units free, by the lines of these; 0 while that is not decided. One may be here twice, or
     /// active, but for those that are not decided.
     pages: ByLines,
+    /// Pages with fewer free units, for when the pool is full.
+    poor: ByLines,
     /// Pages that were not looked at since the structure was opened.
     runs: Vec<Run>,
     segments: Vec<Off<Segment>>,
@@ -191,7 +193,15 @@ impl<M: Medium> Units<M> {
             self.poll(op, slot);
         }
         while slot.free.of(lines).len() < count {
-            self.refill(op, slot, lines, count)?;
+            if let Err(error) = self.refill(op, slot, lines, count) {
+                // Units that were taken out of the map, and are not enough for a generation yet.
+                let had = slot.free.of(lines).len();
+                slot.close_generation(op);
+                self.poll(op, slot);
+                if slot.free.of(lines).len() == had {
+                    return Err(error);
+                }
+            }
         }
         let free = slot.free.of(lines);
         let units = free.split_off(free.len() - count).into_iter().rev();
@@ -344,9 +354,17 @@ impl<M: Medium> Units<M> {
         if slot.active.len() >= slot.active.trim_at(self.active_pages) {
             self.trim(op, slot);
         }
-        if !slot.active.has_vacancy() {
-            let segment = self.take_segment(op)?;
-            slot.active.add_segment(op, segment);
+        if slot.active.has_vacancy() {
+            return Ok(());
+        }
+        match self.take_segment(op) {
+            Ok(segment) => slot.active.add_segment(op, segment),
+            Err(error) => {
+                self.trim(op, slot);
+                if !slot.active.has_vacancy() {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -371,8 +389,8 @@ impl<M: Medium> Units<M> {
         }
     }
 
-    /// Notes a page, if it is worth it to make it active: an eighth of it is free. A page with a head that makes no sense is
-    /// left alone.
+    /// Notes a page with free units: an eighth of them is worth the fence that makes it active. A page with a head that makes no
+    /// sense is left alone.
     fn offer(&self, op: &Op<'_, M>, unassigned: &mut Unassigned, page: u64) {
         let Ok(lines) = self.lines_of(op, page) else { return };
         if lines == 0 {
@@ -381,9 +399,13 @@ impl<M: Medium> Units<M> {
         let (shape, head) = (self.shape(lines), self.head(op, page).unwrap_or_default());
         let words = (0u64..).zip(head).take(shape.words() as usize);
         let free = words.map(|(index, word)| u64::from((shape.mask(index) & !op.load(word, Relaxed)).count_ones()));
-        if free.sum::<u64>() * 8 >= shape.nodes() {
-            unassigned.pages.of(lines).push(page);
-        }
+        let noted = match free.sum::<u64>() {
+            0 => return,
+            free if free * 8 >= shape.nodes() => unassigned.pages.of(lines),
+            _ => unassigned.poor.of(lines),
+        };
+        noted.push(page);
+        once_each(noted, unassigned.bytes / self.page);
     }
 
     /// A page that probably has free units of so many lines; asks the pool for more where none is known.
@@ -405,8 +427,14 @@ impl<M: Medium> Units<M> {
                 let tag = &self.head(op, page)?[HEAD_TAG];
                 op.store(tag, RECORDS | lines, Release);
                 return Ok(page);
-            } else {
-                self.add_extent(op, &mut unassigned)?;
+            } else if let Err(error) = self.add_extent(op, &mut unassigned) {
+                // The pool is full: all pages are looked at, and then those with few free units are taken.
+                while let Some(page) = next_page(&mut unassigned.runs, self.page) {
+                    self.offer(op, &mut unassigned, page);
+                }
+                if [lines, 0].iter().all(|lines| unassigned.pages.of(*lines).is_empty()) {
+                    return unassigned.poor.of(lines).pop().ok_or(error);
+                }
             }
         }
     }
