@@ -255,8 +255,8 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 impl<M: Medium, P: Policy> Masstree<M, P> {
     /// Calls `visit` with keys and values from `from` to `to`, ascending, until it breaks or the range ends. Each key comes at
-    /// most once, with a value that it had at some moment of the scan. Bounds may be longer than keys. Holds the operation open: in long scans, break and
-    /// go on with a new operation from the last key, so that boundaries are not held up.
+    /// most once, with a value that it had at some moment of the scan. Bounds may be longer than keys. Holds the operation open: in
+    /// long scans, break and go on with a new operation from the last key, so that boundaries are not held up.
     ///
     /// # Errors
     /// As [`get`](Self::get).
