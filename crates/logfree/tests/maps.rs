@@ -677,15 +677,15 @@ fn what_was_removed_from_a_full_pool_makes_room_in_each_map() {
     what_was_removed_from_a_full_pool_makes_room::<SkipList<M>>(&options.tower_ratio(16));
 }
 
-/// An update that fails, since its session can make no more pages active, gives its new node back. The cells of its one segment are
-/// used up, and the pool is full; and no page leaves the table as long as another operation is open.
-fn an_update_that_fails_leaks_nothing<S: Map<M, Options = Options>>() {
+/// Runs a test in a pool that is full, on a map of 300 keys with many pages, while another operation is open: then a session can
+/// make no more pages active when the cells of its one segment are used up, since no page leaves the table. Later pages can.
+fn without_room<S: Map<M, Options = Options>>(test: impl Fn(&S, &Op<'_, M>), later: impl Fn(&S, &Op<'_, M>)) {
     let pool = PoolOptions::new().initial_size(256 << 10).max_size(256 << 10).chunk_size(4096).lanes(1).max_indices(1);
     let pool = pool.create_on(HeapBacking::new(256 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
     let mut session = pool.session().unwrap();
     let map: Arc<S> = pool.open_structure("map", &small()).unwrap();
-    (0..400).for_each(|k| assert!(map.insert(&session.enter().unwrap(), k, 1).unwrap()));
-    (300..400).for_each(|k| assert!(map.remove(&session.enter().unwrap(), k).unwrap().is_some()));
+    (0..400).for_each(|k| assert!(map.insert(&session.enter().unwrap(), spread_out(k), 1).unwrap()));
+    (300..400).for_each(|k| assert!(map.remove(&session.enter().unwrap(), spread_out(k)).unwrap().is_some()));
     drop(map);
     let map: Arc<S> = pool.open_structure("map", &Options::default()).unwrap();
     let (mut other, op) = (pool.session().unwrap(), session.enter().unwrap());
@@ -694,22 +694,69 @@ fn an_update_that_fails_leaks_nothing<S: Map<M, Options = Options>>() {
     let _extents: Vec<_> = std::iter::from_fn(|| pool.space().reserve_extent(&op, owner, 4096).ok()).collect();
     drop(op);
     let open = other.enter().unwrap();
-    let failed = (0..300).find(|k| map.update(&session.enter().unwrap(), *k, 2).is_err()).unwrap();
-    assert!(failed > 20, "{failed}");
-    assert_eq!(map.get(&open, failed).unwrap(), Some(1));
+    test(&map, &session.enter().unwrap());
     drop(open);
     let op = session.enter().unwrap();
     assert_eq!(map.check(&op).unwrap(), []);
-    // Now pages can leave the table.
-    (failed..300).for_each(|k| assert_eq!(map.update(&op, k, 2).unwrap(), Some(1), "{k}"));
+    later(&map, &op);
     assert_eq!(map.check(&op).unwrap(), []);
+}
+
+/// Keys in no order, so that a tree is not a list.
+fn spread_out(k: u64) -> u64 {
+    k.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// An update that fails gives its new node back; so many more find room later.
+fn an_update_that_fails_leaks_nothing<S: Map<M, Options = Options>>(more: u64) {
+    let failed = std::cell::Cell::new(0);
+    without_room::<S>(
+        |map, op| {
+            failed.set((0..300).find(|k| map.update(op, spread_out(*k), 2).is_err()).unwrap());
+            assert!(failed.get() > 20, "{failed:?}");
+            assert_eq!(map.get(op, spread_out(failed.get())).unwrap(), Some(1));
+        },
+        |map, op| {
+            let next = failed.get()..failed.get() + more;
+            next.for_each(|k| assert_eq!(map.update(op, spread_out(k), 2).unwrap(), Some(1), "{k}"));
+        },
+    );
 }
 
 #[test]
 fn an_update_that_fails_leaks_nothing_in_any_map() {
-    an_update_that_fails_leaks_nothing::<List<M>>();
-    an_update_that_fails_leaks_nothing::<HashTable<M>>();
-    an_update_that_fails_leaks_nothing::<SkipList<M>>();
+    an_update_that_fails_leaks_nothing::<List<M>>(20);
+    an_update_that_fails_leaks_nothing::<HashTable<M>>(20);
+    an_update_that_fails_leaks_nothing::<SkipList<M>>(20);
+    // There an update takes a line more.
+    an_update_that_fails_leaks_nothing::<Bst<M>>(0);
+}
+
+/// A removal that fails has removed nothing, and one that has removed something does not fail.
+fn a_removal_that_fails_changes_nothing<S: Map<M, Options = Options>>() {
+    let failed = std::cell::Cell::new(0);
+    without_room::<S>(
+        |map, op| {
+            for k in (0..300).map(spread_out) {
+                let removed = map.remove(op, k);
+                failed.set(failed.get() + u32::from(removed.is_err()));
+                assert_eq!(map.get(op, k).unwrap().is_some(), removed.is_err(), "{k:#x}");
+            }
+            assert!(failed.get() > 0);
+        },
+        |map, op| {
+            let left = (0..300).filter(|k| map.remove(op, spread_out(*k)).unwrap().is_some()).count();
+            assert_eq!(left as u32, failed.get());
+        },
+    );
+}
+
+#[test]
+fn a_removal_that_fails_changes_nothing_in_any_map() {
+    a_removal_that_fails_changes_nothing::<List<M>>();
+    a_removal_that_fails_changes_nothing::<HashTable<M>>();
+    a_removal_that_fails_changes_nothing::<SkipList<M>>();
+    a_removal_that_fails_changes_nothing::<Bst<M>>();
 }
 
 /// An operation of another pool would find that pool's words at this one's offsets, and change them.

@@ -275,7 +275,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// Swings the edge of a place to `new`, durably; `false` if it has changed. Splices the branch around it if it decides
-    /// nothing any more.
+    /// nothing any more. An error means that nothing was changed.
     fn commit(&self, place: &Place<'s>, new: Link) -> Result<bool> {
         let (word, seen) = place.edge;
         let useless = || place.sibling().is_some_and(|word| is_useless(new, self.op.load(word, Acquire)));
@@ -283,8 +283,12 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             if !self.replace(place, new) {
                 return Ok(false);
             }
-            if useless() {
-                self.splice_out(place, self.begin_splice(place.incoming.1.node())?)?;
+            // What fails from here on does not undo the change: a branch that stays decides nothing, which does no harm, and what is
+            // damaged a check finds.
+            if useless()
+                && let Ok(begun) = self.begin_splice(place.incoming.1.node())
+            {
+                let _ = self.splice_out(place, begun);
             }
             return Ok(true);
         }
@@ -295,7 +299,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             self.pages.cancel_unlink(self.op, begun);
             return Ok(false);
         }
-        self.splice_out(place, begun)?;
+        let _ = self.splice_out(place, begun);
         Ok(true)
     }
 
@@ -316,7 +320,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     pub(super) fn insert(&self, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         let mut spare = None;
         let inserted = loop {
-            let place = self.find(key)?;
+            let place = self.find(key).inspect_err(|_| self.discard(spare))?;
             let leaf = place.leaf().map(|leaf| (self.op.load(&leaf.key, Relaxed), self.op.load(&leaf.value, Relaxed)));
             if leaf.is_some_and(|(found, _)| found == key) {
                 break false;
@@ -326,14 +330,20 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
             let Some(value) = value() else { break false };
-            if self.commit(&place, self.write(off, (key, value), leaf))? {
+            let branch = self.write(off, (key, value), leaf);
+            if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
                 return Ok(true);
             }
         };
-        if let Some(off) = spare {
+        self.discard(spare);
+        Ok(inserted)
+    }
+
+    /// Gives a branch back that was allocated, and that nothing has led to.
+    fn discard(&self, branch: Option<Off<Node>>) {
+        if let Some(off) = branch {
             self.pages.give_back(self.op, off);
         }
-        Ok(inserted)
     }
 
     /// The place of a key that is there, and its value.
@@ -372,19 +382,18 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     pub(super) fn update(&self, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
         let mut spare = None;
         let outcome = loop {
-            let Some((place, old)) = self.find_leaf(key)? else { break None };
+            let Some((place, old)) = self.find_leaf(key).inspect_err(|_| self.discard(spare))? else { break None };
             let Some(value) = new(old) else { break Some((old, false)) };
             let off = match spare {
                 Some(off) => off,
                 None => *spare.insert(self.pages.allocate(self.op)?),
             };
-            if self.commit(&place, self.write(off, (key, value), None))? {
+            let branch = self.write(off, (key, value), None);
+            if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
                 return Ok(Some((old, true)));
             }
         };
-        if let Some(off) = spare {
-            self.pages.give_back(self.op, off);
-        }
+        self.discard(spare);
         Ok(outcome)
     }
 
