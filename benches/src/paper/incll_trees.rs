@@ -301,8 +301,8 @@ impl<M: Medium, P: Kind> Tree<M, P> {
     /// Nanoseconds an operation, over whole epochs, behind one that is not counted.
     pub(super) fn phase(&mut self, mix: Mix, drawn: &Drawn, epochs: usize) -> f64 {
         self.tree.sync(&mut self.session).expect("a boundary");
-        // What the boundaries of the phase before have written back is out of the near caches, which is its cost, not this one's: so
-        // an epoch comes first that is not counted, of other draws than those that follow.
+        // The other tree, or another workload, has left the caches as they are: so an epoch comes first that is not counted, of other
+        // draws than those that follow.
         let first = drawn.0.rchunks_exact(BATCH.min(drawn.0.len())).cycle();
         self.work_through(mix, first, 1, &mut Vec::new()).expect("a sound tree with room");
         let start = Stopwatch::start();
@@ -423,8 +423,7 @@ pub(super) type Contestants<'d> = Vec<Box<dyn Phased + 'd>>;
 /// their times lie within a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// All rounds of a phase, then all of the next, as a workload is run by itself in the paper: to compare trees. (In rounds of all
-    /// phases each pays for the write-backs of the one before, which have taken lines out of the caches.)
+    /// All rounds of a phase, then all of the next, as a workload is run by itself in the paper: to compare trees.
     PhaseByPhase,
     /// Rounds of all phases, each beginning one phase later than the one before: to compare phases.
     RoundByRound,
