@@ -548,19 +548,16 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             };
             let link = self.write(off, key, value, next.clean());
             let deleted = self.delete(&place, node, next, link, || (), || ());
-            // An error comes before the link to the new node is set: nothing stands above a list whose values are updated here.
             if deleted.inspect_err(|_| self.discard(spare))?.is_some() {
                 return Ok(Some((old, true)));
             }
         };
-        if let Some(node) = spare {
-            self.pages.give_back(self.op, node);
-        }
+        self.discard(spare);
         Ok(outcome)
     }
 
     /// Deletes the node at a place, whose link is `next`, and has it followed by `then` instead. Returns its value, or
-    /// `None` if its link has changed. Calls `write_back` before the fence that makes it durable, and `durable` after it.
+    /// `None` if its link has changed; an error, too, means that nothing was changed. Calls `write_back` before the fence that makes it durable, and `durable` after it.
     #[inline(always)]
     pub(crate) fn delete(
         &self,
@@ -599,8 +596,9 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         }
         // The mark is durable, and soon nothing leads to it: taking the *dirty* off would be another turn of a line that
         // was just written back, some 40 ns.
-        if self.take_out(place.link, swung.clean(), begun, false)?.is_none() {
-            // Somebody else has changed the link; whoever comes by next bypasses the node.
+        if !matches!(self.take_out(place.link, swung.clean(), begun, false), Ok(Some(_))) {
+            // Somebody else has changed the link, or no page can be made active for what stands above: that does not undo the
+            // deletion. Whoever comes by next bypasses the node.
             clean(&link, swung);
         }
         Ok(Some(value))

@@ -679,11 +679,15 @@ fn what_was_removed_from_a_full_pool_makes_room_in_each_map() {
 
 /// Runs a test in a pool that is full, on a map of 300 keys with many pages, while another operation is open: then a session can
 /// make no more pages active when the cells of its one segment are used up, since no page leaves the table. Later pages can.
-fn without_room<S: Map<M, Options = Options>>(test: impl Fn(&S, &Op<'_, M>), later: impl Fn(&S, &Op<'_, M>)) {
+fn without_room<S: Map<M, Options = Options>>(
+    options: &Options,
+    test: impl Fn(&S, &Op<'_, M>),
+    later: impl Fn(&S, &Op<'_, M>),
+) {
     let pool = PoolOptions::new().initial_size(256 << 10).max_size(256 << 10).chunk_size(4096).lanes(1).max_indices(1);
     let pool = pool.create_on(HeapBacking::new(256 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
     let mut session = pool.session().unwrap();
-    let map: Arc<S> = pool.open_structure("map", &small()).unwrap();
+    let map: Arc<S> = pool.open_structure("map", options).unwrap();
     (0..400).for_each(|k| assert!(map.insert(&session.enter().unwrap(), spread_out(k), 1).unwrap()));
     (300..400).for_each(|k| assert!(map.remove(&session.enter().unwrap(), spread_out(k)).unwrap().is_some()));
     drop(map);
@@ -711,6 +715,7 @@ fn spread_out(k: u64) -> u64 {
 fn an_update_that_fails_leaks_nothing<S: Map<M, Options = Options>>(more: u64) {
     let failed = std::cell::Cell::new(0);
     without_room::<S>(
+        &small(),
         |map, op| {
             failed.set((0..300).find(|k| map.update(op, spread_out(*k), 2).is_err()).unwrap());
             assert!(failed.get() > 20, "{failed:?}");
@@ -733,11 +738,13 @@ fn an_update_that_fails_leaks_nothing_in_any_map() {
 }
 
 /// A removal that fails has removed nothing, and one that has removed something does not fail.
-fn a_removal_that_fails_changes_nothing<S: Map<M, Options = Options>>() {
+fn a_removal_that_fails_changes_nothing<S: Map<M, Options = Options>>(options: &Options) {
     let failed = std::cell::Cell::new(0);
     without_room::<S>(
+        options,
         |map, op| {
-            for k in (0..300).map(spread_out) {
+            // From all over the pages, so that many are active of which a neighbour is not.
+            for k in (0..300).map(|n| spread_out(n * 37 % 300)) {
                 let removed = map.remove(op, k);
                 failed.set(failed.get() + u32::from(removed.is_err()));
                 assert_eq!(map.get(op, k).unwrap().is_some(), removed.is_err(), "{k:#x}");
@@ -753,10 +760,12 @@ fn a_removal_that_fails_changes_nothing<S: Map<M, Options = Options>>() {
 
 #[test]
 fn a_removal_that_fails_changes_nothing_in_any_map() {
-    a_removal_that_fails_changes_nothing::<List<M>>();
-    a_removal_that_fails_changes_nothing::<HashTable<M>>();
-    a_removal_that_fails_changes_nothing::<SkipList<M>>();
-    a_removal_that_fails_changes_nothing::<Bst<M>>();
+    a_removal_that_fails_changes_nothing::<List<M>>(&small());
+    a_removal_that_fails_changes_nothing::<HashTable<M>>(&small());
+    a_removal_that_fails_changes_nothing::<SkipList<M>>(&small());
+    // With nodes that take lines of two pages.
+    a_removal_that_fails_changes_nothing::<SkipList<M>>(&small().tower_ratio(2));
+    a_removal_that_fails_changes_nothing::<Bst<M>>(&small());
 }
 
 /// An operation of another pool would find that pool's words at this one's offsets, and change them.

@@ -416,7 +416,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         if swing_own(&link, incoming.1, Link::to(other.off())).is_err() {
             return Spliced::Blocked;
         }
-        // Nothing locked comes after the fence. The branch is not used again before this operation has ended.
+        // Nothing locked comes after the fence. The branch is not used again before it: nothing is allocated here.
         self.pages.retire_begun(self.op, begun.take().expect("is taken once"), Off::NULL, None, &[]);
         // PERSIST B3: flush+fence.
         persist_own(&link);
@@ -438,7 +438,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             Spliced::Blocked => self.find(router).map(drop),
             Spliced::Out | Spliced::Decides => Ok(()),
         };
-        if let Some(begun) = begun {
+        // A branch that stays frozen keeps its page active.
+        if let Some(begun) = begun.filter(|_| done.is_ok()) {
             self.pages.cancel_unlink(self.op, begun);
         }
         done
