@@ -19,9 +19,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use durix_cso::set::{PersistentSet, SetOptions};
 use durix_pmem::backing::{Backing, FileBacking};
 use durix_pmem::{Medium, Pool, PoolOptions, Session};
+use durix_pset::{PersistentSet, SetOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

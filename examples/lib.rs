@@ -1,6 +1,14 @@
 //! The examples are `quickstart.rs` and its neighbours in this folder. This library only compiles and runs the code of
-//! the README.
+//! the README and of the guide.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/transactions.md")]
+struct Transactions;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/what-survives-what.md")]
+struct WhatSurvivesWhat;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use durix::{Db, Direction, OrderedMap};
+use durix::{Db, OrderedMap};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use rand::Rng;
 
@@ -92,9 +92,9 @@ fn walk(tree: &Path) -> impl Iterator<Item = (PathBuf, Entry)> {
 
 /// The child: indexes the tree, and acknowledges on standard output what a checkpoint has made durable.
 fn child(tree: &Path, pool: &Path) -> Result<()> {
-    let db = Db::open_or_create(pool)?;
+    // It takes the checkpoints itself, to know what each has made durable.
+    let db = Db::builder().no_background_threads().checkpoint_every(INTERVAL).open_or_create(pool)?;
     let files: Files = db.ordered_map("files")?;
-    db.pool().epochs()?.set_interval(INTERVAL);
     let (mut handle, mut pending) = (files.handle()?, Vec::new());
     for (path, entry) in walk(tree) {
         let key = path.as_os_str().as_bytes();
@@ -272,8 +272,7 @@ fn compare(tree: &Path, files: &Files) -> Result<()> {
     if !found.is_sorted() {
         return Err("the index is not in order".into());
     }
-    let backwards =
-        files.range::<Vec<u8>>(.., Direction::Backward)?.map(|pair| Ok(pair?.0)).collect::<Result<Vec<_>>>()?;
+    let backwards = files.iter().rev().map(|pair| Ok(pair?.0)).collect::<Result<Vec<_>>>()?;
     if backwards.iter().ne(found.iter().rev()) {
         return Err("the index is another one backwards".into());
     }

@@ -2,25 +2,16 @@
 //! structure in an arena of 64 lines and through opening a whole pool; and how long complete explorations take: threads
 //! and nested crashes on a list and on the set, large objects.
 
-#[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../../crates/crashsim/tests/common/large.rs"]
-mod large;
-#[path = "../../crates/crashsim/tests/common/concurrent_list.rs"]
-mod list;
-#[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../../crates/cso/tests/common/concurrent_set.rs"]
-mod set;
-
 use std::time::{Duration, Instant};
 
 use durix_bench::run::Run;
 use durix_crashsim::{Concurrent, Explorer, Persistency, Report, Threads};
-use durix_mutants::subjects::pool::{HISTORIES, Lifetime};
-use durix_mutants::subjects::stack::Stack;
 use durix_pmem::Plan;
-use large::{Kind, Large};
-use list::{Bug, List, ListOp};
-use set::{Act, SetUnderTest};
+use durix_pset::testing::concurrent::{Act, SetUnderTest};
+use durix_subjects::concurrent_list::{Bug, List, ListOp};
+use durix_subjects::large::{Kind, Large};
+use durix_subjects::pool::{HISTORIES, Lifetime};
+use durix_subjects::stack::Stack;
 
 fn rate(name: &str, time: Duration, explore: impl Fn() -> Report) {
     let start = Instant::now();
@@ -89,7 +80,7 @@ fn on_the_set() {
         vec![vec![Put(0, 2), Remove(1), Get(0)], vec![Put(1, 3), Remove(0), Get(1)]],
         vec![vec![Put(0, 2), Get(1)], vec![Remove(0), Get(0)], vec![Get(1), Get(0)]],
     ];
-    programs("set", &SetUnderTest::new(&[Put(0, 1)]), &all, &set::after());
+    programs("set", &SetUnderTest::new(&[Put(0, 1)]), &all, &durix_pset::testing::concurrent::after());
 }
 
 fn large_objects() {

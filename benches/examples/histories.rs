@@ -10,26 +10,20 @@
 //! all; structures take turns of the same time, so that those that recover fast have more of them. Words after the number
 //! pick structures by a part of their names.
 
-#[path = "../../crates/logfree/tests/common/mod.rs"]
-mod logfree;
-#[path = "../../crates/incll/tests/crash/subject.rs"]
-#[allow(dead_code)]
-mod masstree;
-#[path = "../../crates/cso/tests/common/concurrent_set.rs"]
-#[allow(dead_code)]
-mod shared_set;
-
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use durix_crashsim::{Concurrent, Contract, Explorer, Persistency, Report, Subject, Threads};
 use durix_cso::log::{ChainLog, FvbLog, LinesLog, OneLine, RandomLog, VbLog, WordsLog};
+use durix_cso::testing::{Do, Plain, Tested, Tiny};
+use durix_incll::testing::subject as masstree;
+use durix_logfree::testing as logfree;
 use durix_logfree::{Bst, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftSkipList};
-use durix_mutants::subjects::list::{Bug, List as Toy, ListOp};
-use durix_mutants::subjects::logs::{Do, Plain, Tested, Tiny};
-use durix_mutants::subjects::set::{self, SetUnderTest};
-use durix_mutants::subjects::space::{self, Allocator};
 use durix_pmem::Plan;
+use durix_pset::testing::concurrent as shared_set;
+use durix_pset::testing::set::{self, SetUnderTest};
+use durix_subjects::list::{Bug, List as Toy, ListOp};
+use durix_subjects::space::{self, Allocator};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 use proptest::strategy::{BoxedStrategy, Just, ValueTree};

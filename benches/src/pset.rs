@@ -37,7 +37,7 @@ pub enum Error {
     Pool(#[from] durix_pmem::Error),
     /// The set.
     #[error("{0}; set DURIX_DIR to a directory with enough room")]
-    Set(#[from] durix_cso::set::Error),
+    Set(#[from] durix_pset::Error),
 }
 
 /// A set that holds all keys, in rounds.

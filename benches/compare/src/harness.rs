@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use durix_bench::interleave::{Contestant, Outcome, Series, interleave};
 use durix_bench::machine::Machine;
 
-use crate::peers::{self, Peer, Worker};
+use crate::peers::peer::{Error, Make, Peer, Worker};
 
 /// What a round does, in order.
 pub const PHASES: [&str; 4] = ["insert", "commit each", "get", "scan of 10"];
@@ -107,7 +107,7 @@ struct Rounds {
 
 impl Rounds {
     /// Fills a peer.
-    fn fill(make: peers::Make, plan: Plan) -> Result<Rounds, peers::Error> {
+    fn fill(make: Make, plan: Plan) -> Result<Rounds, Error> {
         let before = anonymous_memory();
         let peer = make(&plan)?;
         let mut rounds = Rounds { peer, plan, keys: 0, filling: 0.0, footprint: Footprint::default() };
@@ -228,7 +228,7 @@ pub struct Row {
 ///
 /// # Errors
 /// What a peer refuses.
-pub fn measure(plan: Plan, make: &[peers::Make]) -> Result<Vec<Row>, peers::Error> {
+pub fn measure(plan: Plan, make: &[Make]) -> Result<Vec<Row>, Error> {
     let mut rounds: Vec<Rounds> = Vec::new();
     for make in make {
         rounds.push(Rounds::fill(*make, plan)?);
@@ -290,6 +290,7 @@ fn rate(series: &Series) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers;
 
     #[test]
     fn all_peers_keep_what_they_are_given() {

@@ -14,8 +14,8 @@ use durix_pmem::{Medium, Op, Word};
 use md5::Digest as _;
 use zerocopy::IntoBytes;
 
+use super::append::{AppendLog, Claim, Error, Region};
 use super::ring::{Cursor, MAX_STRIDE, Ring, load_words, stride_words};
-use super::{AppendLog, Claim, Error, Region};
 
 /// A checksum of words.
 pub trait Checksum {

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Op, Word};
 
+use super::append::{AppendLog, Claim, Error, Region};
 use super::ring::{Cursor, MAX_STRIDE, Ring, load_words, stride_words};
-use super::{AppendLog, Claim, Error, Region};
 
 /// Write the data and flush it, then link it by its predecessor's next pointer and flush that. Two round trips.
 pub type TwoRounds<const W: usize> = Linked<false, W>;

@@ -8,11 +8,12 @@
 //! | [`ours`] | CSO-VB, CSO-FVB, CSO-Random, of `durix-cso` as it is published | the last store to each line |
 //!
 //! The comparators know the size of their entries when they are compiled and keep no lengths, as in the paper: where that
-//! matters it is to their advantage. All of them store through the same [`Op`] and are inlined into the loop that measures
+//! matters it is to their advantage. All of them store through the same [`Op`](durix_pmem::Op) and are inlined into the loop that measures
 //! them. They align entries so that none overlaps a line more than it must, write each line back as soon as it is complete, and
 //! lay half lines out in stripes, as ours do. They prefetch nothing: the hardware does it for successive lines (`prefetchw`
 //! was measured to gain 1%).
 
+pub mod append;
 pub mod checksum;
 pub mod linked;
 pub mod ours;
@@ -23,24 +24,9 @@ pub mod tornbit;
 mod tests;
 
 use durix_cso::log::{FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog};
-use durix_pmem::{Medium, Op, Word, persistent};
+use durix_pmem::Medium;
 
-persistent! {
-    /// One cache line.
-    pub struct Line: align(64) {
-        /// Its words.
-        pub words: [Word; 8],
-    }
-}
-
-/// The bytes of a mapping that belong to one log: line-aligned, not at offset zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// Offset of the first byte, a multiple of 64 and not zero.
-    pub off: u64,
-    /// Bytes, a multiple of 64.
-    pub len: u64,
-}
+pub use append::{AppendLog, Claim, Error, Line, Region};
 
 /// The sizes of entries in the paper's stress test, with their metadata, and the words of payload that fit into them in
 /// every log: 24 bytes in half a line, 56 in each full line.
@@ -73,72 +59,6 @@ pub const SIZES: [EntrySize; 5] = [
     EntrySize { name: "4 lines", lines: 4, payload_words: FOUR },
     EntrySize { name: "8 lines", lines: 8, payload_words: EIGHT },
 ];
-
-/// What a log claims about a crash during an append, for the tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// The entry is found exactly if all of its words are new, whichever are missing: holds with torn lines too.
-    Words,
-    /// As `Words`, but with 2^-32 or 2^-64 of the mixtures passing for valid.
-    WordsLikely,
-    /// The entry is found exactly if all of its lines are new, where each line holds a prefix of its stores.
-    Lines,
-    /// The entry is found exactly if the second round trip came through.
-    SecondTrip,
-}
-
-/// Why a log does not take an entry, or cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// All of the log is in use.
-    #[error("the log is full; read and discard its entries")]
-    Full,
-    /// The processor lacks an instruction.
-    #[error("this processor has no {0}")]
-    Missing(&'static str),
-    /// The region is too small.
-    #[error("a region of {len} bytes is too small for two entries of {stride} bytes")]
-    TooSmall {
-        /// Bytes of the region.
-        len: u64,
-        /// Bytes of an entry.
-        stride: u64,
-    },
-    /// The log under test refused something of its own accord.
-    #[error("the log failed: {0}")]
-    Failed(String),
-}
-
-/// A durable log of entries of `W` words of payload, in a circular buffer.
-pub trait AppendLog<M: Medium, const W: usize>: Sized {
-    /// As the paper calls it.
-    const NAME: &'static str;
-    /// What it claims about crashes.
-    const CLAIM: Claim;
-
-    /// Makes an empty log in `region`, whose bytes are all zero. Durable on return.
-    ///
-    /// # Errors
-    /// [`Error::TooSmall`], [`Error::Missing`].
-    fn format(op: &Op<'_, M>, region: Region) -> Result<Self, Error>;
-
-    /// Opens the log after a crash and returns the entries that it holds, oldest first. Whatever a torn append left
-    /// behind cannot become valid any more when this returns.
-    ///
-    /// # Errors
-    /// As [`format`](AppendLog::format).
-    fn recover(op: &Op<'_, M>, region: Region) -> Result<(Self, Vec<[u64; W]>), Error>;
-
-    /// Appends an entry; durable on return.
-    ///
-    /// # Errors
-    /// [`Error::Full`]; the log is unharmed.
-    fn append(&mut self, op: &Op<'_, M>, payload: &[u64; W]) -> Result<(), Error>;
-
-    /// Reads all entries, oldest first, and discards them; durable on return.
-    fn consume(&mut self, op: &Op<'_, M>, sink: impl FnMut(&[u64; W]));
-}
 
 /// Something done with every log.
 pub trait Visitor<M: Medium, const W: usize> {

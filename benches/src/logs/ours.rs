@@ -5,7 +5,7 @@ use std::any::type_name;
 use durix_cso::log::{self, FvbLog, FvbOptions, Geometry, LinesLog, Log, RandomLog, RandomOptions, VbLog};
 use durix_pmem::{Medium, Op};
 
-use super::{AppendLog, Claim, Error, Region};
+use super::append::{AppendLog, Claim, Error, Region};
 
 /// What the benches have to know of a log of ours.
 pub trait Known: Log {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, Medium, Off, Op, Word, persistent};
 
-use super::{Error, Line, Region};
+use super::append::{Error, Line, Region};
 
 persistent! {
     /// Line 0 of a region.

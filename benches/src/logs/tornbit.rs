@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Medium, Op, Word};
 
+use super::append::{AppendLog, Claim, Error, Region};
 use super::ring::{Cursor, MAX_STRIDE, Ring, stride_words};
-use super::{AppendLog, Claim, Error, Region};
 
 /// The tornbit log.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Figure 4(a): throughput of the logs by size of entry.
 
 use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_a_point, set_stress, stress_ratio};
+use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Claim, Form, Panel, Point, ahead};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::SizeReport;
 use crate::logs::SIZES;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use durix_pmem::medium::Delayed;
 
 use super::cso_logs::{SOURCE, medium_text, method, rounds, rounds_of_a_point, set_stress, stress_ratio};
+use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Claim, Form, Panel, ahead};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::{measure_half, medium, region_in};
 
 pub(super) const FIGURE: Figure = Figure {

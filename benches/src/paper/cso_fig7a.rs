@@ -8,7 +8,7 @@ use super::cso_fig4b::DELAYS;
 use super::cso_sets::{
     At, CONTRACT, claim, count_claim, figure, keys_text, measure_at, panels, rounds_of_a_point, set_points,
 };
-use super::{Context, Error, Figure, Measured};
+use super::figure::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 
 pub(super) const FIGURE: Figure =

@@ -1,7 +1,7 @@
 //! Figure 7(c): throughput of the persistent set by size of entry.
 
 use super::cso_sets::{At, claim, figure, keys_text, run_points};
-use super::{Context, Error, Figure, Measured};
+use super::figure::{Context, Error, Figure, Measured};
 
 pub(super) const FIGURE: Figure = figure(
     "cso-fig7c",

@@ -1,7 +1,7 @@
 //! What the figures of the logs (OOPSLA'17, section 5.1) share.
 
+use super::figure::{Context, Error};
 use super::report::{Panel, Point};
-use super::{Context, Error};
 use crate::cso_append::{BATCH, SizeReport, measure, medium, region_in, warm_up};
 use crate::interleave::Outcome;
 use crate::logs::SIZES;
@@ -57,5 +57,5 @@ pub(super) fn stress_ratio(outcomes: &[Outcome<2>], name: &str, other: &str) -> 
 
 /// The medium of the benches, in words.
 pub(super) fn medium_text() -> String {
-    super::medium_text(medium())
+    super::figure::medium_text(medium())
 }

@@ -6,8 +6,8 @@
 
 use durix_pmem::Medium;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Claim, Form, Panel, Point, ahead};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::{medium, warm_up};
 use crate::interleave::Outcome;
 use crate::machine::Bytes;
@@ -67,7 +67,7 @@ pub(super) fn measure_at<M: Medium>(
 pub(super) fn panels(context: &Context<'_>, place: &Place, x_label: &str, x: &[String], what: &str) -> [Panel; 3] {
     let how = format!("{what}; medians of {} interleaved rounds of {OPERATIONS} operations", rounds(context));
     ["half reads, half updates", "updates alone", "reads alone"].map(|title| {
-        let panel = Panel::new(title, place, super::medium_text(medium()), how.clone());
+        let panel = Panel::new(title, place, super::figure::medium_text(medium()), how.clone());
         panel.axes(x_label, x.to_vec(), "million operations/s", Form::Lines)
     })
 }

@@ -1,8 +1,8 @@
 //! Table 1: what the logs cost, counted and timed.
 
 use super::cso_logs::{SOURCE, all_sizes, medium_text, method, rounds_of_a_point};
+use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::{SizeReport, measure_recovery};
 use crate::logs::SIZES;
 use crate::machine::Bytes;

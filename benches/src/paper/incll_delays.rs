@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use durix_pmem::medium::Delayed;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     DRAWS, Draw, Drawn, Mix, Order, Phase, Rounded, Take, drawn, empty, figure, keys_of, measure, panel, rounded,
     series,
 };
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::{Outcome, Series};
 use crate::place::Place;

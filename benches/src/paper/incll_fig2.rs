@@ -1,11 +1,11 @@
 //! Figure 2: throughput of the transient and of the durable Masstree on YCSB A, B, C and E.
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     DRAWS, Draw, Drawn, MIXES, Mix, Phase, Rounded, Take, drawn, empty, figure, keys_of, measure, overhead, panel,
     rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Outcome;
 use crate::place::Place;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use durix_incll::{Durable, Transient};
 use durix_pmem::Hardware;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     DRAWS, Draw, Drawn, Kind, Mix, Rounded, Tree, drawn, empty, figure, keys_of, panel, room_for, rounded, work_on,
 };
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Series;
 use crate::place::Place;

@@ -5,9 +5,9 @@
 use durix_incll::Durable;
 use durix_pmem::Hardware;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{DRAWS, Draw, Drawn, MIXES, Mix, Tree, drawn, empty, figure, keys_of, panel, rounded};
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Series;
 

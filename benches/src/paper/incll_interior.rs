@@ -7,12 +7,12 @@ use durix_incll::{Durable, InteriorInLine};
 use durix_pmem::Medium;
 use durix_pmem::medium::{Counting, Counts};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     Kind, Phased, Random, Room, Rounded, Tree, WARM_UP, empty, figure, in_turn, key, keys_of, millions, panel,
     room_for, rounded,
 };
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::{Outcome, Stopwatch};
 use crate::place::Place;

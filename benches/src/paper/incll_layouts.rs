@@ -3,12 +3,12 @@
 
 use durix_incll::{Durable, Pointers, Transient, Transient15};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     Contestants, Draw, Filled, MIXES, Phase, Rounded, contestant, drawn, empty, figure, in_turn, keys_of, panel,
     room_for, rounded, series,
 };
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Outcome;
 use crate::place::Place;

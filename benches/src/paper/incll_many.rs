@@ -5,9 +5,9 @@ use std::hint::black_box;
 use durix_incll::{Durable, Masstree, Transient};
 use durix_pmem::{Medium, Session};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{Draw, Drawn, Kind, Tree, WARM_UP, drawn, empty, figure, keys_of, panel, room_for, rounded};
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::{Contestant, Outcome, Stopwatch, interleave_telling};
 use crate::place::Place;

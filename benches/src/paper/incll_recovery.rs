@@ -7,9 +7,9 @@ use std::time::Instant;
 use durix_incll::{Durable, LoggingOnly};
 use durix_pmem::Hardware;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{Draw, Kind, Mix, Rounded, Tree, drawn, empty, figure, keys_of, millions, panel, rounded};
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Series;
 use crate::place::Place;

@@ -4,12 +4,12 @@
 use durix_incll::Transient;
 use durix_pmem::Hardware;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     Contestants, DRAWS, Draw, MIXES, Phase, Room, Rounded, bytes_for, contestant, drawn, empty, figure, in_turn,
     keys_of, panel, room_for, rounded,
 };
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Outcome;
 use crate::place::Place;

@@ -1,12 +1,12 @@
 //! Figures 5, 6 and 7: YCSB A by the size of the tree: throughput, what durability costs, and how many nodes go to the
 //! external log, with InCLL and without.
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::incll_trees::{
     DRAWS, Draw, Drawn, Kind, Mix, Phase, Rounded, Take, Tree, drawn, empty, figure, keys_of, measure, millions,
     overhead, panel, rounded, series,
 };
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::place::Place;
 use durix_incll::{Durable, LoggingOnly};

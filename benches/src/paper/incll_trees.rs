@@ -20,8 +20,8 @@ use durix_incll::{
 };
 use durix_pmem::{Mapping, Medium, Session};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Form, Panel};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Outcome, Series, Stopwatch};
 use crate::machine::Bytes;
@@ -588,7 +588,7 @@ pub(super) fn panel(
         how.rounds,
         how.epochs
     );
-    Panel::new(title, place, super::medium_text(medium()), method).axes(x_label, x, y_label, form)
+    Panel::new(title, place, super::figure::medium_text(medium()), method).axes(x_label, x, y_label, form)
 }
 
 /// The series of a contestant in a phase.

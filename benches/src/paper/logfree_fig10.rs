@@ -11,9 +11,9 @@ use std::time::Instant;
 use durix_logfree::{Bst, HashTable, List, Options, SkipList, SoftHash, SoftOptions, SoftSkipList};
 use durix_pmem::{Hardware, Pool, Structure};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{check_room, figure, panel, sizes_text};
 use super::report::{Claim, Form, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Series;
 use crate::logfree::Error as SetError;

@@ -1,11 +1,11 @@
 //! Figure 5: updates of the log-free sets over those that are made durable by redo logs, by size, for one thread and two.
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{
     CONTRACT, Expected, check_room, claim, count_claims, figure, fits, floor_claim, measure_at, panel,
     rounds_of_a_point, set_ratios, set_throughput, sizes_text,
 };
 use super::report::{Claim, Panel};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::logfree::make::{Shape, Way, What};
 use crate::logfree::report::Outcomes;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use durix_pmem::medium::Delayed;
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{
     CONTRACT, Expected, claim, figure, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput,
 };
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::logfree::make::{Shape, Way, What, count};
 

@@ -1,9 +1,9 @@
 //! Figure 7: what durability costs: updates over those of the same code where nothing is written back, by size.
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{
     Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput, sizes_text,
 };
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::logfree::make::{Shape, Way, What};
 

@@ -4,9 +4,9 @@
 //! which is what the others promise; made durable every 16 operations, as by a server that answers so many requests together;
 //! and once a round.
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{CONTRACT, Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios};
 use super::report::{Claim, Form};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::logfree::make::{PerUpdate, Shape, Way, What, count};
 use crate::place::Place;

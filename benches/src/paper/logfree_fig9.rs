@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_logfree::{Bst, HashTable, Options, PageStats};
 use durix_pmem::{Hardware, Mapping, Medium, Off, Op, Pool, Session, Structure, Word};
 
+use super::figure::{Context, Error, Figure, Measured};
 use super::logfree_sets::{check_room, figure, fits, panel, rounds, rounds_of_a_point, sizes_text};
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::{Contestant, interleave_telling};
 use crate::logfree::Error as SetError;

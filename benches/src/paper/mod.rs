@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `incll_…`, `logfree_…` | one module a figure, or for figures that differ in one thing |
+//! | `cso_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -17,6 +17,7 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod figure;
 mod incll_delays;
 mod incll_fig2;
 mod incll_fig4;
@@ -28,6 +29,7 @@ mod incll_recovery;
 mod incll_same;
 mod incll_sizes;
 mod incll_trees;
+mod journal_commit;
 mod logfree_fig10;
 mod logfree_fig5;
 mod logfree_fig6;
@@ -36,35 +38,30 @@ mod logfree_fig8;
 mod logfree_fig9;
 mod logfree_sets;
 pub mod output;
+mod pool_growth;
 pub mod report;
+mod rewind_checkpoints;
+mod rewind_fig3;
+mod rewind_micro;
+mod rewind_recovery;
+mod rewind_threads;
+mod rewind_tpcc;
+mod rewind_tree;
+mod rewind_trees;
+mod rewind_words;
+mod rewind_world;
 pub mod svg;
 pub mod terminal;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use durix_pmem::Medium;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::machine::Machine;
-use crate::place::{Place, Refused};
-use crate::pset;
-use report::{Claim, Header, Panel, Report};
-
-/// A figure or table of a paper.
-#[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// What it is called on the command line: the crate, then the number in the paper.
-    pub name: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// The paper, and where in it.
-    pub source: &'static str,
-    /// What `--keys` means, if it means anything.
-    pub keys: Option<&'static str>,
-    /// Measures it.
-    pub run: fn(&Context<'_>) -> Result<Measured, Error>,
-}
+use crate::place::Place;
+pub use figure::{Context, Error, Figure, MAX_KEYS, Measured};
+use report::{Header, Report};
 
 /// All figures, in the order in which `paper list` names them.
 pub const FIGURES: &[Figure] = &[
@@ -93,94 +90,19 @@ pub const FIGURES: &[Figure] = &[
     logfree_fig8::FIGURE,
     logfree_fig9::FIGURE,
     logfree_fig10::FIGURE,
+    journal_commit::FIGURE,
+    pool_growth::FIGURE,
+    rewind_fig3::FIGURE,
+    rewind_recovery::FIG4,
+    rewind_recovery::FIG5,
+    rewind_checkpoints::FIGURE,
+    rewind_trees::FIG7,
+    rewind_trees::FIG8,
+    rewind_threads::FIGURE,
+    rewind_trees::FIG10,
+    rewind_tpcc::FIGURE,
+    rewind_words::FIGURE,
 ];
-
-/// The largest `--keys`.
-pub const MAX_KEYS: u64 = 1 << 28;
-
-/// What a figure has measured.
-#[derive(Debug)]
-pub struct Measured {
-    /// What was measured where.
-    pub panels: Vec<Panel>,
-    /// The paper's claims beside ours.
-    pub claims: Vec<Claim>,
-    /// What could not take part, and why; what a reader has to know.
-    pub notes: Vec<String>,
-}
-
-/// Why a figure could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no such figure.
-    #[error("there is no figure \"{name}\"{hint}; `paper list` names all")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// `, did you mean …`, or nothing.
-        hint: String,
-    },
-    /// `--keys` for a figure without keys.
-    #[error("{name} has no keys: leave --keys out")]
-    NoKeys {
-        /// The figure.
-        name: &'static str,
-    },
-    /// `--keys` out of range.
-    #[error("--keys {keys}: at least 16, at most {MAX_KEYS}")]
-    Keys {
-        /// What was asked for.
-        keys: u64,
-    },
-    /// The directory does not do.
-    #[error(transparent)]
-    Place(#[from] Refused),
-    /// A tree.
-    #[error("{0}; set DURIX_DIR to another directory, or --keys to less")]
-    Tree(#[from] durix_incll::Error),
-    /// The mapping.
-    #[error(transparent)]
-    Pool(#[from] durix_pmem::Error),
-    /// The pool or a set.
-    #[error(transparent)]
-    Set(#[from] pset::Error),
-    /// One of the log-free sets, or of their comparators.
-    #[error(transparent)]
-    Logfree(#[from] crate::logfree::Error),
-    /// Not enough memory for what was asked.
-    #[error(
-        "{what} needs {needed} in {dir}, where {free} are free; set DURIX_DIR to another directory, or --keys to less"
-    )]
-    Room {
-        /// What.
-        what: String,
-        /// How much.
-        needed: crate::machine::Bytes,
-        /// How much there is.
-        free: crate::machine::Bytes,
-        /// Where.
-        dir: String,
-    },
-    /// A file that was asked for cannot be written.
-    #[error("{action} {path}: {source}")]
-    File {
-        /// What was done.
-        action: &'static str,
-        /// With what.
-        path: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The drawing failed.
-    #[error("drawing {path}: {reason}")]
-    Drawing {
-        /// The file.
-        path: String,
-        /// What the library says.
-        reason: String,
-    },
-}
 
 /// The figure of a name.
 ///
@@ -206,75 +128,6 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
-}
-
-/// How a figure is to be measured.
-#[derive(Debug)]
-pub struct Context<'a> {
-    /// In less than a minute.
-    pub quick: bool,
-    /// Keys, where the user has said.
-    pub keys: Option<u64>,
-    /// Where, one for each page size that can be had.
-    pub places: Vec<Place>,
-    bar: &'a ProgressBar,
-    /// Points that are to be measured, and when the current one began.
-    points: Cell<u32>,
-    began: Cell<Instant>,
-    /// Where standard error is no terminal: when a line was printed last.
-    told: Cell<Option<Instant>>,
-}
-
-/// Between two lines of progress, where standard error is no terminal.
-const TELL: Duration = Duration::from_secs(5);
-
-/// What a quick figure may take in all, for rounds; filling sets comes on top.
-const QUICK: Duration = Duration::from_secs(36);
-
-impl Context<'_> {
-    /// So many points to come in each place, each of so many rounds.
-    fn expect(&self, points: usize, rounds: usize) {
-        let points = points * self.places.len();
-        self.points.set(points as u32);
-        self.bar.set_length((points * rounds) as u64);
-    }
-
-    /// What is being measured from now on.
-    fn now(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
-        self.began.set(Instant::now());
-        self.tell();
-    }
-
-    /// A part of what is being measured now begins that is no round: a set is filled.
-    fn step(&self, what: &str) {
-        let message = self.bar.message();
-        let point = message.split(" | ").next().unwrap_or_default();
-        self.bar.set_message(format!("{point} | {what}"));
-        self.tell();
-    }
-
-    /// Prints a line now and then, where there is no terminal for the bar.
-    fn tell(&self) {
-        if self.bar.is_hidden() && self.told.get().is_none_or(|told| told.elapsed() >= TELL) {
-            let percent = self.bar.position() * 100 / self.bar.length().unwrap_or(1).max(1);
-            eprintln!("{percent:>3}% after {} s: {}", self.bar.elapsed().as_secs(), self.bar.message());
-            self.told.set(Some(Instant::now()));
-        }
-    }
-
-    /// A round is over. Returns whether there is time for more: a quick figure divides a minute among its points, so that it
-    /// takes no longer on a busy machine, only fewer rounds.
-    fn tick(&self) -> bool {
-        self.bar.inc(1);
-        self.tell();
-        !self.quick || self.began.get().elapsed() < QUICK / self.points.get().max(1)
-    }
-
-    /// Keys: what the user has said, or by default so many.
-    fn keys_or(&self, keys: u64) -> u64 {
-        self.keys.unwrap_or(keys)
-    }
 }
 
 /// Runs a figure. Progress goes to standard error: a bar, or some lines where that is no terminal.
@@ -313,11 +166,6 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
     notes.append(&mut measured.notes);
     let header = Header::new(figure, quick, &Machine::this());
     Ok(Report { header, panels: measured.panels, claims: measured.claims, notes })
-}
-
-/// A medium of the benches, in words.
-fn medium_text(medium: impl Medium) -> String {
-    medium.describe()
 }
 
 #[cfg(test)]

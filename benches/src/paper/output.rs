@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::figure::Error;
 
 /// A file in the making.
 #[derive(Debug)]

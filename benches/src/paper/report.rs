@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Figure;
+use super::figure::Figure;
 use crate::interleave::Series;
 use crate::machine::Machine;
 use crate::place::Place;

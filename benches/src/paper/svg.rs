@@ -5,7 +5,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::Error;
+use super::figure::Error;
 use super::report::{Form, Panel, Report};
 
 const WIDTH: u32 = 760;

@@ -1,9 +1,9 @@
-//! `PersistentSet` of `durix-cso` (STPS), through its public interface.
+//! `PersistentSet` of `durix-pset` (STPS), through its public interface.
 
 use std::sync::Arc;
 
-use durix_cso::set::{Error, PersistentSet};
 use durix_pmem::{Medium, Op, Pool};
+use durix_pset::{Error, PersistentSet};
 
 use super::Map;
 

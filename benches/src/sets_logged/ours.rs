@@ -67,13 +67,13 @@ pub trait Synced<M: Medium> {
 
 impl<M: Medium> Synced<M> for Arc<List<M>> {
     fn sync(&self, op: &Op<'_, M>) {
-        List::sync(self, op);
+        List::sync(self, op).expect("an operation of its pool");
     }
 }
 
 impl<M: Medium> Synced<M> for Arc<HashTable<M>> {
     fn sync(&self, op: &Op<'_, M>) {
-        HashTable::sync(self, op);
+        HashTable::sync(self, op).expect("an operation of its pool");
     }
 }
 

@@ -4,34 +4,22 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use durix::Level;
 use durix::TypeTag;
 
-const CODES: &str = "Exit codes:
-  0  done
-  1  the answer is no: a key is not there, a check has findings, a torture lost something
-  2  wrong usage
-  3  no such pool or index, or another kind than asked for
-  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, a bad dump
-  5  something around it: open elsewhere, disk or pool full, permissions, input and output";
-
-/// Persistent indices in memory-mapped files: load, look at, check, copy, benchmark, torture.
+/// Persistent indices in memory-mapped files.
 #[derive(Debug, Parser)]
-#[command(name = "durix", version, after_help = after_help())]
+#[command(name = "durix", version)]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// The kinds there are, and the exit codes.
-fn after_help() -> String {
-    let kinds = durix::kind::kinds::<durix::Hardware>();
-    let lines: Vec<String> = kinds.iter().map(|kind| format!("  {:<12}{}", kind.name, kind.about)).collect();
-    format!("Kinds of index:\n{}\n\n{CODES}", lines.join("\n"))
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Put lines, TSV, or the files of a directory tree into an index; run it again to go on after an interruption
+    /// Put lines, TSV, or the files of a directory tree into an index
+    ///
+    /// Run it again to go on after an interruption.
     Load(LoadArgs),
     /// Print the value of a key
     Get(GetArgs),
@@ -39,9 +27,13 @@ pub enum Verb {
     Put(PutArgs),
     /// Remove keys
     Del(DelArgs),
+    /// Run a script over several indices in one transaction
+    Exec(ExecArgs),
     /// Print keys and values: all, with a prefix, or in a range
     Scan(ScanArgs),
-    /// Print what a pool is: hardware, guarantee, space, indices; works beside a process that has it open
+    /// Print what a pool is: hardware, guarantee, space, indices
+    ///
+    /// It works beside a process that has the pool open.
     Stat(StatArgs),
     /// Look for inconsistencies, without changing anything
     Check(StatArgs),
@@ -53,19 +45,38 @@ pub enum Verb {
     Restore(RestoreArgs),
     /// Copy all indices into a new pool, which closes the gaps
     Copy(CopyArgs),
-    /// Measure YCSB workloads: throughput, latency percentiles, write-backs and fences an operation
+    /// Measure YCSB workloads
+    ///
+    /// It prints throughput, latency percentiles, and the exact numbers of write-backs and fences an operation.
     Bench(BenchArgs),
-    /// Kill a working process again and again, and look whether anything that it had promised is lost
+    /// Kill a working process again and again, and look for losses
+    ///
+    /// Anything that the process had promised to keep, and that is not found, is a loss.
     Torture(TortureArgs),
     #[command(hide = true)]
     TortureChild(TortureChildArgs),
-    /// Print a script that completes this command's arguments
+    /// Print the kinds of index: what each takes and promises
+    Kinds(KindsArgs),
+    /// Print a script for the shell that completes arguments
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (see it with `durix man | man -l -`)
+    /// Print the manual page: `durix man | man -l -`
     Man,
+}
+
+#[derive(Debug, Args)]
+pub struct KindsArgs {
+    /// Experimental kinds, too: not recommended, but they can be made and opened by their names
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print a Markdown table
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
 }
 
 #[derive(Debug, Args)]
@@ -79,6 +90,9 @@ pub struct PoolArgs {
     /// Take a pool as it is that was not closed before the system stopped
     #[arg(long)]
     pub accept_unclean: bool,
+    /// What returned means on an ordinary file: immediate and interval=64ms survive power failure, by a journal beside the file
+    #[arg(long, value_name = "LEVEL", default_value = "process")]
+    pub durability: Level,
 }
 
 #[derive(Debug, Args)]
@@ -181,6 +195,20 @@ pub struct DelArgs {
     /// The keys
     #[arg(required = true, allow_negative_numbers = true)]
     pub keys: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The script; standard input if none is given. Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read
+    /// with the escapes that `scan` writes (\x20 is a space in a key); empty ones and those that begin with # are skipped.
+    /// All changes are made together, or none
+    #[arg(value_name = "FILE")]
+    pub script: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -334,6 +362,9 @@ pub struct BenchArgs {
     /// Do not take the folder as persistent memory where the system does not say so: no write-backs then
     #[arg(long)]
     pub page_cache: bool,
+    /// With --page-cache: what returned means
+    #[arg(long, value_name = "LEVEL", default_value = "process", requires = "page_cache")]
+    pub durability: Level,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
@@ -349,7 +380,7 @@ pub enum TortureMedium {
 
 #[derive(Clone, Debug, Args)]
 pub struct TortureArgs {
-    /// The kind of index
+    /// The kind of index; or `transactions`: bank transfers across three maps of different kinds
     pub kind: String,
     /// How often the process is killed and what it left is verified
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -360,6 +391,9 @@ pub struct TortureArgs {
     /// What survives a kill
     #[arg(long, value_enum, default_value = "shadow")]
     pub medium: TortureMedium,
+    /// Work on a pool with a journal: what a thread has waited for must be in the files when the process is killed (immediate)
+    #[arg(long, value_name = "LEVEL", default_value = "process")]
+    pub durability: Level,
     /// Seed of everything random but the moments of the kills
     #[arg(long)]
     pub seed: Option<u64>,
@@ -390,6 +424,8 @@ pub struct TortureChildArgs {
     pub keys: u64,
     #[arg(long, value_enum)]
     pub medium: TortureMedium,
+    #[arg(long)]
+    pub durability: Level,
     #[arg(long)]
     pub plant: bool,
 }

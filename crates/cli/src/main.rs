@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod commands;
 mod failure;
+mod help;
 mod output;
 mod pools;
 mod text;
@@ -11,13 +12,11 @@ mod torture;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Verb};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = help::parse();
     match run(&cli) {
         Ok(code) => code.into(),
         // Whoever reads our output has seen enough.
@@ -35,6 +34,7 @@ fn run(cli: &Cli) -> Result<failure::Code, Failure> {
         Verb::Get(args) => commands::entries::get(args),
         Verb::Put(args) => commands::entries::put(args),
         Verb::Del(args) => commands::entries::del(args),
+        Verb::Exec(args) => commands::exec::run(args),
         Verb::Scan(args) => commands::scan::run(args),
         Verb::Stat(args) => commands::stat::run(args),
         Verb::Check(args) => commands::check::run(args),
@@ -42,6 +42,7 @@ fn run(cli: &Cli) -> Result<failure::Code, Failure> {
         Verb::Dump(args) => commands::dump::run(args),
         Verb::Restore(args) => commands::restore::run(args),
         Verb::Copy(args) => commands::copy::run(args),
+        Verb::Kinds(args) => commands::kinds::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Torture(args) => torture::run(args),
         Verb::TortureChild(args) => torture::child::run(args),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use durix::kind::Entry;
 use durix::{Hardware, Index, Lengths, Pool, PoolOptions, Session, TypeTag, Types};
+use durix_pmem::pool::IndexInfo;
 
 use crate::args::{IndexArgs, PoolArgs, TypeArgs};
 use crate::failure::Failure;
 use crate::text::Codec;
 
 pub fn options(args: &PoolArgs) -> PoolOptions {
-    PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean)
+    PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean).durability(args.durability)
 }
 
 /// That a pool can be there.
@@ -37,13 +38,25 @@ pub fn must_not_be_there(path: &Path) -> Result<(), Failure> {
 /// Opens a pool that is there, for reading only: what recovery mends stays in memory.
 pub fn open_to_read(args: &PoolArgs) -> Result<Pool, Failure> {
     must_be_there(&args.pool)?;
-    Ok(options(args).read_only(true).open(&args.pool)?)
+    settled(options(args).read_only(true).open(&args.pool)?)
 }
 
 /// Opens a pool that is there, for writing.
 pub fn open_to_write(args: &PoolArgs) -> Result<Pool, Failure> {
     must_be_there(&args.pool)?;
-    Ok(options(args).open(&args.pool)?)
+    settled(options(args).open(&args.pool)?)
+}
+
+/// The pool, after the transactions were finished that a crash has interrupted.
+pub fn settled(pool: Pool) -> Result<Pool, Failure> {
+    durix::recover(&pool)?;
+    Ok(pool)
+}
+
+/// The indices of a pool, without those of the facade itself.
+pub fn listed(mut indices: Vec<IndexInfo>) -> Vec<IndexInfo> {
+    indices.retain(|info| !durix::kind::is_internal(info.kind));
+    indices
 }
 
 /// An index, with a session to work on it.
@@ -137,12 +150,12 @@ pub fn new_types(entry: &Entry, asked: &TypeArgs) -> Result<Types, Failure> {
         key: asked.key_type.unwrap_or_else(|| usual(entry.limits.key)),
         value: asked.value_type.unwrap_or_else(|| usual(entry.limits.value)),
     };
-    entry.limits.take(entry.name, types)?;
+    types.fit(entry.limits, entry.name)?;
     Ok(types)
 }
 
 fn no_index(pool: &Pool, index: String) -> Failure {
-    let names: Vec<String> = pool.indices().unwrap_or_default().into_iter().map(|info| info.name).collect();
+    let names: Vec<String> = listed(pool.indices().unwrap_or_default()).into_iter().map(|info| info.name).collect();
     let there = if names.is_empty() { "none".into() } else { names.join(", ") };
     Failure::NoIndex { path: pool.name().into(), index, there }
 }

@@ -450,6 +450,29 @@ fn completions_and_the_manual_page_are_printed() {
     assert!(place.works(&["--version"]).starts_with("durix 0."));
 }
 
+#[test]
+fn the_examples_of_the_help_work() {
+    let place = Place::new();
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_durix")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let verbs = [
+        "put", "get", "load", "scan", "exec", "del", "stat", "kinds", "check", "copy", "dump", "restore", "repair",
+        "bench",
+    ];
+    for verb in verbs {
+        let help = place.works(&[verb, "--help"]);
+        let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  $ ")).collect();
+        assert!(!examples.is_empty(), "{help}");
+        for example in examples {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", example]).current_dir(place.dir.path()).env("PATH", &path).stdin(Stdio::null());
+            let output = shell.output().unwrap();
+            assert!(output.status.success(), "{example}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert_eq!(place.works(&["get", "--pool", "restored.durix", "kurt"]), "1906\n");
+}
+
 // ---- what is wrong around it ----
 
 #[test]
@@ -529,4 +552,40 @@ fn files_and_folders_that_may_not_be_used_are_told() {
         place.fails(&["get", "--pool", "p", "a"], 5, "permission");
         place.fails(&["stat", "--pool", "p"], 5, "permission");
     }
+}
+
+#[test]
+fn a_script_changes_several_indices_or_none() {
+    let place = Place::new();
+    let types = ["--key-type", "string", "--value-type", "u64"];
+    let put = |index: &str, kind: &str, key: &str, value: &str, types: &[&str]| {
+        let args = ["put", "--create", "--pool", "p", "--index", index, "--kind", kind, key, value];
+        place.works(&[&args[..], types].concat());
+    };
+    put("accounts", "pset", "ada", "100", &types);
+    put("log", "skiplist", "0", "0", &[]);
+    let exec = |script: &str| place.fed(&["exec", "--pool", "p"], script.as_bytes());
+    let script = "# a transfer\nget accounts ada\nput accounts ada 70\nput  accounts\tgrace 30\n\ndel log 0\nput log 1 30\nget accounts ada\n";
+    let done = exec(script);
+    assert_eq!((done.code, &done.out[..]), (0, "accounts\tada\t100\naccounts\tada\t70\n"), "{}", done.err);
+    assert!(done.err.contains("4 changes in one transaction"), "{}", done.err);
+    let all = || (contents(&place, "p", "accounts"), contents(&place, "p", "log"));
+    let before = all();
+    assert_eq!(before.0.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(), ["ada=70", "grace=30"]);
+    for (script, code, told) in [
+        ("put accounts ada 1\nput log 2 x\n", 4, "line 2 of standard input"),
+        ("put accounts ada 1\nmove log 2 3\n", 4, "none of put, del, get"),
+        ("put accounts ada 1\nput nothere 2 3\n", 3, "accounts, log"),
+        ("put accounts\n", 4, "put INDEX KEY VALUE"),
+        ("del accounts ada 5\n", 4, "takes no value"),
+    ] {
+        let failed = exec(script);
+        assert_eq!(failed.code, code, "{script:?}: {}", failed.err);
+        assert!(failed.err.contains(told), "{script:?}: {}", failed.err);
+        assert_eq!(contents(&place, "p", "accounts")["ada"], "70", "{script:?}");
+    }
+    let missing = exec("get accounts nobody\nput accounts eve 5\n");
+    assert_eq!((missing.code, contents(&place, "p", "accounts")["eve"].as_str()), (1, "5"));
+    place.works(&["check", "--pool", "p"]);
+    assert!(!place.works(&["stat", "--pool", "p"]).contains("#transactions"), "the log is nobody's index");
 }

@@ -77,3 +77,22 @@ fn growth_and_many_keys_are_reached() {
     let said = json(&place.works(&args));
     assert_eq!((&said["lost"], &said["largest_keys"]), (&false.into(), &60_000.into()));
 }
+
+#[test]
+fn transactions_keep_every_sum() {
+    let place = Place::new();
+    let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "40" };
+    let said =
+        json(&place.works(&["torture", "transactions", "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"]));
+    assert_eq!(said["lost"], false, "{said}");
+    assert!(said["kills"].as_u64().unwrap() >= rounds.parse().unwrap(), "{said}");
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
+}
+
+#[test]
+fn intents_that_are_not_written_back_are_found_out() {
+    let place = Place::new();
+    let ended = place.durix(&["torture", "transactions", "--rounds", "200", "--threads", "4", "--plant", "--dir", "."]);
+    assert_eq!(ended.code, 1, "{}{}", ended.out, ended.err);
+    assert!(ended.out.starts_with("LOST in round "), "{}", ended.out);
+}

@@ -1,12 +1,10 @@
 //! Threads and crashes together, on the durable list of the tests: what is explored, how long it takes, and what a found
 //! bug looks like.
 
-#[path = "../tests/common/concurrent_list.rs"]
-mod list;
-
 use std::time::Instant;
 
 use durix_crashsim::{Explorer, Threads};
+use durix_subjects::concurrent_list as list;
 use list::{Bug, List, ListOp, ListOp::*};
 
 fn main() {

@@ -6,6 +6,7 @@
 //! | [`Subject`] | what you write: the structure, its storage, its operations, a reference model |
 //! | [`Explorer`] | runs operations, crashes everywhere, recovers from every state: [`run`](Explorer::run), [`sequences`](Explorer::sequences), [`check`](Explorer::check) |
 //! | [`Report`] | how many states were covered, whether that was all, and the story of a [`Failure`] |
+//! | [`fs`] | the same for programs that keep their data in files: a simulated file system, [`fs::Files`], [`fs::FileSubject`] |
 //! | [`AnySubject`], [`AnyConcurrent`] | subjects of one model as one type: tests of many structures compile the simulator once |
 //! | [`mutation_sweep`] | drops every write-back and fence of your code in turn, and asks whether your test notices |
 //!
@@ -72,11 +73,13 @@
 //! assert!(failure.to_string().contains("not written back before the crash"), "{failure}");
 //! ```
 
+mod backing;
 mod brief;
 mod count;
 mod drive;
 mod erased;
 mod explore;
+pub mod fs;
 mod harness;
 mod layer;
 pub mod linear;
@@ -92,6 +95,7 @@ mod threads;
 mod trace;
 mod window;
 
+pub use backing::SimulatedBacking;
 pub use count::Count;
 pub use erased::{AnyConcurrent, AnySubject, DynConcurrent, DynSubject};
 pub use explore::{Explorer, Strategy};

@@ -1,6 +1,8 @@
 //! Automatic mutation: every write-back and fence site of the code under test is dropped in turn, and a crash test has
 //! to notice.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use durix_pmem::{Mutation, Plan, Site, SiteKind};
@@ -84,6 +86,8 @@ impl fmt::Display for Sweep {
 pub struct Sites {
     /// Only files whose path contains one of these; empty: all.
     pub files: Vec<String>,
+    /// No files whose path contains one of these.
+    pub except: Vec<String>,
     /// What is done at the site.
     pub kinds: Vec<SiteKind>,
     /// What is made wrong.
@@ -91,38 +95,154 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Drops write-backs and fences in files whose path contains `file`.
+    /// Drops write-backs and fences in files whose path contains `file`, but not in a module `testing` of a crate.
     pub fn in_files(file: &str) -> Self {
         Sites {
             files: vec![file.to_owned()],
+            except: vec!["/src/testing".to_owned()],
             kinds: vec![SiteKind::WriteBack, SiteKind::Fence],
             mutations: vec![Mutation::Drop],
         }
     }
 
     fn matches(&self, site: &Site) -> bool {
-        self.kinds.contains(&site.kind) && (self.files.is_empty() || self.files.iter().any(|f| site.file.contains(f)))
+        let in_one = |files: &[String]| files.iter().any(|f| site.file.contains(f));
+        self.kinds.contains(&site.kind) && (self.files.is_empty() || in_one(&self.files)) && !in_one(&self.except)
     }
 }
 
-/// Runs `test` once without mutation, then once for each of the `sites` reached, with that site faulty. The test puts
+/// Runs `test` once without mutation, then for each of the `sites` reached, with that site faulty. The test puts
 /// [`Mutating::new(simulated, plan)`](durix_pmem::Mutating) under its structure.
+///
+/// The test may explore several scenarios, one after the other, up to the first that fails. Of a faulty site only those run
+/// that reach it, the cheapest first, up to the first that fails: in the others nothing is different. Failures come without a
+/// suggestion, and with the schedule that was found.
 ///
 /// # Panics
 /// If the test fails without mutation.
 pub fn mutation_sweep(sites: &Sites, test: impl Fn(&'static Plan) -> Report) -> Sweep {
     let plan = Plan::new();
-    let baseline = test(plan).assert_ok();
-    let reached: Vec<(Site, u64)> = plan.sites().into_iter().filter(|(site, _)| sites.matches(site)).collect();
+    let (baseline, all) = Sweeping::run(plan, None, || test(plan));
+    let baseline = baseline.assert_ok();
     let mut mutants = Vec::new();
-    for (site, hits) in reached {
+    for (site, hits) in all.hits.iter().filter(|(site, _)| sites.matches(site)) {
         for mutation in &sites.mutations {
-            plan.mutate(site, *mutation);
+            plan.mutate(*site, *mutation);
             let start = std::time::Instant::now();
-            let report = test(plan);
-            mutants.push(Mutant { site, mutation: *mutation, hits, report, time: start.elapsed() });
+            let mut report = Report::default();
+            for number in all.that_reach(site) {
+                if report.failure.is_none() {
+                    report.merge(Sweeping::run(plan, number, || test(plan)).0);
+                }
+            }
+            mutants.push(Mutant { site: *site, mutation: *mutation, hits: *hits, report, time: start.elapsed() });
             plan.restore();
         }
     }
     Sweep { baseline, mutants }
+}
+
+thread_local! {
+    static UNDER_WAY: RefCell<Option<Sweeping>> = const { RefCell::new(None) };
+}
+
+/// One run of a test in a sweep: which of its explorations are to run, and what they reach.
+struct Sweeping {
+    plan: &'static Plan,
+    /// The only exploration that is wanted, by its number in the test.
+    only: Option<usize>,
+    /// Inside an exploration.
+    inside: bool,
+    reached: Reached,
+}
+
+/// What the explorations of a test have reached.
+#[derive(Default)]
+struct Reached {
+    /// Each one's sites, and how many recoveries it took.
+    explorations: Vec<(BTreeSet<Site>, u64)>,
+    /// How often each site was reached.
+    hits: BTreeMap<Site, u64>,
+    /// Sites that are also reached between explorations.
+    between: BTreeSet<Site>,
+}
+
+impl Reached {
+    /// The explorations that reach a site, the cheapest first; `None` stands for the whole test.
+    fn that_reach(&self, site: &Site) -> Vec<Option<usize>> {
+        let those = |(_, (sites, _)): &(usize, &(BTreeSet<Site>, u64))| sites.contains(site);
+        let mut found: Vec<_> = self.explorations.iter().enumerate().filter(those).collect();
+        found.sort_by_key(|(_, (_, executions))| *executions);
+        let whole = self.between.contains(site).then_some(None);
+        found.into_iter().map(|(number, _)| Some(number)).chain(whole).collect()
+    }
+
+    /// Takes note of what the plan has seen since it was asked last.
+    fn note(&mut self, plan: &Plan) -> BTreeSet<Site> {
+        let sites = plan.sites();
+        sites.iter().for_each(|(site, hits)| *self.hits.entry(*site).or_default() += hits);
+        plan.forget();
+        sites.into_iter().map(|(site, _)| site).collect()
+    }
+}
+
+/// Ends the run, also when the test panics.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        UNDER_WAY.take();
+    }
+}
+
+impl Sweeping {
+    fn run(plan: &'static Plan, only: Option<usize>, test: impl FnOnce() -> Report) -> (Report, Reached) {
+        plan.forget();
+        UNDER_WAY.set(Some(Sweeping { plan, only, inside: false, reached: Reached::default() }));
+        let _ending = Ending;
+        let report = test();
+        let mut reached = UNDER_WAY.take().map(|sweeping| sweeping.reached).unwrap_or_default();
+        let between = reached.note(plan);
+        reached.between.extend(between);
+        (report, reached)
+    }
+
+    /// Before an exploration: whether it is to run.
+    fn enter(&mut self) -> bool {
+        let between = self.reached.note(self.plan);
+        self.reached.between.extend(between);
+        let number = self.reached.explorations.len();
+        let wanted = self.only.is_none_or(|only| only == number);
+        self.inside = wanted;
+        if !wanted {
+            self.reached.explorations.push(Default::default());
+        }
+        wanted
+    }
+
+    fn leave(&mut self, executions: u64) {
+        self.inside = false;
+        let sites = self.reached.note(self.plan);
+        self.reached.explorations.push((sites, executions));
+    }
+}
+
+/// Runs an exploration; in a sweep, if it is wanted, and quickly: without looking for small failures or suggestions.
+pub(crate) fn exploration(run: impl FnOnce(bool) -> Report) -> Report {
+    let with = |f: &mut dyn FnMut(&mut Sweeping)| {
+        UNDER_WAY.with_borrow_mut(|sweeping| sweeping.as_mut().map(f));
+    };
+    let (mut sweeps, mut outermost, mut wanted) = (false, false, true);
+    with(&mut |sweeping| {
+        (sweeps, outermost) = (true, !sweeping.inside);
+        wanted = !outermost || sweeping.enter();
+    });
+    if !wanted {
+        return Report::default();
+    }
+    let report = run(sweeps);
+    if outermost {
+        with(&mut |sweeping| sweeping.leave(report.executions));
+    }
+    report
 }

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use durix_pmem::LINE;
+use durix_pmem::{LINE, Reserve};
 
 use crate::Persistency;
 use crate::count::Count;
@@ -44,6 +44,8 @@ pub(crate) struct Recorder {
     pub(crate) mode: AtomicU32,
     base: AtomicPtr<u8>,
     len: AtomicUsize,
+    /// Whether a mapping uses the arena. One that is kept has its contents in between, too.
+    attached: AtomicBool,
     /// One entry a line, or null before the first arena.
     flags: AtomicPtr<AtomicU16>,
     pub(crate) steps: AtomicU64,
@@ -108,8 +110,9 @@ impl Expected {
         if met == self.len.load(Ordering::Relaxed) {
             return None;
         }
-        self.met.store(met + 1, Ordering::Relaxed);
-        Some(self.words[met as usize].load(Ordering::Relaxed) == word)
+        let is_next = self.words[met as usize].load(Ordering::Relaxed) == word;
+        self.met.store(met + u32::from(is_next), Ordering::Relaxed);
+        Some(is_next)
     }
 
     /// Whether all of them have been read.
@@ -195,6 +198,10 @@ pub(crate) struct State {
     pub(crate) nondeterministic: bool,
     /// Nothing has been mapped since the crash.
     fresh: bool,
+    /// Memory that one mapping after the other gets, with the crash state in it.
+    kept: Option<Reserve>,
+    /// The memory that is kept does not hold what it should: another arena was in use meanwhile.
+    stale: bool,
     /// Reads do not branch: the recovery is over.
     silent: bool,
     /// Regions that their checksums have rejected.
@@ -215,6 +222,7 @@ impl Recorder {
             mode: AtomicU32::new(0),
             base: AtomicPtr::new(std::ptr::null_mut()),
             len: AtomicUsize::new(0),
+            attached: AtomicBool::new(false),
             flags: AtomicPtr::new(std::ptr::null_mut()),
             steps: AtomicU64::new(0),
             storer: AtomicU32::new(0),
@@ -247,10 +255,7 @@ impl Recorder {
             "a simulated arena of {len} bytes; at most {MAX_ARENA} (limit the pool's maximal size)"
         );
         let mut state = self.lock();
-        assert!(
-            self.base.load(Ordering::Relaxed).is_null(),
-            "a second mapping on one simulated medium; drop the first before opening another"
-        );
+        assert!(self.is_detached(), "a second mapping on one simulated medium; drop the first before opening another");
         let lines = len.div_ceil(LINE);
         if state.index.len() < lines {
             // Fresh zeroed tables, never written as a whole: most of them is never touched.
@@ -270,8 +275,11 @@ impl Recorder {
         }
         self.len.store(len, Ordering::Relaxed);
         self.base.store(base.cast_mut(), Ordering::Release);
+        self.attached.store(true, Ordering::Release);
+        let has_state = state.is_kept(base) && !std::mem::take(&mut state.stale);
+        state.stale |= !state.is_kept(base);
         // A mapping made by a recovery starts with the crash state; one that is made again later keeps its contents.
-        if std::mem::take(&mut state.fresh) {
+        if std::mem::take(&mut state.fresh) && !has_state {
             for index in 0..state.lines.len() as u32 {
                 self.queue(&mut state, index);
             }
@@ -282,15 +290,43 @@ impl Recorder {
     }
 
     pub(crate) fn detach(&self, base: *const u8) {
-        let _state = self.lock();
+        let state = self.lock();
         if std::ptr::eq(self.base.load(Ordering::Relaxed), base) {
-            self.base.store(std::ptr::null_mut(), Ordering::Release);
-            self.len.store(0, Ordering::Relaxed);
+            self.attached.store(false, Ordering::Release);
+            if !state.is_kept(base) {
+                self.base.store(std::ptr::null_mut(), Ordering::Release);
+                self.len.store(0, Ordering::Relaxed);
+            }
         }
     }
 
     pub(crate) fn is_detached(&self) -> bool {
-        self.base.load(Ordering::Acquire).is_null()
+        !self.attached.load(Ordering::Acquire)
+    }
+
+    /// Memory for the next mapping, the same as that of the last one if it has this size: of `len` bytes, rounded up. `None`
+    /// where something has been mapped since the crash: then the crash state is not what the mapping is to begin with.
+    pub(crate) fn memory(&self, len: usize) -> Option<Reserve> {
+        let mut state = self.lock();
+        if !state.fresh {
+            return None;
+        }
+        let fits = |kept: &Reserve| kept.len() == len.max(LINE).next_power_of_two() && kept.is_sole();
+        if !state.kept.as_ref().is_some_and(fits) {
+            self.forget_kept(&mut state);
+            (state.kept, state.stale) = (Some(Reserve::heap(len)), true);
+        }
+        // SAFETY: `SimulatedBacking`, the only one to ask, copies and maps nothing into it; all stores go through the medium.
+        state.kept.as_ref().and_then(|kept| unsafe { kept.again() })
+    }
+
+    fn forget_kept(&self, state: &mut State) {
+        let base = self.base.load(Ordering::Relaxed);
+        if state.is_kept(base) && self.is_detached() {
+            self.base.store(std::ptr::null_mut(), Ordering::Release);
+            self.len.store(0, Ordering::Relaxed);
+        }
+        state.kept = None;
     }
 
     /// Forgets everything that was stored: for the next execution, on a new arena or the same.
@@ -310,6 +346,10 @@ impl Recorder {
         for line in state.lines.drain(..) {
             state.index[line.number as usize] = 0;
             self.flag(line.number).store(0, Ordering::Relaxed);
+        }
+        if state.stale {
+            // It may hold what the lines that are forgotten now had.
+            self.forget_kept(state);
         }
         state.trace.clear();
         state.path.clear();
@@ -445,6 +485,8 @@ impl Recorder {
             Some(true) => {
                 self.change_flag(word / WORDS as u32, |flag| flag & !(1 << (word % WORDS as u32)));
             }
+            // Words of a witness are flagged whenever they are read: they are decided, and no decision is made about them.
+            Some(false) if self.lock().is_of_witness(word) => self.resolve_now(word, at),
             Some(false) => self.went_elsewhere(),
         }
     }
@@ -624,6 +666,11 @@ impl Recorder {
 }
 
 impl State {
+    /// Whether an arena is the one that is kept.
+    fn is_kept(&self, base: *const u8) -> bool {
+        self.kept.as_ref().is_some_and(|kept| std::ptr::eq(kept.base().as_ptr(), base))
+    }
+
     /// The index of a line of the arena, if it was ever stored.
     pub(crate) fn index_of(&self, line: u32) -> Option<u32> {
         self.index.get(line as usize)?.checked_sub(1)

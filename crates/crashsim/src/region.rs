@@ -120,9 +120,7 @@ impl Image {
 impl Recorder {
     /// Before a region is verified: decides what it holds.
     pub(crate) fn decide_region(&self, (first, count): Range) -> Region {
-        // With some expected words not met, its words may be flagged because they were read before; this region was decided
-        // after that, or not at all.
-        if self.mode.load(Ordering::Relaxed) & DECIDE == 0 || count == 0 || !self.met_expected() {
+        if self.mode.load(Ordering::Relaxed) & DECIDE == 0 || count == 0 {
             return Region::AsItIs;
         }
         let mut guard = self.lock();
@@ -134,6 +132,11 @@ impl Recorder {
         }
         if flags & TOUCHED == 0 && state.is_rejected((first, count)) {
             return Region::Rejected;
+        }
+        // With some expected words not met, its words may be flagged because they were read before; this region was decided
+        // after that, or not at all.
+        if !self.met_expected() {
+            return Region::AsItIs;
         }
         self.show_witnesses(state, (first, count));
         let open = state.open_in((first, count), |line| self.undecided_in(line));
@@ -228,6 +231,12 @@ impl State {
         self.rejected.iter().any(|rejected| {
             rejected.range == (first, count) && self.layers[rejected.depth..self.depth].iter().all(is_void)
         })
+    }
+
+    /// Whether a region that was rejected before the crash in force has this word.
+    pub(crate) fn is_of_witness(&self, word: u32) -> bool {
+        let Some(line) = self.index_of(word / WORDS as u32) else { return false };
+        self.rejected.iter().any(|rejected| rejected.before && rejected.decides(line, (word % WORDS as u32) as u8))
     }
 
     /// A word that has been decided is read by itself: if it belongs to a witness, that no longer speaks for the others.

@@ -1,6 +1,6 @@
 //! The replay string: at most 200 characters that name a case, its crashes, and the lines that deviate.
 //!
-//! `dx1<case>[!<death>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given),
+//! `dx1<case>[!<death>][~<call>.<fault>]:<crash>[:<crash in recovery>…]`, where a case is `-` (the operations given),
 //! `k<n>.<kept>,<n>.<kept>` (some of them), `g<seed>.<n>,<moves>` (generated, and the moves of the shrinker),
 //! `n<number>.<len>` (of all sequences) or `t<operations>[.<thread><turns>…]` (threads); a death of the process and a crash
 //! are the position of an event; a crash goes on with,
@@ -57,6 +57,8 @@ pub(crate) struct Replay {
     pub(crate) case: Case,
     /// The process dies just before this event, and the crashes come in its successor.
     pub(crate) death: Option<usize>,
+    /// The call of the file system that fails, counted from 1, and which of its faults it meets.
+    pub(crate) fault: Option<(u64, usize)>,
     /// Without any, everything is explored.
     pub(crate) crashes: Vec<Crash>,
 }
@@ -82,7 +84,7 @@ impl Replay {
             Case::Threads { ops, .. } => Case::Threads { ops, schedule: Vec::new() },
             _ => Case::Given,
         };
-        Replay { case, death: None, crashes: Vec::new() }.to_string()
+        Replay { case, ..Replay::default() }.to_string()
     }
 }
 
@@ -102,6 +104,9 @@ impl fmt::Display for Replay {
         }
         if let Some(event) = self.death {
             write!(f, "!{event}")?;
+        }
+        if let Some((call, fault)) = self.fault {
+            write!(f, "~{call}.{fault}")?;
         }
         for crash in &self.crashes {
             write!(f, ":{}", crash.event)?;
@@ -135,11 +140,13 @@ impl FromStr for Replay {
         let wrong = || format!("not a replay string: {text:?} (copy it whole from the failure, starting with dx1)");
         let mut parts = text.trim().strip_prefix("dx1").ok_or_else(wrong)?.split(':');
         let first = parts.next().unwrap_or_default();
+        let (first, fault) = first.split_once('~').map_or((first, None), |(first, fault)| (first, Some(fault)));
         let (case, death) = first.split_once('!').map_or((first, None), |(case, death)| (case, Some(death)));
+        let fault = fault.map(|text| parse_fault(text).ok_or_else(wrong)).transpose()?;
         let case = parse_case(case).ok_or_else(wrong)?;
         let death = death.map(str::parse).transpose().map_err(|_| wrong())?;
         let crashes = parts.map(parse_crash).collect::<Option<_>>().ok_or_else(wrong)?;
-        Ok(Replay { case, death, crashes })
+        Ok(Replay { case, death, fault, crashes })
     }
 }
 
@@ -171,6 +178,12 @@ fn parse_case(text: &str) -> Option<Case> {
     let (seed, moves) = text.strip_prefix('g')?.split_once('.')?;
     let (len, digits) = moves.split_once(',')?;
     Some(Case::Generated { seed: u64::from_str_radix(seed, 16).ok()?, moves: parse_bits(len, digits)? })
+}
+
+/// No call meets more than three faults.
+fn parse_fault(text: &str) -> Option<(u64, usize)> {
+    let (call, fault) = text.split_once('.')?;
+    Some((call.parse().ok()?, fault.parse().ok().filter(|fault| *fault < 3)?))
 }
 
 fn parse_bits(len: &str, digits: &str) -> Option<Vec<bool>> {
@@ -220,7 +233,7 @@ mod tests {
         let generated = Case::Generated { seed: u64::MAX, moves };
         let kept = Case::Kept { ops: vec![true, false, true], after: vec![] };
         for case in [kept, Case::Given, generated, Case::Sequence { number: 624, len: 4 }, threads] {
-            let replay = Replay { case, death: Some(44), crashes: crashes.clone() };
+            let replay = Replay { case, death: Some(44), fault: Some((12, 2)), crashes: crashes.clone() };
             assert_eq!(replay.to_string().parse(), Ok(replay));
         }
     }
@@ -232,6 +245,7 @@ mod tests {
         let replay = Replay {
             case: Case::Generated { seed: 1, moves },
             death: None,
+            fault: None,
             crashes: vec![Crash { event: 9, lines: Some(lines) }],
         };
         let text = replay.encode();
@@ -249,7 +263,7 @@ mod tests {
         let generated = Case::Generated { seed: u64::MAX, moves: vec![true; 600] };
         for case in [threads, kept, generated] {
             let crashes = vec![Crash { event: 1 << 20, lines: None }; 3];
-            let replay = Replay { case, death: Some(1 << 20), crashes };
+            let replay = Replay { case, death: Some(1 << 20), fault: Some((u64::MAX, 2)), crashes };
             let text = replay.encode();
             assert!(text.len() <= LONGEST, "{text}");
             assert!(text.parse::<Replay>().is_ok(), "{text}");
@@ -270,6 +284,8 @@ mod tests {
             "dx1n3",
             "dx1t1.",
             "dx1t1.x3",
+            "dx1-~3",
+            "dx1-~3.9",
         ] {
             let error = text.parse::<Replay>().unwrap_err();
             assert!(error.starts_with("not a replay string"), "{text}: {error}");

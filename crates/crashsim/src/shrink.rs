@@ -54,33 +54,52 @@ impl Explorer {
         subject: &S,
         ops: &[S::Op],
         after: &[S::Op],
-        mut report: Report,
+        report: Report,
         accept: impl Fn(&[S::Op], &[S::Op]) -> bool,
     ) -> Report {
-        let Some(first) = report.failure.take() else { return report };
-        let mut shrinker = Shrinker { explorer: self, subject, ops, after, accept, tries: TRIES, first: &first };
-        let mut kept = Kept { ops: vec![true; ops.len()], after: vec![true; after.len()] };
-        shrinker.cut_what_was_not_reached(&mut kept);
-        while shrinker.pass(&mut kept) {}
-        let (ops, after) = kept.of(ops, after);
-        let mut smallest = self.clone().shrink_ops(false).run_then(subject, &ops, &after).failure.unwrap_or(first);
-        smallest.set_case(Case::Kept { ops: kept.ops, after: kept.after });
-        report.failure = Some(smallest);
-        report
+        let run = |explorer: &Explorer, ops: &[S::Op], after: &[S::Op]| explorer.run_then(subject, ops, after);
+        shrunk(self, ops, after, report, accept, run)
     }
 }
 
-struct Shrinker<'a, S: Subject, F> {
+/// The same report with a failure of fewer operations: those that `run` fails with, and that `accept` has approved.
+pub(crate) fn shrunk<Op: Clone>(
+    explorer: &Explorer,
+    ops: &[Op],
+    after: &[Op],
+    mut report: Report,
+    accept: impl Fn(&[Op], &[Op]) -> bool,
+    run: impl Fn(&Explorer, &[Op], &[Op]) -> Report,
+) -> Report {
+    let Some(first) = report.failure.take() else { return report };
+    let mut shrinker = Shrinker { explorer, ops, after, accept, run, tries: TRIES, first: &first };
+    let mut kept = Kept { ops: vec![true; ops.len()], after: vec![true; after.len()] };
+    shrinker.cut_what_was_not_reached(&mut kept);
+    while shrinker.pass(&mut kept) {}
+    let (ops, after) = kept.of(ops, after);
+    let explorer = explorer.clone().shrink_ops(false);
+    let mut smallest = (shrinker.run)(&explorer, &ops, &after).failure.unwrap_or(first.clone());
+    smallest.set_case(Case::Kept { ops: kept.ops, after: kept.after });
+    report.failure = Some(smallest);
+    report
+}
+
+struct Shrinker<'a, Op, F, R> {
     explorer: &'a Explorer,
-    subject: &'a S,
-    ops: &'a [S::Op],
-    after: &'a [S::Op],
+    ops: &'a [Op],
+    after: &'a [Op],
     accept: F,
+    run: R,
     tries: usize,
     first: &'a Failure,
 }
 
-impl<S: Subject, F: Fn(&[S::Op], &[S::Op]) -> bool> Shrinker<'_, S, F> {
+impl<Op, F, R> Shrinker<'_, Op, F, R>
+where
+    Op: Clone,
+    F: Fn(&[Op], &[Op]) -> bool,
+    R: Fn(&Explorer, &[Op], &[Op]) -> Report,
+{
     fn fails(&mut self, kept: &Kept) -> bool {
         if self.tries == 0 {
             return false;
@@ -88,7 +107,7 @@ impl<S: Subject, F: Fn(&[S::Op], &[S::Op]) -> bool> Shrinker<'_, S, F> {
         self.tries -= 1;
         let (ops, after) = kept.of(self.ops, self.after);
         let explorer = Explorer { suggest: false, shrink_ops: false, ..self.explorer.clone() };
-        let failure = explorer.run_then(self.subject, &ops, &after).failure;
+        let failure = (self.run)(&explorer, &ops, &after).failure;
         failure.is_some_and(|failure| similar(&failure, self.first)) && (self.accept)(&ops, &after)
     }
 

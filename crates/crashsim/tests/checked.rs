@@ -1,14 +1,12 @@
 //! Large objects: published when they are durable, or verified by a checksum.
 
-#[path = "common/large.rs"]
-mod large;
 #[path = "checked/small.rs"]
 mod small;
 
 use std::time::{Duration, Instant};
 
 use durix_crashsim::{Cause, Explorer, Persistency, Report};
-use large::{Kind, Large};
+use durix_subjects::large::{Kind, Large};
 
 #[track_caller]
 fn in_time(name: &str, run: impl Fn() -> Report) {

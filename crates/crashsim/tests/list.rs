@@ -1,7 +1,7 @@
 //! A durable list: the correct one passes, planted bugs are found.
 
 use durix_crashsim::{Cause, Explorer, Sites, Strategy, mutation_sweep};
-use durix_mutants::subjects::list::{Bug, List, ListOp, ListOp::*};
+use durix_subjects::list::{Bug, List, ListOp, ListOp::*};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy as Generate, prop_oneof};
 

@@ -78,12 +78,11 @@ impl Subject for Registers {
     }
 
     fn create(&self, medium: &Simulated) -> Live {
-        Live::of(options().create_on(HeapBacking::new(SIZE as u64), *medium).unwrap()).unwrap()
+        Live::of(options().create_on(medium.backing(0).with_limit(SIZE as u64), *medium).unwrap()).unwrap()
     }
 
     fn recover(&self, medium: &Simulated) -> Result<Live, String> {
-        let image = medium.image(SIZE);
-        let opened = options().open_on(HeapBacking::from_image(image), *medium).and_then(|pool| pool.recover());
+        let opened = options().open_on(medium.backing(SIZE as u64), *medium).and_then(|pool| pool.recover());
         let pool = match opened {
             // Nothing had been promised yet.
             Err(Error::Unfinished { .. } | Error::NotAPool { .. }) => {
@@ -243,7 +242,7 @@ impl Growing {
     }
 
     fn open_pool(&self, store: &Sparse) -> Result<Extents, Error> {
-        let of_length = |len: u64| HeapBacking::from_image(store.medium.image(len as usize)).with_limit(MOST);
+        let of_length = |len: u64| store.medium.backing(len).with_limit(MOST);
         let mut backing = of_length(store.len.get());
         if self.short {
             let size = Growing::options().open_on(of_length(store.len.get()), store.medium)?.size();

@@ -1,9 +1,7 @@
 //! shuttle's schedulers pick the interleavings: the correct list passes, planted bugs are found, shrunk and replayed.
 
-#[path = "common/concurrent_list.rs"]
-mod list;
-
 use durix_crashsim::{Explorer, Threads};
+use durix_subjects::concurrent_list as list;
 use list::{Bug, List, ListOp, ListOp::*};
 use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, RoundRobinScheduler, Scheduler};
 

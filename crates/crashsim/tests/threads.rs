@@ -1,11 +1,10 @@
 //! Threads and crashes together, on a durable list: the correct ones pass completely, planted bugs are found.
 
-#[path = "common/concurrent_list.rs"]
-mod list;
 #[path = "threads/promises.rs"]
 mod promises;
 
 use durix_crashsim::{Explorer, Report, Sites, Threads, mutation_sweep};
+use durix_subjects::concurrent_list as list;
 use list::{Bug, List, ListOp, ListOp::*};
 
 const AFTER: [ListOp; 3] = [Insert(9, 90), Remove(2), Get(1)];

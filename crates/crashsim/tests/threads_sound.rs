@@ -1,14 +1,12 @@
 //! That cutting executions short loses nothing: the same outcomes with and without, and what must not be claimed.
 
-#[path = "common/concurrent_list.rs"]
-mod list;
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use durix_crashsim::{Concurrent, Contract, Explorer, Simulated, Strategy, Subject, Threads};
 use durix_pmem::{Lock, Mapping, Medium, Off, Rmw, Session, Word, persistent};
+use durix_subjects::concurrent_list as list;
 use list::{Bug, List, ListOp::*};
 
 /// With a few preemptions, everything can be run to its end: cut short or not, the outcomes are the same.

@@ -1,11 +1,12 @@
-//! Structures that need one round trip to memory for an update, because writes to one cache line reach memory in order
+//! Logs that need one round trip to memory for an append, because writes to one cache line reach memory in order
 //! (persistent cache store order): Cohen, Friedman and Larus, *Efficient Logging in Non-Volatile Memory by Exploiting
 //! Coherency Protocols* (OOPSLA 2017).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`log`] | logs whose append costs one round trip to memory: one write-back per line touched and one fence |
-//! | [`set`] | the single-trip persistent set: a durable concurrent hash map from byte strings to byte strings |
 
 pub mod log;
-pub mod set;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;

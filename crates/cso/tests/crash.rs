@@ -7,7 +7,7 @@ use durix_crashsim::{AnySubject, Explorer, Persistency, Report, Sites, mutation_
 use durix_cso::log::{
     ChainLog, FvbEntryLog, FvbLog, HalfLine, LinesLog, OneLine, RandomLog, TwoLines, VbLog, WordsLog,
 };
-use durix_mutants::subjects::logs::{AFTER, Do, Plain, RUNS, State, Tested, Tiny, World};
+use durix_cso::testing::{AFTER, Do, Plain, RUNS, State, Tested, Tiny, World};
 use durix_pmem::{Plan, SiteKind};
 
 const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];

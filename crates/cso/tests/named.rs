@@ -115,9 +115,9 @@ impl Subject for Chain {
         (medium, Mutating::new(medium, self.0))
     }
 
-    fn create(&self, (_, medium): &Self::Store) -> Live {
+    fn create(&self, (simulated, medium): &Self::Store) -> Live {
         let options = options().initial_size(LEN).max_size(LEN);
-        let mut live = live(options.create_on(HeapBacking::new(LEN), *medium).unwrap()).unwrap();
+        let mut live = live(options.create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap()).unwrap();
         let op = live.session.enter().unwrap();
         for i in 0..5u64 {
             let mut bytes = vec![0; RECORD];
@@ -129,7 +129,7 @@ impl Subject for Chain {
     }
 
     fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
-        let backing = HeapBacking::from_image(simulated.image(LEN as usize));
+        let backing = simulated.backing(LEN);
         let pool = options().open_on(backing, *medium).map_err(|e| e.to_string())?;
         live(pool.recover().map_err(|e| e.to_string())?)
     }

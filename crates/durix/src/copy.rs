@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use durix_pmem::{Medium, Pool, PoolOptions};
 
-use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::db::Db;
 use crate::kind;
+use crate::snapshot::SnapshotIndex;
 use crate::types::Types;
+use crate::{Error, Index, Result};
 
 /// How many entries were copied of which index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,73 +28,143 @@ pub fn partial(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Gives a finished copy its name, which nobody may have taken meanwhile.
+/// What copying asks of the file system: a seam for crash tests.
+#[doc(hidden)]
+pub trait Disk {
+    /// Whether there is a file of that name.
+    fn exists(&self, path: &Path) -> bool;
+    /// Creates a pool.
+    fn create(&self, path: &Path, options: &PoolOptions) -> Result<Pool>;
+    /// Makes a file durable, contents and length.
+    fn sync(&self, path: &Path) -> std::io::Result<()>;
+    /// Gives a file a second name, which must be free.
+    fn link(&self, from: &Path, to: &Path) -> std::io::Result<()>;
+    /// Takes a name from a file.
+    fn remove(&self, path: &Path) -> std::io::Result<()>;
+    /// Makes the names in a folder durable.
+    fn sync_folder(&self, path: &Path) -> std::io::Result<()>;
+}
+
+/// The files of the operating system.
+struct OsDisk;
+
+impl Disk for OsDisk {
+    fn exists(&self, path: &Path) -> bool {
+        path.try_exists().unwrap_or(true)
+    }
+
+    fn create(&self, path: &Path, options: &PoolOptions) -> Result<Pool> {
+        Ok(options.create(path)?)
+    }
+
+    fn sync(&self, path: &Path) -> std::io::Result<()> {
+        std::fs::File::open(path)?.sync_all()
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        std::fs::hard_link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
+        std::fs::File::open(path)?.sync_all()
+    }
+}
+
+fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let action = format!("{action} {}", path.display());
+    move |source| Error::Pool(durix_pmem::Error::Io { action, source })
+}
+
+/// Gives a finished copy its name, which nobody may have taken meanwhile. The copy is synced before, so that whoever finds the name
+/// finds all of it.
 ///
 /// # Errors
 /// [`Error::Pool`] with `AlreadyExists`, or what the system says.
 pub fn publish(partial: &Path, path: &Path) -> Result<()> {
-    let io = |action: &str, source| Error::Pool(durix_pmem::Error::Io { action: action.into(), source });
+    publish_on(&OsDisk, partial, path)
+}
+
+fn publish_on(disk: &impl Disk, partial: &Path, path: &Path) -> Result<()> {
+    disk.sync(partial).map_err(io("syncing", partial))?;
     // Unlike a rename, a link never replaces what is there.
-    std::fs::hard_link(partial, path).map_err(|error| match error.kind() {
+    disk.link(partial, path).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(path),
-        _ => io(&format!("giving {} its name", path.display()), error),
+        _ => io("giving its name to", path)(error),
     })?;
-    let _ = std::fs::remove_file(partial);
+    let _ = disk.remove(partial);
     // The name itself is durable once its folder is.
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder).and_then(|f| f.sync_all()).map_err(|e| io(&format!("syncing {}", folder.display()), e))
+    disk.sync_folder(folder).map_err(io("syncing", folder))
 }
 
 fn exists(path: &Path) -> Error {
     Error::Pool(durix_pmem::Error::AlreadyExists { name: path.display().to_string() })
 }
 
-pub(crate) fn copy_pool<M: Medium>(source: &Pool<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
-    if path.try_exists().unwrap_or(true) {
+pub(crate) fn copy_db<M: Medium>(source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
+    copy_on(&OsDisk, source, path, options)
+}
+
+/// [`Db::copy_to_with`] on any files.
+#[doc(hidden)]
+pub fn copy_on<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
+    if disk.exists(path) {
         return Err(exists(path));
     }
     let partial = partial(path);
-    match std::fs::remove_file(&partial) {
+    match disk.remove(&partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            let action = format!("removing what an earlier copy left, {}", partial.display());
-            return Err(durix_pmem::Error::Io { action, source: error }.into());
+            return Err(io("removing what an earlier copy left,", &partial)(error));
         }
         _ => {}
     }
-    let done = copy_into(source, &partial, options);
+    let done = copy_into(disk, source, &partial, options);
     match done {
-        Ok(report) => publish(&partial, path).map(|()| report),
+        Ok(report) => publish_on(disk, &partial, path).map(|()| report),
         Err(error) => {
-            let _ = std::fs::remove_file(&partial);
+            let _ = disk.remove(&partial);
             Err(error)
         }
     }
 }
 
-fn copy_into<M: Medium>(source: &Pool<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
-    let target: Pool = options.create(path)?;
+fn copy_into<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
+    let target = disk.create(path, options)?;
+    let snapshot = source.snapshot()?;
     let mut report = CopyReport::default();
-    for info in source.indices()? {
-        let from = match kind::open_as_is(source, &info.name) {
-            // It was dropped or renamed meanwhile.
-            Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. })) => continue,
-            opened => opened?,
-        };
+    for info in snapshot.indices() {
+        let from = source.open_owner(info.owner)?;
         let entry = kind::of::<durix_pmem::Hardware>(info.kind)
             .ok_or_else(|| Error::ForeignKind { index: info.name.clone(), found: info.kind })?;
         let to = entry.open_or_create(&target, &info.name)?;
-        let copied = copy_index(source, &from, &target, &to)?;
-        report.indices.push((info.name, copied));
+        let copied = copy_view(&snapshot.index(&from)?, &from, &target, &to)?;
+        report.indices.push((info.name.clone(), copied));
     }
     target.close()?;
-    sync_file(path)?;
     Ok(report)
 }
 
-/// Makes the copy durable on the disk, too, where it is an ordinary file.
-fn sync_file(path: &Path) -> Result<()> {
-    let io = |source| Error::Pool(durix_pmem::Error::Io { action: format!("syncing {}", path.display()), source });
-    std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(io)
+/// Copies an index as a snapshot sees it into an empty one. Returns how many entries there were.
+fn copy_view<M: Medium, N: Medium>(
+    view: &SnapshotIndex<'_, M>,
+    from: &Arc<dyn Index<M>>,
+    target: &Pool<N>,
+    to: &Arc<dyn Index<N>>,
+) -> Result<u64> {
+    let mut writing = target.session()?;
+    let types = Types::of(&**from, &from.root().pool().session()?.enter()?);
+    types.declare(&**to, &writing.enter()?);
+    let mut copied = 0;
+    for pair in view.iter() {
+        let (key, value) = pair?;
+        copied += u64::from(to.insert(&writing.enter()?, &key, &value)?);
+    }
+    to.sync(&mut writing)?;
+    Ok(copied)
 }
 
 /// Copies all entries and the types of one index into another, which is empty. Returns how many entries there were.

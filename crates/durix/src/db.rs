@@ -6,18 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use durix_pmem::pool::{Guarantee, IndexInfo};
-use durix_pmem::{Epochs, Hardware, Medium, Pool, PoolOptions};
+use durix_pmem::{Epochs, Hardware, Level, Medium, Owner, Pool, PoolOptions, Tick};
 
-use crate::checkpoints::Checkpoints;
-use crate::copy::{CopyReport, copy_pool};
+use crate::background::Background;
+use crate::copy::{CopyReport, copy_db};
 use crate::encode::{Key, Value};
-use crate::error::{Error, Result};
-use crate::index::Index;
 use crate::kind;
 use crate::map::Map;
 use crate::ordered::OrderedMap;
-use crate::sessions::Sessions;
+use crate::sessions::{Cached, Sessions};
+use crate::transaction::guard::Guarded;
+use crate::transaction::shared::Transactions;
 use crate::types::Types;
+use crate::{Error, Index, Result};
+
+/// Steps of services that a call of [`Db::tick`] runs at most.
+const MOST_STEPS: usize = 16;
 
 /// How a database is created and opened; most of it goes to [`PoolOptions`].
 #[derive(Clone, Debug, Default)]
@@ -25,6 +29,9 @@ use crate::types::Types;
 pub struct DbBuilder {
     pool: PoolOptions,
     checkpoint_every: Option<Duration>,
+    lock_timeout: Option<Duration>,
+    snapshot_limit: Option<u64>,
+    no_background_threads: bool,
 }
 
 impl DbBuilder {
@@ -58,16 +65,47 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.read_only(read_only), ..self }
     }
 
+    /// What returned means, on an ordinary file. Default: [`Level::Process`].
+    ///
+    /// - [`Level::Immediate`]: a call that has returned survives power failure. Updates wait for a flush of a journal beside the file,
+    ///   which many threads share; a read waits only if what it has seen is not flushed yet.
+    /// - [`Level::Interval`]: after any crash, the death of the process too, one consistent state of all maps is found, at most that old
+    ///   and the time of a flush. [`Db::sync`] is a barrier.
+    /// - [`Level::Process`]: it survives the death of the process, not power failure.
+    ///
+    /// It may be another one at each opening. Persistent memory needs no level.
+    pub fn durability(self, level: Level) -> Self {
+        DbBuilder { pool: self.pool.durability(level), ..self }
+    }
+
     /// All options at once.
     pub fn pool_options(self, pool: PoolOptions) -> Self {
         DbBuilder { pool, ..self }
     }
 
-    /// Has a thread of the database take a checkpoint in every such interval, so that what buffered indices hold becomes
-    /// durable without anybody calling [`sync`](Db::sync) or [`tick`](Db::tick): a crash then loses what was done in about
-    /// the last interval. Unless this is set no thread is started. It is ignored where the database is opened for reading.
+    /// Time between checkpoints: a crash loses of buffered indices what was done in about the last interval. Default: 64 ms. It is
+    /// ignored where the database is opened for reading.
     pub fn checkpoint_every(self, interval: Duration) -> Self {
         DbBuilder { checkpoint_every: Some(interval), ..self }
+    }
+
+    /// How long a call waits for a key that a transaction has locked, before it is [`Error::Locked`]. Default: 10 s.
+    pub fn lock_timeout(self, timeout: Duration) -> Self {
+        DbBuilder { lock_timeout: Some(timeout), ..self }
+    }
+
+    /// Bytes of old values that are kept for open [snapshots](Db::snapshot) at most, about; beyond that they fail. Default: 256
+    /// MiB.
+    pub fn snapshot_limit(self, bytes: u64) -> Self {
+        DbBuilder { snapshot_limit: Some(bytes), ..self }
+    }
+
+    /// Starts no thread. By default a database has a thread that takes checkpoints and does what else its indices want done
+    /// outside of calls, and a second one where that waits for a disk; both end with it. Without them, buffered indices
+    /// become durable only when somebody calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
+    /// closed, and the file grows inside of the insert that finds it full.
+    pub fn no_background_threads(self) -> Self {
+        DbBuilder { no_background_threads: true, ..self }
     }
 
     /// Creates a database in a file that is not there or is empty.
@@ -96,14 +134,25 @@ impl DbBuilder {
 }
 
 impl DbBuilder {
-    /// A database over a pool on any medium, with the options that are the database's own.
+    /// A database over a pool on any medium, with the options that are the database's own. Finishes the transactions that a
+    /// crash has interrupted. A pool's services are driven by one database at a time.
     ///
     /// # Errors
-    /// [`Error::Pool`]: the thread for checkpoints could not be started.
+    /// As [`Pool::epochs`], where an interval between checkpoints was set; as [`recover`](crate::recover).
     pub fn over<M: Medium>(&self, pool: Pool<M>) -> Result<Db<M>> {
         let db = Db::over(pool);
-        if let (Some(interval), false) = (self.checkpoint_every, db.pool().is_read_only()) {
-            *db.checkpoints() = Some(Checkpoints::start(db.pool(), interval)?);
+        let transactions = &db.shared.transactions;
+        self.lock_timeout.inspect(|timeout| transactions.set_lock_timeout(*timeout));
+        self.snapshot_limit.inspect(|bytes| transactions.versions.set_limit(*bytes));
+        transactions.recover()?;
+        if db.pool().is_read_only() {
+            return Ok(db);
+        }
+        if let Some(interval) = self.checkpoint_every {
+            db.epochs()?.set_interval(interval);
+        }
+        if !self.no_background_threads {
+            *db.background() = Some(Background::start(db.pool()));
         }
         Ok(db)
     }
@@ -111,14 +160,26 @@ impl DbBuilder {
 
 /// What a database and its maps share.
 pub(crate) struct Shared<M: Medium> {
-    /// Goes first: its thread has a session of the pool.
-    checkpoints: Mutex<Option<Checkpoints>>,
+    /// Goes first: its threads use the pool.
+    background: Mutex<Option<Background<M>>>,
     pub(crate) pool: Pool<M>,
     pub(crate) sessions: Sessions<M>,
     /// Once somebody has asked for a checkpoint.
     epochs: OnceLock<Arc<Epochs<M>>>,
     /// Held while an index is opened, so that its types are settled by one opener at a time.
     opening: Mutex<()>,
+    pub(crate) transactions: Arc<Transactions<M>>,
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        // What waits for a checkpoint keeps its indices open, and so the pool. What cannot be finished is left to recovery.
+        let finish = |cached: &mut Cached<M>| self.transactions.finish_all(&mut cached.session);
+        if !self.transactions.nothing_pending() && self.sessions.with(&self.pool, finish).is_err() {
+            self.transactions.abandon();
+        }
+        self.transactions.close_log();
+    }
 }
 
 /// A database: named maps in one file. Clones share it.
@@ -141,10 +202,12 @@ pub(crate) struct Shared<M: Medium> {
 /// Every call on a map enters a short operation. It waits while a checkpoint, a check, or closing, finds a moment without
 /// operations: for the longest operation that is under way elsewhere, and the checkpoint's own work in that moment (10 to 30
 /// ns a line that was changed since the last one). Strict indices take no checkpoints, so with them alone nothing waits but
-/// for [`close`](Self::close) and [`Map::check`]. Only [`Map::sync`], [`Map::wait`], [`Db::sync`] and [`Db::tick`] take
-/// checkpoints; they give up after 10 s in which other operations did not end.
+/// for [`close`](Self::close) and [`Map::check`]. Checkpoints are taken by a thread of the database, and by [`Map::sync`],
+/// [`Map::wait`], [`Db::sync`] and [`Db::tick`], which give up after 10 s in which other operations did not end.
+///
+/// What a thread of the database fails at is returned by the next update, which then was not begun, or by the next sync.
 pub struct Db<M: Medium = Hardware> {
-    shared: Arc<Shared<M>>,
+    pub(crate) shared: Arc<Shared<M>>,
 }
 
 impl<M: Medium> Clone for Db<M> {
@@ -183,12 +246,13 @@ impl Db {
 }
 
 impl<M: Medium> Db<M> {
-    /// A database over a pool on any medium.
+    /// A database over a pool on any medium: one `Db` a pool, as locks and snapshots belong to it. What a crash has interrupted
+    /// of transactions is finished when the first index is opened. It is without threads, as with
+    /// [`no_background_threads`](DbBuilder::no_background_threads); [`DbBuilder::over`] gives one with them.
     pub fn over(pool: Pool<M>) -> Self {
-        let (sessions, checkpoints) = (Sessions::new(), Mutex::new(None));
-        Db {
-            shared: Arc::new(Shared { checkpoints, pool, sessions, epochs: OnceLock::new(), opening: Mutex::new(()) }),
-        }
+        let (epochs, opening, background) = (OnceLock::new(), Mutex::new(()), Mutex::new(None));
+        let transactions = Transactions::new(pool.clone());
+        Db { shared: Arc::new(Shared { background, pool, sessions: Sessions::new(), epochs, opening, transactions }) }
     }
 
     fn epochs(&self) -> Result<&Epochs<M>> {
@@ -199,8 +263,8 @@ impl<M: Medium> Db<M> {
         Ok(self.shared.epochs.get_or_init(|| epochs))
     }
 
-    fn checkpoints(&self) -> MutexGuard<'_, Option<Checkpoints>> {
-        self.shared.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn background(&self) -> MutexGuard<'_, Option<Background<M>>> {
+        self.shared.background.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pool.
@@ -218,23 +282,37 @@ impl<M: Medium> Db<M> {
     /// checkpoint's own work.
     ///
     /// # Errors
-    /// [`Error::Pool`]: operations in flight do not end, or the pool is shut; also where the database's own thread for
-    /// checkpoints has failed to take one since this was called last.
+    /// [`Error::Pool`]: operations in flight do not end, or the pool is shut; also what the database's own threads have failed
+    /// at, if no update has told it since.
     pub fn sync(&self) -> Result<()> {
         let epochs = self.epochs()?;
-        self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.sync(&mut cached.session)?))?;
-        self.checkpoints().as_ref().and_then(Checkpoints::failure).map_or(Ok(()), Err)
+        self.shared.sessions.with(&self.shared.pool, |cached| {
+            epochs.sync(&mut cached.session)?;
+            self.shared.transactions.finish_ready(&mut cached.session)?;
+            Ok(self.shared.pool.commit(&mut cached.session)?)
+        })?;
+        Ok(self.shared.pool.services().failure()?)
     }
 
     /// Takes a checkpoint if the last one was longer ago than the interval: 64 ms, or what
-    /// [`checkpoint_every`](DbBuilder::checkpoint_every) or [`Epochs::set_interval`](durix_pmem::Epochs::set_interval) says.
-    /// Returns whether it did. For programs that take checkpoints in a thread of their own, between other things.
+    /// [`checkpoint_every`](DbBuilder::checkpoint_every) or [`Epochs::set_interval`](durix_pmem::Epochs::set_interval) says; then
+    /// does what else is due outside of calls, some steps of it. Returns whether it took a checkpoint. For programs that have
+    /// [no background threads](DbBuilder::no_background_threads) and take checkpoints between other things.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn tick(&self) -> Result<bool> {
-        let epochs = self.epochs()?;
-        self.shared.sessions.with(&self.shared.pool, |cached| Ok(epochs.tick(&mut cached.session)?))
+        let (epochs, pool) = (self.epochs()?, &self.shared.pool);
+        self.shared.sessions.with(pool, |cached| {
+            let crossed = epochs.tick(&mut cached.session)?;
+            self.shared.transactions.finish_ready(&mut cached.session)?;
+            for _ in 0..MOST_STEPS {
+                if pool.tick(&mut cached.session)? != Tick::Worked {
+                    break;
+                }
+            }
+            Ok(crossed)
+        })
     }
 
     /// Opens the map named `name`, creating it if it is not there: as a [`kind::DEFAULT`], or as what it is.
@@ -263,7 +341,7 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`map`](Self::map), and [`Error::NotOrdered`].
     pub fn ordered_map<K: Key, V: Value>(&self, name: &str) -> Result<OrderedMap<K, V, M>> {
-        let there = self.shared.pool.indices()?.iter().any(|info| info.name == name);
+        let there = self.indices()?.iter().any(|info| info.name == name);
         OrderedMap::new(self.map_of(name, (!there).then_some(kind::DEFAULT_ORDERED))?)
     }
 
@@ -283,11 +361,10 @@ impl<M: Medium> Db<M> {
         if let Some(kind) = kind {
             // Before anything is created.
             let entry = kind::named::<M>(kind)?;
-            entry.limits.take(entry.name, Types { key: K::tag(), value: V::tag() })?;
+            Types { key: K::tag(), value: V::tag() }.fit(entry.limits, entry.name)?;
         }
         let _opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = self.open_index(name, kind)?;
-        self.typed(index)
+        self.typed(self.open_guarded(name, kind)?)
     }
 
     /// Opens the index named `name` for the vocabulary of bytes ([`Index`]), creating it if it is not there: as `kind`, or
@@ -296,34 +373,60 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`map_of_kind`](Self::map_of_kind), apart from types.
     pub fn open_index(&self, name: &str, kind: Option<&str>) -> Result<Arc<dyn Index<M>>> {
-        let pool = &self.shared.pool;
-        if let Some(kind) = kind {
-            return kind::named::<M>(kind)?.open_or_create(pool, name);
-        }
-        match kind::open_as_is(pool, name) {
-            Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. })) => {
-                kind::named::<M>(kind::DEFAULT)?.open_or_create(pool, name)
-            }
-            opened => opened,
-        }
+        Ok(self.open_guarded(name, kind)?)
+    }
+
+    fn open_guarded(&self, name: &str, kind: Option<&str>) -> Result<Arc<Guarded<M>>> {
+        let (pool, transactions) = (&self.shared.pool, &self.shared.transactions);
+        transactions.recover()?;
+        let opened = match kind {
+            Some(kind) => kind::named::<M>(kind)?.open_or_create(pool, name),
+            None => match kind::open_as_is(pool, name) {
+                Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. })) => {
+                    kind::named::<M>(kind::DEFAULT)?.open_or_create(pool, name)
+                }
+                opened => opened,
+            },
+        };
+        let guard = transactions.guard(opened?);
+        self.commit()?;
+        Ok(guard)
+    }
+
+    /// On a journaled pool: makes durable what was done below the maps.
+    fn commit(&self) -> Result<()> {
+        self.shared.sessions.with(&self.shared.pool, |cached| Ok(self.shared.pool.commit(&mut cached.session)?))
+    }
+
+    /// Opens the index that belongs to an owner, whatever its name is by now.
+    pub(crate) fn open_owner(&self, owner: Owner) -> Result<Arc<dyn Index<M>>> {
+        let missing = || durix_pmem::Error::NoSuchIndex { name: format!("#{}", owner.0) };
+        let info = self.indices()?.into_iter().find(|info| info.owner == owner).ok_or_else(missing)?;
+        Ok(self.shared.transactions.guard(kind::open_as_is(&self.shared.pool, &info.name)?))
     }
 
     /// A map over an index of this pool that was opened otherwise: for structures of one's own. An empty index takes the
     /// types only if `index` is the only reference to it.
     ///
     /// # Errors
-    /// [`Error::WrongType`]; [`Error::Pool`].
+    /// [`Error::WrongType`]; [`Error::Pool`], with `ForeignSession` where the index is one of another pool.
     pub fn map_over<K: Key, V: Value>(&self, index: Arc<dyn Index<M>>) -> Result<Map<K, V, M>> {
+        if !index.root().pool().mapping().is_same(self.shared.pool.mapping()) {
+            return Err(durix_pmem::Error::ForeignSession.into());
+        }
         let _opening = self.shared.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        self.typed(index)
+        self.shared.transactions.recover()?;
+        self.typed(self.shared.transactions.guard(index))
     }
 
-    fn typed<K: Key, V: Value>(&self, index: Arc<dyn Index<M>>) -> Result<Map<K, V, M>> {
+    fn typed<K: Key, V: Value>(&self, guard: Arc<Guarded<M>>) -> Result<Map<K, V, M>> {
         let types = Types { key: K::tag(), value: V::tag() };
-        index.limits().take(kind::name_of(&*index), types)?;
-        let claim = |session: &mut _| types.claim(&index, session, (&K::type_name, &V::type_name));
+        types.fit(guard.limits(), kind::name_of(guard.raw()))?;
+        let names: (&dyn Fn() -> String, &dyn Fn() -> String) = (&K::type_name, &V::type_name);
+        let claim = |session: &mut _| types.claim(guard.raw(), guard.is_sole(), session, names);
         self.shared.sessions.with(&self.shared.pool, |cached| claim(&mut cached.session))?;
-        Ok(Map::new(Arc::clone(&self.shared), index))
+        self.commit()?;
+        Ok(Map::new(Arc::clone(&self.shared), guard))
     }
 
     /// The indices there are.
@@ -331,7 +434,9 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`Pool::indices`].
     pub fn indices(&self) -> Result<Vec<IndexInfo>> {
-        Ok(self.shared.pool.indices()?)
+        let mut indices = self.shared.pool.indices()?;
+        indices.retain(|info| !kind::is_internal(info.kind));
+        Ok(indices)
     }
 
     /// Gives an index another name; failure-atomic, durable on return. It may be open.
@@ -339,30 +444,33 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`Pool::rename`].
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
-        Ok(self.shared.pool.rename(old, new)?)
+        self.shared.pool.rename(old, new)?;
+        self.commit()
     }
 
     /// Removes an index that is not open, and gives its space back; failure-atomic, durable on return.
     ///
     /// # Errors
-    /// As [`Pool::drop_index`].
+    /// As [`Pool::drop_index`], and [`Error::SnapshotOpen`].
     pub fn drop_index(&self, name: &str) -> Result<()> {
-        Ok(self.shared.pool.drop_index(name)?)
+        self.shared.transactions.recover()?;
+        if self.shared.transactions.versions.is_open() {
+            return Err(Error::SnapshotOpen { index: name.into() });
+        }
+        self.shared.pool.drop_index(name)?;
+        self.commit()
     }
 
-    /// Copies all indices into a new database at `path`, while others go on writing.
-    ///
-    /// The copy of each index is a walk over it ([`Index::cursor`]): what is there from the beginning to the end of the walk
-    /// is in the copy, with a value that it had meanwhile; what is inserted, changed or removed meanwhile may be in it or
-    /// not, also of one batch some and some not. Indices are copied one after the other. So it is a copy of one moment if
-    /// nobody writes. The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
+    /// Copies all indices into a new database at `path`, as of one moment, while others go on writing: it copies a
+    /// [`snapshot`](Self::snapshot). The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
     /// before leaves `path` with `.partial` added, which the next copy overwrites.
     ///
     /// # Errors
     /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`; [`Error::ForeignKind`] where an index
-    /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`].
+    /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`]; as [`snapshot`](Self::snapshot), and
+    /// [`Error::SnapshotTooOld`].
     pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
-        copy_pool(&self.shared.pool, path.as_ref(), &PoolOptions::new())
+        copy_db(self, path.as_ref(), &PoolOptions::new())
     }
 
     /// As [`copy_to`](Self::copy_to), with options for the new pool.
@@ -370,7 +478,7 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// As [`copy_to`](Self::copy_to).
     pub fn copy_to_with(&self, path: impl AsRef<Path>, options: &PoolOptions) -> Result<CopyReport> {
-        copy_pool(&self.shared.pool, path.as_ref(), options)
+        copy_db(self, path.as_ref(), options)
     }
 
     /// Closes the database: takes a last checkpoint, waits up to 10 s for operations in flight, and marks the file as closed.
@@ -379,13 +487,26 @@ impl<M: Medium> Db<M> {
     /// # Errors
     /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if operations do not end: the database then stays open.
     pub fn close(&self) -> Result<()> {
-        let mut checkpoints = self.checkpoints();
-        let thread = checkpoints.take().map(|thread| thread.every);
-        self.shared.sessions.clear();
-        let closed = self.shared.pool.close();
-        if let (Err(_), Some(every)) = (&closed, thread) {
-            *checkpoints = Checkpoints::start(&self.shared.pool, every).ok();
+        if self.shared.pool.mapping().is_forked() {
+            // Before any lock: a thread that this process does not have may hold it.
+            return Err(durix_pmem::Error::Forked.into());
         }
-        Ok(closed?)
+        let mut background = self.background();
+        let had_threads = background.take().is_some();
+        let closed = self.close_pool();
+        if had_threads && closed.is_err() {
+            *background = Some(Background::start(&self.shared.pool));
+        }
+        closed
+    }
+
+    fn close_pool(&self) -> Result<()> {
+        let Shared { pool, sessions, transactions, .. } = &*self.shared;
+        if !transactions.nothing_pending() {
+            sessions.with(pool, |cached: &mut Cached<M>| transactions.finish_all(&mut cached.session))?;
+        }
+        sessions.clear();
+        transactions.close_log();
+        Ok(pool.close()?)
     }
 }

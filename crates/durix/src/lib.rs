@@ -21,6 +21,8 @@
 //! | [`Db`], [`Map`], [`OrderedMap`] | a database in a file, and its typed maps, for any thread |
 //! | [`Handle`] | a map with a session of its own: the fast path of one thread |
 //! | [`Key`], [`Value`], [`Named`], [`encode`] | what can be a key or a value, and how it becomes bytes |
+//! | [`Db::transaction`], [`Transaction`] | changes to any number of maps, all or nothing |
+//! | [`Db::snapshot`], [`Snapshot`] | all maps as of one moment |
 //! | [`Index`], [`OrderedIndex`] | what every structure can do, over raw bytes, in the caller's operation |
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
 //! | [`copy`] | copies of pools, while others write |
@@ -28,31 +30,32 @@
 //! When what is durable, which calls may wait, and what iteration sees while others write stands at each call, and together
 //! in `docs/durix.md`.
 
-mod batch;
-mod bytes;
-mod checkpoints;
+mod background;
 pub mod copy;
 mod db;
 pub mod encode;
-mod error;
-mod index;
+mod ends;
 pub mod kind;
 mod map;
-mod masstree;
 mod ordered;
-mod pset;
 mod sessions;
+mod snapshot;
+mod transaction;
 mod types;
-mod words;
+mod visible;
 
-pub use batch::{Batch, Change};
 pub use copy::CopyReport;
 pub use db::{Db, DbBuilder};
+pub use durix_index::{
+    Batch, Change, Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex,
+    Result, Ticket,
+};
 pub use durix_pmem::pool::{Durability, Guarantee, Reach};
-pub use durix_pmem::{Hardware, Medium, Op, Pool, PoolOptions, Session};
+pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
-pub use error::{Error, Result};
-pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
 pub use map::{Handle, Iter, Map, MapBatch};
-pub use ordered::OrderedMap;
+pub use ordered::{OrderedMap, Range};
+pub use snapshot::{Snapshot, SnapshotIndex, SnapshotIter, SnapshotMap, SnapshotPairs, SnapshotRange};
+pub use transaction::recover::recover;
+pub use transaction::{Later, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
 pub use types::Types;

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
-use crate::batch::Batch;
 use crate::db::Shared;
 use crate::encode::{Decode, Encode, Key, Value};
-use crate::error::{Error, Result};
-use crate::index::{Cursor, Finding, Index, IndexStats, Ticket};
 use crate::sessions::Cached;
+use crate::transaction::guard::Guarded;
+use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 
 /// A map from `K` to `V` in a [`Db`](crate::Db). Clones share it; it keeps the database open.
 ///
@@ -21,13 +20,16 @@ use crate::sessions::Cached;
 /// is faster. Keys and values are given as what their types borrow as: a `Map<String, _>` is asked for a `&str`.
 pub struct Map<K, V, M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
+    guard: Arc<Guarded<M>>,
+    /// The same, for those who want to call it by themselves.
     index: Arc<dyn Index<M>>,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<K, V, M: Medium> Clone for Map<K, V, M> {
     fn clone(&self) -> Self {
-        Map { shared: Arc::clone(&self.shared), index: Arc::clone(&self.index), types: PhantomData }
+        let (guard, index) = (Arc::clone(&self.guard), Arc::clone(&self.index));
+        Map { shared: Arc::clone(&self.shared), guard, index, types: PhantomData }
     }
 }
 
@@ -107,7 +109,7 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     }
 }
 
-fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
+pub(crate) fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     value.encode(&mut bytes)?;
     Ok(bytes)
@@ -142,6 +144,7 @@ macro_rules! calls {
             $self.with(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 let found = index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+                index.note_read(&cached.session, &cached.key);
                 found.then(|| decoded(index, &cached.value)).transpose()
             })
         }
@@ -157,7 +160,9 @@ macro_rules! calls {
         {
             $self.with(|index, cached| {
                 encode_into(key, &mut cached.key)?;
-                index.contains(&cached.session.enter()?, &cached.key)
+                let found = index.contains(&cached.session.enter()?, &cached.key)?;
+                index.note_read(&cached.session, &cached.key);
+                Ok(found)
             })
         }
 
@@ -178,6 +183,7 @@ macro_rules! calls {
                 let op = cached.session.enter()?;
                 index.get_many(&op, &keys, &mut |at, value| values[at] = value.map(<[u8]>::to_vec))?;
                 drop(op);
+                keys.iter().for_each(|key| index.note_read(&cached.session, key));
                 values.iter().map(|v| v.as_ref().map(|bytes| decoded(index, bytes)).transpose()).collect()
             })
         }
@@ -195,10 +201,11 @@ macro_rules! calls {
             V: Borrow<W>,
             W: Encode + ?Sized,
         {
-            $self.with(|index, cached| {
+            $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                index.insert(&cached.session.enter()?, &cached.key, &cached.value)
+                let Cached { session, key, value } = cached;
+                index.change(session, key, |index, op| index.insert(op, key, value))
             })
         }
 
@@ -214,10 +221,11 @@ macro_rules! calls {
             V: Borrow<W>,
             W: Encode + ?Sized,
         {
-            $self.with(|index, cached| {
+            $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                index.insert_if_absent(&cached.session.enter()?, &cached.key, &cached.value)
+                let Cached { session, key, value } = cached;
+                index.change(session, key, |index, op| index.insert_if_absent(op, key, value))
             })
         }
 
@@ -233,10 +241,11 @@ macro_rules! calls {
             V: Borrow<W>,
             W: Encode + ?Sized,
         {
-            $self.with(|index, cached| {
+            $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                index.update(&cached.session.enter()?, &cached.key, &cached.value)
+                let Cached { session, key, value } = cached;
+                index.change(session, key, |index, op| index.update(op, key, value))
             })
         }
 
@@ -259,10 +268,11 @@ macro_rules! calls {
         {
             let expected = expected.map(|value| encoded(value)).transpose()?;
             let new = new.map(|value| encoded(value)).transpose()?;
-            $self.with(|index, cached| {
+            $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
-                let op = cached.session.enter()?;
-                index.compare_and_set(&op, &cached.key, expected.as_deref(), new.as_deref())
+                let Cached { session, key, .. } = cached;
+                let (expected, new) = (expected.as_deref(), new.as_deref());
+                index.change(session, key, |index, op| index.compare_and_set(op, key, expected, new))
             })
         }
 
@@ -275,9 +285,10 @@ macro_rules! calls {
             K: Borrow<Q>,
             Q: Encode + ?Sized,
         {
-            $self.with(|index, cached| {
+            $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
-                index.remove(&cached.session.enter()?, &cached.key)
+                let Cached { session, key, .. } = cached;
+                index.change(session, key, |index, op| index.remove(op, key))
             })
         }
 
@@ -287,7 +298,9 @@ macro_rules! calls {
         /// # Errors
         /// As [`Index::apply`].
         pub fn apply($($receiver)+, batch: &MapBatch<K, V>) -> Result<()> {
-            $self.with(|index, cached| index.apply(&cached.session.enter()?, &batch.batch))
+            $self.with_update(|index, cached| {
+                index.change_all(&mut cached.session, &batch.batch, |index, op| index.apply(op, &batch.batch))
+            })
         }
 
         /// Number of keys: exact while nobody writes. As costly as [`Index::len`] is for the kind of index.
@@ -295,7 +308,11 @@ macro_rules! calls {
         /// # Errors
         /// As [`Index::len`].
         pub fn len($($receiver)+) -> Result<u64> {
-            $self.with(|index, cached| index.len(&mut cached.session))
+            $self.with(|index, cached| {
+                let len = index.len(&mut cached.session)?;
+                index.note_reads(&cached.session);
+                Ok(len)
+            })
         }
 
         /// Whether there is no key.
@@ -303,7 +320,11 @@ macro_rules! calls {
         /// # Errors
         /// As [`len`](Self::len).
         pub fn is_empty($($receiver)+) -> Result<bool> {
-            $self.with(|index, cached| index.is_empty(&cached.session.enter()?))
+            $self.with(|index, cached| {
+                let empty = index.is_empty(&cached.session.enter()?)?;
+                index.note_reads(&cached.session);
+                Ok(empty)
+            })
         }
 
         /// Makes everything durable that was done before, by any thread. Returns at once where the index is strict;
@@ -312,7 +333,10 @@ macro_rules! calls {
         /// # Errors
         /// As [`Index::sync`].
         pub fn sync($($receiver)+) -> Result<()> {
-            $self.with(|index, cached| index.sync(&mut cached.session))
+            $self.with(|index, cached| {
+                index.sync(&mut cached.session)?;
+                Ok(index.root().pool().services().failure()?)
+            })
         }
 
         /// What has to be waited for until all that was done before is durable.
@@ -334,16 +358,121 @@ macro_rules! calls {
     };
 }
 
+/// Runs an update, after telling what a service has failed at, and waiting where one is outrun.
+#[inline]
+fn admitted<M: Medium, R>(
+    index: &Guarded<M>,
+    cached: &mut Cached<M>,
+    call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>,
+) -> Result<R> {
+    index.root().pool().services().admit(&mut cached.session)?;
+    call(index, cached)
+}
+
+/// Runs a call, and then waits as long as the level of a journaled pool asks for: for the commit of what the call has written or
+/// seen. No operation is open then.
+#[inline]
+fn settled<M: Medium, R>(
+    index: &Guarded<M>,
+    cached: &mut Cached<M>,
+    call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>,
+) -> Result<R> {
+    let result = call(index, cached)?;
+    index.root().pool().settle(&mut cached.session)?;
+    Ok(result)
+}
+
 impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
-    pub(crate) fn new(shared: Arc<Shared<M>>, index: Arc<dyn Index<M>>) -> Self {
-        Map { shared, index, types: PhantomData }
+    pub(crate) fn new(shared: Arc<Shared<M>>, guard: Arc<Guarded<M>>) -> Self {
+        let index: Arc<dyn Index<M>> = guard.clone();
+        Map { shared, guard, index, types: PhantomData }
     }
 
-    fn with<R>(&self, call: impl FnOnce(&dyn Index<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
-        self.shared.sessions.with(&self.shared.pool, |cached| call(&*self.index, cached))
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        self.shared.sessions.with(&self.shared.pool, |cached| settled(&self.guard, cached, call))
+    }
+
+    fn with_update<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        self.with(|index, cached| admitted(index, cached, call))
     }
 
     calls!(self, &self);
+
+    /// Changes a key from one value to another; `None` stands for absent.
+    pub(crate) fn change_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.with_update(|index, cached| {
+            index.change(&mut cached.session, key, |index, op| index.compare_and_set(op, key, expected, new))
+        })
+    }
+
+    /// Changes what `key` is mapped to by a function of what it was mapped to, in one step for everybody else; `None` stands for
+    /// absent. Returns the value that it is mapped to now. Durable as [`insert`](Self::insert).
+    ///
+    /// The function is called again where somebody else has changed the key meanwhile. It holds nothing: it may call this map.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("counts"))?;
+    /// let counts = db.map::<String, u64>("counts")?;
+    /// counts.update_with("visits", |old| Some(old.unwrap_or(0) + 1))?;
+    /// assert_eq!(counts.update_with("visits", |old| Some(old.unwrap_or(0) + 1))?, Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Undecodable`]; otherwise as [`insert`](Self::insert).
+    pub fn update_with<Q>(&self, key: &Q, mut change: impl FnMut(Option<V>) -> Option<V>) -> Result<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        let key = encoded(key)?;
+        loop {
+            let old = self.with(|index, cached| index.get_vec(&cached.session.enter()?, &key))?;
+            let new = change(old.as_ref().map(|bytes| decoded(&*self.index, bytes)).transpose()?);
+            let bytes = new.as_ref().map(encoded).transpose()?;
+            if old == bytes || self.change_bytes(&key, old.as_deref(), bytes.as_deref())? {
+                return Ok(new);
+            }
+        }
+    }
+
+    /// Removes all pairs but those for which `keep` says `true`; returns how many. A pair that somebody else changes meanwhile stays.
+    /// Linear in the map; durable as [`remove`](Self::remove), each removal by itself.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove); what was removed before stays removed.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<u64> {
+        let (mut cursor, mut removed) = (self.index.cursor(), 0);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while self.with(|_, cached| cursor.next_into(&cached.session.enter()?, &mut key, &mut value))? {
+            let stays = keep(&decoded(&*self.index, &key)?, &decoded(&*self.index, &value)?);
+            removed += u64::from(!stays && self.change_bytes(&key, Some(&value), None)?);
+        }
+        Ok(removed)
+    }
+
+    /// Inserts all pairs, each as [`insert`](Self::insert) does; in batches of 256 where the kind of index has them. `pairs` may give
+    /// owned or borrowed forms.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply); what was inserted before stays.
+    pub fn try_extend<Q, W>(&self, pairs: impl IntoIterator<Item = (Q, W)>) -> Result<()>
+    where
+        Q: Borrow<K>,
+        W: Borrow<V>,
+    {
+        const BATCH: usize = 256;
+        let mut batch = MapBatch::new();
+        for (key, value) in pairs {
+            batch.insert::<K, V>(key.borrow(), value.borrow())?;
+            if batch.len() == BATCH {
+                self.apply(&batch)?;
+                batch.clear();
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.apply(&batch) }
+    }
 
     /// A handle with a session of its own: as the map, without the search for a session. There can be about 500 at a
     /// time in a database; each gives its session back when it is dropped.
@@ -369,7 +498,8 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         self.index.guarantee()
     }
 
-    /// The index itself, for operations on several indices in one scope, with bytes for keys and values.
+    /// The index, for operations on several indices in one scope, with bytes for keys and values. An update of a key that a
+    /// transaction has locked is [`Error::Locked`].
     pub fn index(&self) -> &Arc<dyn Index<M>> {
         &self.index
     }
@@ -409,8 +539,12 @@ impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a Map<K, V, M> {
 }
 
 impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
-    fn with<R>(&mut self, call: impl FnOnce(&dyn Index<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
-        call(&*self.map.index, &mut self.cached)
+    fn with<R>(&mut self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        settled(&self.map.guard, &mut self.cached, call)
+    }
+
+    fn with_update<R>(&mut self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        self.with(|index, cached| admitted(index, cached, call))
     }
 
     calls!(self, &mut self);
@@ -427,7 +561,9 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     {
         let Handle { map, cached } = self;
         encode_into(key, &mut cached.key)?;
-        let found = map.index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+        let found = map.guard.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+        map.guard.note_read(&cached.session, &cached.key);
+        map.guard.root().pool().settle(&mut cached.session)?;
         Ok(found.then_some(&cached.value[..]))
     }
 
@@ -467,7 +603,9 @@ impl<'a, K: Key, V: Value, M: Medium> Iter<'a, K, V, M> {
         let cursor = &mut self.cursor;
         self.map.with(|index, cached| {
             let Cached { session, key, value } = cached;
-            if !cursor.next_into(&session.enter()?, key, value)? {
+            let found = cursor.next_into(&session.enter()?, key, value)?;
+            index.note_reads(session);
+            if !found {
                 return Ok(None);
             }
             Ok(Some((decoded(index, key)?, decoded(index, value)?)))

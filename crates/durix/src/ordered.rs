@@ -1,15 +1,16 @@
 //! Typed maps that keep their keys in order.
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
 
 use durix_pmem::{Hardware, Medium};
 
 use crate::encode::{Encode, Key, PrefixOf, Value};
-use crate::error::{Error, Result};
-use crate::index::{Direction, KeyRange, OrderedIndex};
+use crate::ends::Ends;
 use crate::kind;
-use crate::map::{Iter, Map};
+use crate::map::{Map, decoded};
+use crate::{Cursor, Direction, Error, KeyRange, OrderedIndex, Result};
 
 /// A [`Map`] whose kind of index keeps the order of keys.
 #[derive(Debug)]
@@ -47,24 +48,43 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
         self.map.index().as_ordered().expect("looked at in `new`")
     }
 
-    /// The pairs with keys in `bounds`, from either end. A range that ends before it begins holds nothing.
+    /// All pairs, in the order of keys: see [`Range`].
+    pub fn iter(&self) -> Range<'_, K, V, M> {
+        self.walk(KeyRange::all())
+    }
+
+    /// The pairs with keys in `bounds`, in their order; `.rev()` begins at the largest. A range that ends before it begins
+    /// holds nothing.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("years"))?;
+    /// let years = db.ordered_map::<u16, String>("years")?;
+    /// years.insert(&1815, "Ada")?;
+    /// years.insert(&1906, "Grace")?;
+    /// years.insert(&1912, "Alan")?;
+    /// let newest = years.range(1900..)?.rev().next().transpose()?;
+    /// assert_eq!(newest, Some((1912, "Alan".to_owned())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unfit`].
-    pub fn range<Q>(&self, bounds: impl RangeBounds<Q>, direction: Direction) -> Result<Iter<'_, K, V, M>>
+    pub fn range<Q>(&self, bounds: impl RangeBounds<Q>) -> Result<Range<'_, K, V, M>>
     where
         K: Borrow<Q>,
         Q: Encode + ?Sized,
     {
-        let range = KeyRange { lower: encoded(bounds.start_bound())?, upper: encoded(bounds.end_bound())? };
-        Ok(Iter::new(&self.map, self.ordered().range(&range, direction)))
+        Ok(self.walk(encoded_range(&bounds)?))
     }
 
     /// The pairs whose keys begin with `prefix`: the first part or parts of a tuple (`&(7,)`), the beginning of a string.
-    pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P, direction: Direction) -> Iter<'_, K, V, M> {
-        let mut bytes = Vec::new();
-        prefix.encode_prefix(&mut bytes);
-        Iter::new(&self.map, self.ordered().prefix(&bytes, direction))
+    pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P) -> Range<'_, K, V, M> {
+        self.walk(prefixed_range(prefix))
+    }
+
+    fn walk(&self, keys: KeyRange) -> Range<'_, K, V, M> {
+        Range { map: self, keys, ends: Ends::new() }
     }
 
     /// The pair with the smallest key.
@@ -72,7 +92,7 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// # Errors
     /// As [`Map::get`].
     pub fn first(&self) -> Result<Option<(K, V)>> {
-        self.end(Direction::Forward)
+        self.iter().next().transpose()
     }
 
     /// The pair with the largest key.
@@ -80,12 +100,106 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// # Errors
     /// As [`Map::get`].
     pub fn last(&self) -> Result<Option<(K, V)>> {
-        self.end(Direction::Backward)
+        self.iter().next_back().transpose()
     }
 
-    fn end(&self, direction: Direction) -> Result<Option<(K, V)>> {
-        Iter::new(&self.map, self.ordered().range(&KeyRange::all(), direction)).next().transpose()
+    /// Removes the pair with the smallest key, and returns it. Of several threads that call it, each gets another one. Durable as
+    /// [`Map::insert`].
+    ///
+    /// # Errors
+    /// As [`Map::insert`].
+    pub fn pop_first(&self) -> Result<Option<(K, V)>> {
+        self.pop(Direction::Forward)
     }
+
+    /// Removes the pair with the largest key: as [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    /// As [`Map::insert`].
+    pub fn pop_last(&self) -> Result<Option<(K, V)>> {
+        self.pop(Direction::Backward)
+    }
+
+    fn pop(&self, direction: Direction) -> Result<Option<(K, V)>> {
+        loop {
+            let mut walk = self.iter();
+            let Some((key, value)) = walk.step_bytes(direction)? else { return Ok(None) };
+            let index = &**self.map.index();
+            let pair = (decoded(index, key)?, decoded(index, value)?);
+            let (key, value) = (key.to_vec(), value.to_vec());
+            // Somebody else may have removed or changed it.
+            if self.map.change_bytes(&key, Some(&value), None)? {
+                return Ok(Some(pair));
+            }
+        }
+    }
+}
+
+impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a OrderedMap<K, V, M> {
+    type Item = Result<(K, V)>;
+    type IntoIter = Range<'a, K, V, M>;
+
+    fn into_iter(self) -> Range<'a, K, V, M> {
+        self.iter()
+    }
+}
+
+/// A walk over pairs of an [`OrderedMap`] in the order of keys, from either end or from both.
+///
+/// What others write meanwhile is seen as by [`Iter`](crate::Iter). No key comes twice, and none of those that both ends have
+/// passed.
+pub struct Range<'a, K, V, M: Medium = Hardware> {
+    map: &'a OrderedMap<K, V, M>,
+    keys: KeyRange,
+    ends: Ends<Box<dyn Cursor<M> + 'a>>,
+}
+
+impl<K, V, M: Medium> fmt::Debug for Range<'_, K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").field("map", &self.map.map).field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
+    fn step_bytes(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
+        let Range { map, keys, ends } = self;
+        let open = || Ok(map.ordered().range(keys, direction));
+        map.map.with(|_, cached| {
+            ends.step(direction, open, |cursor, key, value| cursor.next_into(&cached.session.enter()?, key, value))
+        })
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<Option<(K, V)>> {
+        let index = &**self.map.index();
+        let Some((key, value)) = self.step_bytes(direction)? else { return Ok(None) };
+        Ok(Some((decoded(index, key)?, decoded(index, value)?)))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
+    type Item = Result<(K, V)>;
+
+    fn next(&mut self) -> Option<Result<(K, V)>> {
+        self.step(Direction::Forward).transpose()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
+    fn next_back(&mut self) -> Option<Result<(K, V)>> {
+        self.step(Direction::Backward).transpose()
+    }
+}
+
+/// The keys with a prefix as a range of bytes.
+pub(crate) fn prefixed_range<K, P: PrefixOf<K> + ?Sized>(prefix: &P) -> KeyRange {
+    let mut bytes = Vec::new();
+    prefix.encode_prefix(&mut bytes);
+    KeyRange::prefix(&bytes)
+}
+
+/// A range of keys as a range of bytes.
+pub(crate) fn encoded_range<Q: Encode + ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
+    Ok(KeyRange { lower: encoded(bounds.start_bound())?, upper: encoded(bounds.end_bound())? })
 }
 
 fn encoded<Q: Encode + ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {

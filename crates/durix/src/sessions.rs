@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Medium, Pool, Session};
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// A session, and buffers for keys and values.
 #[derive(Debug)]
@@ -60,8 +60,7 @@ fn thread_number() -> usize {
 
 impl<M: Medium> Sessions<M> {
     pub(crate) fn new() -> Self {
-        let threads = std::thread::available_parallelism().map_or(4, usize::from);
-        let stripes = (threads * 2).next_power_of_two().clamp(8, 64);
+        let stripes = (durix_pmem::processors() * 2).next_power_of_two().clamp(8, 64);
         Sessions { stripes: (0..stripes).map(|_| CachePadded::default()).collect() }
     }
 

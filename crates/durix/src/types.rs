@@ -12,14 +12,13 @@
 //! anything of their types is inserted.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use durix_pmem::{Medium, Op, Session};
 
 use crate::encode::TypeTag;
-use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::kind;
+use crate::{Error, Index, Lengths, Limits, Result};
 
 /// Which of the root's words they are.
 const KEY: usize = 6;
@@ -59,23 +58,41 @@ impl Types {
         op.persist(words);
     }
 
-    /// Makes sure that an index holds keys and values of these types. One that is empty, and that nobody else has open,
-    /// is given them.
+    /// Whether a kind of index with these limits can hold keys and values of these types, as far as the types say how long
+    /// they are.
+    ///
+    /// # Errors
+    /// [`Error::UnfitType`].
+    pub fn fit(&self, limits: Limits, kind: &'static str) -> Result<()> {
+        for (role, tag, lengths) in [("key", self.key, limits.key), ("value", self.value, limits.value)] {
+            if let Lengths::Exactly(expected) = lengths
+                && tag.len().is_some_and(|len| len != Some(expected))
+            {
+                let others = kind::of_any_length();
+                return Err(Error::UnfitType { kind, role, found: tag.to_string(), expected, others });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that an index holds keys and values of these types. One that is empty, and that nobody else has open
+    /// (`is_sole`), is given them.
     pub(crate) fn claim<M: Medium>(
         self,
-        index: &Arc<dyn Index<M>>,
+        index: &dyn Index<M>,
+        is_sole: bool,
         session: &mut Session<M>,
         names: (&dyn Fn() -> String, &dyn Fn() -> String),
     ) -> Result<()> {
         let op = session.enter()?;
-        let found = Types::of(&**index, &op);
+        let found = Types::of(index, &op);
         if found == self {
             // PERSIST T1<T2: flush+fence, again: what is visible may not be durable.
             op.persist(index.root().words(&op));
             return Ok(());
         }
-        if index.is_empty(&op)? && Arc::strong_count(index) == 1 {
-            self.declare(&**index, &op);
+        if is_sole && index.is_empty(&op)? {
+            self.declare(index, &op);
             return Ok(());
         }
         let (role, found, expected) =

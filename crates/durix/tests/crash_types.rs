@@ -2,7 +2,6 @@
 
 use durix::{Db, Error, Map, PoolOptions};
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
-use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Mutating, Mutation, Plan, SiteKind};
 
 type M = Mutating<Simulated>;
@@ -51,14 +50,14 @@ impl Subject for Typed {
         (medium, Mutating::new(medium, self.0))
     }
 
-    fn create(&self, (_, medium): &Self::Store) -> Db<M> {
-        let db = Db::over(options().create_on(HeapBacking::new(LEN), *medium).unwrap());
+    fn create(&self, (simulated, medium): &Self::Store) -> Db<M> {
+        let db = Db::over(options().create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap());
         drop(numbers(&db).unwrap());
         db
     }
 
     fn recover(&self, (simulated, medium): &Self::Store) -> Result<Db<M>, String> {
-        let backing = HeapBacking::from_image(simulated.image(LEN as usize));
+        let backing = simulated.backing(LEN);
         let pool = options().open_on(backing, *medium).and_then(|pool| pool.recover());
         Ok(Db::over(pool.map_err(|e| e.to_string())?))
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::Model;
-use durix::{Db, Direction, Durability, Error, Map, MapBatch, Named, OrderedMap, Ticket, Types};
+use durix::{Db, Durability, Error, Map, MapBatch, Named, OrderedMap, Ticket, Types};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, MAX_SESSIONS, Pool, PoolOptions};
 
@@ -148,14 +148,16 @@ fn ordered_maps_walk_ranges_and_prefixes_in_both_directions() {
     for (i, key) in [(-1, "z"), (0, ""), (0, "a"), (0, "ab"), (7, "b")].into_iter().enumerate() {
         map.insert(&(key.0, key.1.to_owned()), &(i as u8)).unwrap();
     }
-    let values = |iter: durix::Iter<'_, _, u8>| iter.map(|pair| pair.unwrap().1).collect::<Vec<_>>();
+    fn values<K: std::fmt::Debug>(pairs: impl Iterator<Item = durix::Result<(K, u8)>>) -> Vec<u8> {
+        pairs.map(|pair| pair.unwrap().1).collect()
+    }
     assert_eq!(values(map.iter()), [0, 1, 2, 3, 4]);
     let key = |n: i32, s: &str| (n, s.to_owned());
-    assert_eq!(values(map.range(key(0, "")..key(0, "ab"), Direction::Forward).unwrap()), [1, 2]);
-    assert_eq!(values(map.range(key(0, "a")..=key(9, ""), Direction::Backward).unwrap()), [4, 3, 2]);
-    assert_eq!(values(map.range(..key(0, ""), Direction::Forward).unwrap()), [0]);
-    assert_eq!(values(map.range(key(9, "")..key(0, ""), Direction::Forward).unwrap()), [0; 0]);
-    assert_eq!(values(map.prefix(&(0,), Direction::Backward)), [3, 2, 1]);
+    assert_eq!(values(map.range(key(0, "")..key(0, "ab")).unwrap()), [1, 2]);
+    assert_eq!(values(map.range(key(0, "a")..=key(9, "")).unwrap().rev()), [4, 3, 2]);
+    assert_eq!(values(map.range(..key(0, "")).unwrap()), [0]);
+    assert_eq!(values(map.range(key(9, "")..key(0, "")).unwrap()), [0; 0]);
+    assert_eq!(values(map.prefix(&(0,)).rev()), [3, 2, 1]);
     assert_eq!(map.first().unwrap().unwrap().0, key(-1, "z"));
     assert_eq!(map.last().unwrap().unwrap().1, 4);
     assert_eq!(map.guarantee().durability, Durability::Buffered);
@@ -163,9 +165,71 @@ fn ordered_maps_walk_ranges_and_prefixes_in_both_directions() {
     for word in ["tree", "trie", "tuple", "set"] {
         words.insert(word, &()).unwrap();
     }
-    let found: Vec<_> = words.prefix("tr", Direction::Forward).map(|pair| pair.unwrap().0).collect();
+    let found: Vec<_> = words.prefix("tr").map(|pair| pair.unwrap().0).collect();
     assert_eq!(found, ["tree", "trie"]);
-    assert!(words.last().unwrap().unwrap().0 == "tuple" && map.range::<(i32, String)>(.., Direction::Forward).is_ok());
+    assert!(words.last().unwrap().unwrap().0 == "tuple" && map.range::<(i32, String)>(..).is_ok());
+}
+
+#[test]
+fn what_comes_first_and_last_can_be_taken() {
+    let db = memory();
+    let map = ordered::<u32, String>(&db, "queue");
+    map.try_extend((0..600u32).map(|n| (n, n.to_string()))).unwrap();
+    assert_eq!(map.len().unwrap(), 600);
+    assert_eq!(map.pop_first().unwrap(), Some((0, "0".into())));
+    assert_eq!(map.pop_last().unwrap(), Some((599, "599".into())));
+    assert_eq!(map.retain(|key, _| key % 100 == 1).unwrap(), 592);
+    let mut left = Vec::new();
+    while let Some((key, _)) = map.pop_first().unwrap() {
+        left.push(key);
+    }
+    assert_eq!(left, [1, 101, 201, 301, 401, 501]);
+    assert_eq!(map.pop_last().unwrap(), None);
+}
+
+#[test]
+fn threads_that_take_the_first_get_each_one_once() {
+    let db = memory();
+    let map = ordered::<u32, u32>(&db, "queue");
+    map.try_extend((0..1000).map(|n| (n, n))).unwrap();
+    let take = || std::iter::from_fn(|| map.pop_first().unwrap()).map(|(key, _)| key).collect::<Vec<_>>();
+    let mut taken = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(take)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(0..1000));
+}
+
+#[test]
+fn threads_that_count_by_a_function_lose_no_count() {
+    let db = memory();
+    let map = db.map::<String, u64>("counts").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..300).for_each(|_| _ = map.update_with("n", |old| Some(old.unwrap_or(0) + 1)).unwrap()));
+        }
+    });
+    assert_eq!(map.get("n").unwrap(), Some(900));
+    assert_eq!(map.update_with("n", |_| None).unwrap(), None);
+    assert!(map.is_empty().unwrap());
+    // The function may call the map.
+    map.update_with("n", |old| old.or_else(|| map.insert("m", &1).ok().map(|_| 7))).unwrap();
+    assert_eq!((map.get("n").unwrap(), map.get("m").unwrap()), (Some(7), Some(1)));
+}
+
+#[test]
+fn types_of_the_standard_library_are_keys_and_values() {
+    let db = memory();
+    let map = ordered::<std::path::PathBuf, Vec<u32>>(&db, "paths");
+    map.insert(std::path::Path::new("/usr"), &vec![1, 2]).unwrap();
+    assert_eq!(map.get(std::path::Path::new("/usr")).unwrap(), Some(vec![1, 2]));
+    let places = db.map::<(Option<String>, std::net::IpAddr), f64>("places").unwrap();
+    let key = (None, std::net::IpAddr::from([127, 0, 0, 1]));
+    places.insert(&key, &0.5).unwrap();
+    assert_eq!(places.get(&key).unwrap(), Some(0.5));
+    let error = db.map::<(Option<String>, u32), f64>("places").unwrap_err().to_string();
+    assert!(error.contains("(Option<string>, ip)") && error.contains("(Option<string>, u32)"), "{error}");
 }
 
 // ---- sessions ----
@@ -456,4 +520,29 @@ fn updates_of_a_pool_opened_for_reading_are_refused() {
         assert_eq!(index.get_vec(&op, &key).unwrap().as_deref(), Some(&value[..]), "{}", entry.name);
         assert_eq!(index.get_vec(&op, &[9; 8]).unwrap(), None, "{}", entry.name);
     }
+}
+
+/// A program has transactions over its own words beside maps. After a crash their records ask for recovery; a database gives it.
+#[test]
+fn a_database_opens_a_pool_whose_engine_has_pending_records() {
+    use durix_rewind::engine::{Engine, Error};
+    type E = Engine<durix::Hardware>;
+    let pool = PoolOptions::new().create_on(HeapBacking::new(16 << 20), durix::Hardware::PAGE_CACHE).unwrap();
+    let db = Db::over(pool.clone());
+    let map = db.map::<u64, u64>("map").unwrap();
+    map.insert(&1, &2).unwrap();
+    let tm = pool.open_structure::<E>("tm", &Default::default()).unwrap();
+    let cell = tm.root_cell::<u64>(0).unwrap();
+    tm.transaction(&mut pool.session().unwrap(), |tx| tx.set(cell, 7)).unwrap();
+    let image = HeapBacking::image_of(pool.mapping());
+    let options = PoolOptions::new().accept_unclean(true);
+    let open = || options.open_on(HeapBacking::from_image(image.clone()), durix::Hardware::PAGE_CACHE).unwrap();
+    let crashed = open().recover().unwrap();
+    assert!(crashed.has_pending_records(), "without a database nobody gets an index");
+    assert!(crashed.open_structure::<E>("tm", &Default::default()).is_err());
+    let db = Db::over(crashed.clone());
+    assert_eq!(db.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
+    let tm = crashed.open_structure::<E>("tm", &Default::default()).unwrap();
+    let read = tm.transaction(&mut crashed.session().unwrap(), |tx| tx.get(cell));
+    assert_eq!(read.unwrap_or_else(|error: Error| panic!("{error}")), 7);
 }

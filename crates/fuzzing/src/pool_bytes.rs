@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use durix_cso::set::{PersistentSet, SetOptions};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Pool, PoolOptions};
+use durix_pset::{PersistentSet, SetOptions};
 
 const CHUNK: u64 = 4096;
 const LIMIT: u64 = 32 * CHUNK;

@@ -98,6 +98,9 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             if !self.reach(off.get(), size_of::<Node>() as u64) {
                 continue;
             }
+            if !self.cx.is_stamped(off) {
+                self.find(off.get(), "the stamp of a node makes no sense".into());
+            }
             let (node, version) = self.cx.enter(off)?;
             if version & crate::layout::version::DELETED != 0 {
                 self.find(off.get(), "a deleted node is part of the tree".into());

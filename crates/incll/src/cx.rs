@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use durix_pmem::{Lock, LockGuard, Medium, Off, Op, Wide};
 
 use crate::Policy;
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::layout::{Before, Border, Interior, Node, Permutation, SLOTS, Stamp, version};
 use crate::slab::{Cache, Durably};
 use crate::tree::Masstree;
 use crate::undo::Undo;
-use crate::update::Entry;
 use crate::value::Record;
 
 /// How long a node may stay locked.
@@ -68,11 +68,18 @@ pub(crate) type At<'a> = (Off<Node>, &'a Node);
 pub(crate) struct Wait {
     turn: u32,
     since: Option<Instant>,
+    /// The operations of others before the last attempts, where none was under way.
+    quiet: Option<u64>,
 }
 
 impl Wait {
     pub(crate) fn new() -> Self {
-        Wait { turn: 0, since: None }
+        Wait { turn: 0, since: None, quiet: None }
+    }
+
+    /// Whether it is time to ask whether a lock has a living owner: not in short waits.
+    fn asks_for_owner(&self) -> bool {
+        self.turn % 64 == 63
     }
 
     /// Another turn, for the node at `off`.
@@ -82,16 +89,27 @@ impl Wait {
     #[cold]
     fn turn<M: Medium>(&mut self, m: M, off: Off<Node>) -> Result<()> {
         m.spin(self.turn);
-        self.again(off)
+        self.count(off)
     }
 
     /// Another attempt, at the node at `off`, because something has changed.
     ///
     /// # Errors
-    /// [`Error::Stuck`] after [`PATIENCE`]: in a sound tree others have come forward so often; in a damaged one a link may lead
-    /// to a node that says it is deleted.
+    /// [`Error::Corrupt`] where attempts fail although nobody else is at work: a damaged link leads to a node that says it is
+    /// deleted, say. [`Error::Stuck`] after [`PATIENCE`].
     #[cold]
-    pub(crate) fn again(&mut self, off: Off<Node>) -> Result<()> {
+    pub(crate) fn again<M: Medium, P: Policy>(&mut self, cx: &Cx<'_, M, P>, off: Off<Node>) -> Result<()> {
+        if self.turn % 64 == 63 {
+            let quiet = cx.op.quiet();
+            if quiet.is_some() && quiet == self.quiet {
+                return Err(cx.corrupt("a link to a node that is not part of the tree,", off, 0));
+            }
+            self.quiet = quiet;
+        }
+        self.count(off)
+    }
+
+    fn count(&mut self, off: Off<Node>) -> Result<()> {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(4096) && self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err(Error::Stuck { offset: off.get(), seconds: PATIENCE.as_secs() });
@@ -127,7 +145,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         if version & version::DIRTY != 0 {
             return self.enter_late(off);
         }
-        Ok((node, version & !version::LOCKED))
+        Ok((node, version & !version::HELD))
     }
 
     /// Whether a node has to be recovered, being of an epoch before those that can be trusted. What its version says after a crash
@@ -135,6 +153,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn is_old(&self, node: &Node, trusted: Before) -> bool {
         P::DURABLE && self.op.load(&node.stamp, Acquire).is_before(trusted)
+    }
+
+    /// Whether a node has a stamp that the tree can have given it; asked before the node is entered, which may renew it. The root of
+    /// a tree that nothing was inserted into has none.
+    pub(crate) fn is_stamped(&self, off: Off<Node>) -> bool {
+        let stamp = self.op.load(&self.op.at(off).stamp, Relaxed);
+        !P::DURABLE || stamp.is_plausible(self.epoch) || off == self.tree.root && durix_pmem::Bits::to_bits(stamp) == 0
     }
 
     /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation
@@ -147,7 +172,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             self.recover(off, node);
         }
         let version = self.wait_while((off, node), version::DIRTY)?;
-        Ok((node, version & !version::LOCKED))
+        Ok((node, version & !version::HELD))
     }
 
     /// Waits while the version of a node has any of these bits; returns it as it then is.
@@ -159,8 +184,28 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if version & bits == 0 {
                 return Ok(version);
             }
+            if wait.asks_for_owner() && self.is_abandoned(node, version) {
+                return Err(self.corrupt("the lock of a node", off, version));
+            }
             wait.turn(self.op.medium(), off)?;
         }
+    }
+
+    /// Whether a locked node was locked by nobody who is at work: a live owner keeps a lock for less than one operation, and waits
+    /// for no node that it has locked itself. A sound node is never found so.
+    ///
+    /// Both outcomes: if the owner is inside an operation at either look at its count, or has begun one in between, the counts
+    /// are odd or differ, and the wait goes on. If they are even and equal, the owner was in no operation when the version was
+    /// read again, and the lock is not its own.
+    #[cold]
+    fn is_abandoned(&self, node: &Node, version: u64) -> bool {
+        let owner = version::owner(version);
+        if version & version::LOCKED == 0 || owner == self.op.slot() {
+            return true;
+        }
+        let before = self.op.operations_of(owner);
+        let again = self.op.load(&node.version, Acquire);
+        again == version && before.is_multiple_of(2) && self.op.operations_of(owner) == before
     }
 
     /// Waits until nobody has the lock of a node.
@@ -173,7 +218,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     #[inline(always)]
     pub(crate) fn is_still(&self, node: &Node, version: u64) -> bool {
         fence(Acquire);
-        self.op.load(&node.version, Relaxed) & !version::LOCKED == version
+        self.op.load(&node.version, Relaxed) & !version::HELD == version
     }
 
     // ---- writing ----
@@ -181,7 +226,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Locks a node if it still has that version.
     pub(crate) fn lock(&self, off: Off<Node>, version: u64) -> Option<Locked<'a, M, P>> {
         let node = self.op.at(off);
-        let locked = self.op.compare_exchange(&node.version, version, version | version::LOCKED);
+        let locked = self.op.compare_exchange(&node.version, version, version | version::held_by(self.op.slot()));
         // Made only where the lock was got: dropping it unlocks.
         locked.is_ok().then(|| Locked { cx: *self, off, node, version, dirty: false, deleted: false })
     }
@@ -198,7 +243,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 return Ok(Some(locked));
             }
             self.wait_for_lock(off)?;
-            wait.again(off)?;
+            wait.again(self, off)?;
         }
     }
 
@@ -346,7 +391,8 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     pub(crate) fn mark_dirty(&mut self) {
         if !self.dirty {
             self.dirty = true;
-            self.cx.op.store(&self.node.version, self.version | version::LOCKED | version::DIRTY, Relaxed);
+            let held = version::held_by(self.cx.op.slot());
+            self.cx.op.store(&self.node.version, self.version | held | version::DIRTY, Relaxed);
             fence(Release);
         }
     }

@@ -76,7 +76,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(place) = self.descend_from::<FOR>(place, slice)? {
                 return Ok(Some(place));
             }
-            wait.again(root)?;
+            wait.again(self, root)?;
         }
     }
 
@@ -155,7 +155,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         if !self.is_still(at.node, at.version) {
             return Ok(None);
         }
-        Ok(Some(Place { node, version: version & !version::LOCKED, above: Some(at.node), low }))
+        Ok(Some(Place { node, version: version & !version::HELD, above: Some(at.node), low }))
     }
 
     #[cold]
@@ -172,7 +172,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return Ok(None);
         }
         let (_, version) = self.enter(off)?;
-        Ok((version & version::DELETED == 0).then_some(version))
+        if version & version::DELETED == 0 {
+            return Ok(Some(version));
+        }
+        // A parent says that it is changing before a child says that it is deleted, and is unlocked first: so whoever has read
+        // the child's mark sees that the parent has changed, and a parent that has not leads astray.
+        if self.is_still(above, seen) {
+            return Err(self.corrupt("a link to a deleted node,", off, version));
+        }
+        Ok(None)
     }
 
     /// Which child of an interior node holds a slice, and the child.
@@ -313,7 +321,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(locked) = self.try_lock_parent(root, slice, child)? {
                 return Ok(locked);
             }
-            wait.again(child)?;
+            wait.again(self, child)?;
         }
     }
 

@@ -29,7 +29,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if let Some(found) = self.try_get(key)? {
                 return Ok(found);
             }
-            wait.get_or_insert_with(Wait::new).again(self.tree.root)?;
+            wait.get_or_insert_with(Wait::new).again(self, self.tree.root)?;
         }
     }
 

@@ -7,9 +7,9 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::cx::{Cx, Fresh, Locked};
 use crate::descend::Part;
+use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Kinds, Node, Permutation, kind};
-use crate::update::Entry;
 use crate::value::Record;
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {

@@ -333,6 +333,11 @@ impl Stamp {
         self.0 << Before::SHIFT < epoch.0
     }
 
+    /// Whether a node can have it in an epoch: all bits without meaning are zero.
+    pub fn is_plausible(self, epoch: u64) -> bool {
+        (1..=epoch).contains(&self.epoch()) && self.0 >> (Self::LINES + NODE_LINES) == 0
+    }
+
     /// The round.
     #[inline(always)]
     pub fn round(self) -> u64 {
@@ -407,7 +412,8 @@ impl Bits for Stamp {
     }
 }
 
-/// The bits of a version word.
+/// The bits of a version word: bit 0 locked, bit 1 dirty, bit 2 deleted, bits 3–11 the owner of the lock, and above them the
+/// number of changes.
 pub mod version {
     /// A writer has the node.
     pub const LOCKED: u64 = 1;
@@ -416,7 +422,24 @@ pub mod version {
     /// It is no longer part of the tree.
     pub const DELETED: u64 = 4;
     /// One change.
-    pub const STEP: u64 = 8;
+    pub const STEP: u64 = 1 << 12;
+    /// All bits that a lock sets. A reader ignores them: a locked node that is not dirty has not changed yet.
+    pub const HELD: u64 = LOCKED | (MAX_OWNERS - 1) << OWNER;
+
+    const OWNER: u32 = 3;
+    const MAX_OWNERS: u64 = 1 << 9;
+    const _: () = assert!(durix_pmem::MAX_SESSIONS as u64 <= MAX_OWNERS);
+
+    /// What the session of a slot sets to lock a node. Precondition: `slot < MAX_SESSIONS`.
+    #[inline(always)]
+    pub fn held_by(slot: u32) -> u64 {
+        LOCKED | u64::from(slot) << OWNER
+    }
+
+    /// The slot of the session that has locked a node. Meaningful only while the node is locked.
+    pub fn owner(version: u64) -> u32 {
+        (version >> OWNER & (MAX_OWNERS - 1)) as u32
+    }
 }
 
 /// First word of a record: bits 0–31 bytes of the value, bits 32–63 bytes of the key suffix.

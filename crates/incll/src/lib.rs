@@ -11,6 +11,7 @@
 //! | `get`, `update`, `layer`, `split`, `shrink`, `scan`, `reverse` | one operation each |
 //! | `slotted` | interior nodes under InCLL, an experiment |
 //! | `check` | invariants |
+//! | `index` | the tree as an [`Index`](durix_index::Index), and its entry among the kinds |
 //!
 //! The design, with line maps and persist order, is in `docs/masstree.md`.
 //!
@@ -38,19 +39,25 @@ mod arena;
 mod check;
 mod cx;
 mod descend;
+mod entry;
 mod error;
 mod get;
+mod index;
 mod layer;
 pub mod layout;
 mod many;
 mod recover;
 mod replay;
 mod reverse;
+mod salvage;
 mod scan;
 mod shrink;
 mod slab;
 mod slotted;
 mod split;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod tree;
 mod undo;
 mod update;
@@ -58,7 +65,9 @@ mod value;
 
 pub use check::{Finding, Shape};
 pub use error::{Error, Result};
-pub use tree::{BareOptions, Masstree, TransientMasstree};
+pub use index::kinds;
+pub use salvage::Found;
+pub use tree::{BareOptions, Masstree, TransientMasstree, TreeOptions};
 pub use update::Change;
 pub use value::Value;
 

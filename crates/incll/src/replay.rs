@@ -36,7 +36,7 @@ pub(crate) fn helpers(segments: usize) -> usize {
     if segments < 2 * SEGMENTS_A_THREAD {
         return 0;
     }
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = durix_pmem::processors();
     processors.min(segments / SEGMENTS_A_THREAD).saturating_sub(1).min(MOST_HELPERS)
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_short_log_starts_no_thread() {
         assert_eq!((helpers(0), helpers(2 * SEGMENTS_A_THREAD - 1)), (0, 0));
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = durix_pmem::processors();
         assert_eq!(helpers(1 << 20), (processors - 1).min(MOST_HELPERS));
     }
 }

@@ -10,7 +10,7 @@ use crate::cx::Cx;
 use crate::descend::{Part, purpose};
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::scan::{Snapshot, after, cut, leads_in_circles};
+use crate::scan::{FIRST_BELOW, Snapshot, after, cut, leads_in_circles};
 use crate::tree::Masstree;
 use crate::value::Value;
 
@@ -44,6 +44,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut frames = vec![Frame { root: self.tree.root, to: Some(to.map_or(LAST, Part::of)), tail }];
         let mut snapshot = Snapshot::new();
         while let Some(frame) = frames.last_mut() {
+            let least = if key.is_empty() { Part { slice: 0, rank: 0 } } else { FIRST_BELOW };
             let upper = match frame.to {
                 Some(part) if self.snapshot::<{ purpose::REVERSE }>(frame.root, part.slice, &mut snapshot)? => {
                     Some(part)
@@ -58,6 +59,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let mut below = None;
             for rank in (0..snapshot.before(after(upper))).rev() {
                 let entry = snapshot.entry(rank);
+                let within = frame.to.is_some_and(|to| least <= entry.part() && entry.part() <= to);
+                if !within || !entry.is_canonical() {
+                    return Err(self.out_of_order(frame.root, entry));
+                }
                 let at_bound = frame.tail.filter(|at| Part::of(&bound[*at..]) == entry.part());
                 frame.tail = None;
                 frame.to = before(entry.part());

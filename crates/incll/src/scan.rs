@@ -10,10 +10,10 @@ use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::cx::{Cx, Wait};
 use crate::descend::{Part, Place, purpose};
-use crate::error::Result;
+use crate::entry::Entry;
+use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
 use crate::tree::Masstree;
-use crate::update::Entry;
 use crate::value::{Record, Value};
 use crate::{MAX_KEY, Policy};
 
@@ -89,7 +89,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             if self.copy::<FOR>(place, into) {
                 return Ok(true);
             }
-            wait.again(root)?;
+            wait.again(self, root)?;
         }
     }
 
@@ -134,9 +134,18 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         let record = Record::read(self.op, entry.word)?;
         if entry.kind == kind::SUFFIX {
+            if record.head.suffix() == 0 {
+                return Err(self.corrupt("a record without the rest of its key", Off::new(entry.word), 0));
+            }
             record.suffix_into(key);
         }
         Ok(record.value())
+    }
+
+    /// Keys that do not ascend: without this a scan that goes on from the last key it has met could go in a circle.
+    #[cold]
+    pub(crate) fn out_of_order(&self, layer: Off<Node>, entry: Entry) -> Error {
+        self.corrupt("a key out of order, in the layer", layer, entry.slice)
     }
 
     fn scan<V>(&self, from: &[u8], inclusive: bool, mut visit: V) -> Result<()>
@@ -160,6 +169,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let (mut below, lower) = (None, frame.from);
             for rank in snapshot.before(lower)..snapshot.len() {
                 let entry = snapshot.entry(rank);
+                if entry.part() < frame.from || !entry.is_canonical() {
+                    return Err(self.out_of_order(frame.root, entry));
+                }
                 let at_bound = frame.tail.filter(|at| Part::of(&from[*at..]) == entry.part());
                 frame.tail = at_bound;
                 frame.from = after(entry.part());
@@ -186,7 +198,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     frame.tail = None;
                     key.extend_from_slice(&entry.slice.to_be_bytes());
                     let tail = at_bound.map(|at| at + 8);
-                    let first = tail.map_or(Part { slice: 0, rank: 0 }, |at| Part::of(&from[at..]));
+                    let first = tail.map_or(FIRST_BELOW, |at| Part::of(&from[at..]));
                     let layer = Frame { root: Off::new(entry.word), from: first, tail, next: Off::NULL };
                     above.push(std::mem::replace(&mut frame, layer));
                 }
@@ -209,6 +221,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
     }
 }
+
+/// The smallest part in a layer below the first: its keys go on behind the slice that leads to it.
+pub(crate) const FIRST_BELOW: Part = Part { slice: 0, rank: 1 };
 
 /// Bytes of a key for which a scan does not allocate again.
 const SHORT_KEY: usize = 64;

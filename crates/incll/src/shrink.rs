@@ -175,7 +175,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let node = self.op.off_of(place.node);
             let Some(mut above) = self.lock(node, place.version) else {
                 self.wait_for_lock(node)?;
-                wait.again(node)?;
+                wait.again(self, node)?;
                 continue;
             };
             let (op, border) = (self.op, above.border());

@@ -285,13 +285,17 @@ impl Slabs {
         class: usize,
         ready: &mut Vec<u64>,
     ) -> Result<()> {
-        let mut shared = self.shared[class].lock(op.medium());
+        let lock = &self.shared[class];
+        let mut shared = lock.lock(op.medium());
         while shared.spare.is_empty() {
             match shared.unread.first().copied() {
                 Some(slab) => self.read_slab(op, with, class, slab, &mut shared),
                 None => {
+                    // Not across what may be a system call: whoever finds a block meanwhile does not wait.
+                    drop(shared);
                     let slab = self.add_slab(op, arena, with, class)?;
                     let Class { block, blocks, data, .. } = self.classes[class];
+                    shared = lock.lock(op.medium());
                     shared.spare.extend((0..blocks).rev().map(|i| slab + data + i * block));
                 }
             }

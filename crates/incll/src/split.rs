@@ -10,9 +10,9 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::cx::{Cx, Fresh, Locked};
+use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp};
-use crate::update::Entry;
 
 /// A separator, and the node to its right.
 pub(crate) type Above = (u64, Off<Node>);
@@ -250,7 +250,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             return self.take_separator(parent, (sep, right));
         }
         let (op, interior) = (self.op, parent.interior());
-        let (count, index) = (self.count(interior), self.child_index(interior, sep));
+        let count = self.count(interior);
+        // Keys that do not count may hold anything in a damaged node.
+        let index = self.child_index(interior, sep).min(count);
         parent.note(
             1 | lines_of(FIRST_KEY + index, FIRST_KEY + count)
                 | lines_of(FIRST_CHILD + index + 1, FIRST_CHILD + count + 1),

@@ -96,19 +96,34 @@ impl BareOptions {
     }
 }
 
+/// How a tree in a pool is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeOptions {
+    salvage: bool,
+}
+
+impl TreeOptions {
+    /// Opens a tree whatever is damaged, for [`Masstree::salvage`] alone: extents whose heads make no sense are left out. Only for
+    /// pools that were opened for reading.
+    #[must_use]
+    pub fn salvage(self, salvage: bool) -> Self {
+        TreeOptions { salvage }
+    }
+}
+
 impl<M: Medium> Structure<M> for Masstree<M, Durable> {
     const KIND: Kind = Kind { tag: *b"MASSTREE", version: LAYOUT_VERSION };
-    type Options = ();
+    type Options = TreeOptions;
     type Error = Error;
 
-    fn create(session: &mut Session<M>, root: &Root<M>, (): &()) -> Result<()> {
+    fn create(session: &mut Session<M>, root: &Root<M>, _: &TreeOptions) -> Result<()> {
         let arena = Arena::Pool(root.clone());
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
         format(&op, &arena, line, 0)
     }
 
-    fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
+    fn open(session: &mut Session<M>, root: Root<M>, options: &TreeOptions) -> Result<Self> {
         let epochs = root.pool().epochs()?;
         let was_open = {
             let op = session.enter()?;
@@ -121,6 +136,9 @@ impl<M: Medium> Structure<M> for Masstree<M, Durable> {
         let op = session.enter()?;
         let line = op.at(op.off_of(root.words(&op)).cast::<TreeRoot>());
         let poison = Some(Poison::stopping_epochs(root.clone()));
+        if options.salvage {
+            return Ok(Masstree::open_damaged(&op, epochs, Arena::Pool(root), line));
+        }
         Masstree::open_in(&op, epochs, Arena::Pool(root), line, poison)
     }
 
@@ -154,7 +172,7 @@ impl<M: Medium> Masstree<M, Durable> {
     /// [`Error::Pool`]: what the pool says, also where `name` is something else; what [`sync`](Self::sync) says.
     /// [`Error::Corrupt`], [`Error::Log`].
     pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        pool.open_structure(name, &())
+        pool.open_structure(name, &TreeOptions::default())
     }
 
     /// Opens the tree in a bare mapping, creating it if all is zero: for tests, benches and simulation. One tree a
@@ -188,14 +206,31 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let tree = Masstree::new(op, root, epochs, arena, poison);
         let mut logs = Vec::new();
         for extent in tree.arena.extents(op) {
-            let head = Head::read(op, extent.off)?;
-            match head.kind {
-                slab_kind::LOG => logs.push(extent),
-                _ => tree.slabs.adopt(op.medium(), extent, head)?,
-            }
+            logs.extend(tree.take_over(op, extent)?);
         }
         tree.segments.replay(op, &tree.epochs, tree.seat(op), &logs)?;
         Ok(tree)
+    }
+
+    /// Takes over an extent that was found; returns it if it is a segment of the log.
+    fn take_over(&self, op: &Op<'_, M>, extent: Extent) -> Result<Option<Extent>> {
+        let head = Head::read(op, extent.off)?;
+        if head.kind == slab_kind::LOG {
+            return Ok(Some(extent));
+        }
+        self.slabs.adopt(op.medium(), extent, head)?;
+        Ok(None)
+    }
+
+    /// As [`open_in`](Self::open_in), without what cannot be read.
+    fn open_damaged(op: &Op<'_, M>, epochs: Arc<Epochs<M>>, arena: Arena<M>, line: &TreeRoot) -> Self {
+        let root = Off::new(op.load(&line.root, Relaxed).get() ^ Self::LAYOUT);
+        let tree = Masstree::new(op, root, epochs, arena, None);
+        let extents = tree.arena.extents(op);
+        let logs: Vec<_> = extents.into_iter().filter_map(|extent| tree.take_over(op, extent).ok().flatten()).collect();
+        // A log that cannot be read leaves nodes as they are, perhaps with what the last epoch has changed.
+        let _ = tree.segments.replay(op, &tree.epochs, tree.seat(op), &logs);
+        tree
     }
 
     /// As [`Masstree::open_bare`], with another durable policy than [`Durable`]: for benches. With one policy nothing can be done

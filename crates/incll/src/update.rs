@@ -22,6 +22,7 @@ use durix_pmem::{Medium, Op, Persistent};
 
 use crate::cx::{Cx, Fresh, Locked, Wait};
 use crate::descend::Part;
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
 use crate::split::Way;
@@ -38,29 +39,6 @@ pub enum Change<'v> {
     Set(&'v [u8]),
     /// It goes.
     Remove,
-}
-
-/// What a slot holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) slice: u64,
-    pub(crate) kind: u64,
-    pub(crate) inline: bool,
-    pub(crate) word: u64,
-}
-
-impl Entry {
-    pub(crate) fn part(self) -> Part {
-        Part { slice: self.slice, rank: self.kind.min(kind::SUFFIX) }
-    }
-
-    /// What a slot holds for the rest of a key and a value that needs no block.
-    #[inline(always)]
-    fn in_place<P: Policy>(rest: &[u8], value: &[u8]) -> Option<Entry> {
-        let Part { slice, rank } = Part::of(rest);
-        let bytes = <[u8; 8]>::try_from(value).ok().filter(|_| P::IN_PLACE && rank <= kind::LAST_SHORT)?;
-        Some(Entry { slice, kind: rank, inline: true, word: u64::from_le_bytes(bytes) })
-    }
 }
 
 type Decide<'d, 'v, M> = &'d mut dyn FnMut(Option<Value<'_, M>>) -> Change<'v>;
@@ -80,7 +58,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         loop {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
-                Done::Again => wait.again(self.tree.root)?,
+                Done::Again => wait.again(self, self.tree.root)?,
                 Done::Emptied => {
                     // The key is gone, and so the call has not failed: where there is no room for an image the empty node stays,
                     // which does no harm; what is damaged a check finds.
@@ -114,7 +92,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let off = op.off_of(place.node);
             let Some(locked) = self.lock(off, place.version) else {
                 self.wait_for_lock(off)?;
-                wait.again(off)?;
+                wait.again(self, off)?;
                 continue;
             };
             return match found {

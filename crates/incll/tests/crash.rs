@@ -4,14 +4,11 @@
 
 #[path = "crash/interior.rs"]
 mod interior;
-#[path = "crash/scenarios.rs"]
-mod scenarios;
-#[path = "crash/subject.rs"]
-mod subject;
 #[path = "crash/threads.rs"]
 mod threads;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_incll::testing::{scenarios, subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::epoch::layout::LAST_EPOCH;
 use durix_pmem::{Hardware, Mapping, Plan, SiteKind};

@@ -1,11 +1,9 @@
 //! Trees in pools: one consistent cut for all of them, crashes around creation, clean closing, reopening, damage.
 
-#[path = "trees/subject.rs"]
-mod subject;
-
 use std::ops::{Bound, ControlFlow};
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_incll::testing::trees as subject;
 use durix_incll::{Error, Masstree};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Plan, Pool, PoolOptions, Session};

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write;
 use std::ops::{Bound, ControlFlow};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -200,6 +201,7 @@ fn scan<M: Medium>(tree: &Masstree<M>, session: &mut Session<M>, seed: u64) {
 #[test]
 fn child() {
     let Ok(task) = std::env::var(CHILD) else { return };
+    end_at_the_first_panic();
     let words: Vec<_> = task.split(' ').collect();
     let [dir, seed, size, mutant] = words[..] else { panic!("dir seed size mutant") };
     let (dir, seed) = (PathBuf::from(dir), seed.parse().unwrap());
@@ -227,7 +229,25 @@ fn child() {
     work(&pool, &dir, size, seed);
 }
 
+/// A panic in any thread ends the child at once, and is told: after the kill nobody would hear of it.
+fn end_at_the_first_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        // Not by `eprintln`, which the test harness captures.
+        let _ = writeln!(std::io::stderr(), "{info}");
+        std::process::exit(70);
+    }));
+}
+
 // ---- the parent ----
+
+/// Waits until a child has promised something, or has ended. On a busy machine its start may take longer than its life is to be;
+/// the kills that come before are those of every fourth round.
+fn wait_until_at_work(file: &File, child: &mut std::process::Child) {
+    let promised = || (0..WRITERS).any(|writer| Counter { file, writer }.get(PROMISED) > 0);
+    while !promised() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
 
 struct Torture {
     dir: tempfile::TempDir,
@@ -272,10 +292,14 @@ impl Torture {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        if !seed.is_multiple_of(4) {
+            wait_until_at_work(&file, &mut child);
+        }
         std::thread::sleep(Duration::from_micros(3000 + mix(seed) % self.size.life));
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
-        if output.status.code().is_some() {
+        // What it told counts, too, if the kill came before its end.
+        if output.status.code().is_some() || !output.stderr.is_empty() {
             return Err(format!("the child ended by itself: {}", String::from_utf8_lossy(&output.stderr)));
         }
         self.verify(&file, seed)

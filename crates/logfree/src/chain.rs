@@ -48,10 +48,7 @@ use crate::layout::{Link, Node};
 use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
 use crate::link_cache::LinkCache;
 use crate::pages::{Begun, Pages};
-
-/// Nodes with one key in a row that anybody follows at most; more are a loop. (Each is left behind by an update, whose
-/// fence takes longer than to follow it.)
-const MAX_SAME_KEY: u32 = 1 << 16;
+use crate::row::Row;
 
 /// What is built above a list, and leads to its nodes.
 pub(crate) trait Above {
@@ -123,28 +120,31 @@ impl<'s> Place<'s> {
     }
 }
 
-/// Keeps watch that keys ascend, so that a corrupt file cannot lead in circles.
+/// Keeps watch that keys ascend, so that a corrupt file cannot lead in circles. They do along all links there ever were,
+/// whatever others change meanwhile: a link is only ever led to a node with a higher key, or with the same by an update.
 struct Ascent {
     /// The least key that may follow; `None` after the largest of all.
     least: Option<u64>,
     /// Deleted nodes in a row with the key `least`.
-    same: u32,
+    same: Row,
 }
 
 impl Ascent {
-    const START: Ascent = Ascent { least: Some(0), same: 0 };
+    const START: Ascent = Ascent { least: Some(0), same: Row::NONE };
 
     #[inline(always)]
     fn pass(&mut self, node: Link, key: u64, deleted: bool) -> Result<()> {
-        let falls = self.least.is_none_or(|least| key < least);
-        // A deleted node may be followed by another with its key, a live one may not.
-        if deleted {
-            self.same = if self.same > 0 && self.least == Some(key) { self.same + 1 } else { 1 };
-            self.least = Some(key);
-        } else {
-            (self.same, self.least) = (0, key.checked_add(1));
+        if self.least.is_none_or(|least| key < least) {
+            return Err(out_of_order(node, key));
         }
-        if falls || self.same > MAX_SAME_KEY { Err(out_of_order(node, key)) } else { Ok(()) }
+        // A deleted node may be followed by another with its key, a live one may not.
+        (self.same, self.least) = if deleted {
+            let before = if self.least == Some(key) { self.same } else { Row::NONE };
+            (before.and(node.off())?, Some(key))
+        } else {
+            (Row::NONE, key.checked_add(1))
+        };
+        Ok(())
     }
 }
 
@@ -212,7 +212,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if next.is_deleted() || found >= key {
                 if !std::ptr::eq(start, walk.link.0) {
-                    walk.ascent = Ascent { least: Some(least), same: 0 };
+                    walk.ascent = Ascent { least: Some(least), same: Row::NONE };
                 }
                 return Ok(Some((node, next, found)));
             }
@@ -692,5 +692,35 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             f(word, seen.node(), key);
             word = &node.next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{List, Options};
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    /// Each update leaves a node that leads to the next one, and somebody may have been held up at the first.
+    #[test]
+    fn a_walk_that_was_held_up_while_its_key_was_updated_over_and_over_goes_on() {
+        const UPDATES: u64 = (1 << 16) + 100;
+        let options = PoolOptions::new().initial_size(32 << 20).max_size(32 << 20);
+        let pool = options.create_on(HeapBacking::new(32 << 20), Hardware::PAGE_CACHE).unwrap();
+        let list = List::open_with(&pool, "list", &Options::default()).unwrap();
+        let (mut slow, mut fast) = (pool.session().unwrap(), pool.session().unwrap());
+        assert!(list.insert(&fast.enter().unwrap(), 7, 0).unwrap());
+        let held_up = slow.enter().unwrap();
+        let chain = |op| list.test_chain(op);
+        let first = chain(&held_up).find(7).unwrap().with(7).unwrap().0;
+        for number in 1..=UPDATES {
+            list.update(&fast.enter().unwrap(), 7, number).unwrap().unwrap();
+        }
+        let walk = Chain { head: &first.next, ..chain(&held_up) };
+        assert_eq!(walk.get(7).unwrap(), Some(UPDATES));
+        let mut all = Vec::new();
+        assert!(walk.collect(0, 10, &mut all).unwrap());
+        assert_eq!(all, [(7, UPDATES)]);
     }
 }

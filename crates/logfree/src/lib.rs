@@ -12,6 +12,7 @@
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
 //! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps above, and for keys, over the hash table |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | `index` | the maps as [`Index`](durix_index::Index), and their entries among the kinds |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
@@ -23,6 +24,7 @@ mod chain;
 mod error;
 mod finding;
 mod hash;
+mod index;
 mod layout;
 pub mod link;
 mod link_cache;
@@ -31,17 +33,21 @@ mod options;
 mod pages;
 mod range;
 mod records;
+mod row;
 mod skip;
 mod soft;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 
 pub use bst::Bst;
 pub use error::{Error, Result};
 pub use finding::Finding;
 pub use hash::HashTable;
+pub use index::kinds;
 pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, RECORDS_LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
-pub use link_cache::LinkCacheMode;
 pub use list::List;
-pub use options::Options;
+pub use options::{LinkCacheMode, Options};
 pub use pages::PageStats;
 pub use records::{BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE};
 pub use skip::SkipList;

@@ -1,12 +1,11 @@
 //! A sorted list.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
 use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
@@ -52,7 +51,7 @@ impl<M: Medium> Structure<M> for List<M> {
         let head = op.off_of(&root.words(&op)[ROOT_HEAD]).cast();
         let (pages, found) = Pages::open(&op, root, &[], options)?;
         let list = List { pages: pages.with_link_cache(), head };
-        let mut reachable = HashSet::new();
+        let mut reachable = OffsetSet::default();
         let mut last = op.at(list.head);
         list.chain(&op)?.walk(|link, node, _| {
             // PERSIST N8: flush.
@@ -95,6 +94,11 @@ impl<M: Medium> List<M> {
         Ok(Chain { op, pages: &self.pages, head: op.at(self.head), above: Nothing })
     }
 
+    #[cfg(test)]
+    pub(crate) fn test_chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Chain<'a, 's, M> {
+        self.chain(op).expect("the operation is one of its pool")
+    }
+
     /// Its place in its pool.
     pub fn root(&self) -> &Root<M> {
         self.pages.root()
@@ -109,11 +113,12 @@ impl<M: Medium> List<M> {
     /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
     /// none if it is.
     ///
-    /// # Panics
-    /// If the operation is one of another pool.
-    pub fn sync(&self, op: &Op<'_, M>) {
-        assert!(self.pages.expect_own(op).is_ok(), "an operation of another pool");
+    /// # Errors
+    /// [`Error::Pool`] where the operation is one of another pool.
+    pub fn sync(&self, op: &Op<'_, M>) -> Result<()> {
+        self.pages.expect_own(op)?;
         self.pages.flush_links(op);
+        Ok(())
     }
 
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
@@ -289,7 +294,7 @@ impl<M: Medium> List<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
+        let (mut reachable, mut findings) = (OffsetSet::default(), Vec::new());
         self.chain(op)?.walk(|_, node, key| {
             if !reachable.insert(node.get()) {
                 findings.push(Finding::Misplaced { off: node.get(), key });

@@ -2,7 +2,19 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{MAX_PAGE, MIN_PAGE};
-use crate::link_cache::{LinkCacheMode, MAX_BUCKETS};
+
+/// Most buckets of a link cache.
+const MAX_BUCKETS: usize = 1 << 16;
+
+/// When an update returns that leaves its link in the link cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkCacheMode {
+    /// When the link is durable. Several threads can share a fence.
+    Durable,
+    /// At once. `sync` makes all of them durable, and so does for its key whoever asks for it. After a crash each key is found
+    /// as it was at a moment no earlier than the last completed `sync`; different keys may be of different moments.
+    Buffered,
+}
 
 /// How a [`List`](crate::List), [`HashTable`](crate::HashTable), [`SkipList`](crate::SkipList) or [`Bst`](crate::Bst) is created and opened.
 #[derive(Clone, Debug)]

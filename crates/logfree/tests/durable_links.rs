@@ -2,14 +2,15 @@
 //! activation, trimming, reuse of nodes, process death, crashes in recovery, operations after it; and the mutation of every
 //! write-back, fence and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
 
-mod common;
 mod growth;
 mod link_cache;
 mod records;
 
-use common::Act::{self, *};
-use common::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};
 use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{
+    Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels,
+};
 use durix_logfree::{Bst, HashTable, List, SkipList};
 use durix_pmem::{Plan, SiteKind};
 use proptest::collection::vec;

@@ -1,13 +1,12 @@
 //! The maps against a model; counts of write-backs and fences; threads.
 
 mod blobs;
-mod common;
 mod steps;
 
 use std::sync::Arc;
 
-use common::Act::{self, *};
-use common::{Contents, Map, run, small, step};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{Contents, Map, run, small, step};
 use durix_logfree::{
     BlobBst, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftOptions,
     SoftSkipList,
@@ -677,6 +676,22 @@ fn what_was_removed_from_a_full_pool_makes_room_in_each_map() {
     what_was_removed_from_a_full_pool_makes_room::<SkipList<M>>(&options.tower_ratio(16));
 }
 
+/// The new node may be a tall one, where the old one had one line: it becomes a lower one.
+#[test]
+fn a_node_removed_from_a_full_skip_list_makes_room_for_another() {
+    let pool = PoolOptions::new().initial_size(256 << 10).max_size(256 << 10).chunk_size(4096).lanes(1).max_indices(1);
+    let pool = pool.create_on(HeapBacking::new(256 << 10), Counting::new(Hardware::PAGE_CACHE)).unwrap();
+    let map = SkipList::open_with(&pool, "map", &Options::default().tower_ratio(2)).unwrap();
+    let mut session = pool.session().unwrap();
+    let full = (0..).find(|k| map.insert(&session.enter().unwrap(), *k, 1).is_err()).unwrap();
+    assert!(full > 1000, "{full}");
+    for k in 0..full {
+        assert_eq!(map.remove(&session.enter().unwrap(), k).unwrap(), Some(1));
+        assert!(map.insert(&session.enter().unwrap(), full + k, 1).unwrap(), "in place of {k}");
+    }
+    assert_eq!(map.check(&session.enter().unwrap()).unwrap(), []);
+}
+
 /// Runs a test in a pool that is full, on a map of 300 keys with many pages, while another operation is open: then a session can
 /// make no more pages active when the cells of its one segment are used up, since no page leaves the table. Later pages can.
 fn without_room<S: Map<M, Options = Options>>(
@@ -808,8 +823,9 @@ fn an_operation_of_another_pool_is_refused_by_every_map() {
     let mut session = b.session().unwrap();
     let op = session.enter().unwrap();
     assert!(matches!(table.grow(&op), Err(Error::Pool(durix_pmem::Error::ForeignSession))));
-    let sync = std::panic::AssertUnwindSafe(|| table.sync(&op));
-    assert!(std::panic::catch_unwind(sync).is_err(), "nothing would be durable");
+    assert!(matches!(table.sync(&op), Err(Error::Pool(durix_pmem::Error::ForeignSession))), "nothing would be durable");
+    let list: Arc<List<M>> = List::open(&a, "list").unwrap();
+    assert!(matches!(list.sync(&op), Err(Error::Pool(durix_pmem::Error::ForeignSession))));
 }
 
 /// Recovery by several threads is recovery by one where no sessions are left for them.

@@ -1,11 +1,9 @@
 //! Every crash state of short sequences of operations on the maps with volatile links, and what it rests on: the order of
 //! stores within a line. With `DURIX_DEEP` set, sequences are longer and samples more.
 
-mod common;
-
-use common::Act::{self, *};
-use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{Map, Sim, UnderTest};
 use durix_logfree::{SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Plan, Site, SiteKind};
 use proptest::collection::vec;

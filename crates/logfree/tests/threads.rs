@@ -2,13 +2,11 @@
 //! operations after the recovery. No operation may return what a crash can take back: not a read, and not a failed insert
 //! or remove. With `DURIX_DEEP` set, programs are longer and more.
 
-mod common;
-
 use std::time::Instant;
 
-use common::Act::{self, *};
-use common::{Map, Sim, UnderTest};
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{Map, Sim, UnderTest};
 use durix_logfree::{
     BlobBst, BlobHash, BlobSkipList, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList,
 };

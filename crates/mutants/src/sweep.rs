@@ -173,6 +173,7 @@ fn reaches<'a>(structure: &'a Structure, plan: &'static Plan) -> (Vec<Reach<'a>>
             let own = |site: &Site| {
                 (structure.releases || site.kind != SiteKind::Release)
                     && structure.files.iter().any(|f| site.file.contains(f))
+                    && !site.file.contains("/src/testing")
             };
             let sites = plan.sites().into_iter().map(|(site, _)| site).filter(own);
             let sites = sites.map(|site| (site, plan.lines(site))).collect();

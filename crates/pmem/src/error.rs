@@ -33,6 +33,50 @@ pub enum Error {
         reason: &'static str,
     },
 
+    /// The journal of a pool could not be written or synced. What was acknowledged is durable; what was not may be or not.
+    #[error(
+        "the journal of {name} failed: {reason}; nothing works in this pool until it is opened again, which keeps everything that was acknowledged"
+    )]
+    JournalFailed {
+        /// The pool.
+        name: String,
+        /// What the system said.
+        reason: String,
+    },
+
+    /// A pool was not closed, and its journal is not there.
+    #[error(
+        "{name} was not closed, and its journal {journal} is not there, without which it is not whole; put the journal back beside it, or restore a copy (a pool can be copied without its journal only while it is closed)"
+    )]
+    MissingJournal {
+        /// The pool.
+        name: String,
+        /// Where the journal should be.
+        journal: String,
+    },
+
+    /// A journal does not belong to the pool beside it.
+    #[error(
+        "{journal} is not the journal that {name} was last open with: {what}; put the right one back, or restore pool and journal from the same copy"
+    )]
+    ForeignJournal {
+        /// The pool.
+        name: String,
+        /// The journal.
+        journal: String,
+        /// How one can tell.
+        what: String,
+    },
+
+    /// A journal makes no sense.
+    #[error("the journal {journal} is damaged: {what}; restore pool and journal from a copy")]
+    DamagedJournal {
+        /// The journal.
+        journal: String,
+        /// What is wrong with it.
+        what: String,
+    },
+
     /// All session slots are taken.
     #[error("all {limit} sessions of the pool are in use; drop one, or share sessions between threads")]
     TooManySessions {
@@ -118,9 +162,68 @@ pub enum Error {
         off: u64,
     },
 
+    /// A log has records that must be recovered first.
+    #[error(
+        "index \"{name}\" holds records of work that a crash interrupted, and nothing in the pool can be opened before they are recovered; open it with a program that knows {kind}, and there by `Pool::recover_logs`"
+    )]
+    PendingRecords {
+        /// The log's name.
+        name: String,
+        /// Its kind.
+        kind: crate::kind::Kind,
+    },
+
+    /// The records of a log cannot be recovered.
+    #[error("recovering the records of index \"{name}\" ({kind}) failed: {source}")]
+    Recovery {
+        /// The log's name.
+        name: String,
+        /// Its kind.
+        kind: crate::kind::Kind,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// The head of a segment of an index's log is not as it was written.
+    #[error("a log is damaged: its segment at {off:#x} begins with {found:#x}; restore a copy")]
+    DamagedSegment {
+        /// Where the segment lies.
+        off: u64,
+        /// Its first word.
+        found: u64,
+    },
+
     /// A session of another mapping.
     #[error("the session belongs to another pool; use one of the pool that this structure lives in")]
     ForeignSession,
+
+    // ---- services ----
+    /// Work outside of operations went wrong.
+    #[error("{service} failed: {source}")]
+    Service {
+        /// The service.
+        service: String,
+        /// What it met.
+        #[source]
+        source: Box<Error>,
+    },
+
+    /// A panic came out of a service.
+    #[error("{service} met a panic and is not called any more; close the pool and open it again")]
+    ServicePanicked {
+        /// The service.
+        service: String,
+    },
+
+    /// Writers are faster than a service, which did not catch up.
+    #[error("{service} did not catch up within {waited:?}; the update was not begun, try it again later")]
+    Overrun {
+        /// The service.
+        service: String,
+        /// How long was waited.
+        waited: Duration,
+    },
 
     // ---- checkpoint epochs ----
     /// The record of the epochs is not as it was written.
@@ -333,9 +436,9 @@ pub enum Error {
         /// The name.
         name: String,
         /// Kind and version in the pool.
-        found: crate::pool::Kind,
+        found: crate::kind::Kind,
         /// Kind and version that were asked for.
-        expected: crate::pool::Kind,
+        expected: crate::kind::Kind,
     },
 
     /// An index is open.

@@ -10,8 +10,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use crate::mapping::{Mapping, membarrier};
+use crate::mapping::Mapping;
 use crate::medium::Medium;
+use crate::membarrier;
 
 /// The operations that were open at a moment, without the one that asked. What nothing leads to since before that moment
 /// may be reused by that session once [`is_over`](Grace::is_over).

@@ -9,6 +9,9 @@
 //! | [`Grace`] | when persistent memory that was unlinked may be reused: once the operations of that moment have ended |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
 //! | [`space`] | failure-atomic allocation of extents and small blocks |
+//! | [`session_log`] | logs that grow by segments, one chain a session, adopted when their session is gone |
+//! | [`service`] | work outside of operations, run by whoever calls [`Pool::tick`] |
+//! | [`journal`] | journaled pools: ordinary files that survive power failure |
 //! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 
@@ -18,16 +21,23 @@ pub mod epoch;
 mod error;
 mod gate;
 mod grace;
+pub mod journal;
+mod kind;
 mod line;
 mod lock;
 mod mapping;
 pub mod medium;
+mod membarrier;
 mod offset;
 pub mod pool;
+mod processors;
 pub mod publish;
+mod quiesce;
 pub mod reclaim;
 mod reserve;
+pub mod service;
 mod session;
+pub mod session_log;
 pub mod space;
 mod wide;
 mod word;
@@ -35,6 +45,8 @@ mod word;
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;
+pub use journal::{JournalFile, JournalPlace, JournalStats, Level};
+pub use kind::Kind;
 pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
 pub use mapping::{MAX_SESSIONS, Mapping};
@@ -42,12 +54,15 @@ pub use medium::{
     Counting, Counts, Delayed, Hardware, Killable, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives,
     WriteBackKind,
 };
-pub use offset::Off;
-pub use pool::{Geometry, Kind, Pool, PoolOptions, Root, Structure, Unrecovered};
+pub use offset::{Off, OffsetHasher, OffsetMap, OffsetSet};
+pub use pool::{Geometry, Moments, Pool, PoolOptions, Recovery, RecoveryError, Root, Structure, Unrecovered, WeakPool};
+pub use processors::processors;
 pub use publish::{Durable, Fresh, InFlight};
 pub use reclaim::{Pin, Reclaim};
-pub use reserve::{MAX_OBJECT, Reserve};
+pub use reserve::Reserve;
+pub use service::{Driver, Due, Lane, Registered, Service, Services, Tick, Urgency};
 pub use session::{LineAt, Op, Session};
-pub use space::{Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
+pub use session_log::{Chain, Segment, SessionLogs};
+pub use space::{Allocation, Change, Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use wide::Wide;
-pub use word::{Bits, Persistent, Word};
+pub use word::{Bits, MAX_OBJECT, Persistent, Word};

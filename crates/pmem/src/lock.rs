@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +23,8 @@ pub struct Lock<T> {
 const FREE: u64 = 0;
 const HELD: u64 = 1;
 
-// SAFETY: the value is reached only by the holder of the lock, one thread at a time.
+// SAFETY: the value is reached only by the holder of the lock, one thread at a time. A caller cannot make two hold it: the state is
+// private, and a `Medium` is bound by its contract.
 unsafe impl<T: Send> Send for Lock<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Lock<T> {}
@@ -40,7 +42,7 @@ impl<T> Lock<T> {
         let mut turn = 0;
         loop {
             if m.shared_compare_exchange(&self.state, FREE, HELD).is_ok() {
-                return LockGuard { lock: self, m };
+                return LockGuard { lock: self, m, _exclusive: PhantomData };
             }
             while m.shared_load(&self.state, Ordering::Relaxed) == HELD {
                 m.spin(turn);
@@ -54,7 +56,11 @@ impl<T> Lock<T> {
     #[track_caller]
     pub fn try_lock<M: Medium>(&self, m: M) -> Option<LockGuard<'_, T, M>> {
         // A guard may be made only where the lock was got: dropping it unlocks.
-        m.shared_compare_exchange(&self.state, FREE, HELD).is_ok().then(|| LockGuard { lock: self, m })
+        m.shared_compare_exchange(&self.state, FREE, HELD).is_ok().then(|| LockGuard {
+            lock: self,
+            m,
+            _exclusive: PhantomData,
+        })
     }
 
     /// Asks the processor for the lock and the first bytes of its value, two lines in all, to take it soon. A hint that
@@ -87,13 +93,16 @@ impl<T> fmt::Debug for Lock<T> {
 pub struct LockGuard<'a, T, M: Medium> {
     lock: &'a Lock<T>,
     m: M,
+    /// It is as an exclusive reference: shared between threads only where `T` is.
+    _exclusive: PhantomData<&'a mut T>,
 }
 
 impl<T, M: Medium> Deref for LockGuard<'_, T, M> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard exists only while its thread holds the lock.
+        // SAFETY: the guard exists only while it holds the lock (`Medium`'s contract: the exchange was atomic), so nobody writes; and
+        // other threads have a reference to the guard only where `T` is `Sync`.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -101,7 +110,7 @@ impl<T, M: Medium> Deref for LockGuard<'_, T, M> {
 impl<T, M: Medium> DerefMut for LockGuard<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard exists only while its thread holds the lock, and is borrowed mutably.
+        // SAFETY: the guard exists only while it holds the lock, and is borrowed mutably, so nobody else has the value.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -4,19 +4,20 @@
 //! resolve offsets, and sessions. It knows nothing of headers, roots or space.
 
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use memmap2::MmapMut;
 
+use crate::backing::HeapBacking;
 use crate::error::{Error, Result};
 use crate::gate::{self, Atomic};
 use crate::lock::Lock;
-use crate::medium::{GIVES_WAY, Medium, Rmw};
+use crate::medium::{Medium, Rmw};
+use crate::membarrier;
 use crate::reserve::Reserve;
-use crate::session::Session;
 
 /// How many sessions can be open in one mapping at a time.
 pub const MAX_SESSIONS: u32 = 512;
@@ -33,7 +34,6 @@ impl<M: Medium> Clone for Mapping<M> {
     }
 }
 
-#[derive(Debug)]
 struct Shared<M: Medium> {
     reserve: Reserve,
     /// Bytes from the base on that are backed; grows.
@@ -42,11 +42,23 @@ struct Shared<M: Medium> {
     gate: Gate,
     asymmetric: bool,
     quiescing: Lock<()>,
+    /// The slot of the session that has the mapping for itself, plus one.
+    alone: AtomicU64,
+    /// The number of the commit that will hold what is done now; changes only while no operation is open. Zero without a journal.
+    gathering: AtomicU64,
+    /// Why nothing can enter any more, if it was not closed.
+    broken: OnceLock<Box<dyn Fn() -> Error + Send + Sync>>,
     /// One bit a slot.
     taken: [AtomicU64; MAX_SESSIONS as usize / 64],
-    slots: Box<[CachePadded<Slot>]>,
+    slots: Slots,
     /// What must outlive the reserve: the lock of the file that is mapped over it. Last, so that it is dropped last.
     _keep: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl<M: Medium> std::fmt::Debug for Shared<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("reserve", &self.reserve).field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 /// The volatile state of a session that others look at.
@@ -54,6 +66,49 @@ struct Shared<M: Medium> {
 pub(crate) struct Slot {
     /// How often operations have entered and left: odd while one is open.
     pub(crate) active: AtomicU64,
+}
+
+/// The slots of a mapping. They are many: a thread keeps those of a mapping that is gone for its next one, because a simulation
+/// makes a mapping for each recovery.
+#[derive(Debug)]
+struct Slots {
+    /// Empty only while it is being dropped.
+    slots: Box<[CachePadded<Slot>]>,
+    /// Slots from here on have never been taken.
+    taken: AtomicU32,
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Box<[CachePadded<Slot>]>>> = const { Cell::new(None) };
+}
+
+impl Slots {
+    fn new() -> Self {
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        let slots = spare.unwrap_or_else(|| (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect());
+        Slots { slots, taken: AtomicU32::new(0) }
+    }
+
+    #[inline(always)]
+    fn get(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    fn note_taken(&self, slot: u32) {
+        if self.taken.load(Ordering::Relaxed) <= slot {
+            self.taken.fetch_max(slot + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let taken = *self.taken.get_mut() as usize;
+        self.slots[..taken].iter_mut().for_each(|slot| *slot.active.get_mut() = 0);
+        let slots = std::mem::take(&mut self.slots);
+        // At the end of a thread they are freed.
+        let _ = SPARE.try_with(|spare| spare.set(Some(slots)));
+    }
 }
 
 /// The word that lets operations enter. In a mapping of pages it lies in a page that is wiped in a forked child.
@@ -85,7 +140,7 @@ impl Gate {
     fn word(&self) -> &AtomicU64 {
         match self {
             // SAFETY: the page is at least 8 bytes long, aligned, lives as long as `self`, and is accessed as this
-            // atomic only.
+            // atomic only; it is private to this module. A fork zeroes it in the child, which is a value like any other.
             Gate::Page(page) => unsafe { &*page.as_ptr().cast::<AtomicU64>() },
             Gate::Heap(word) => word,
         }
@@ -115,7 +170,9 @@ impl<M: Medium> Mapping<M> {
     ) -> Result<Self> {
         assert!(len <= reserve.len() as u64, "a mapping of {len} bytes in a reserve of {}", reserve.len());
         let gate = Gate::new(fork_aware)?;
-        medium.attach(reserve.base().as_ptr(), reserve.len());
+        // SAFETY: the reserve is mapped from its making to its end, which comes after `detach`, in `Shared::drop`; persistent memory
+        // is reached as atomics only.
+        unsafe { medium.attach(reserve.base().as_ptr(), reserve.len()) }
         let shared = Shared {
             reserve,
             len: AtomicU64::new(len),
@@ -123,8 +180,11 @@ impl<M: Medium> Mapping<M> {
             gate,
             asymmetric: membarrier::register(),
             quiescing: Lock::new(()),
+            alone: AtomicU64::new(0),
+            gathering: AtomicU64::new(0),
+            broken: OnceLock::new(),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
-            slots: (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect(),
+            slots: Slots::new(),
             _keep: keep,
         };
         Ok(Mapping { shared: Arc::new(shared) })
@@ -155,21 +215,41 @@ impl<M: Medium> Mapping<M> {
         self.len() == 0
     }
 
+    /// Slots from this number on have never been taken.
+    pub(crate) fn slots_used(&self) -> usize {
+        self.shared.slots.taken.load(Ordering::Acquire) as usize
+    }
+
+    /// Whether both are clones of one mapping.
+    pub fn is_same(&self, other: &Mapping<M>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// The first address: by it [`Op::expect_base`](crate::Op::expect_base) tells operations of one mapping from those of another.
+    #[inline]
+    pub fn base_addr(&self) -> usize {
+        self.shared.reserve.base().addr().get()
+    }
+
+    /// A number that changes whenever an operation begins or ends, in any session.
+    pub(crate) fn operations(&self) -> u64 {
+        let count = |slot: &CachePadded<Slot>| self.shared.medium.shared_load(&slot.active, Ordering::Relaxed);
+        self.shared.slots.slots.iter().fold(0, |sum, slot| sum.wrapping_add(count(slot)))
+    }
+
     /// The reserve of addresses.
     pub fn reserve(&self) -> &Reserve {
         &self.shared.reserve
     }
 
     /// Makes known that bytes up to `len` are now backed: what grows a mapping calls it after backing them.
-    pub fn set_len(&self, len: u64) {
+    pub(crate) fn set_len(&self, len: u64) {
+        assert!(len <= self.shared.reserve.len() as u64, "{len} bytes in a reserve of {}", self.shared.reserve.len());
         self.shared.len.store(len, Ordering::Release);
     }
 
-    /// Opens a session: tens of nanoseconds, no system call.
-    ///
-    /// # Errors
-    /// [`Error::TooManySessions`] beyond [`MAX_SESSIONS`]; [`Error::Forked`] in a forked child.
-    pub fn session(&self) -> Result<Session<M>> {
+    /// Takes a slot for a session.
+    pub(crate) fn take_slot(&self) -> Result<u32> {
         let m = self.shared.medium;
         if m.shared_load(self.gate(), Ordering::Acquire) == gate::FORKED {
             return Err(Error::Forked);
@@ -179,7 +259,11 @@ impl<M: Medium> Mapping<M> {
             while bits != u64::MAX {
                 let bit = bits.trailing_ones();
                 match gate::take_slot(&Seen(m, group), bits, bit, || fence(Ordering::SeqCst)) {
-                    Ok(()) => return Ok(Session::new(self.clone(), index as u32 * 64 + bit)),
+                    Ok(()) => {
+                        let slot = index as u32 * 64 + bit;
+                        self.shared.slots.note_taken(slot);
+                        return Ok(slot);
+                    }
                     Err(now) => bits = now,
                 }
             }
@@ -212,7 +296,7 @@ impl<M: Medium> Mapping<M> {
 
     #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> &Slot {
-        &self.shared.slots[slot as usize]
+        self.shared.slots.get(slot)
     }
 
     /// Whether operations enter without a fence of their own, because `membarrier` provides one.
@@ -233,49 +317,43 @@ impl<M: Medium> Mapping<M> {
         }
     }
 
-    /// Runs `f` at a moment without any operation in flight, and lets them enter again afterwards. Open sessions,
-    /// [`Pin`](crate::Pin)s and forgotten iterators do not hold it up, only open [`Op`](crate::Op)s do. Taking the
-    /// caller's session by `&mut` makes sure that the caller itself holds none.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if operations were still open after `patience`; [`Error::Forked`], [`Error::Shut`].
-    pub fn quiesce<R>(
-        &self,
-        session: &mut Session<M>,
-        patience: Duration,
-        f: impl FnOnce(&mut Session<M>) -> R,
-    ) -> Result<R> {
-        let m = self.shared.medium;
-        let _turn = self.shared.quiescing.lock(m);
-        // A session of another mapping has a slot here that is another's.
-        let own = Arc::ptr_eq(&session.mapping().shared, &self.shared).then(|| session.slot());
-        let others = || self.taken().filter(|slot| Some(*slot) != own);
-        let closed = gate::close(
-            &Seen(m, self.gate()),
-            || fence(Ordering::SeqCst),
-            || others().next().is_some(),
-            || membarrier::heavy(self.asymmetric()),
-        );
-        match closed {
-            Ok(()) => {}
-            Err(gate::FORKED) => return Err(Error::Forked),
-            Err(_) => return Err(Error::Shut { reason: "it was closed" }),
-        }
-        let _reopen = Reopen(self);
-        let start = Instant::now();
-        let mut turn = 0;
-        for slot in others() {
-            while gate::is_inside(&Seen(m, &self.slot(slot).active)) {
-                if turn > GIVES_WAY && start.elapsed() > patience {
-                    let operations =
-                        others().filter(|slot| self.slot(*slot).active.load(Ordering::Relaxed) & 1 == 1).count();
-                    return Err(Error::Busy { operations, waited: start.elapsed() });
-                }
-                m.spin(turn);
-                turn = turn.saturating_add(1);
-            }
-        }
-        Ok(session.with_gate_closed(f))
+    /// As [`shut`](Self::shut), because of an error, which everybody is told from then on.
+    pub(crate) fn break_off(&self, error: impl Fn() -> Error + Send + Sync + 'static) {
+        let _ = self.shared.broken.set(Box::new(error));
+        self.shut();
+    }
+
+    /// What is said to whoever comes after it was shut.
+    pub(crate) fn shut_error(&self) -> Error {
+        self.shared.broken.get().map_or(Error::Shut { reason: "it was closed" }, |error| error())
+    }
+
+    /// The number of the commit that will hold what is done now. While an operation is open it does not change. Zero without a
+    /// journal.
+    #[inline(always)]
+    pub fn gathering(&self) -> u64 {
+        self.shared.gathering.load(Ordering::Relaxed)
+    }
+
+    /// Begins the next commit: to be called while no operation is open. Returns the number of the one before.
+    pub(crate) fn next_commit(&self) -> u64 {
+        self.shared.gathering.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Held by whoever keeps operations out.
+    pub(crate) fn quiescing(&self) -> &Lock<()> {
+        &self.shared.quiescing
+    }
+
+    /// From now on that session has the mapping for itself, or nobody has.
+    pub(crate) fn leave_alone(&self, slot: Option<u32>) {
+        let word = slot.map_or(0, |slot| u64::from(slot) + 1);
+        self.shared.medium.shared_store(&self.shared.alone, word, Ordering::Relaxed);
+    }
+
+    /// Whether [`quiesce`](Self::quiesce) keeps all operations out but those of that session.
+    pub(crate) fn is_alone(&self, slot: u32) -> bool {
+        self.shared.medium.shared_load(&self.shared.alone, Ordering::Relaxed) == u64::from(slot) + 1
     }
 }
 
@@ -299,60 +377,24 @@ impl<M: Medium> Atomic for Seen<'_, M> {
     }
 }
 
-/// Opens the gate again, also when the closure panics.
-struct Reopen<'a, M: Medium>(&'a Mapping<M>);
-
-impl<M: Medium> Drop for Reopen<'_, M> {
-    fn drop(&mut self) {
-        gate::reopen(&Seen(self.0.shared.medium, self.0.gate()));
-    }
-}
-
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
-        self.medium.detach(self.reserve.base().as_ptr());
+        // SAFETY: attached in `new_keeping`; sessions, and so operations and references, keep `Shared` alive.
+        unsafe { self.medium.detach(self.reserve.base().as_ptr()) }
     }
 }
 
-/// Asymmetric fences: the frequent side runs a compiler fence, the rare side a system call that makes every thread of
-/// the process execute a full fence.
-pub(crate) mod membarrier {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{Ordering, compiler_fence, fence};
-
-    /// Whether the kernel offers it to this process.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn register() -> bool {
-        use rustix::thread::{MembarrierCommand, membarrier};
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| {
-            membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
-                && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
-        })
-    }
-
-    /// Not on this system.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn register() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| false)
-    }
-
-    /// The frequent side.
-    #[inline(always)]
-    pub(crate) fn light(asymmetric: bool) {
-        if asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
-    }
-
-    /// The rare side.
-    pub(crate) fn heavy(asymmetric: bool) {
-        fence(Ordering::SeqCst);
-        #[cfg(target_os = "linux")]
-        if asymmetric {
-            use rustix::thread::{MembarrierCommand, membarrier};
-            membarrier(MembarrierCommand::PrivateExpedited).expect("membarrier worked when it was registered");
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = asymmetric;
+impl HeapBacking {
+    /// The contents of a mapping as they are visible now, to be opened again with [`from_image`](Self::from_image).
+    pub fn image_of<M: Medium>(mapping: &Mapping<M>) -> Vec<u8> {
+        let words = mapping.len() as usize / size_of::<u64>();
+        let base = mapping.reserve().base().cast::<AtomicU64>();
+        let word = |i| {
+            // SAFETY: the words below the mapping's length lie in its reserve, which is borrowed, and are atomics by nature. A caller
+            // cannot change the length (`Mapping::set_len`, `Mapping::new` checks it).
+            let word: &AtomicU64 = unsafe { base.add(i).as_ref() };
+            mapping.medium().load(word, Ordering::Acquire).to_le_bytes()
+        };
+        (0..words).flat_map(word).collect()
     }
 }

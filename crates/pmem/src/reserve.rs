@@ -7,13 +7,12 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::error::{Error, Result};
-
-/// Size in bytes of the largest type that may be laid over persistent memory, and of the guard behind a reserve.
-pub const MAX_OBJECT: usize = 64 << 10;
+use crate::word::MAX_OBJECT;
 
 /// Alignment of a reserve made of pages, so that huge pages fit.
 const HUGE: usize = 2 << 20;
@@ -32,7 +31,28 @@ enum Memory {
     Pages {
         _map: MmapMut,
     },
-    Heap(Layout),
+    Heap(Arc<Heap>),
+}
+
+/// Memory of the heap, freed with the last reserve of it.
+#[derive(Debug)]
+struct Heap {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: as of `Reserve`, below.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        if !Spare::keep(self.base, self.layout) {
+            // SAFETY: allocated in `Reserve::heap` with this layout, and not freed since.
+            unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        }
+    }
 }
 
 /// Freed heap reserves that a thread keeps for the next of the same size: a simulation makes one for each recovery, and the
@@ -82,7 +102,8 @@ impl Drop for Spare {
     }
 }
 
-// SAFETY: the memory is owned by the reserve, and nothing here is bound to a thread; all access is through atomics.
+// SAFETY: the memory is owned by the reserve, and nothing here is bound to a thread; all access is through atomics. A caller gets the
+// base as a pointer, which it cannot follow without `unsafe`.
 unsafe impl Send for Reserve {}
 // SAFETY: as above.
 unsafe impl Sync for Reserve {}
@@ -117,19 +138,42 @@ impl Reserve {
     }
 
     /// Zeroed heap memory of at least `min_len` bytes: cheap to make, for tests and simulation.
+    ///
+    /// # Panics
+    /// If that is more than a quarter of all addresses.
     pub fn heap(min_len: usize) -> Reserve {
-        let len = min_len.max(64).next_power_of_two();
-        let layout =
-            Layout::from_size_align(len + MAX_OBJECT, 4096).expect("a reserve of less than half the addresses");
-        if let Some(base) = Spare::take(layout) {
+        let (len, layout) = heap_layout(min_len).expect("a reserve of at most a quarter of the addresses");
+        let base = Spare::take(layout).inspect(|base| {
             // SAFETY: it has this layout, and no other owner.
             unsafe { base.write_bytes(0, layout.size()) }
-            return Reserve { base, len, memory: Memory::Heap(layout) };
+        });
+        let base = base.unwrap_or_else(|| {
+            // SAFETY: the size is not zero.
+            let start = unsafe { alloc_zeroed(layout) };
+            NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
+        });
+        Reserve { base, len, memory: Memory::Heap(Arc::new(Heap { base, layout })) }
+    }
+
+    /// Another reserve of the same heap memory, for a simulation that maps the same bytes again and again. `None` for one made
+    /// of pages. The memory is freed with the last of them.
+    ///
+    /// # Safety
+    /// While one of them is in use, nothing may be copied into the memory, or mapped over it, by way of another: the backing that
+    /// hands it out has to leave what is there alone.
+    pub unsafe fn again(&self) -> Option<Reserve> {
+        match &self.memory {
+            Memory::Heap(heap) => Some(Reserve { memory: Memory::Heap(Arc::clone(heap)), ..*self }),
+            Memory::Pages { .. } => None,
         }
-        // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Reserve { base, len, memory: Memory::Heap(layout) }
+    }
+
+    /// Whether no other reserve has this memory.
+    pub fn is_sole(&self) -> bool {
+        match &self.memory {
+            Memory::Heap(heap) => Arc::strong_count(heap) == 1,
+            Memory::Pages { .. } => true,
+        }
     }
 
     /// Whether it consists of pages that a file can be mapped over.
@@ -164,15 +208,11 @@ impl Reserve {
     }
 }
 
-impl Drop for Reserve {
-    fn drop(&mut self) {
-        if let Memory::Heap(layout) = self.memory
-            && !Spare::keep(self.base, layout)
-        {
-            // SAFETY: allocated in `heap` with this layout, and not freed since.
-            unsafe { dealloc(self.base.as_ptr(), layout) }
-        }
-    }
+/// The length of a heap reserve of at least `min_len` bytes, a power of two, and its layout with the guard.
+fn heap_layout(min_len: usize) -> Option<(usize, Layout)> {
+    let len = min_len.max(64).checked_next_power_of_two()?;
+    let layout = Layout::from_size_align(len.checked_add(MAX_OBJECT)?, 4096).ok()?;
+    Some((len, layout))
 }
 
 #[cfg(test)]
@@ -195,6 +235,16 @@ mod tests {
     }
 
     #[test]
+    fn lengths_that_do_not_fit_into_the_addresses_are_refused() {
+        for len in [usize::MAX, usize::MAX / 2 + 2, usize::MAX / 2 + 1, isize::MAX as usize] {
+            assert!(heap_layout(len).is_none(), "{len:#x}");
+            let refused = std::panic::catch_unwind(|| Reserve::heap(len)).is_err();
+            assert!(refused, "{len:#x}: also where arithmetic wraps");
+        }
+        assert_eq!(heap_layout(usize::MAX / 4 + 1).unwrap().0, usize::MAX / 4 + 1);
+    }
+
+    #[test]
     fn a_heap_reserve_that_is_used_again_is_zeroed() {
         for len in [4096, 4096, 8192, 4096, 8192, 2 << 20] {
             let reserve = Reserve::heap(len);
@@ -207,6 +257,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_heap_reserve_can_be_had_again() {
+        let reserve = Reserve::heap(4096);
+        assert!(reserve.is_sole());
+        // SAFETY: nothing is mapped over either.
+        let again = unsafe { reserve.again() }.unwrap();
+        assert!(!reserve.is_sole() && again.base() == reserve.base() && again.len() == reserve.len());
+        drop(reserve);
+        // SAFETY: within the reserve, which `again` keeps.
+        unsafe { again.base().write(1) }
+        assert!(again.is_sole());
     }
 
     #[test]

@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::gate;
 use crate::grace::Grace;
 use crate::line::{LINE, Lines};
-use crate::mapping::{Mapping, Seen, membarrier};
+use crate::mapping::{MAX_SESSIONS, Mapping, Seen};
 use crate::medium::Medium;
+use crate::membarrier;
 use crate::offset::Off;
-use crate::reserve::MAX_OBJECT;
-use crate::word::{Bits, Persistent, Word};
+use crate::word::{Bits, MAX_OBJECT, Persistent, Word};
 use crate::{Hardware, Rmw};
 
 /// A thread's ticket to a mapping: a slot, and the write-backs it has deferred. It may move between threads.
@@ -28,15 +28,27 @@ pub struct Session<M: Medium = Hardware> {
     count: Cell<u64>,
     /// Lines to be written back before the next drain: base-relative line numbers, without duplicates.
     deferred: RefCell<Vec<u64>>,
+    /// The commit that was [noted](Op::note_commit) last.
+    commit: Cell<u64>,
+}
+
+impl<M: Medium> Mapping<M> {
+    /// Opens a session: tens of nanoseconds, no system call.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`] beyond [`MAX_SESSIONS`]; [`Error::Forked`] in a forked child.
+    pub fn session(&self) -> Result<Session<M>> {
+        Ok(Session::new(self.clone(), self.take_slot()?))
+    }
 }
 
 impl<M: Medium> Session<M> {
-    pub(crate) fn new(mapping: Mapping<M>, slot: u32) -> Self {
+    fn new(mapping: Mapping<M>, slot: u32) -> Self {
         let m = mapping.medium().for_session(slot);
         let asymmetric = mapping.asymmetric();
         // It goes on where the slot's last session ended: a grace period must never see a number twice.
         let count = Cell::new(m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed));
-        Session { mapping, slot, m, asymmetric, count, deferred: RefCell::default() }
+        Session { mapping, slot, m, asymmetric, count, deferred: RefCell::default(), commit: Cell::new(0) }
     }
 
     /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
@@ -48,6 +60,18 @@ impl<M: Medium> Session<M> {
     /// The mapping this session belongs to.
     pub fn mapping(&self) -> &Mapping<M> {
         &self.mapping
+    }
+
+    /// The number of the commit that an operation of this session has [noted](Op::note_commit) last.
+    #[inline(always)]
+    pub fn noted_commit(&self) -> u64 {
+        self.commit.get()
+    }
+
+    /// Has this session wait for a commit, where it would not otherwise: what it has read is part of it.
+    #[inline(always)]
+    pub fn raise_commit(&self, number: u64) {
+        self.commit.set(self.commit.get().max(number));
     }
 
     /// Opens an operation: the only thing that can write. It costs a store and a load, and waits only while a
@@ -96,7 +120,7 @@ impl<M: Medium> Session<M> {
             self.leave();
             match self.m.shared_load(self.mapping.gate(), Ordering::Acquire) {
                 gate::FORKED => return Err(Error::Forked),
-                gate::SHUT => return Err(Error::Shut { reason: "it was closed" }),
+                gate::SHUT => return Err(self.mapping.shut_error()),
                 gate::CLOSED => self.m.spin(turn),
                 _ => {
                     if self.try_enter() == gate::OPEN {
@@ -108,14 +132,18 @@ impl<M: Medium> Session<M> {
         }
     }
 
-    /// Runs `f` while the gate is closed by this very caller; [`Session::enter`] inside would wait for itself, so `f`
-    /// gets an operation through [`Session::enter_exclusive`].
-    pub(crate) fn with_gate_closed<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        f(self)
+    /// Opens an operation inside [`Mapping::quiesce`], where [`enter`](Self::enter) would wait for itself.
+    ///
+    /// # Panics
+    /// If this session does not have its mapping for itself: what others do while operations are kept out relies on it.
+    pub fn enter_exclusive(&mut self) -> Op<'_, M> {
+        assert!(self.mapping.is_alone(self.slot), "an exclusive operation outside of `Mapping::quiesce`");
+        self.enter_past_gate()
     }
 
-    /// Opens an operation inside [`Mapping::quiesce`], or while nothing else can be at work (creation, recovery).
-    pub fn enter_exclusive(&mut self) -> Op<'_, M> {
+    /// Opens an operation without a look at the gate: while nothing else can be at work (creation, recovery), or for one that a
+    /// quiescence may overlook.
+    pub(crate) fn enter_past_gate(&mut self) -> Op<'_, M> {
         self.count.set(self.count.get() | 1);
         self.m.shared_store(&self.mapping.slot(self.slot).active, self.count.get(), Ordering::Release);
         self.op()
@@ -161,7 +189,7 @@ impl<'s> LineAt<'s> {
     pub fn at<T: Persistent>(&self, bits: u64) -> &'s T {
         const { assert!(size_of::<T>() <= MAX_OBJECT && align_of::<T>() <= LINE) };
         // SAFETY: as in `Op::at`: the mask is that of the reserve, without the bits within a line, to which the object is
-        // aligned.
+        // aligned. A caller chooses the bits, and every choice is right; base and mask are private.
         unsafe { self.base.add((bits & self.mask) as usize).cast::<T>().as_ref() }
     }
 
@@ -210,12 +238,44 @@ impl<'s, M: Medium> Op<'s, M> {
         objects >= most || (objects / 64 != objects.saturating_sub(added) / 64 && self.seems_alone())
     }
 
+    /// How many operations the session of a slot has begun and ended, both counted: odd while it is inside one. It never comes
+    /// back to an earlier number, also when another session gets the slot. Zero where there is no such slot.
+    #[cold]
+    pub fn operations_of(&self, slot: u32) -> u64 {
+        let within = slot < MAX_SESSIONS;
+        if within { self.m.shared_load(&self.mapping().slot(slot).active, Ordering::Acquire) } else { 0 }
+    }
+
+    /// All [operations](Self::operations_of) of other sessions, if none is under way. If two calls return the same number, no
+    /// other session was inside an operation between them. One load for each slot.
+    #[cold]
+    pub fn quiet(&self) -> Option<u64> {
+        let others = (0..MAX_SESSIONS).filter(|slot| *slot != self.slot());
+        let mut sum = 0u64;
+        for count in others.map(|slot| self.operations_of(slot)) {
+            if count & 1 == 1 {
+                return None;
+            }
+            sum = sum.wrapping_add(count);
+        }
+        Some(sum)
+    }
+
     /// Whether no operation of another session was seen: a hint.
     #[cold]
     fn seems_alone(&self) -> bool {
         let (m, mapping) = (self.m, self.mapping());
         let is_inside = |slot: u32| m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed) & 1 == 1;
         !mapping.taken().any(|slot| slot != self.slot() && is_inside(slot))
+    }
+
+    /// Notes the commit that will hold what this operation does, and returns its number: on a journaled pool it is durable once that
+    /// commit is ([`Pool::settle`](crate::Pool::settle)). Zero on others. Two loads and a store.
+    #[inline(always)]
+    pub fn note_commit(&self) -> u64 {
+        let number = self.session.mapping.gathering();
+        self.session.commit.set(number);
+        number
     }
 
     // ---- offsets ----
@@ -228,7 +288,8 @@ impl<'s, M: Medium> Op<'s, M> {
         let within = off.get() & self.mask & !(align_of::<T>() as u64 - 1);
         // SAFETY: `within` is below the reserve's length, and a guard of `MAX_OBJECT` bytes follows the reserve; the
         // base is aligned to a page, so the object is aligned. All of it is mapped while the session is borrowed, and
-        // `Persistent` types are sequences of atomics, valid for every bit pattern and shared by nature.
+        // `Persistent` types are sequences of atomics, valid for every bit pattern and shared by nature. A caller chooses offset and
+        // type: every offset is right, and types are `Persistent` by an `unsafe` promise or by `persistent!`, which proves it.
         unsafe { self.base.add(within as usize).cast::<T>().as_ref() }
     }
 
@@ -257,7 +318,8 @@ impl<'s, M: Medium> Op<'s, M> {
         if end.is_none_or(|e| e > backed) || !off.get().is_multiple_of(align_of::<T>() as u64) {
             return Err(Error::OutOfBounds { what, offset: off.get(), len: backed });
         }
-        // SAFETY: the range was checked to be backed and aligned; the rest as in `at`.
+        // SAFETY: the range was checked to be backed and aligned, and what is backed lies in the reserve: only this crate says how much
+        // it is (`Mapping::set_len`), and is checked; the rest as in `at`.
         Ok(unsafe { std::slice::from_raw_parts(self.base.add(off.get() as usize).cast::<T>().as_ptr(), len as usize) })
     }
 
@@ -279,6 +341,16 @@ impl<'s, M: Medium> Op<'s, M> {
     #[inline(always)]
     pub fn base_addr(&self) -> usize {
         self.base.addr().get()
+    }
+
+    /// Makes sure that this is an operation of the mapping at `base`: what every structure asks at its border, before it follows
+    /// an offset or stores one. A compare and a branch.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSession`].
+    #[inline(always)]
+    pub fn expect_base(&self, base: usize) -> Result<()> {
+        if self.base_addr() == base { Ok(()) } else { Err(Error::ForeignSession) }
     }
 
     /// The offset of an object that lies in this mapping.
@@ -476,7 +548,8 @@ impl<'s, M: Medium> Op<'s, M> {
         deferred.sort_unstable();
         deferred.dedup();
         for number in deferred.drain(..) {
-            // SAFETY: the number was taken from an object of this mapping, which is mapped while the session lives.
+            // SAFETY: `defer` has checked that the number is one of a line of this mapping, which is mapped while the session lives; a
+            // caller cannot reach the list otherwise.
             let lines = unsafe { Lines::from_raw(self.base.as_ptr().wrapping_add(number as usize * LINE), 1) };
             self.m.write_back(lines);
         }

@@ -46,7 +46,8 @@ impl Wide {
     /// How many of the words are at most `value`.
     #[inline(always)]
     pub fn count_at_most(self, words: &[Word; 15], value: u64) -> usize {
-        // SAFETY: a `Wide` exists only where the processor has the instructions; the words are valid for reads.
+        // SAFETY: a `Wide` exists only where the processor has the instructions (its field is private; `Medium::wide` hands out what this
+        // crate has made); the words are valid for reads, and any values do.
         let count = unsafe { arch::wide_count_at_most(words.words().as_ptr(), value) };
         // SAFETY: it counts some of fifteen. Said for the compiler, which then checks no index that is made of it.
         unsafe { std::hint::assert_unchecked(count <= words.len()) };

@@ -4,6 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
+/// Size in bytes of the largest type that may be laid over persistent memory, and of the guard behind a reserve.
+pub const MAX_OBJECT: usize = 64 << 10;
+
 /// A value that is stored in one 64-bit persistent word.
 ///
 /// `from_bits` must accept every bit pattern (a corrupt file can hold any) without a panic; `from_bits(v.to_bits())`
@@ -62,7 +65,8 @@ pub unsafe trait Persistent {
     #[inline(always)]
     fn words(&self) -> &[AtomicU64] {
         let len = size_of_val(self) / size_of::<u64>();
-        // SAFETY: by the trait's contract the object is a sequence of 8-byte words, each an atomic, aligned to 8.
+        // SAFETY: by the trait's contract the object is a sequence of 8-byte words, each an atomic, aligned to 8. Whoever gets the
+        // atomics can store anything into them, past the medium: that breaks what a structure promises, not memory.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<AtomicU64>(), len) }
     }
 
@@ -106,7 +110,8 @@ unsafe impl<T: Persistent> Persistent for [T] {}
 /// assert_eq!(size_of::<Node>(), 64);
 /// ```
 ///
-/// Anything that is not made of words is refused, and so is padding:
+/// Anything that is not made of words is refused, and so is padding. Documentation is the only attribute that is taken: a
+/// `cfg` that removes a field, or the struct, would make the proof one of something else.
 ///
 /// ```compile_fail
 /// durix_pmem::persistent! { pub struct Bad: align(8) { x: u64 } }
@@ -114,15 +119,19 @@ unsafe impl<T: Persistent> Persistent for [T] {}
 /// ```compile_fail
 /// durix_pmem::persistent! { pub struct Padded: align(64) { x: durix_pmem::Word } }
 /// ```
+/// ```compile_fail
+/// use durix_pmem::Word;
+/// durix_pmem::persistent! { pub struct Padded: align(16) { x: Word, #[cfg(any())] y: Word } }
+/// ```
 #[macro_export]
 macro_rules! persistent {
-    ($( $(#[$meta:meta])* $vis:vis struct $name:ident : align($align:literal) {
-        $( $(#[$fmeta:meta])* $fvis:vis $field:ident : $ty:ty ),* $(,)?
+    ($( $(#[doc = $doc:expr])* $vis:vis struct $name:ident : align($align:literal) {
+        $( $(#[doc = $fdoc:expr])* $fvis:vis $field:ident : $ty:ty ),* $(,)?
     } )*) => { $(
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[repr(C, align($align))]
         #[derive(Debug)]
-        $vis struct $name { $( $(#[$fmeta])* $fvis $field : $ty ),* }
+        $vis struct $name { $( $(#[doc = $fdoc])* $fvis $field : $ty ),* }
 
         const _: () = {
             const fn is_persistent<T: $crate::Persistent>() {}
@@ -134,7 +143,8 @@ macro_rules! persistent {
             assert!(::core::mem::align_of::<$name>() >= 8);
             assert!(::core::mem::size_of::<$name>() <= $crate::MAX_OBJECT);
         };
-        // SAFETY: the constant above does not compile unless all fields are `Persistent` and there is no padding.
+        // SAFETY: the constant above does not compile unless all fields are `Persistent` and there is no padding. The struct is
+        // the one declared here, with exactly these fields: no attribute but documentation is taken.
         unsafe impl $crate::Persistent for $name {}
     )* };
 }

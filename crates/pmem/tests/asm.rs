@@ -89,7 +89,7 @@ fn paths(code: &[String]) -> Vec<Vec<Event>> {
                 break;
             }
             let target = || code.iter().position(|l| *l == format!("{}:", operands.trim()));
-            if name == "jmp" {
+            if matches!(name, "jmp" | "jmpq") {
                 match target() {
                     Some(target) => at = target,
                     None => {

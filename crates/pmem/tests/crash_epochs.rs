@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
-use durix_mutants::subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
-use durix_mutants::subjects::epochs::{self, RECORD, Tested};
 use durix_pmem::epoch::layout::{EpochWord, FailedRange, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
+use durix_subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
+use durix_subjects::epochs::{self, RECORD, Tested};
 
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)

@@ -2,10 +2,10 @@
 //! closing and opening again.
 
 use durix_crashsim::{Explorer, Persistency, Sites, mutation_sweep};
-use durix_mutants::subjects::pool::Action::*;
-use durix_mutants::subjects::pool::{AFTER, HISTORIES, LIMIT, Lifetime, options};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Hardware, Mutation, Plan, SiteKind};
+use durix_subjects::pool::Action::*;
+use durix_subjects::pool::{AFTER, HISTORIES, LIMIT, Lifetime, options};
 
 #[test]
 fn short_lives_with_a_crash_in_recovery() {
@@ -63,6 +63,7 @@ fn a_pool_says_that_it_was_closed_exactly_if_it_was() {
 #[test]
 fn every_write_back_and_fence_is_needed() {
     let sites = Sites {
+        except: vec![],
         files: vec!["pmem/src/pool/".into(), "pmem/src/space/".into()],
         kinds: vec![SiteKind::WriteBack, SiteKind::Fence],
         mutations: vec![Mutation::Drop],

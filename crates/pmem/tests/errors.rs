@@ -278,6 +278,25 @@ fn an_unclean_pool_of_another_boot_is_not_opened_silently() {
     options().open(bench.path()).unwrap().close().unwrap();
 }
 
+/// Two boots that the system does not tell have the same id, and may still be two.
+#[test]
+fn two_boots_that_the_system_does_not_tell_are_not_one() {
+    let bench = Bench::new();
+    let copy = bench.dir.path().join("copy");
+    let unknown = options().boot_id([0; 16]);
+    // Killed: forgotten, and its file without the lock.
+    std::mem::forget(unknown.create(bench.path()).unwrap());
+    std::fs::copy(bench.path(), &copy).unwrap();
+    for options in [unknown.clone(), unknown.clone().read_only(true), options()] {
+        let refused = options.open(&copy).unwrap_err();
+        assert!(matches!(refused, Error::NotPowerSafe { .. }), "{refused}");
+    }
+    let pool = unknown.accept_unclean(true).open(&copy).unwrap();
+    pool.close().unwrap();
+    // Closed, it does not matter which boot it was.
+    options().boot_id([0; 16]).open(&copy).unwrap().close().unwrap();
+}
+
 #[test]
 fn a_file_that_may_not_be_written_says_how_to_read_it() {
     let bench = Bench::new();
@@ -565,4 +584,63 @@ fn sessions_run_out_with_a_message() {
     let mut session = sessions.into_iter().next().unwrap();
     drop(pool.space().reserve_extent(&session.enter().unwrap(), durix_pmem::Owner(0), 4096).unwrap());
     pool.close().unwrap();
+}
+
+/// Those that take an interrupted process, a service or a damaged log to provoke, which other tests do: here is what they say.
+#[test]
+fn errors_of_logs_services_and_blocks_say_what_to_do() {
+    let kind = Kind { tag: *b"TESTLOGS", version: 3 };
+    let (name, service) = (|| "log".to_owned(), || "the service \"merge\"".to_owned());
+    let waited = std::time::Duration::from_millis(1500);
+    let full = || Box::new(Error::Full { needed: 4096 });
+    let said: [(Error, &str); 12] = [
+        (
+            Error::PendingRecords { name: name(), kind },
+            "index \"log\" holds records of work that a crash interrupted, and nothing in the pool can be opened before they are \
+             recovered; open it with a program that knows TESTLOGS v3, and there by `Pool::recover_logs`",
+        ),
+        (
+            Error::Recovery { name: name(), kind, source: full() },
+            "recovering the records of index \"log\" (TESTLOGS v3) failed: the pool is full: it would have to reach 4096 \
+             bytes; remove data, drop an index, or create it with a larger maximal size",
+        ),
+        (
+            Error::DamagedSegment { off: 0x40, found: 7 },
+            "a log is damaged: its segment at 0x40 begins with 0x7; restore a copy",
+        ),
+        (
+            Error::ForeignSession,
+            "the session belongs to another pool; use one of the pool that this structure lives in",
+        ),
+        (
+            Error::Service { service: service(), source: full() },
+            "the service \"merge\" failed: the pool is full: it would have to reach 4096 bytes; remove data, drop an index, or \
+             create it with a larger maximal size",
+        ),
+        (
+            Error::ServicePanicked { service: service() },
+            "the service \"merge\" met a panic and is not called any more; close the pool and open it again",
+        ),
+        (
+            Error::Overrun { service: service(), waited },
+            "the service \"merge\" did not catch up within 1.5s; the update was not begun, try it again later",
+        ),
+        (
+            Error::Busy { operations: 2, waited },
+            "2 operation(s) of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
+        ),
+        (
+            Error::TooManySessions { limit: 8 },
+            "all 8 sessions of the pool are in use; drop one, or share sessions between threads",
+        ),
+        (Error::NotAllocated { off: 0x80 }, "nothing is allocated at 0x80: it was freed before, or never allocated"),
+        (Error::NotAnExtent { off: 0x80 }, "no extent like that starts at 0x80"),
+        (
+            Error::Dangling { link: 0x40, off: 0x80 },
+            "the link at 0x40 names 0x80 already, although it is free; run a check",
+        ),
+    ];
+    for (error, text) in said {
+        assert_eq!(error.to_string(), text);
+    }
 }

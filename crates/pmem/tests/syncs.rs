@@ -1,10 +1,9 @@
 //! What lies in the header when a pool on an ordinary file syncs it: the order that a power failure finds on the disk.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use durix_pmem::backing::{Access, Backing, BackingKind, HeapBacking};
+use durix_pmem::backing::{Access, Backing, BackingKind, HeapBacking, Window};
 use durix_pmem::{Hardware, Owner, Pool, PoolOptions, Reserve, Result};
 
 /// Memory that notes words of the header at each sync.
@@ -62,9 +61,9 @@ impl Backing for Noting {
     fn reserve(&self, least: u64, wanted: u64) -> Result<Reserve> {
         self.inner.reserve(least, wanted)
     }
-    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()> {
-        self.base.store(reserve.base().as_ptr(), Relaxed);
-        self.inner.map(reserve, range, access)
+    fn map(&self, window: &Window<'_>) -> Result<()> {
+        self.base.store(window.reserve().base().as_ptr(), Relaxed);
+        self.inner.map(window)
     }
     fn sync(&self) -> Result<()> {
         let note = (self.word(0), self.word(128) as u32, self.word(136) as u32, self.word(224) as u32);

@@ -8,7 +8,7 @@ use crossbeam_skiplist::SkipMap;
 use dashmap::DashMap;
 use masstree::{MassTree, RangeBound};
 
-use super::{Error, Peer, Worker};
+use super::peer::{Error, Peer, Worker};
 use crate::harness::{Plan, SCAN};
 
 /// A volatile map of one kind: how it inserts, gets and scans.

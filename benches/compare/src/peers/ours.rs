@@ -1,14 +1,14 @@
-//! `PersistentSet` of `durix-cso`.
+//! `PersistentSet` of `durix-pset`.
 
 use std::sync::Arc;
 
 use durix_bench::cso_append::medium;
 use durix_bench::place::Place;
-use durix_cso::set::PersistentSet;
+use durix_pset::PersistentSet;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::{Pool, PoolOptions, Session};
 
-use super::{Error, Peer, Worker};
+use super::peer::{Error, Peer, Worker};
 use crate::harness::Plan;
 
 struct Set {

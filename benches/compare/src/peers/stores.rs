@@ -14,7 +14,7 @@ use heed::{EnvFlags, EnvOpenOptions, WithoutTls};
 use redb::{ReadableDatabase, TableDefinition};
 use tempfile::TempDir;
 
-use super::{Error, Peer, Worker};
+use super::peer::{Error, Peer, Worker};
 use crate::harness::{EVERY, Plan, SCAN};
 
 /// Bytes of cache, for those who have one.

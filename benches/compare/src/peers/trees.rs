@@ -9,7 +9,7 @@ use durix_incll::{BareOptions, Durable, Masstree, Policy, Transient};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::{Hardware, Mapping, Medium, Op, Pool, PoolOptions, Reserve, Session};
 
-use super::{Error, Peer, Worker};
+use super::peer::{Error, Peer, Worker};
 use crate::harness::{Plan, SCAN};
 
 /// Keys of one operation; between two operations a boundary may come.

@@ -55,7 +55,7 @@ pub fn run(args: &BenchArgs) -> Result<Code, Failure> {
     let pool = create(args, &dir.path().join("pool"))?;
     let index = kind.open_or_create(&pool, "bench")?;
     let buffered = kind.durability != Durability::Strict;
-    // Keeps taking checkpoints, where the kind needs them, until it is dropped.
+    // Its thread takes checkpoints, where the kind needs them, until it is dropped.
     let checkpoints = Db::builder().checkpoint_every(Duration::from_millis(args.checkpoint_ms));
     let _db = buffered.then(|| checkpoints.over(pool.clone())).transpose()?;
     let filled = fill(&pool, &*index, keys, args)?;
@@ -76,7 +76,7 @@ fn keys_of(args: &BenchArgs, kind: &Entry) -> u64 {
 }
 
 fn options(args: &BenchArgs) -> PoolOptions {
-    PoolOptions::new().assume_pmem(!args.page_cache)
+    PoolOptions::new().assume_pmem(!args.page_cache).durability(args.durability)
 }
 
 fn create(args: &BenchArgs, path: &Path) -> Result<Pool, Failure> {

@@ -26,6 +26,7 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
         let found = pool.space().check(&session.enter()?, live);
         findings.extend(found.iter().map(|finding| ("space".into(), finding.to_string())));
     }
+    let indices = pools::listed(indices);
     let mut checked = Vec::new();
     for info in indices.iter().filter(|info| args.index.as_ref().is_none_or(|wanted| *wanted == info.name)) {
         match check_index(&pool, &info.name) {

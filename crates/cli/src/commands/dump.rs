@@ -25,7 +25,7 @@ pub const VERSION: &str = "1";
 
 pub fn run(args: &DumpArgs) -> Result<Code, Failure> {
     let pool = pools::open_to_read(&args.pool)?;
-    let indices = pool.indices()?;
+    let indices = pools::listed(pool.indices()?);
     if let Some(wanted) = args.index.as_ref().filter(|wanted| !indices.iter().any(|info| info.name == **wanted)) {
         let there: Vec<_> = indices.into_iter().map(|info| info.name).collect();
         return Err(Failure::NoIndex { path: pool.name().into(), index: wanted.clone(), there: there.join(", ") });

@@ -36,7 +36,7 @@ pub fn put(args: &PutArgs) -> Result<Code, Failure> {
     let mut at = if args.create {
         // Before a pool is made for it.
         pools::new_types(&pools::new_kind(&args.at)?, &args.types)?;
-        let pool = pools::options(&args.at.pool).open_or_create(&args.at.pool.pool)?;
+        let pool = pools::settled(pools::options(&args.at.pool).open_or_create(&args.at.pool.pool)?)?;
         Opened::existing_or_new(pool, &args.at, &args.types)?
     } else {
         if args.types.key_type.is_some() || args.types.value_type.is_some() {

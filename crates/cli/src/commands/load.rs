@@ -50,7 +50,8 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
         let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
         options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
     }
-    let at = Opened::existing_or_new(options.open_or_create(&args.at.pool.pool)?, &args.at, &args.types)?;
+    let at =
+        Opened::existing_or_new(pools::settled(options.open_or_create(&args.at.pool.pool)?)?, &args.at, &args.types)?;
     must_take(&format!("index {:?}", args.at.index), at.index.limits(), args)?;
     let buffered = at.index.durability() != Durability::Strict;
     let epochs = buffered.then(|| at.pool.epochs()).transpose()?;
@@ -103,6 +104,8 @@ fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
 
 /// Entries between two looks at the clock, where the index is buffered.
 const TICK_EVERY: u64 = 256;
+/// Records between two commits, of a pool with a journal.
+const COMMIT_EVERY: u64 = 10_000;
 
 struct Load {
     at: Opened,
@@ -126,6 +129,10 @@ impl Load {
         self.done += 1;
         if let Some(epochs) = self.epochs.as_ref().filter(|_| self.done.is_multiple_of(TICK_EVERY)) {
             epochs.tick(&mut self.at.session)?;
+        }
+        if self.done.is_multiple_of(COMMIT_EVERY) {
+            // A pool with a journal is committed in batches.
+            self.at.pool.commit(&mut self.at.session)?;
         }
         let op = self.at.session.enter()?;
         let found = self.at.index.get(&op, key, &mut self.value)?;

@@ -4,6 +4,8 @@ pub mod check;
 pub mod copy;
 pub mod dump;
 pub mod entries;
+pub mod exec;
+pub mod kinds;
 pub mod load;
 pub mod repair;
 pub mod restore;

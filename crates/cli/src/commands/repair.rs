@@ -1,6 +1,6 @@
 //! `repair`.
 
-use durix::{Direction, Hardware, Index, KeyRange, Pool, PoolOptions};
+use durix::{Hardware, Index, Pool, PoolOptions, Types};
 use durix_pmem::pool::IndexInfo;
 use serde_json::json;
 
@@ -21,7 +21,12 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     pools::must_be_there(&args.pool.pool)?;
     pools::must_not_be_there(&args.into)?;
     let source = PoolOptions::new().read_only(true).accept_unclean(true).open(&args.pool.pool)?;
+    if durix::recover(&source).is_err() {
+        // What a crash has interrupted of transactions is then found half done.
+        source.accept_pending_records();
+    }
     let (indices, damaged) = source.readable_indices()?;
+    let indices = pools::listed(indices);
     let partial = durix::copy::partial(&args.into);
     let _ = std::fs::remove_file(&partial);
     let saved = save_all(&source, &indices, args, &partial).inspect_err(|_| {
@@ -63,14 +68,15 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
         }
         Err(error) => return Err(error.into()),
     };
-    match from.check(&mut source.session()?) {
-        Ok(findings) => saved.lost = findings.iter().map(ToString::to_string).collect(),
-        Err(error) => saved.lost.push(error.to_string()),
-    }
     let to = kind.open_or_create(target, &info.name)?;
-    if let Err(error) = durix::copy::copy_index(source, &from, target, &to) {
-        saved.lost.push(corrupt(error)?);
-        saved.lost.extend(save_from_behind(source, &*from, target, &*to)?);
+    saved.lost = save_entries(source, &*from, target, &*to)?;
+    if saved.lost.is_empty() {
+        // What does not keep from reading may be wrong all the same.
+        let mut session = source.session()?;
+        saved.lost = match from.check(&mut session) {
+            Ok(findings) => findings.iter().map(ToString::to_string).collect(),
+            Err(error) => vec![error.to_string()],
+        };
     }
     let mut session = target.session()?;
     to.sync(&mut session)?;
@@ -78,28 +84,22 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
     Ok(saved)
 }
 
-/// What is wrong with an index; any other error ends the repair.
-fn corrupt(error: durix::Error) -> Result<String, Failure> {
-    match error {
-        error @ durix::Error::Corrupt { .. } => Ok(error.to_string()),
-        other => Err(other.into()),
-    }
-}
-
-/// Copies an ordered index from its last key down, as far as it can be read: a copy has ended at what is damaged. Returns
-/// what ended this one.
-fn save_from_behind(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) -> Result<Option<String>, Failure> {
-    let Some(ordered) = from.as_ordered() else { return Ok(None) };
+/// Copies every entry that can be read, and the types. Returns what could not be read.
+fn save_entries(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) -> Result<Vec<String>, Failure> {
     let (mut reading, mut writing) = (source.session()?, target.session()?);
-    let mut cursor = ordered.range(&KeyRange::all(), Direction::Backward);
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    loop {
-        match cursor.next_into(&reading.enter()?, &mut key, &mut value) {
-            // What is there already was copied from the front.
-            Ok(true) if to.insert_if_absent(&writing.enter()?, &key, &value)? => {}
-            Ok(_) => return Ok(None),
-            Err(error) => return Ok(Some(corrupt(error)?)),
+    let types = Types::of(from, &reading.enter()?);
+    types.declare(to, &writing.enter()?);
+    let mut failed = None;
+    let findings = from.salvage(&mut reading, &mut |key, value| {
+        if failed.is_none() {
+            let inserted =
+                writing.enter().map_err(durix::Error::from).and_then(|op| to.insert_if_absent(&op, key, value));
+            failed = inserted.err();
         }
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(findings?.iter().map(ToString::to_string).collect()),
     }
 }
 

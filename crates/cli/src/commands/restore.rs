@@ -100,7 +100,7 @@ fn restore(
         }
         _ => return Err(reader.bad("it does not begin with \"durix-dump\", so it is no dump")),
     }
-    let pool = pools::options(&args.pool).create(partial)?;
+    let pool = pools::options(&args.pool).durability(durix::Level::Process).create(partial)?;
     let mut restored = Vec::new();
     while let Some(fields) = reader.next()? {
         let header = match fields.as_slice() {
@@ -115,7 +115,7 @@ fn restore(
             return Err(reader.bad(format!("a second index named {name:?}")));
         }
         let entry = durix::kind::named::<Hardware>(args.kind.as_deref().unwrap_or(&kind))?;
-        entry.limits.take(entry.name, types).map_err(|error| reader.bad(error.to_string()))?;
+        types.fit(entry.limits, entry.name).map_err(|error| reader.bad(error.to_string()))?;
         let index = entry.open_or_create(&pool, &name)?;
         let entries = restore_index(&mut reader, &pool, &index, types)?;
         restored.push((name, entries));

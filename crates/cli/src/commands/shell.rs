@@ -1,20 +1,18 @@
 //! `completions` and `man`.
 
-use clap::CommandFactory;
-
-use crate::args::Cli;
 use crate::failure::{Code, Failure};
+use crate::help;
 use crate::output::Out;
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "durix", &mut script);
+    clap_complete::generate(shell, &mut help::command(), "durix", &mut script);
     print(&script)
 }
 
 pub fn man() -> Result<Code, Failure> {
     let mut page = Vec::new();
-    let mut command = Cli::command();
+    let mut command = help::command();
     command.build();
     let io = || Failure::io("rendering the manual page");
     clap_mangen::Man::new(command.clone()).render(&mut page).map_err(io())?;

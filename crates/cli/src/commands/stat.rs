@@ -1,6 +1,6 @@
 //! `stat`.
 
-use durix::{Durability, Guarantee, Hardware, Index, Medium, Pool, Reach, Types};
+use durix::{Durability, Guarantee, Hardware, Index, Level, Medium, Pool, Reach, Types};
 use durix_pmem::backing::{Backing, BackingKind, FileBacking};
 use durix_pmem::pool::{State, Stats};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
     if let Some(wanted) = &args.index
         && rows.is_empty()
     {
-        let names: Vec<_> = stats.indices.iter().map(|info| info.name.as_str()).collect();
+        let names: Vec<_> = pools::listed(stats.indices.clone()).into_iter().map(|info| info.name).collect();
         let there = if names.is_empty() { "none".into() } else { names.join(", ") };
         let path = args.pool.pool.display().to_string();
         return Err(Failure::NoIndex { path, index: wanted.clone(), there });
@@ -66,14 +66,18 @@ fn here(args: &PoolArgs) -> Result<Here, Failure> {
     } else {
         Hardware::PAGE_CACHE
     };
-    let reach = if dax || args.assume_pmem { Reach::PowerFailure } else { Reach::ProcessDeath };
-    let guarantee = Guarantee { durability: Durability::Strict, reach, assumed: !dax && args.assume_pmem };
+    let guarantee = if dax || args.assume_pmem {
+        Guarantee { reach: Reach::PowerFailure, assumed: !dax, ..Guarantee::at(Level::Process) }
+    } else {
+        Guarantee::at(args.durability)
+    };
     Ok(Here { mapping, medium: medium.describe(), guarantee })
 }
 
 /// The indices, looked into if the pool can be opened beside whoever has it open; otherwise a note says why not.
 fn rows(args: &StatArgs, stats: &Stats, here: Guarantee) -> Result<(Vec<IndexRow>, Option<String>), Failure> {
     let wanted = |name: &str| args.index.as_ref().is_none_or(|index| index == name);
+    let shown = pools::listed(stats.indices.clone());
     let (pool, note) = match pools::open_to_read(&args.pool) {
         Ok(pool) => (Some(pool), None),
         Err(Failure::Durix(durix::Error::Pool(durix_pmem::Error::Locked { .. }))) => {
@@ -82,7 +86,7 @@ fn rows(args: &StatArgs, stats: &Stats, here: Guarantee) -> Result<(Vec<IndexRow
         Err(error) => (None, Some(format!("indices were not looked into: {error}"))),
     };
     let mut rows = Vec::new();
-    for info in stats.indices.iter().filter(|info| wanted(&info.name)) {
+    for info in shown.iter().filter(|info| wanted(&info.name)) {
         let kind = durix::kind::of::<Hardware>(info.kind);
         let bytes = stats.space.by_owner.iter().filter(|(owner, _)| *owner == info.owner).map(|(_, bytes)| bytes).sum();
         let mut row = IndexRow {
@@ -115,6 +119,7 @@ fn state(state: State) -> &'static str {
     match state {
         State::Clean => "closed",
         State::Dirty { .. } => "open, or not closed",
+        State::Journaled => "open with a journal, or not closed",
         _ => "not known",
     }
 }

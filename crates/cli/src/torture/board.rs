@@ -4,6 +4,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 | 1 once the index is recovered and the threads work |
+//! | 1 | 1 once one of them has failed |
 //! | 8 + 8 × thread | operations begun |
 //! | … + 1 | operations ended |
 //! | … + 2 | operations covered by the last completed sync |
@@ -60,6 +61,14 @@ impl Board {
 
     pub fn is_ready(&self) -> bool {
         self.word(0).load(Ordering::SeqCst) == 1
+    }
+
+    pub fn say_failed(&self) {
+        self.word(1).store(1, Ordering::SeqCst);
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.word(1).load(Ordering::SeqCst) == 1
     }
 
     pub fn begin(&self, thread: u64, number: u64) {

@@ -1,11 +1,15 @@
 //! The process that is killed.
+//!
+//! Its threads work until then. An error that one of them meets, a wrong scan and a panic end the process at once: nobody
+//! would ever hear of them later.
 
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use durix::{Direction, Durability, Hardware, Index, KeyRange, Medium, Pool, PoolOptions};
+use durix::{Direction, Durability, Hardware, Index, KeyRange, Level, Medium, Pool, PoolOptions};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
@@ -23,15 +27,25 @@ const EVICT_ONE_IN: u64 = 200;
 const SYNC_EVERY: u64 = 256;
 /// Where a thread draws a ticket after a sync, instead of syncing again: it waits for it at the next turn.
 const TICKET_AFTER: u64 = 192;
+/// Bytes of a segment of the journal: so few that kills meet checkpoints.
+const SEGMENT: u64 = 64 << 10;
+/// How the process ends where something has failed that was not meant to.
+pub const FAILED: i32 = 70;
 /// Most pairs of a scan.
 const SCAN: usize = 500;
 
 pub fn run(args: &TortureChildArgs) -> Result<Code, Failure> {
+    if args.kind == super::transactions::NAME {
+        return super::transactions::child(args);
+    }
     let path = args.dir.join(POOL);
     let shadow = || -> Result<_, Failure> {
         Ok(Shadow::over(Hardware::PAGE_CACHE, FileBacking::open(&path)?, EVICT_ONE_IN, args.seed))
     };
-    let options = PoolOptions::new().max_size(MAX_SIZE);
+    let options = PoolOptions::new().max_size(MAX_SIZE).durability(args.durability).journal_segment(SEGMENT);
+    if args.durability != Level::Process {
+        return work(&options.open(&path)?, args);
+    }
     match (args.medium, args.plant) {
         (TortureMedium::Hardware, false) => work(&options.open(&path)?, args),
         (TortureMedium::Shadow, false) => {
@@ -89,23 +103,36 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
     let clocks = buffered.then(|| Clocks::open(&args.dir, args.threads)).transpose()?;
     let form = steps::Form::of(index.limits());
     let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys, form };
+    let fail = |what: &dyn std::fmt::Display| -> ! {
+        board.say_failed();
+        eprintln!("{what}");
+        std::process::exit(FAILED)
+    };
+    std::panic::set_hook({
+        let (board, hook) = (Board::open(&args.dir)?, std::panic::take_hook());
+        Box::new(move |info| {
+            board.say_failed();
+            hook(info);
+            std::process::exit(FAILED);
+        })
+    });
     board.say_ready();
-    let results: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
-        let spawn = |thread| {
+    std::thread::scope(|scope| {
+        for thread in 0..args.threads {
             let (index, board, clocks) = (&*index, &board, clocks.as_ref());
-            scope.spawn(move || work_as(pool, index, (board, clocks), plan, thread))
-        };
-        let mut threads: Vec<_> = (0..args.threads).map(spawn).collect();
+            scope.spawn(move || {
+                let Err(failure) = work_as(pool, index, (board, clocks), plan, thread);
+                fail(&format_args!("thread {thread}: {failure}"));
+            });
+        }
         if index.as_ordered().is_some() {
             let index = &*index;
-            threads.push(scope.spawn(move || scan(pool, index, plan)));
+            scope.spawn(move || {
+                let Err(failure) = scan(pool, index, plan);
+                fail(&failure);
+            });
         }
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
     });
-    results.into_iter().collect::<Result<(), _>>()?;
     Ok(Code::Done)
 }
 
@@ -115,10 +142,11 @@ fn work_as<M: Medium>(
     (board, clocks): (&Board, Option<&Clocks>),
     plan: Plan,
     thread: u64,
-) -> Result<(), Failure> {
+) -> Result<Infallible, Failure> {
     let mut session = pool.session()?;
-    let mut ticket = None;
-    for number in 0.. {
+    let (mut ticket, mut next) = (None, 0..);
+    loop {
+        let number = next.next().expect("numbers do not end");
         let step = plan.step(thread, number);
         if let Some(clocks) = clocks {
             if number >= clocks::MOST {
@@ -129,9 +157,17 @@ fn work_as<M: Medium>(
             }
         }
         board.begin(thread, number);
-        steps::run(index, &session.enter()?, plan.form, thread, &step)?;
+        let op = session.enter()?;
+        steps::run(index, &op, plan, thread, &step)?;
+        op.note_commit();
+        drop(op);
+        if pool.level().is_some() {
+            // On a journaled pool everything is durable then, of a buffered kind too.
+            pool.settle(&mut session)?;
+            board.synced(thread, number + 1);
+        }
         board.end(thread, number);
-        if clocks.is_none() {
+        if clocks.is_none() || pool.level().is_some() {
             continue;
         }
         if number % (2 * SYNC_EVERY) == SYNC_EVERY + TICKET_AFTER {
@@ -151,15 +187,15 @@ fn work_as<M: Medium>(
             board.synced(thread, covered);
         }
     }
-    Ok(())
 }
 
 /// Walks over parts of an ordered index, beside the writers: keys come in order, each once, and none that nobody wrote.
-fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<(), Failure> {
+fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<Infallible, Failure> {
     let mut session = pool.session()?;
-    let Some(ordered) = index.as_ordered() else { return Ok(()) };
-    for turn in 0.. {
-        let random = steps::mix(plan.seed ^ turn);
+    let ordered = index.as_ordered().expect("the caller has asked");
+    let mut random = plan.seed;
+    loop {
+        random = steps::mix(random);
         let from = plan.form.key(random % plan.threads, (random >> 32) % plan.keys_of_a_thread());
         let (range, direction) = match random >> 8 & 1 {
             0 => (KeyRange::new(Bound::Included(&from), Bound::Unbounded), Direction::Forward),
@@ -175,7 +211,7 @@ fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<(
                 Direction::Forward => last < key || (step == 0 && last == key),
                 Direction::Backward => last > key,
             };
-            let known = key == plan.form.probe() || plan.form.parse(&key, plan.threads as usize).is_some();
+            let known = key == plan.form.probe() || plan.form.parse(&key, plan.threads as usize + 1).is_some();
             if !in_order || !known {
                 let (key, last) = (key.escape_ascii(), last.escape_ascii());
                 return Err(Failure::usage(format!("a scan {direction:?} met {key} after {last}")));
@@ -185,7 +221,6 @@ fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<(
         // The writers are what is tried.
         std::thread::sleep(Duration::from_micros(200));
     }
-    Ok(())
 }
 
 /// A child that returned would have ended by itself.

@@ -9,6 +9,7 @@ mod board;
 pub mod child;
 mod clocks;
 mod steps;
+mod transactions;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use durix::kind::Entry;
-use durix::{Pool, PoolOptions, Session};
+use durix::{Level, Pool, PoolOptions, Session};
+use durix_pmem::journal::DiskJournal;
 use serde_json::json;
 
 use crate::args::{TortureArgs, TortureMedium};
@@ -53,11 +55,22 @@ struct Tally {
 }
 
 pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
+    if args.kind == transactions::NAME && args.durability != Level::Process {
+        return Err(Failure::usage(
+            "torture transactions works without a journal; a kind of index can be tortured with one",
+        ));
+    }
+    if args.kind == transactions::NAME {
+        return transactions::run(args);
+    }
     let kind = durix::kind::named::<durix::Hardware>(&args.kind)?;
     if args.plant && args.medium == TortureMedium::Hardware {
         return Err(Failure::usage(
             "a fence is left out on the shadow medium only: on an ordinary file every store survives a kill",
         ));
+    }
+    if matches!(args.durability, Level::Interval(_)) {
+        return Err(Failure::usage("torture knows what must be found at the levels immediate and process"));
     }
     if let Some(keys) = args.keys.filter(|keys| *keys > kind.meant_for) {
         let what = format!("{} is meant for {} keys at most, not {keys}", args.kind, kind.meant_for);
@@ -73,7 +86,7 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
         seed,
         dir: dir.path().to_owned(),
         board: Board::open(dir.path())?,
-        model: Model::new(),
+        model: Model::default(),
         keys: 0,
         size: 0,
         recovery: Duration::from_millis(5),
@@ -154,6 +167,7 @@ impl Torture<'_> {
             SIZES.iter().find(fits).map_or(100, |(keys, _)| *keys)
         });
         let path = self.dir.join(POOL);
+        let _ = std::fs::remove_file(DiskJournal::path_of(&path));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::Io { what: format!("removing {}", path.display()), source: error });
@@ -164,9 +178,9 @@ impl Torture<'_> {
         let index = self.kind.open_or_create(&pool, INDEX)?;
         self.keys = wanted;
         let plan = self.plan(0, wanted);
-        self.model = vec![Contents::new(); self.args.threads as usize];
+        self.model = Model { threads: vec![Contents::new(); self.args.threads as usize], ..Model::default() };
         let mut session: Session = pool.session()?;
-        for (thread, contents) in self.model.iter_mut().enumerate() {
+        for (thread, contents) in self.model.threads.iter_mut().enumerate() {
             // In no order: a search tree that does not balance itself would become a list.
             let mut numbers: Vec<u64> = (0..plan.keys_of_a_thread()).step_by(2).collect();
             numbers.sort_unstable_by_key(|number| mix(*number));
@@ -209,8 +223,11 @@ impl Torture<'_> {
         }
         child.kill().map_err(Failure::io("killing the child"))?;
         let output = child.wait_with_output().map_err(Failure::io("waiting for the child"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if self.board.has_failed() {
+            return Ok(Err(format!("an operation failed: {}", said.trim())));
+        }
         if let Some(code) = output.status.code() {
-            let said = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(format!("the process ended by itself with code {code}: {}", said.trim())));
         }
         self.tally.kills += 1;
@@ -231,6 +248,7 @@ impl Torture<'_> {
             .args(["torture-child", &self.args.kind, "--medium", medium])
             .args(["--threads", &plan.threads.to_string(), "--seed", &plan.seed.to_string()])
             .args(["--keys", &plan.keys.to_string()])
+            .args(["--durability", &self.args.durability.to_string()])
             .arg("--dir")
             .arg(&self.dir)
             .stdin(Stdio::null())
@@ -250,7 +268,7 @@ impl Torture<'_> {
         let size = file_size(&path);
         self.tally.growths += u64::from(size > self.size);
         self.size = size;
-        let options = PoolOptions::new().read_only(true).accept_unclean(true);
+        let options = PoolOptions::new().read_only(true).accept_unclean(self.args.durability == Level::Process);
         let opened = options.open(&path).map_err(durix::Error::from).and_then(|pool: Pool| {
             let index = self.kind.open(&pool, INDEX)?;
             Ok((pool, index))
@@ -288,6 +306,9 @@ fn replay(args: &TortureArgs, seed: u64, rounds: u64) -> String {
     let mut command = format!("durix torture {} --rounds {rounds} --threads {} --seed {seed}", args.kind, args.threads);
     if args.medium == TortureMedium::Hardware {
         command.push_str(" --medium hardware");
+    }
+    if args.durability != Level::Process {
+        command.push_str(&format!(" --durability {}", args.durability));
     }
     if let Some(keys) = args.keys {
         command.push_str(&format!(" --keys {keys}"));

@@ -1,7 +1,7 @@
 //! What a working thread does: operations that follow from the seed alone, so that the parent can do them again on a model.
 //!
-//! Every thread has keys of its own. A value follows from the number of the operation that wrote it, so the model needs to
-//! remember that number only.
+//! Every thread has keys of its own, which lie between those of the others, and all threads share a few keys. A value
+//! follows from the number of the operation that wrote it, so the model needs to remember that number only.
 
 use std::collections::HashMap;
 
@@ -39,9 +39,9 @@ impl Form {
     /// The key with this number of a thread.
     pub fn key(self, thread: u64, number: u64) -> Vec<u8> {
         if self != Form::Bytes {
-            return (thread << 48 | number).to_be_bytes().to_vec();
+            return (number << 8 | thread).to_be_bytes().to_vec();
         }
-        let mut key = format!("{thread}:{number}").into_bytes();
+        let mut key = format!("{number}:{thread}").into_bytes();
         if number % 7 == 3 {
             key.resize(key.len() + (number % 4) as usize * 50, b'k');
         }
@@ -53,11 +53,11 @@ impl Form {
         let (thread, number) = match self {
             Form::Words | Form::Values => {
                 let word = u64::from_be_bytes(key.try_into().ok()?);
-                ((word >> 48) as usize, word & ((1 << 48) - 1))
+                ((word & 0xff) as usize, word >> 8)
             }
             Form::Bytes => {
                 let text = std::str::from_utf8(key).ok()?;
-                let (thread, number) = text.trim_end_matches('k').split_once(':')?;
+                let (number, thread) = text.trim_end_matches('k').split_once(':')?;
                 (thread.parse().ok()?, number.parse().ok()?)
             }
         };
@@ -72,6 +72,15 @@ impl Form {
         }
         let len = if random.is_multiple_of(16) { random >> 8 & 0x1ff } else { random >> 8 & 0x1f };
         (0..len).map(|i| (random >> (i % 7 * 8)) as u8 ^ i as u8).collect()
+    }
+
+    /// The value that an operation writes to a key that all threads share: no two operations write the same.
+    pub fn shared_value(self, id: u64) -> Vec<u8> {
+        let mut value = mix(id).to_be_bytes().to_vec();
+        if self != Form::Words {
+            value.extend(self.value(id));
+        }
+        value
     }
 
     /// A key that is no thread's: the parent does not look at it.
@@ -94,6 +103,11 @@ pub struct Plan {
     pub form: Form,
 }
 
+/// Keys that all threads share. In the place of the number of their thread they have that of all threads.
+pub const SHARED: u64 = 8;
+/// How many operations of 16 go to them. Not more: another thread that meets what an operation has left undone does it,
+/// and nobody would find out.
+const SHARE: u64 = 3;
 /// Most changes of a batch.
 const BATCH: u64 = 4;
 /// A change of one key: the identity of its new value, or none for its removal.
@@ -111,6 +125,24 @@ pub enum Step {
     Update(Change),
     Remove(Change),
     Batch(Vec<Change>),
+    /// On a key that all threads share.
+    Shared(Shared, Change),
+}
+
+/// An operation on a key that all threads share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    Insert,
+    InsertIfAbsent,
+    Update,
+    Remove,
+}
+
+impl Shared {
+    /// Whether the key is as the operation says when it has ended, whatever it was before.
+    pub fn decides(self) -> bool {
+        matches!(self, Shared::Insert | Shared::Remove)
+    }
 }
 
 impl Plan {
@@ -122,6 +154,9 @@ impl Plan {
     pub fn step(&self, thread: u64, number: u64) -> Step {
         let id = mix(self.seed ^ mix(thread << 48 | number));
         let random = mix(id ^ 1);
+        if random >> 60 < SHARE {
+            return self.shared_step(id, random);
+        }
         let any_key = |salt: u64| mix(random ^ salt) % self.keys_of_a_thread();
         let put = Change { key: any_key(0), id: Some(id) };
         match random % 20 {
@@ -138,8 +173,21 @@ impl Plan {
     }
 }
 
+impl Plan {
+    fn shared_step(&self, id: u64, random: u64) -> Step {
+        let put = Change { key: (random >> 8) % SHARED, id: Some(id) };
+        match random % 16 {
+            0..5 => Step::Shared(Shared::Insert, put),
+            5..8 => Step::Shared(Shared::InsertIfAbsent, put),
+            8..11 => Step::Shared(Shared::Update, put),
+            _ => Step::Shared(Shared::Remove, Change { id: None, ..put }),
+        }
+    }
+}
+
 /// Does a step on an index.
-pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, form: Form, thread: u64, step: &Step) -> durix::Result<()> {
+pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, plan: Plan, thread: u64, step: &Step) -> durix::Result<()> {
+    let form = plan.form;
     let bytes = |change: &Change| (form.key(thread, change.key), form.value(change.id.unwrap_or_default()));
     match step {
         Step::Insert(change) => {
@@ -168,6 +216,15 @@ pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, form: Form, thread: 
             }
             index.apply(op, &batch)?;
         }
+        Step::Shared(what, change) => {
+            let (key, value) = (form.key(plan.threads, change.key), form.shared_value(change.id.unwrap_or_default()));
+            match what {
+                Shared::Insert => _ = index.insert(op, &key, &value)?,
+                Shared::InsertIfAbsent => _ = index.insert_if_absent(op, &key, &value)?,
+                Shared::Update => _ = index.update(op, &key, &value)?,
+                Shared::Remove => _ = index.remove(op, &key)?,
+            }
+        }
     }
     Ok(())
 }
@@ -175,13 +232,13 @@ pub fn run<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, form: Form, thread: 
 /// What the keys of one thread hold: number of a key, identity of its value.
 pub type Contents = HashMap<u64, u64>;
 
-/// The changes that a step makes to these contents, in order.
+/// The changes that a step makes to these contents, in order; none to a key that all threads share.
 pub fn changes(step: &Step, contents: &Contents) -> Vec<Change> {
     match step {
         Step::Insert(change) | Step::Remove(change) => vec![*change],
         Step::InsertIfAbsent(change) if !contents.contains_key(&change.key) => vec![*change],
         Step::Update(change) if contents.contains_key(&change.key) => vec![*change],
-        Step::InsertIfAbsent(_) | Step::Update(_) => Vec::new(),
+        Step::InsertIfAbsent(_) | Step::Update(_) | Step::Shared(..) => Vec::new(),
         Step::Batch(changes) => changes.clone(),
     }
 }
@@ -211,6 +268,10 @@ mod tests {
             steps.iter().any(|s| matches!(s, Step::Update(_))),
             steps.iter().any(|s| matches!(s, Step::Remove(_))),
             steps.iter().any(|s| matches!(s, Step::Batch(changes) if changes.len() > 2)),
+            steps.iter().any(|s| matches!(s, Step::Shared(Shared::Insert, _))),
+            steps.iter().any(|s| matches!(s, Step::Shared(Shared::InsertIfAbsent, _))),
+            steps.iter().any(|s| matches!(s, Step::Shared(Shared::Update, _))),
+            steps.iter().any(|s| matches!(s, Step::Shared(Shared::Remove, _))),
         ] {
             assert!(is_there);
         }
@@ -225,7 +286,7 @@ mod tests {
             assert!(form.parse(&form.key(2, 0), 2).is_none() && form.parse(b"x", 2).is_none());
             assert!(form.parse(&form.probe(), 64).is_none());
         }
-        assert!(Form::Bytes.parse(b"1:3", 2).is_none());
+        assert!(Form::Bytes.parse(b"3:1", 2).is_none());
     }
 
     #[test]
@@ -241,7 +302,7 @@ mod tests {
             for number in 0..1000 {
                 let step = plan.step(0, number);
                 let op = session.enter().unwrap();
-                run(&*index, &op, plan.form, 0, &step).unwrap();
+                run(&*index, &op, plan, 0, &step).unwrap();
                 let made = changes(&step, &contents);
                 make(&mut contents, &made);
                 for k in 0..20 {

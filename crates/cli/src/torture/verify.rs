@@ -4,6 +4,15 @@
 //! not, whole. A *buffered* one must hold, for the keys of each thread, what some number of its operations made of them: at
 //! least those that the last completed sync covers, at most those that it had begun. And all threads are cut at one moment: an
 //! operation that is found needs all that had ended, in any thread, before it began.
+//!
+//! # Keys that all threads share
+//! Nobody knows in which order operations of several threads took effect, so there is no model of these keys, but a rule. What
+//! is found in a key was made by the operation on it that took effect last; say, the one with number `n` of a thread. All
+//! operations of that thread that are certain to be found were done one after the other. So none of them that *decides* what the
+//! key holds (insert, remove; not those that depend on what is there) can have a number above `n`. Hence: a value must be that of an
+//! operation that may be found, of a thread whose last deciding operation on the key is that one or an earlier one; a key that is not
+//! there needs such a removal. What was there before this child counts if no thread is certain to have decided. Certain are
+//! the operations that have ended, or, where the index is buffered, those before the thread's cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +20,23 @@ use durix::{Durability, Index, Pool};
 
 use super::board::Progress;
 use super::clocks::Clocks;
-use super::steps::{self, Change, Contents, Form, Plan};
+use super::steps::{self, Change, Contents, Form, Plan, Step};
 use crate::failure::Failure;
 
-/// What every thread's keys hold.
-pub type Model = Vec<Contents>;
+/// What every thread's keys hold, and those that all share.
+#[derive(Debug, Default)]
+pub struct Model {
+    pub threads: Vec<Contents>,
+    pub shared: BTreeMap<u64, Vec<u8>>,
+}
 
-/// What of an index was found, by thread: bytes of each key's value.
+/// What of an index was found, by thread: bytes of each key's value; what all threads share comes last.
 struct Found {
     threads: Vec<BTreeMap<u64, Vec<u8>>>,
 }
+
+/// How many operations of a thread are certain to be found, and how many may be.
+type Extent = (u64, u64);
 
 /// Compares an index with the model after a child with this plan and this progress was killed, and brings the model up to
 /// date.
@@ -35,24 +51,58 @@ pub fn verify(
     done: &[Progress],
     clocks: impl Fn() -> Result<Clocks, Failure>,
 ) -> Result<(), String> {
-    let found = read(pool, index, plan.form, model.len()).map_err(|error| error.to_string())?;
+    let mut found = read(pool, index, plan.form, model.threads.len() + 1).map_err(|error| error.to_string())?;
+    let shared = found.threads.pop().unwrap_or_default();
     let (atomic, is_strict) = (index.batch_is_atomic(), index.durability() == Durability::Strict);
-    let mut cuts = Vec::new();
-    for (thread, contents) in model.iter_mut().enumerate() {
+    let (mut cuts, mut extents) = (Vec::new(), Vec::new());
+    for (thread, contents) in model.threads.iter_mut().enumerate() {
         let progress = done.get(thread).copied().unwrap_or_default();
         let own = &found.threads[thread];
         let settled = if is_strict {
-            strict(contents, own, plan, thread as u64, progress, atomic)
+            strict(contents, own, plan, thread as u64, progress, atomic).map(|()| (progress.ended, progress.begun))
         } else {
-            buffered(contents, own, plan, thread as u64, progress, atomic).map(|cut| cuts.push(cut))
+            buffered(contents, own, plan, thread as u64, progress, atomic).map(|cut| {
+                cuts.push(cut);
+                (cut.least.max(progress.synced), cut.most)
+            })
         };
-        settled.map_err(|what| format!("thread {thread}, {} operations ended: {what}", progress.ended))?;
+        let extent = settled.map_err(|what| format!("thread {thread}, {} operations ended: {what}", progress.ended))?;
+        extents.push(extent);
     }
+    for key in 0..steps::SHARED {
+        if !is_possible(key, shared.get(&key), model.shared.get(&key), plan, &extents) {
+            let what =
+                shared.get(&key).map_or("is not there".into(), |value| format!("holds {}", value.escape_ascii()));
+            return Err(format!("key {key} of all threads {what}, after operations {extents:?}"));
+        }
+    }
+    model.shared = shared;
     if is_strict {
         return Ok(());
     }
     let clocks = clocks().map_err(|error| error.to_string())?;
     one_moment(&cuts, |thread, number, other| clocks.ended(thread, number, other))
+}
+
+/// Whether a key that all threads share can hold what was found, by the rule above; `before` is what it held before this child.
+fn is_possible(key: u64, found: Option<&Vec<u8>>, before: Option<&Vec<u8>>, plan: &Plan, extents: &[Extent]) -> bool {
+    let mut is_decided = false;
+    for (thread, &(certain, possible)) in (0..).zip(extents) {
+        for number in (0..possible).rev() {
+            let Step::Shared(what, change) = plan.step(thread, number) else { continue };
+            if change.key != key {
+                continue;
+            }
+            if found == change.id.map(|id| plan.form.shared_value(id)).as_ref() {
+                return true;
+            }
+            if what.decides() && number < certain {
+                is_decided = true;
+                break;
+            }
+        }
+    }
+    !is_decided && found == before
 }
 
 /// How many operations of a thread are found: the states after so many are alike, as far as the lowest and the highest
@@ -221,6 +271,7 @@ fn see(matched: &mut Option<(Cut, Contents)>, contents: &Contents, least: u64, m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     const PLAN: Plan = Plan { seed: 5, threads: 1, keys: 10, form: Form::Bytes };
 
@@ -286,6 +337,50 @@ mod tests {
         let mut mixed = found(&after(40));
         mixed.insert(3, b"nobody wrote this".to_vec());
         assert!(buffered(&mut Contents::new(), &mixed, &PLAN, 0, progress(20, 49, 50), true).is_err());
+    }
+
+    /// Two threads do what they will; their operations on one key take effect in some order that keeps that of each thread.
+    #[test]
+    fn what_all_threads_share_was_written_last_by_one_of_them() {
+        let plan = Plan { threads: 2, ..PLAN };
+        let on_key = |thread| {
+            let steps = (0..240).filter_map(move |number| match plan.step(thread, number) {
+                Step::Shared(what, change) if change.key == 3 => Some((number, what, change.id)),
+                _ => None,
+            });
+            steps.collect::<Vec<_>>()
+        };
+        let (before, mut refused, mut overwritten) = (b"before".to_vec(), 0, 0);
+        for random in 0..2_000 {
+            let random = steps::mix(random);
+            let mut left = [on_key(0), on_key(1)].map(VecDeque::from);
+            let (mut held, mut history) = (Some(before.clone()), vec![Some(before.clone())]);
+            let ended = [random % 240, random >> 8 & 127];
+            for turn in 0.. {
+                let thread = usize::from(random >> (turn % 64) & 1 == 1);
+                let thread =
+                    if left[thread].front().is_some_and(|s| s.0 < ended[thread]) { thread } else { 1 - thread };
+                let next = left[thread].pop_front().filter(|step| step.0 < ended[thread]);
+                let Some((_, what, id)) = next else { break };
+                let happens = match what {
+                    steps::Shared::Insert | steps::Shared::Remove => true,
+                    steps::Shared::InsertIfAbsent => held.is_none(),
+                    steps::Shared::Update => held.is_some(),
+                };
+                if happens {
+                    held = id.map(|id| plan.form.shared_value(id));
+                    history.push(held.clone());
+                }
+            }
+            let extents = ended.map(|ended| (ended, ended));
+            let is_possible =
+                |found: &Option<Vec<u8>>| super::is_possible(3, found.as_ref(), Some(&before), &plan, &extents);
+            assert!(is_possible(&held), "{held:?} after {ended:?}");
+            assert!(!is_possible(&Some(b"nobody's".to_vec())));
+            overwritten += history.len() - 1;
+            refused += history.iter().filter(|value| !is_possible(value)).count();
+        }
+        assert!(refused * 2 > overwritten, "of {overwritten} that were overwritten only {refused} are refused");
     }
 
     #[test]

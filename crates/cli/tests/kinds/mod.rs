@@ -268,3 +268,41 @@ fn benches_run_on_every_kind_and_count_what_each_has_to_do() {
     place.fails(&["bench", "--kind", "list", "--keys", "5000"], 2, "list is meant for 1000 keys at most");
     place.fails(&["torture", "list", "--keys", "5000"], 2, "list is meant for 1000 keys at most, not 5000");
 }
+
+/// With `DURIX_BLESS=1` the table is written to the page instead.
+#[test]
+fn the_guide_has_the_table_that_the_command_prints() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/which-kind.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let start = text.find("| kind | keys |").expect("a table");
+    let rows = text[start..].split_inclusive('\n').take_while(|line| line.starts_with('|'));
+    let end = start + rows.map(str::len).sum::<usize>();
+    let printed = Place::new().works(&["kinds", "--markdown"]);
+    if std::env::var_os("DURIX_BLESS").is_some() {
+        std::fs::write(&page, format!("{}{printed}{}", &text[..start], &text[end..])).unwrap();
+    } else {
+        assert_eq!(text[start..end], printed, "run this test with DURIX_BLESS=1");
+    }
+}
+
+#[test]
+fn experimental_kinds_are_not_offered_and_can_be_had_by_name() {
+    let place = Place::new();
+    let names = |args: &[&str]| -> Vec<String> {
+        let listed = json(&place.works(args));
+        listed["kinds"].as_array().unwrap().iter().map(|kind| kind["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let (offered, known) = (names(&["kinds", "--json"]), names(&["kinds", "--all", "--json"]));
+    assert_eq!(known, all().iter().map(|kind| kind.name).collect::<Vec<_>>());
+    let table = place.works(&["kinds"]);
+    let lists = |text: &str, name: &str| text.lines().any(|line| line.split_whitespace().next() == Some(name));
+    for kind in all() {
+        assert_eq!(offered.contains(&kind.name.to_owned()), !kind.experimental, "{}", kind.name);
+        assert_eq!(lists(&table, kind.name), !kind.experimental, "{}", kind.name);
+    }
+    assert!(all().iter().any(|kind| kind.experimental));
+    assert!([durix::kind::DEFAULT, durix::kind::DEFAULT_ORDERED].iter().all(|name| offered.contains(&(*name).into())));
+    load(&place, "p", "skiplist-soft", &numbers(10));
+    assert_eq!(place.works(&["scan", "--pool", "p", "--limit", "1"]), "0\t0\n");
+    place.fails(&["load", "--pool", "q", "--kind", "btree"], 2, &format!("there are: {}", offered.join(", ")));
+}

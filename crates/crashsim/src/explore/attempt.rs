@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// Runs `f`; a panic becomes its message, and prints nothing.
-pub(super) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -73,6 +73,9 @@ impl<S: Subject> Run<'_, S> {
     }
 
     fn judge(&mut self, point: &Point, live: &mut S::Live) -> Result<(), Cause> {
+        if !self.explorer.observe_first && self.explorer.judge && !self.after.is_empty() {
+            return self.judge_by_answers(point, live);
+        }
         let observed = self.subject.observe(live);
         if let Some(observe) = &mut self.observe {
             observe(&observed);
@@ -99,6 +102,15 @@ impl<S: Subject> Run<'_, S> {
         // What follows is no longer the structure's own doing.
         recorder.mode.store(DECIDE, Ordering::Relaxed);
         if self.after.is_empty() { Ok(()) } else { self.judge_later(&models, live) }
+    }
+
+    /// Judges what was recovered by the operations that follow, none of which finds it as another reader has left it.
+    fn judge_by_answers(&mut self, point: &Point, live: &mut S::Live) -> Result<(), Cause> {
+        let models = self.models[point.oldest..=point.newest].to_vec();
+        self.stage(Event::Recovered, &models);
+        let models = self.go_on(models, live)?;
+        self.sim.recorder.mode.store(DECIDE, Ordering::Relaxed);
+        self.judge_later(&models, live)
     }
 
     /// The model of what was found, where the contract holds for parts.

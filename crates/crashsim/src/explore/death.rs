@@ -54,6 +54,7 @@ impl<S: Subject> Run<'_, S> {
     /// Lets the process die after every store, and where each operation has returned.
     pub(super) fn die_everywhere(&mut self) -> Result<(), Box<Failure>> {
         let trace = Rc::clone(&self.trace);
+        self.report.complete &= self.explorer.deaths_in.is_none();
         let only = self.explorer.replay.as_ref().and_then(|replay| replay.death);
         let mut at = At { event: 0, oldest: 0, completed: 0, in_flight: false };
         let mut created = false;
@@ -71,7 +72,10 @@ impl<S: Subject> Run<'_, S> {
                 _ => continue,
             }
             at.event = seq + 1;
-            let visible = matches!(event, Event::Store { .. } | Event::Return(_));
+            let visible = match self.explorer.deaths_in {
+                Some(file) => ends_stores_of(file, &trace[seq..]),
+                None => matches!(event, Event::Store { .. } | Event::Return(_)),
+            };
             if created && visible && only.is_none_or(|only| only == at.event) {
                 self.die_at(at)?;
             }
@@ -145,26 +149,49 @@ impl<S: Subject> Run<'_, S> {
         let (subject, base) = (self.subject, allowed.clone().count());
         let mark = |event| recorder.lock().trace.push(event);
         let mut live = subject.recover(store).map_err(|message| Cause::Recovery { message })?;
-        let observed = subject.observe(&mut live);
+        let shown = if self.explorer.observe_first { Some(subject.observe(&mut live)) } else { None };
         mark(Event::Recovered);
-        let Some(found) = allowed.clone().rev().find(|n| self.states[*n] == observed) else {
-            let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
-            return Err(Cause::State { observed: format!("{observed:?}"), allowed });
-        };
-        let mut model = self.models[found].clone();
-        models.push(model.clone());
+        let is_shown = |n: &usize| shown.as_ref().is_none_or(|shown| self.states[*n] == *shown);
+        // Of each state that may have been found: the models from the recovery on. The newest first.
+        let mut candidates: Vec<Vec<S::Model>> =
+            allowed.clone().rev().filter(is_shown).map(|n| vec![self.models[n].clone()]).collect();
+        if let (Some(shown), true) = (shown, candidates.is_empty()) {
+            return Err(self.not_allowed(&shown, allowed));
+        }
         for (number, op) in self.after.iter().enumerate() {
             mark(Event::Invoke);
             let answer = subject.apply(&mut live, op);
             mark(Event::Return((base + number) as u32));
-            let expected = subject.step(&mut model, op);
-            if answer != expected {
+            let mut expected = None;
+            candidates.retain_mut(|models| {
+                let mut model = models.last().expect("never empty").clone();
+                let answers = subject.step(&mut model, op);
+                models.push(model);
+                let agrees = answers == answer;
+                expected = Some(answers);
+                agrees
+            });
+            if candidates.is_empty() {
                 let (op, answer, expected) = (format!("{op:?}"), format!("{answer:?}"), format!("{expected:?}"));
                 return Err(Cause::Later { number, op, answer, expected });
             }
-            models.push(model.clone());
         }
+        if !self.explorer.observe_first {
+            let observed = subject.observe(&mut live);
+            let last = |models: &Vec<S::Model>| subject.expect(models.last().expect("never empty"));
+            let allowed = candidates.iter().map(|models| format!("{:?}", last(models))).collect();
+            candidates.retain(|models| last(models) == observed);
+            if candidates.is_empty() {
+                return Err(Cause::LaterState { observed: format!("{observed:?}"), allowed });
+            }
+        }
+        models.append(&mut candidates[0]);
         Ok(live)
+    }
+
+    fn not_allowed(&self, observed: &S::State, allowed: std::ops::RangeInclusive<usize>) -> Cause {
+        let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
+        Cause::State { observed: format!("{observed:?}"), allowed }
     }
 
     /// The failure of the second process itself, without a power failure.
@@ -193,4 +220,14 @@ impl<S: Subject> Run<'_, S> {
             Some(death) => self.subject.is_sync(&self.after[number - death.found]),
         }
     }
+}
+
+/// Whether a trace begins with a store that a file has made, and does not go on with another from the same place.
+fn ends_stores_of(file: &str, trace: &[Event]) -> bool {
+    let place = |event: Option<&Event>| match event {
+        Some(Event::Store { at, .. }) => Some(*at),
+        _ => None,
+    };
+    let stored = place(trace.first()).filter(|at| at.file().contains(file));
+    stored.is_some_and(|at| place(trace.get(1)) != Some(at))
 }

@@ -10,7 +10,7 @@ mod story;
 pub(crate) mod suggest;
 mod threaded;
 
-pub(crate) use attempt::message_of;
+pub(crate) use attempt::{message_of, quietly};
 pub(crate) use sample::next;
 pub(crate) use story::place;
 pub(crate) use threaded::{Allowed, Answers, Program};
@@ -21,6 +21,7 @@ use std::rc::Rc;
 use crate::count::Count;
 use crate::layer::{Layer, Machine};
 use crate::medium::Simulated;
+use crate::mutation;
 use crate::recorder::{CLOSE, RECORD};
 use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure, Report};
@@ -57,6 +58,8 @@ pub struct Explorer {
     pub(crate) crash_points: Option<u64>,
     pub(crate) settled_returns: bool,
     pub(crate) process_deaths: bool,
+    pub(crate) deaths_in: Option<&'static str>,
+    pub(crate) observe_first: bool,
     pub(crate) shrink_ops: bool,
     pub(crate) replay: Option<Replay>,
 }
@@ -80,6 +83,8 @@ impl Default for Explorer {
             crash_points: None,
             settled_returns: false,
             process_deaths: false,
+            deaths_in: None,
+            observe_first: true,
             shrink_ops: false,
             replay: None,
         }
@@ -176,6 +181,23 @@ impl Explorer {
         Explorer { process_deaths, ..self }
     }
 
+    /// As [`process_deaths`](Explorer::process_deaths), after some stores only: those that a source file makes whose path contains
+    /// `file`; of several in a row from one place in the source, after the last. For the edges of one module, where a death after
+    /// every store of the whole operation takes too long. The report then says "not complete".
+    #[must_use]
+    pub fn deaths_in(self, file: &'static str) -> Self {
+        Explorer { process_deaths: true, deaths_in: Some(file), ..self }
+    }
+
+    /// Whether all of the structure is read and checked right after a recovery, before the operations that follow. On by
+    /// default. Off, the first of these operations is the first that looks at what was recovered: reading everything may have
+    /// repaired what this operation would have met. What was recovered is then judged by the answers, and by what is observed
+    /// at the end. See [`first_looks`](Explorer::first_looks).
+    #[must_use]
+    pub fn observe_first(self, observe_first: bool) -> Self {
+        Explorer { observe_first, ..self }
+    }
+
     /// Whether a failure comes with a suggestion, which costs a few runs of the case. On by default.
     #[must_use]
     pub fn suggest(self, suggest: bool) -> Self {
@@ -232,6 +254,33 @@ impl Explorer {
     /// As [`run`](Explorer::run), and runs `after` on each recovered structure: several published bugs show only then.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run_then<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
+        mutation::exploration(|sweeps| match sweeps {
+            true => Explorer { suggest: false, ..self.clone() }.run_now(subject, ops, after),
+            false => self.run_now(subject, ops, after),
+        })
+    }
+
+    /// As [`run_then`](Explorer::run_then), once for each of `looks`: that operation is the first that looks at what was
+    /// recovered, `after` follows, and only then is everything [observed](Subject::observe). Give one operation for each entry
+    /// point of the structure, those that change something included: a scan that comes first may repair what a lookup would
+    /// have met, and hide that the lookup trusts it. With [`crashes`](Explorer::crashes) and
+    /// [`crash_later`](Explorer::crash_later) a second crash comes in that first operation, too.
+    ///
+    /// Not for a contract that holds for [parts](Subject::assemble).
+    #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
+    pub fn first_looks<S: Subject>(&self, subject: &S, ops: &[S::Op], looks: &[S::Op], after: &[S::Op]) -> Report {
+        let explorer = self.clone().observe_first(false);
+        let mut total = Report::default();
+        for look in looks {
+            let after: Vec<_> = [look].into_iter().chain(after).cloned().collect();
+            if total.failure.is_none() {
+                total.merge(explorer.run_then(subject, ops, &after));
+            }
+        }
+        total
+    }
+
+    fn run_now<S: Subject>(&self, subject: &S, ops: &[S::Op], after: &[S::Op]) -> Report {
         if let Some((ops, after)) = self.kept(ops, after) {
             let mut report = Run::new(self, subject, &ops, &after, None).run();
             let case = self.replay.as_ref().map(|replay| replay.case.clone()).unwrap_or_default();

@@ -141,7 +141,7 @@ impl<S: Concurrent> Run<'_, S> {
     pub(crate) fn threads_story(&mut self, found: Found, case: Case) -> Failure {
         let mut crashes = vec![super::story::position_of_threads(&self.trace, found.point.event)];
         crashes.extend(found.crashes);
-        let code = Replay { case, death: None, crashes: found.replay };
+        let code = Replay { case, crashes: found.replay, ..Replay::default() };
         let cause = match found.cause {
             // How many operations are done says nothing of several threads.
             Cause::State { observed, allowed } => {

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use super::digest::{Digest, Mix};
 use super::schedule::{CrashPoint, Promise};
 use super::{Concurrent, MAX_OPS, MAX_THREADS, Mark, Scheduler, Segment, Wrong};
-use crate::explore::{Allowed, Answers, Explorer, Found, Program, Run, place};
+use crate::explore::{Allowed, Answers, Explorer, Found, Program, Run, next, place};
 use crate::linear::{Search, Span, SpanOf, Spec};
+use crate::mutation;
 use crate::replay::Case;
 use crate::report::{Cause, Failure, Report, Schedules};
 use crate::subject::Contract;
@@ -101,6 +102,13 @@ impl Threads {
     /// With more than 8 threads, or 64 operations in all.
     #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
     pub fn run<S: Concurrent>(&self, subject: &S, program: &[Vec<S::Op>], after: &[S::Op]) -> Report {
+        mutation::exploration(|sweeps| match sweeps {
+            true => Threads { shrinks: false, ..self.clone() }.run_now(subject, program, after),
+            false => self.run_now(subject, program, after),
+        })
+    }
+
+    fn run_now<S: Concurrent>(&self, subject: &S, program: &[Vec<S::Op>], after: &[S::Op]) -> Report {
         let all = all_ops(program);
         if let Some(replay) = &self.explorer.replay
             && let Case::Threads { ops, schedule } = &replay.case
@@ -183,6 +191,39 @@ impl Threads {
             }
         }
         total.failure = total.failure.or(misfit);
+        total
+    }
+
+    /// Draws `programs` programs by the [seed](Explorer::seed), and runs each: a thread for each of the `alphabets`, with `len`
+    /// operations out of its own. Writers and a reader of neighbouring keys, say, with two operations and two
+    /// [preemptions](Threads::preemptions): helping, bypassing and reuse beside a reader that was interrupted show only there.
+    /// Stops at the first failure. The report says "not complete": other programs may be drawn.
+    #[must_use = "a report may hold a failure: call `assert_ok`, or look at `failure`"]
+    pub fn drawn<S: Concurrent>(
+        &self,
+        subject: &S,
+        alphabets: &[Vec<S::Op>],
+        len: usize,
+        programs: u64,
+        after: &[S::Op],
+    ) -> Report {
+        let (mut random, mut total) = (self.explorer.seed | 1, Report::default());
+        let mut misfit = None;
+        for _ in 0..programs {
+            let mut draw = |from: &Vec<S::Op>| from[(next(&mut random) % from.len() as u64) as usize].clone();
+            let program: Vec<Vec<S::Op>> =
+                alphabets.iter().map(|from| (0..len).map(|_| draw(from)).collect()).collect();
+            if total.failure.is_none() {
+                let mut report = self.run(subject, &program, after);
+                if self.explorer.replay.is_some() {
+                    // As in `programs`.
+                    misfit = report.failure.take_if(|failure| failure.cause == Cause::Nondeterministic).or(misfit);
+                }
+                total.merge(report);
+            }
+        }
+        total.failure = total.failure.or(misfit);
+        total.complete = false;
         total
     }
 
@@ -464,12 +505,16 @@ impl<S: Concurrent> Part<'_, S> {
     fn repeat(&mut self, scheduler: &mut Option<Scheduler>) -> Result<(), Box<Stop>> {
         let crashes = self.threads.explorer.replay.as_ref().map(|replay| replay.crashes.clone()).unwrap_or_default();
         self.execution(scheduler)?;
-        let (Some(first), Some(scheduler)) = (crashes.first(), scheduler.as_ref()) else { return Ok(()) };
+        let Some(scheduler) = scheduler.as_ref() else { return Ok(()) };
         let trace = self.run.trace();
-        let seq = first.event.min(trace.len());
+        // Without a crash it is the answers that were wrong: all of them are looked at.
+        let seq = crashes.first().map_or(trace.len(), |first| first.event.min(trace.len()));
         let before = trace[..seq].iter().filter(|e| matches!(e, Event::Invoke | Event::Return(_))).count();
         let point = CrashPoint { seq, marks: before, past: Digest::default() };
         let allowed = self.allowed(&[point], scheduler.marks())?.remove(0);
+        if crashes.is_empty() {
+            return Ok(());
+        }
         self.run.crash_threads_again(allowed, &crashes).map_err(|found| self.stop(*found))
     }
 

@@ -9,6 +9,8 @@ use durix_pmem::{Mapping, Off, Op, Session, Word};
 /// Two lines, the checksum in the last word.
 const WORDS: u64 = 16;
 const RECORD: Off<Word> = Off::new(128);
+/// Two, on lines of their own.
+const COUNTS: [Off<Word>; 2] = [Off::new(512), Off::new(576)];
 /// Words that are stored; the others stay zero.
 const USED: [usize; 7] = [0, 1, 2, 3, 8, 9, 10];
 
@@ -22,6 +24,8 @@ enum Then {
     PeekChecked,
     /// Writes another in its place.
     Overwrite,
+    /// Looks at it, and then at counts of such recoveries, which it raises. With `true` it looks word by word.
+    Count(bool),
     /// Writes the second line, before it looks at the record at all.
     Patch,
 }
@@ -67,6 +71,16 @@ impl Records {
             Then::Peek => (None, Some(load(WORDS as usize - 1) == sum(load))),
             Then::PeekChecked => {
                 (None, Some(op.load_checked(&record[..8], || USED[..4].iter().all(|at| load(*at) != 0))))
+            }
+            Then::Count(peeks) => {
+                let peeked = peeks.then(|| load(WORDS as usize - 1) == sum(load));
+                // Not written back: the next recovery may find each or not.
+                let counts = COUNTS.map(|count| {
+                    op.store(op.at(count), op.load(op.at(count), Relaxed) + 1, Relaxed);
+                    op.load(op.at(count), Relaxed)
+                });
+                op.persist(op.at(Off::<Word>::new(640)));
+                (Some(100 * counts[0] + counts[1]), peeked)
             }
             Then::Overwrite => {
                 write(op, 9);
@@ -156,6 +170,26 @@ fn a_record_written_over_a_rejected_one_is_verified_again() {
         assert_eq!(lazy, eager);
         assert!(lazy.contains("(Some(9), None)"), "{lazy:?}");
         println!("{report}");
+    }
+}
+
+/// A second recovery looks at what the first has rejected, and then at what may be there or not: with either, it goes the same
+/// way up to there.
+#[test]
+fn a_record_that_was_rejected_before_the_crash_is_rejected_on_every_way() {
+    for explorer in models() {
+        let explorer = explorer.crashes(2);
+        for later in [false, true] {
+            let explorer = explorer.clone().crash_later(later);
+            let (lazy, report) = explore(&explorer, Then::Count(false), &[1]);
+            assert!(["(Some(101), None)", "(Some(202), None)"].iter().all(|found| lazy.contains(*found)), "{lazy:?}");
+            println!("{report}");
+            let (eager, _) = explore(&explorer.clone().strategy(Strategy::Eager), Then::Count(false), &[1]);
+            assert_eq!(lazy, eager);
+            // A witness that is looked at by itself stands for no others.
+            let (peeked, report) = explore(&explorer, Then::Count(true), &[1]);
+            assert!(peeked.contains("(Some(202), Some(false))") && !report.complete, "{peeked:?}");
+        }
     }
 }
 

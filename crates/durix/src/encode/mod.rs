@@ -9,6 +9,13 @@
 //! | `bool`, `char` | as `u8` (0, 1), as `u32` |
 //! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
 //! | a tuple | its parts in a row; strings and bytes but for the last one with each 0 as 0, 255, and ended by 0, 1 |
+//! | `f32`, `f64` | big-endian; the sign bit flipped, of negative ones all bits: the order of `total_cmp` |
+//! | `Ipv4Addr`, `Ipv6Addr` | their octets; `IpAddr`: 4 or 6 before them |
+//! | `Duration` | seconds as `u64`, nanoseconds as `u32` |
+//! | `SystemTime` | seconds since 1970 as `i64`, rounded down, nanoseconds as `u32` |
+//! | `OsString`, `PathBuf` | as they are: paths are in the order of their bytes, not of their components |
+//! | `Option` | 0, or 1 and what is in it as in a tuple |
+//! | `Vec` of anything above but bytes | its elements in a row, each as in a tuple: the order of vectors |
 //! | `()` | nothing |
 //!
 //! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
@@ -16,21 +23,21 @@
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
+mod list;
+mod option;
 mod part;
 mod serde_value;
+mod std_types;
 mod tag;
 mod text;
 mod tuple;
 
+pub use durix_index::Unfit;
+pub use list::Element;
 pub use part::Part;
 pub use serde_value::Named;
 pub use tag::TypeTag;
 pub use tuple::PrefixOf;
-
-/// Why something could not be encoded or decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unfit(pub String);
 
 /// What can be written as bytes. A type and what it borrows as (`String` and `str`) are written alike.
 pub trait Encode {

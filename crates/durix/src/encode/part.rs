@@ -41,7 +41,7 @@ macro_rules! whole_is_part {
         impl Decode for $type {
             fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
                 let decoded = Self::decode_part(&mut bytes)?;
-                end(bytes, stringify!($type))?;
+                crate::encode::part::end(bytes, stringify!($type))?;
                 Ok(decoded)
             }
         }
@@ -140,6 +140,8 @@ impl Part for char {
 
 whole_is_part!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char);
 key_and_value!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char, String, Vec<u8>);
+
+pub(super) use {key_and_value, whole_is_part};
 
 // ---- bytes ----
 

@@ -1,5 +1,6 @@
 //! What is stored of a type: one word.
 
+use std::borrow::Cow;
 use std::fmt;
 
 pub(super) const BYTES: u8 = 1;
@@ -12,10 +13,24 @@ pub(super) const U8: u8 = 8;
 /// `i8`; the four codes behind it are the wider ones.
 pub(super) const I8: u8 = 16;
 
+/// `f32`, then `f64`.
+pub(super) const F32: u8 = 24;
+pub(super) const IPV4: u8 = 26;
+pub(super) const IPV6: u8 = 27;
+pub(super) const IP: u8 = 28;
+pub(super) const DURATION: u8 = 29;
+pub(super) const TIME: u8 = 30;
+pub(super) const OS_STRING: u8 = 31;
+pub(super) const PATH: u8 = 32;
+/// Set in the code of an option.
+pub(super) const OPTION: u8 = 0x80;
+
 /// Lowest byte of a word that lists parts.
 const PARTS: u64 = 1;
 /// Lowest byte of a word with the hash of a name.
 const NAMED: u64 = 2;
+/// Lowest byte of a word with the code of a vector's elements.
+const LIST: u64 = 3;
 
 /// What is stored of a type: 64 bits.
 ///
@@ -24,6 +39,7 @@ const NAMED: u64 = 2;
 /// | 0 | zero: bytes |
 /// | 1 | codes of the parts of a tuple, or one code, the first in the lowest byte, zero behind the last |
 /// | 2 | FNV-1a of the type's name, its low 56 bits |
+/// | 3 | the code of a vector's elements |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeTag(u64);
 
@@ -58,16 +74,33 @@ impl TypeTag {
         TypeTag(word << 8 | PARTS)
     }
 
+    /// The tag of a vector.
+    pub(super) fn list_of(code: u8) -> Self {
+        TypeTag(u64::from(code) << 8 | LIST)
+    }
+
+    /// The code of a vector's elements.
+    fn element(self) -> Option<u8> {
+        let code = u8::try_from(self.0 >> 8).ok()?;
+        (self.0 & 0xff == LIST && name_of(code).is_some()).then_some(code)
+    }
+
     /// How many bytes something of the type has: `None` if the tag does not say (bytes, named types), `Some(None)` if that
     /// varies.
     pub(crate) fn len(self) -> Option<Option<usize>> {
         if self == TypeTag::BYTES {
             return None;
         }
+        if self.element().is_some() {
+            return Some(None);
+        }
         let of = |code: u8| match code {
             BOOL => Some(1),
-            CHAR => Some(4),
+            CHAR | F32 | IPV4 => Some(4),
             UNIT => Some(0),
+            25 => Some(8),
+            DURATION | TIME => Some(12),
+            IPV6 => Some(16),
             8..=12 => Some(1 << (code - U8)),
             16..=20 => Some(1 << (code - I8)),
             _ => None,
@@ -85,7 +118,14 @@ impl TypeTag {
     }
 }
 
-fn name_of(code: u8) -> Option<&'static str> {
+fn name_of(code: u8) -> Option<Cow<'static, str>> {
+    if code & OPTION != 0 {
+        return plain_name_of(code ^ OPTION).map(|name| format!("Option<{name}>").into());
+    }
+    plain_name_of(code).map(Cow::from)
+}
+
+fn plain_name_of(code: u8) -> Option<&'static str> {
     Some(match code {
         BYTES => "bytes",
         STRING => "string",
@@ -94,16 +134,27 @@ fn name_of(code: u8) -> Option<&'static str> {
         UNIT => "()",
         8..=12 => ["u8", "u16", "u32", "u64", "u128"][usize::from(code - U8)],
         16..=20 => ["i8", "i16", "i32", "i64", "i128"][usize::from(code - I8)],
+        24 | 25 => ["f32", "f64"][usize::from(code - F32)],
+        IPV4 => "ipv4",
+        IPV6 => "ipv6",
+        IP => "ip",
+        DURATION => "duration",
+        TIME => "time",
+        OS_STRING => "os string",
+        PATH => "path",
         _ => return None,
     })
 }
 
 impl fmt::Display for TypeTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.element().and_then(name_of) {
+            return write!(f, "Vec<{name}>");
+        }
         match self.parts() {
             Some(codes) => {
                 let names: Vec<_> = codes.into_iter().filter_map(name_of).collect();
-                if names.len() == 1 { f.write_str(names[0]) } else { write!(f, "({})", names.join(", ")) }
+                if names.len() == 1 { f.write_str(&names[0]) } else { write!(f, "({})", names.join(", ")) }
             }
             None => write!(f, "type#{:016x}", self.0),
         }
@@ -119,8 +170,11 @@ impl std::str::FromStr for TypeTag {
         if let Some(word) = text.strip_prefix("type#") {
             return u64::from_str_radix(word, 16).map(TypeTag).map_err(|_| unknown());
         }
+        let code = |name: &str| (1..=u8::MAX).find(|code| name_of(*code).is_some_and(|found| found == name));
+        if let Some(element) = text.strip_prefix("Vec<").and_then(|rest| rest.strip_suffix('>')) {
+            return code(element).filter(|code| *code != BYTES).map(TypeTag::list_of).ok_or_else(unknown);
+        }
         let list = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')).filter(|t| !t.is_empty()).unwrap_or(text);
-        let code = |name: &str| (1..=I8 + 4).find(|code| name_of(*code) == Some(name));
         let codes: Option<Vec<u8>> = list.split(", ").map(code).collect();
         match codes {
             Some(codes) if codes.len() <= 7 => Ok(TypeTag::of_parts(&codes)),

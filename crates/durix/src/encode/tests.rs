@@ -1,4 +1,10 @@
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
@@ -109,8 +115,79 @@ proptest! {
     }
 }
 
+/// Times from long before 1970 to long after.
+fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs()) * 20;
+    if nanoseconds < 0 { SystemTime::UNIX_EPOCH - distance } else { SystemTime::UNIX_EPOCH + distance }
+}
+
+fn floats_keep_their_order<K: Key + Debug + Copy>(a: K, b: K, order: Ordering, bits: impl Fn(K) -> u64) {
+    assert_eq!(bytes_of(&a).cmp(&bytes_of(&b)), order, "{a:?} {b:?}");
+    assert_eq!(bits(K::decode(&bytes_of(&a)).unwrap()), bits(a));
+}
+
+proptest! {
+    #[test]
+    fn floats_are_in_total_order(a: u64, b: u64) {
+        let (x, y) = (f64::from_bits(a), f64::from_bits(b));
+        floats_keep_their_order(x, y, x.total_cmp(&y), f64::to_bits);
+        let (x, y) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
+        floats_keep_their_order(x, y, x.total_cmp(&y), |float| u64::from(float.to_bits()));
+    }
+
+    #[test]
+    fn times_addresses_and_os_strings_keep_their_order(a: i64, b: i64, c: u128, d: u128, e in tricky(), f in tricky()) {
+        keeps_order(&time(a), &time(b));
+        keeps_order(&time(a / 1_000_000_000 * 1_000_000_000), &time(a));
+        keeps_order(&Duration::from_nanos(a as u64), &Duration::from_nanos(b as u64));
+        let (v4, v6) = (Ipv4Addr::from(c as u32), Ipv6Addr::from(d));
+        keeps_order(&v4, &Ipv4Addr::from(d as u32));
+        keeps_order(&Ipv6Addr::from(c), &v6);
+        keeps_order(&IpAddr::from(v4), &IpAddr::from(v6));
+        keeps_order(&IpAddr::from(Ipv6Addr::from(c)), &IpAddr::from(v6));
+        comes_back_from_text(&v4);
+        comes_back_from_text(&v6);
+        comes_back_from_text(&IpAddr::from(v4));
+        comes_back_from_text(&f64::from_bits(a as u64 & !(0x7ff << 52)));
+        let (e, f) = (OsString::from_vec(e), OsString::from_vec(f));
+        keeps_order(&e, &f);
+        keeps_order(&(e, 1u8), &(f.clone(), 0u8));
+        let path = PathBuf::from(f);
+        assert_eq!(PathBuf::decode(&bytes_of(&path)).unwrap(), path);
+    }
+
+    #[test]
+    fn options_and_vectors_keep_their_order(
+        a: Option<i16>, b: Option<i16>,
+        c in prop::collection::vec(tricky_string(), 0..4), d in prop::collection::vec(tricky_string(), 0..4),
+        e: Vec<i32>, f: Vec<i32>, g: Vec<Option<bool>>, h: Vec<Option<bool>>,
+    ) {
+        keeps_order(&a, &b);
+        keeps_order(&(a, 7u8), &(b, 3u8));
+        keeps_order(&c.first().cloned(), &d.first().cloned());
+        keeps_order(&c, &d);
+        keeps_order(&e, &f);
+        keeps_order(&g, &h);
+    }
+}
+
+#[test]
+fn bytes_of_no_such_type_are_an_error() {
+    assert!(Option::<u8>::decode(&[2, 0]).is_err() && Option::<u8>::decode(&[0, 0]).is_err());
+    assert!(Vec::<u32>::decode(&[0; 7]).unwrap_err().to_string().contains("3 bytes are too few for u32"));
+    assert!(IpAddr::decode(&[5, 0, 0, 0, 0]).unwrap_err().to_string().contains("5 is no version"));
+    assert!(Duration::decode(&[0xff; 12]).unwrap_err().to_string().contains("no part of a second"));
+    // The last second that can be written, and one that no system knows.
+    let mut bytes = bytes_of(&i64::MAX);
+    bytes.extend([0; 4]);
+    let _ = SystemTime::decode(&bytes);
+}
+
 #[test]
 fn borrowed_forms_are_written_alike() {
+    assert_eq!(bytes_of(OsStr::new("a")), bytes_of(&OsString::from("a")));
+    assert_eq!(bytes_of(Path::new("/a")), bytes_of(&PathBuf::from("/a")));
+    assert_eq!(bytes_of(&[1u16, 0][..]), bytes_of(&vec![1u16, 0]));
     assert_eq!(bytes_of("aé\0"), bytes_of(&"aé\0".to_owned()));
     assert_eq!(bytes_of(&[1u8, 0][..]), bytes_of(&vec![1u8, 0]));
 }
@@ -128,13 +205,29 @@ fn tags_tell_types_apart() {
         <[u8; 4] as Key>::tag(),
         <[u8; 5] as Key>::tag(),
         <() as Value>::tag(),
+        <f64 as Key>::tag(),
+        <f32 as Key>::tag(),
+        <Option<u64> as Key>::tag(),
+        <Vec<u64> as Key>::tag(),
+        <Vec<Option<u64>> as Key>::tag(),
+        <OsString as Key>::tag(),
+        <PathBuf as Key>::tag(),
+        <IpAddr as Key>::tag(),
+        <Ipv4Addr as Key>::tag(),
+        <Ipv6Addr as Key>::tag(),
+        <Duration as Key>::tag(),
+        <SystemTime as Key>::tag(),
     ];
     for (i, a) in tags.iter().enumerate() {
         assert!(tags[i + 1..].iter().all(|b| a != b), "{a}");
     }
     assert_eq!(<(u32, String) as Key>::tag().to_string(), "(u32, string)");
     assert_eq!(<Vec<u8> as Key>::tag(), TypeTag::BYTES);
-    assert!("(u32, nothing)".parse::<TypeTag>().is_err());
+    assert_eq!(<Vec<Option<f32>> as Key>::tag().to_string(), "Vec<Option<f32>>");
+    assert_eq!(<(Option<String>, SystemTime) as Key>::tag().to_string(), "(Option<string>, time)");
+    for text in ["(u32, nothing)", "Vec<nothing>", "Vec<bytes>", "Option<Option<u8>>", "Vec<Vec<u8>>"] {
+        assert!(text.parse::<TypeTag>().is_err(), "{text}");
+    }
 }
 
 #[test]

@@ -43,7 +43,10 @@ impl TypeTag {
 
 /// Whether all parts can be read as text. Bytes cannot; alone they are not text of a type at all.
 fn readable(codes: &[u8]) -> bool {
-    !codes.contains(&tag::BYTES)
+    let unreadable = |code: u8| {
+        matches!(code, tag::BYTES | tag::DURATION | tag::TIME | tag::OS_STRING | tag::PATH) || code & tag::OPTION != 0
+    };
+    !codes.iter().any(|code| unreadable(*code))
 }
 
 /// Calls a macro with the type of each integer code.
@@ -60,6 +63,11 @@ macro_rules! by_code {
             18 => $run!(i32),
             19 => $run!(i64),
             20 => $run!(i128),
+            24 => $run!(f32),
+            25 => $run!(f64),
+            tag::IPV4 => $run!(std::net::Ipv4Addr),
+            tag::IPV6 => $run!(std::net::Ipv6Addr),
+            tag::IP => $run!(std::net::IpAddr),
             tag::BOOL => $run!(bool),
             tag::CHAR => $run!(char),
             tag::STRING => $run!(String),

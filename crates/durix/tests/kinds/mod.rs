@@ -1,5 +1,6 @@
 //! The same bodies over every kind of index there is.
 
+mod background;
 mod order;
 mod threads;
 
@@ -152,8 +153,9 @@ fn every_kind_does_what_the_model_does_also_after_a_death_and_a_restart() {
     for entry in kinds::<Hardware>() {
         let (mut at, mut model, mut random) = (At::new(entry), Pairs::new(), Random(0x9E37_79B9_7F4A_7C15));
         at.holds(&model);
-        for round in 0..6 {
-            (0..500).for_each(|_| step(&mut at, &mut model, &mut random));
+        let (rounds, steps) = if std::env::var_os("DURIX_DEEP").is_some() { (12, 1000) } else { (4, 300) };
+        for round in 0..rounds {
+            (0..steps).for_each(|_| step(&mut at, &mut model, &mut random));
             at.holds(&model);
             // What is strict is durable by itself.
             if entry.durability == Durability::Buffered {
@@ -232,7 +234,7 @@ fn lengths_that_a_kind_does_not_take_are_told_with_the_kinds_that_do() {
             Lengths::Exactly(_) => {
                 let text = index.insert(&op, b"a long key", &word).unwrap_err().to_string();
                 assert!(text.starts_with("a key of 10 bytes does not fit: this kind of index takes keys of exactly 8"));
-                assert!(text.ends_with("kinds that take any: pset, masstree, hash-bytes"), "{text}");
+                assert!(text.ends_with("use a kind that takes any length (`durix kinds` lists all)"), "{text}");
                 if let Lengths::Exactly(_) = entry.limits.value {
                     let text = index.insert(&op, &word, b"").unwrap_err().to_string();
                     assert!(text.starts_with("a value of 0 bytes does not fit"), "{text}");

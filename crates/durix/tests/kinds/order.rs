@@ -94,18 +94,20 @@ fn typed_ranges_of_every_ordered_kind_follow_the_order_of_the_type() {
         for key in [3, -7, 0, 250, i64::MIN, -8] {
             map.insert(&key, &key.unsigned_abs()).unwrap();
         }
-        let keys = |iter: durix::Iter<'_, i64, u64>| iter.map(|pair| pair.unwrap().0).collect::<Vec<_>>();
+        fn keys(pairs: impl Iterator<Item = durix::Result<(i64, u64)>>) -> Vec<i64> {
+            pairs.map(|pair| pair.unwrap().0).collect()
+        }
         assert_eq!(keys(map.iter()), [i64::MIN, -8, -7, 0, 3, 250]);
-        assert_eq!(keys(map.range(-8..3, Direction::Forward).unwrap()), [-8, -7, 0]);
-        assert_eq!(keys(map.range(-7.., Direction::Backward).unwrap()), [250, 3, 0, -7]);
-        assert_eq!(keys(map.range(..=-8, Direction::Backward).unwrap()), [-8, i64::MIN]);
-        assert_eq!(keys(map.range((Bound::Included(5), Bound::Excluded(2)), Direction::Forward).unwrap()), [0; 0]);
+        assert_eq!(keys(map.range(-8..3).unwrap()), [-8, -7, 0]);
+        assert_eq!(keys(map.range(-7..).unwrap().rev()), [250, 3, 0, -7]);
+        assert_eq!(keys(map.range(..=-8).unwrap().rev()), [-8, i64::MIN]);
+        assert_eq!(keys(map.range((Bound::Included(5), Bound::Excluded(2))).unwrap()), [0; 0]);
         assert_eq!((map.first().unwrap().unwrap().0, map.last().unwrap().unwrap().0), (i64::MIN, 250));
         let pairs: OrderedMap<(u32, i32), u64> = typed(&db, entry.name, &format!("{} of pairs", entry.name));
         for key in [(1, -1), (1, 5), (2, 0), (7, 7)] {
             pairs.insert(&key, &0).unwrap();
         }
-        let found: Vec<_> = pairs.prefix(&(1,), Direction::Backward).map(|pair| pair.unwrap().0).collect();
+        let found: Vec<_> = pairs.prefix(&(1,)).rev().map(|pair| pair.unwrap().0).collect();
         assert_eq!(found, [(1, 5), (1, -1)], "{}", entry.name);
     }
 }

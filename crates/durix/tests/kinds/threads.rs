@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use durix::kind::Entry;
-use durix::{Db, Direction, Hardware, KeyRange, Map, OrderedMap};
-use durix_pmem::PoolOptions;
+use durix::{Batch, Db, Direction, Error, Hardware, KeyRange, Map, OrderedMap};
 
 use super::{At, heap, kinds, numbers};
 
@@ -50,8 +49,8 @@ fn walks_beside_writers_stay_in_order_and_miss_nothing_that_stays() {
                     }
                 });
             }
-            for round in 0..10 {
-                walk(&entry, &map, if round % 2 == 0 { Direction::Forward } else { Direction::Backward });
+            for round in 0..12 {
+                walk(&entry, &map, round);
             }
             stop.store(true, Ordering::Relaxed);
         });
@@ -60,15 +59,24 @@ fn walks_beside_writers_stay_in_order_and_miss_nothing_that_stays() {
     }
 }
 
-fn walk(entry: &Entry, map: &Map<i64, u64>, direction: Direction) {
-    let ordered = OrderedMap::new(map.clone()).ok();
-    let walk = match &ordered {
-        Some(ordered) => ordered.range::<i64>(.., direction).unwrap(),
-        None => map.iter(),
+/// Walks upwards, downwards, or from both ends by turns.
+fn walk(entry: &Entry, map: &Map<i64, u64>, round: usize) {
+    let keys: Vec<i64> = match OrderedMap::new(map.clone()) {
+        Err(_) => map.iter().map(|pair| pair.unwrap().0).collect(),
+        Ok(ordered) => {
+            let mut range = ordered.iter();
+            let from_front = |step: usize| round.is_multiple_of(3) || (round % 3 == 2 && step % 5 < 2);
+            let (mut front, mut back) = (Vec::new(), Vec::new());
+            for step in 0.. {
+                let pair = if from_front(step) { range.next() } else { range.next_back() };
+                let Some(pair) = pair else { break };
+                if from_front(step) { &mut front } else { &mut back }.push(pair.unwrap().0);
+            }
+            front.extend(back.into_iter().rev());
+            assert!(front.is_sorted_by(|a, b| a < b), "{}: out of order", entry.name);
+            front
+        }
     };
-    let keys: Vec<i64> = walk.map(|pair| pair.unwrap().0).collect();
-    let ascending = |pair: &[i64]| (pair[0] < pair[1]) == (direction == Direction::Forward);
-    assert!(ordered.is_none() || keys.windows(2).all(ascending), "{}: out of order", entry.name);
     let distinct: HashSet<i64> = keys.iter().copied().collect();
     assert_eq!(distinct.len(), keys.len(), "{}: a key came twice", entry.name);
     assert!((0..400).all(|i| distinct.contains(&(i * 10))), "{}: a key that stays was not met", entry.name);
@@ -154,59 +162,52 @@ fn bytes_and_cursors_of_every_kind_hold_nothing_up() {
     }
 }
 
-// ---- checkpoints ----
-
-/// How often the pool has crossed a boundary.
-fn checkpoints(db: &Db) -> u64 {
-    db.pool().epochs().unwrap().stats().boundaries
-}
+// ---- operations of another pool ----
 
 #[test]
-fn a_database_takes_checkpoints_by_itself_only_if_it_is_asked_to() {
-    let dir = tempfile::tempdir().unwrap();
-    let quiet = Db::builder().create(dir.path().join("quiet")).unwrap();
-    let tree = quiet.ordered_map::<u64, u64>("m").unwrap();
-    tree.insert(&1, &1).unwrap();
-    std::thread::sleep(Duration::from_millis(150));
-    assert_eq!(checkpoints(&quiet), 0, "nobody has asked for one");
-    assert!(quiet.tick().unwrap(), "the usual interval has passed");
-    quiet.sync().unwrap();
-    assert_eq!(checkpoints(&quiet), 2);
-
-    let path = dir.path().join("busy");
-    let busy = Db::builder().checkpoint_every(Duration::from_millis(2)).create(&path).unwrap();
-    let tree = busy.ordered_map::<u64, u64>("m").unwrap();
-    let start = Instant::now();
-    let ticket = {
-        tree.insert(&1, &1).unwrap();
-        tree.ticket().unwrap().checkpoint().expect("a tree is buffered")
-    };
-    while !busy.pool().epochs().unwrap().is_durable(ticket) {
-        assert!(start.elapsed() < Duration::from_secs(20), "no checkpoint came");
-        std::thread::sleep(Duration::from_millis(1));
+fn an_operation_of_another_pool_is_refused_by_every_kind() {
+    let (key, value) = (7u64.to_be_bytes(), 8u64.to_be_bytes());
+    for entry in kinds::<Hardware>() {
+        let (ours, other) = (heap(), heap());
+        let [index, same] = [&ours, &other].map(|pool| entry.open_or_create(pool, "tried").unwrap());
+        let mut own = ours.session().unwrap();
+        let mut foreign = other.session().unwrap();
+        // The same history in both: what lies in one, lies in the other.
+        for (index, session) in [(&index, &mut own), (&same, &mut foreign)] {
+            index.insert(&session.enter().unwrap(), &key, &value).unwrap();
+        }
+        let op = foreign.enter().unwrap();
+        let mut batch = Batch::new();
+        batch.insert(&key, &value);
+        let told = [
+            ("get", index.get(&op, &key, &mut Vec::new()).map(drop)),
+            ("contains", index.contains(&op, &key).map(drop)),
+            ("get_many", index.get_many(&op, &[&key], &mut |_, _| ())),
+            ("cursor", index.cursor().next(&op).map(drop)),
+            ("insert", index.insert(&op, &key, &value).map(drop)),
+            ("insert_if_absent", index.insert_if_absent(&op, &value, &value).map(drop)),
+            ("update", index.update(&op, &key, &value).map(drop)),
+            ("compare_and_set", index.compare_and_set(&op, &key, Some(&value), Some(&key)).map(drop)),
+            ("remove", index.remove(&op, &key).map(drop)),
+            ("apply", index.apply(&op, &batch)),
+        ];
+        for (call, told) in told {
+            let is_refused = matches!(told, Err(Error::Pool(durix_pmem::Error::ForeignSession)));
+            assert!(is_refused, "{}: {call}: {told:?}", entry.name);
+        }
+        if let Some(ordered) = index.as_ordered() {
+            let told = ordered.range(&KeyRange::all(), Direction::Backward).next(&op).map(drop);
+            assert!(matches!(told, Err(Error::Pool(durix_pmem::Error::ForeignSession))), "{}: {told:?}", entry.name);
+        }
+        drop(op);
+        let told = index.sync(&mut foreign);
+        let synced = matches!(told, Ok(()) | Err(Error::Pool(durix_pmem::Error::ForeignSession)));
+        assert!(synced, "{}: sync: {told:?}", entry.name);
+        assert_eq!(index.check(&mut own).unwrap(), []);
+        assert_eq!(same.check(&mut foreign).unwrap(), []);
+        assert!(index.contains(&own.enter().unwrap(), &key).unwrap());
+        let db = Db::over(other);
+        let refused = db.map_over::<u64, u64>(index).map(drop);
+        assert!(matches!(refused, Err(Error::Pool(durix_pmem::Error::ForeignSession))), "{refused:?}");
     }
-    assert!(busy.close().is_err(), "a map is open");
-    let before = checkpoints(&busy);
-    std::thread::sleep(Duration::from_millis(60));
-    assert!(checkpoints(&busy) > before, "a database that could not be closed goes on");
-    drop(tree);
-    busy.close().unwrap();
-    assert!(busy.sync().is_err(), "it is closed");
-    let again = Db::builder().read_only(true).checkpoint_every(Duration::from_millis(1)).open(&path).unwrap();
-    assert_eq!(again.ordered_map::<u64, u64>("m").unwrap().get(&1).unwrap(), Some(1));
-}
-
-#[test]
-fn a_checkpoint_that_cannot_be_taken_is_told_by_the_next_sync() {
-    let pool = PoolOptions::new().create_on(durix_pmem::backing::HeapBacking::new(16 << 20), Hardware::PAGE_CACHE);
-    let db = Db::builder().checkpoint_every(Duration::from_millis(5)).over(pool.unwrap()).unwrap();
-    db.sync().unwrap();
-    let mut session = db.pool().session().unwrap();
-    // An operation that takes longer than a checkpoint waits.
-    let op = session.enter().unwrap();
-    std::thread::sleep(Duration::from_secs(12));
-    drop(op);
-    let error = db.sync().unwrap_err().to_string();
-    assert!(error.contains("operation"), "{error}");
-    db.sync().unwrap();
 }

@@ -1,14 +1,14 @@
 //! A search tree.
 
+mod room;
 mod thaw;
 mod tree;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
@@ -274,14 +274,14 @@ impl<M: Medium> Bst<M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let (mut reachable, mut findings) = (HashSet::new(), Vec::new());
+        let (mut reachable, mut findings) = (OffsetSet::default(), Vec::new());
         self.tree(op)?.walk((0, u64::MAX), true, |step| {
             if step.edge.off() != 0 && !reachable.insert(step.edge.off()) {
-                findings.push(Finding::Misplaced { off: step.edge.off(), key: step.first });
+                findings.push(Finding::Misplaced { off: step.edge.off(), key: step.room.first });
             }
             if let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) {
                 let key = op.load(&leaf.key, std::sync::atomic::Ordering::Relaxed);
-                if !(step.first..=step.last).contains(&key) {
+                if !step.room.contains(key) {
                     findings.push(Finding::Misplaced { off: op.off_of(leaf).get(), key });
                 }
             }
@@ -302,8 +302,8 @@ impl<M: Medium> Bst<M> {
             result.is_ok()
         });
         result?;
-        if let Err(error) = walked {
-            writeln!(out, "{error}")?;
+        if let Err(stop) = walked {
+            writeln!(out, "{}", Error::from(stop))?;
         }
         Ok(())
     }

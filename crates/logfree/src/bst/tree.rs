@@ -42,6 +42,12 @@
 //! Every operation settles each dirty edge that it passes, so all that it has seen is durable.
 //!
 //! # The races
+//! *One searches, another splices a branch out that the search has passed.* The search goes on from there, and ends where it
+//! would have ended at some moment since it began: a frozen edge leads to what its branch led to when it was spliced. Bounds
+//! that the branch has set no longer hold: `room.rs` says when the search begins again. A walk gives a key only within
+//! the bounds under which it has come to it. They part the keys among the edges that are still to be followed, so that no
+//! key comes twice or out of order, and each is looked for as a search would, on one way from the head.
+//!
 //! *One freezes a side, another inserts there.* Both exchange the edge. If the insert comes first, the branch decides
 //! something again, and the freezing stops, with nothing frozen; if the freezing comes first, the insert fails, finishes the
 //! splicing, and looks for its place again.
@@ -61,15 +67,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
+use super::room::{Room, Stop, Suspect};
 use super::thaw::thaw;
 use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node};
 use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
 use crate::pages::{Begun, Pages};
-
-/// Branches in a row with one router at most; more are a loop. (Each is left behind by an update, whose fence takes longer
-/// than to follow it.)
-const MAX_SAME_ROUTER: u32 = 1 << 16;
 
 /// Steps for which recovery waits together: a tree of a million keys in random order is about 50 branches deep.
 const WARM_STEPS: usize = 64;
@@ -107,39 +110,6 @@ impl<'s> Place<'s> {
     }
 }
 
-/// The keys that can lie below an edge, so that a corrupt file cannot lead in circles.
-#[derive(Clone, Copy)]
-struct Room {
-    first: u64,
-    last: u64,
-    same: u32,
-}
-
-impl Room {
-    const ALL: Room = Room { first: 0, last: u64::MAX, same: 0 };
-
-    /// The room of the left and of the right side of a branch.
-    #[inline(always)]
-    fn split(self, branch: Link, router: u64) -> Result<[Room; 2]> {
-        let same = if router == self.first { self.same + 1 } else { 0 };
-        if router < self.first || router > self.last || same > MAX_SAME_ROUTER {
-            return Err(out_of_order(branch, router));
-        }
-        // An empty room where nothing is below the router: no key is looked for there.
-        let left = Room { last: router.wrapping_sub(1), same: 0, ..self };
-        Ok([left, Room { first: router, same, ..self }])
-    }
-
-    fn meets(self, (from, to): (u64, u64)) -> bool {
-        self.first <= to && from <= self.last && self.first <= self.last
-    }
-}
-
-#[cold]
-fn out_of_order(branch: Link, router: u64) -> Error {
-    Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router }
-}
-
 /// Whether a branch with these edges decides nothing: one side leads nowhere, the other to no leaf.
 fn is_useless(one: Link, other: Link) -> bool {
     !one.is_leaf() && !other.is_leaf() && (one.off() == 0 || other.off() == 0)
@@ -162,8 +132,7 @@ pub(super) struct Step<'s> {
     pub(super) word: &'s Word<Link>,
     pub(super) edge: Link,
     pub(super) leaf: Option<&'s Leaf>,
-    pub(super) first: u64,
-    pub(super) last: u64,
+    pub(super) room: Room,
 }
 
 impl<'a, 's, M: Medium> Tree<'a, 's, M> {
@@ -194,11 +163,28 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         read: impl Fn(&'s Word<Link>) -> Edge<'s>,
         mut meet: impl FnMut(&Place<'s>) -> Result<bool>,
     ) -> Result<Option<Place<'s>>> {
+        let mut suspect = Suspect::default();
+        loop {
+            match self.try_descend(key, &read, &mut meet) {
+                Ok(place) => return Ok(place),
+                Err(stop) => suspect.begin_again(stop)?,
+            }
+        }
+    }
+
+    /// As [`descend`](Self::descend), once from the head.
+    #[inline(always)]
+    fn try_descend(
+        &self,
+        key: u64,
+        read: impl Fn(&'s Word<Link>) -> Edge<'s>,
+        mut meet: impl FnMut(&Place<'s>) -> Result<bool>,
+    ) -> Result<Option<Place<'s>>, Stop> {
         let op = self.op;
         let mut place = Place { incoming: (self.head, Link::NULL), branch: None, edge: read(self.head) };
         if place.edge.1.is_leaf() {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
-            return Err(Error::Corrupt { what: "the topmost edge", offset, found });
+            return Err(Error::Corrupt { what: "the topmost edge", offset, found }.into());
         }
         let (mut room, lines) = (Room::ALL, op.lines());
         loop {
@@ -490,11 +476,16 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Calls `f` with every edge that may lead to keys between two, both included, upwards or downwards, until it returns
     /// `false`. Returns whether that was all.
-    pub(super) fn walk(&self, keys: (u64, u64), upwards: bool, mut f: impl FnMut(&Step<'s>) -> bool) -> Result<bool> {
+    pub(super) fn walk(
+        &self,
+        keys: (u64, u64),
+        upwards: bool,
+        mut f: impl FnMut(&Step<'s>) -> bool,
+    ) -> Result<bool, Stop> {
         let mut open = vec![(self.head, None, Room::ALL)];
         while let Some((word, leaf, room)) = open.pop() {
             let edge = self.op.load(word, Acquire);
-            if !f(&Step { word, edge, leaf, first: room.first, last: room.last }) {
+            if !f(&Step { word, edge, leaf, room }) {
                 return Ok(false);
             }
             let Some(branch) = self.op.get(edge.branch()) else { continue };
@@ -509,28 +500,45 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         Ok(true)
     }
 
-    /// Appends up to `limit` entries between two keys, both included, each durable. Returns whether those were all.
+    /// Appends up to `limit` entries between two keys, both included, each durable. Returns whether those were all. `into` is
+    /// empty at first.
     pub(super) fn collect(
         &self,
-        keys: (u64, u64),
+        (mut from, mut to): (u64, u64),
         upwards: bool,
         limit: usize,
         into: &mut Vec<(u64, u64)>,
     ) -> Result<bool> {
-        let op = self.op;
-        self.walk(keys, upwards, |step| {
-            self.settle((step.word, step.edge));
-            if let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) {
-                let key = op.load(&leaf.key, Relaxed);
-                if (keys.0..=keys.1).contains(&key) {
-                    if into.len() == limit {
-                        return false;
-                    }
-                    into.push((key, op.load(&leaf.value, Relaxed)));
-                }
+        let mut suspect = Suspect::default();
+        loop {
+            match self.walk((from, to), upwards, |step| self.take(step, (from, to), limit, into)) {
+                Ok(all) => return Ok(all),
+                Err(stop) => suspect.begin_again(stop)?,
             }
-            true
-        })
+            // What it has is as good as it was: it goes on after that.
+            let Some((last, _)) = into.last() else { continue };
+            match if upwards { last.checked_add(1) } else { last.checked_sub(1) } {
+                Some(next) if upwards => from = next,
+                Some(next) => to = next,
+                None => return Ok(true),
+            }
+        }
+    }
+
+    /// Appends the leaf of a step to `into`, durable, if its key is wanted, and belongs there. `false` if there are `limit`
+    /// entries already.
+    fn take(&self, step: &Step<'s>, (from, to): (u64, u64), limit: usize, into: &mut Vec<(u64, u64)>) -> bool {
+        self.settle((step.word, step.edge));
+        let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) else { return true };
+        let key = self.op.load(&leaf.key, Relaxed);
+        if !(from..=to).contains(&key) || !step.room.contains(key) {
+            return true;
+        }
+        if into.len() == limit {
+            return false;
+        }
+        into.push((key, self.op.load(&leaf.value, Relaxed)));
+        true
     }
 
     // ---- recovery ----

@@ -15,13 +15,12 @@ mod runs;
 mod spread;
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
 use crate::chain::{Chain, Nothing};
 use crate::error::{Error, Result};
@@ -200,11 +199,12 @@ impl<M: Medium> HashTable<M> {
     /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
     /// none if it is.
     ///
-    /// # Panics
-    /// If the operation is one of another pool.
-    pub fn sync(&self, op: &Op<'_, M>) {
-        assert!(self.pages.expect_own(op).is_ok(), "an operation of another pool");
+    /// # Errors
+    /// [`Error::Pool`] where the operation is one of another pool.
+    pub fn sync(&self, op: &Op<'_, M>) -> Result<()> {
+        self.pages.expect_own(op)?;
         self.pages.flush_links(op);
+        Ok(())
     }
 
     /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
@@ -374,7 +374,7 @@ impl<M: Medium> HashTable<M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         self.pages.expect_own(op)?;
-        let (m, mut reachable, mut findings) = (op.medium(), HashSet::new(), Vec::new());
+        let (m, mut reachable, mut findings) = (op.medium(), OffsetSet::default(), Vec::new());
         let level = self.directory.level(m);
         for index in 0..1 << level {
             let bucket = Bucket { level, index };

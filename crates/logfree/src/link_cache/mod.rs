@@ -47,21 +47,9 @@ use crate::chain::{Above, Chain, Nothing, Place};
 use crate::error::Result;
 use crate::layout::{Link, Node};
 use crate::link::{Announced, DurableLink, settle, swing};
+use crate::options::LinkCacheMode;
 use crate::pages::Begun;
 use bucket::{Added, Around};
-
-/// When an update returns that leaves its link in the link cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkCacheMode {
-    /// When the link is durable. Several threads can share a fence.
-    Durable,
-    /// At once. `sync` makes all of them durable, and so does for its key whoever asks for it. After a crash each key is found
-    /// as it was at a moment no earlier than the last completed `sync`; different keys may be of different moments.
-    Buffered,
-}
-
-/// Most buckets.
-pub(crate) const MAX_BUCKETS: usize = 1 << 16;
 
 /// A bucket, on a line of its own.
 #[repr(align(64))]

@@ -49,8 +49,8 @@ use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Wo
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
 use crate::link::{Announced, DurableLink};
-use crate::link_cache::{LinkCache, LinkCacheMode};
-use crate::options::Options;
+use crate::link_cache::LinkCache;
+use crate::options::{LinkCacheMode, Options};
 use active::Active;
 use extents::Unassigned;
 pub(crate) use known::Known;

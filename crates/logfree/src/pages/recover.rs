@@ -9,11 +9,11 @@
 //! After the mere death of a process, links and bypasses are visible that may not be durable. What recovery decides from
 //! them others build on, so the structure writes back every link that it follows for recovery (N8).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use durix_pmem::{Extent, Medium, Off, Op, Root, Session, Word};
+use durix_pmem::{Extent, Medium, Off, OffsetSet, Op, Root, Session, Word};
 
 use super::Pages;
 use super::extents::{Run, empty_segments};
@@ -67,7 +67,7 @@ pub(crate) enum Reachable<'a, M: Medium> {
     /// The same, where searches are long.
     WarmSearch(Search<'a, M>, Warm<'a, M>),
     /// By having walked over all; every link was written back and fenced.
-    Set(&'a HashSet<u64>),
+    Set(&'a OffsetSet),
 }
 
 /// What was found when the structure was opened: the pages that were active, and where that is written.
@@ -213,7 +213,7 @@ impl<M: Medium> Pages<M> {
 
     fn recovery_threads(&self, pages: usize) -> usize {
         let wanted = match self.options.recovery_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => durix_pmem::processors(),
             threads => threads,
         };
         (pages / PAGES_A_THREAD).clamp(1, wanted.clamp(1, MAX_THREADS))
@@ -291,9 +291,9 @@ impl<M: Medium> Pages<M> {
     }
 
     /// Compares what is allocated with what is reachable, while no other operation is open.
-    pub(crate) fn check(&self, op: &Op<'_, M>, reachable: &HashSet<u64>, others: &[u64]) -> Vec<Finding> {
-        let held: HashSet<u64> = self.held(op).into_iter().collect();
-        let mut allocated = HashSet::new();
+    pub(crate) fn check(&self, op: &Op<'_, M>, reachable: &OffsetSet, others: &[u64]) -> Vec<Finding> {
+        let held: OffsetSet = self.held(op).into_iter().collect();
+        let mut allocated = OffsetSet::default();
         let mut findings = Vec::new();
         let mut extents = self.root.pool().space().extents(op, self.root.owner());
         extents.retain(|extent| !others.contains(&extent.off) && !units::holds_records(op, extent));

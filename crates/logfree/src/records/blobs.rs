@@ -1,13 +1,12 @@
 //! Maps of words with byte strings for values.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
+use durix_pmem::{Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Session, Structure};
 
 use super::record::{Limits, Record, Records};
 use super::words::WordMap;
@@ -325,12 +324,11 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 
     /// Settles what becomes of the records of an update: `done` says whether it has happened.
     fn end(&self, op: &Op<'_, M>, change: RefCell<Change>, done: Result<Option<bool>>) -> Result<Option<bool>> {
-        // After an error nobody knows: the units stay as they are, in active pages, until the map is opened again.
-        let done = done?;
         let Change { new, old, error } = change.into_inner();
         let none: &[Unit] = &[];
         let (new, old) = (new.as_ref().map_or(none, |r| &r.units[..]), old.as_ref().map_or(none, |r| &r.units[..]));
-        if done == Some(true) {
+        // An error of the map means that it is as it was.
+        if matches!(done, Ok(Some(true))) {
             self.units.linked(op, new);
             // PERSIST I6: the map's fence.
             self.units.retire(op, old);
@@ -338,7 +336,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
             self.units.give_back(op, new);
             self.units.cancel(op, old);
         }
-        error.map_or(Ok(done), Err)
+        error.map_or(done, Err)
     }
 
     // ---- walking ----
@@ -441,7 +439,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let mut findings = self.map.check_words(op)?;
-        let (mut in_use, mut words, mut from) = (HashSet::new(), Vec::new(), Some(0));
+        let (mut in_use, mut words, mut from) = (OffsetSet::default(), Vec::new(), Some(0));
         while let Some(place) = from {
             words.clear();
             from = self.map.walk_words(op, place, &mut words)?;

@@ -4,7 +4,6 @@ mod recover;
 mod run;
 mod tower;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
 use crate::chain::Chain;
 use crate::error::{Error, Result};
@@ -156,20 +155,21 @@ impl<M: Medium> SkipList<M> {
             as usize
     }
 
+    /// A node of so many levels; where the pool has one line left and not two, of as many as one line holds.
     fn allocate(&self, op: &Op<'_, M>, height: usize) -> Result<NewNode> {
+        const ONE_LINE: usize = 1 + crate::layout::INNER;
         let off = self.pages.allocate(op)?;
-        let more = if height > 1 + crate::layout::INNER {
-            match self.pages.allocate(op) {
-                Ok(more) => Some(more),
-                Err(error) => {
-                    self.pages.give_back(op, off);
-                    return Err(error);
-                }
+        if height <= ONE_LINE {
+            return Ok(NewNode { off, more: None, height });
+        }
+        match self.pages.allocate(op) {
+            Ok(more) => Ok(NewNode { off, more: Some(more), height }),
+            Err(Error::Pool(durix_pmem::Error::Full { .. })) => Ok(NewNode { off, more: None, height: ONE_LINE }),
+            Err(error) => {
+                self.pages.give_back(op, off);
+                Err(error)
             }
-        } else {
-            None
-        };
-        Ok(NewNode { off, more, height })
+        }
     }
 
     /// Gives a node back that was not linked.
@@ -224,6 +224,7 @@ impl<M: Medium> SkipList<M> {
                 Some(new) => spare.insert(new),
                 None => spare.insert(self.allocate(op, height)?),
             };
+            let above = &above[..new.height - 1];
             let Some(value) = value() else { return Ok(false) };
             let node = towers.write(new, (key, value), link.clean(), above);
             let rising = towers.raise(node, above);
@@ -336,6 +337,7 @@ impl<M: Medium> SkipList<M> {
                 Some(new) => spare.insert(new),
                 None => spare.insert(self.allocate(op, height)?),
             };
+            let above = &above[..fresh.height - 1];
             let link = towers.write(fresh, (key, value), next.clean(), above);
             let rising = towers.raise(link, above);
             let mut linked = false;
@@ -534,7 +536,7 @@ impl<M: Medium> SkipList<M> {
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (towers, mut findings) = (self.towers_of(op)?, Vec::new());
-        let (mut nodes, mut lines) = (HashSet::new(), HashSet::new());
+        let (mut nodes, mut lines) = (OffsetSet::default(), OffsetSet::default());
         // U7: no node is of this run before one was written.
         let idle = self.pages.stats(op).allocations == 0;
         self.chain(towers, &towers.heads[0]).walk(|_, node, key| {

@@ -69,7 +69,9 @@ use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, TallNode, Uppe
 use crate::link::{Announced, DurableLink, settle};
 use crate::pages::Known;
 
-/// Steps on a level that bring a search no further, at most; more are a loop.
+/// Steps on a level that bring a search no further, at most; more are a loop. In a sound list a step that does not come to a
+/// higher key meets a node that is deleted or rising, or follows a change by somebody else. (No row of nodes with one
+/// key grows as in the list below: an update links the new node before the old one here.)
 const MAX_IDLE: u32 = 1 << 20;
 
 /// The upper levels, by their first links; the first of all, that of level 0, included.
@@ -126,6 +128,24 @@ impl<'s> Path<'s> {
         let last = &self.above[level - 1];
         let Some(key) = last.from else { return Ok((&towers.heads[0], None)) };
         Ok((towers.descend(key.saturating_add(1), false, &mut [])?, Some(key)))
+    }
+}
+
+/// Keeps watch that keys do not descend along a level, and that they ascend some time. How many nodes lie on the way to a key
+/// is no sign of anything: others may have inserted them since the way was looked for.
+struct Passing {
+    last: u64,
+    idle: u32,
+}
+
+impl Passing {
+    const START: Passing = Passing { last: 0, idle: 0 };
+
+    /// Whether it may go on with a node of this key.
+    fn goes_on(&mut self, key: u64) -> bool {
+        let ascends = key > self.last;
+        self.idle = if ascends { 0 } else { self.idle + 1 };
+        std::mem::replace(&mut self.last, key) <= key && self.idle < MAX_IDLE
     }
 }
 
@@ -297,7 +317,8 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         key: u64,
         off: Off<Node>,
     ) -> Result<Option<(&'s Word<Link>, Link)>> {
-        for _ in 0..MAX_IDLE {
+        let mut passing = Passing::START;
+        loop {
             let seen = self.op.load(word, Acquire);
             if seen.node() == off {
                 return Ok(Some((word, seen)));
@@ -307,9 +328,9 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             if found > key {
                 return Ok(None);
             }
-            word = self.word(Some(node), level).ok_or_else(|| self.corrupt(seen, found))?;
+            let own = self.word(Some(node), level).filter(|_| passing.goes_on(found));
+            word = own.ok_or_else(|| self.corrupt(seen, found))?;
         }
-        Err(self.corrupt(Link::to(off.get()), key))
     }
 
     // ---- keeping the levels right ----
@@ -375,11 +396,11 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         key: u64,
         links: &mut Vec<Off<Word<Link>>>,
     ) -> Result<bool> {
-        let op = self.op;
-        for _ in 0..MAX_IDLE {
+        let (op, mut passing) = (self.op, Passing::START);
+        loop {
             let seen = op.load(word, Acquire);
             let node = op.get(seen.node().cast::<TallNode>());
-            let Some((node, _)) =
+            let Some((node, found)) =
                 node.map(|node| (node, op.load(&node.key, Relaxed))).filter(|(_, found)| *found <= key)
             else {
                 links.push(op.off_of(word));
@@ -387,6 +408,9 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             };
             if seen.is_deleted() {
                 return Ok(false);
+            }
+            if !passing.goes_on(found) {
+                return Err(self.corrupt(seen, found));
             }
             if self.is_to_rising(seen) {
                 self.resolve(level, word, seen)?;
@@ -397,7 +421,6 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
                 word = self.word(Some(node), level).ok_or_else(|| self.corrupt(seen, key))?;
             }
         }
-        Err(self.corrupt(Link::NULL, key))
     }
 
     /// Takes a node out on its upper levels that is deleted, or that is not on level 0.
@@ -546,6 +569,14 @@ mod tests {
     use super::*;
     use durix_pmem::backing::HeapBacking;
     use durix_pmem::{Hardware, PoolOptions};
+
+    #[test]
+    fn keys_that_ascend_are_passed_however_many_and_others_only_so_often() {
+        let mut passing = Passing::START;
+        assert!((0..=1 << 21).all(|key| passing.goes_on(key)));
+        assert!((1..MAX_IDLE).all(|_| passing.goes_on(1 << 21)) && !passing.goes_on(1 << 21));
+        assert!(!passing.goes_on(5), "it descends");
+    }
 
     /// U9. It takes two threads and four switches between them, too many for all interleavings.
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn recover<M: Medium>(
 ) -> Result<()> {
     let units = units(store, &session.enter()?);
     let wanted = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => durix_pmem::processors(),
         threads => threads,
     };
     let threads = units.len().clamp(1, wanted.clamp(1, MAX_THREADS));

@@ -13,13 +13,12 @@
 //!
 //! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
 
-use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Root};
+use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
@@ -333,8 +332,8 @@ impl<M: Medium> Store<M> {
 
     /// Compares the members with what an index leads to, and with what is known to be free. Nothing else may be under way.
     pub(super) fn check(&self, op: &Op<'_, M>, places: impl IntoIterator<Item = Place>) -> Vec<Finding> {
-        let (mut indexed, mut findings) = (HashSet::new(), Vec::new());
-        let free: HashSet<u64> = self.free_lines(op).into_iter().collect();
+        let (mut indexed, mut findings) = (OffsetSet::default(), Vec::new());
+        let free: OffsetSet = self.free_lines(op).into_iter().collect();
         for place in places {
             let (member, off) = (op.at(place), place.get());
             let key = op.load(&member.key, Relaxed);

@@ -12,9 +12,9 @@ use durix_pmem::{Counting, Hardware, Off, Pool, PoolOptions, Word};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, prop_oneof, proptest};
 
-use crate::common::Act::Grow;
-use crate::common::{Map, small};
 use crate::{M, act, against_model, against_model_with, cost, pool};
+use durix_logfree::testing::Act::Grow;
+use durix_logfree::testing::{Map, small};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
@@ -305,6 +305,34 @@ fn a_full_pool_is_told_and_the_map_goes_on() {
 
 /// Every word of the pool's chunks is changed in turn, to a few values: the map is opened, read, walked, written and checked, and says
 /// an error or something wrong, but nothing panics or hangs.
+/// Replaces values in a pool with room for records, and none for nodes: while another operation is open, the nodes that are
+/// replaced are not free.
+fn a_full_pool_leaves_nothing_behind<S: Map<Hardware, Options = Options>>() {
+    let options = PoolOptions::new().chunk_size(4096).initial_size(1 << 20).max_size(1 << 20);
+    let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+    let map = pool.open_structure::<S>("map", &Options::default()).unwrap();
+    let is_full = |error: &Error| matches!(error, Error::Pool(durix_pmem::Error::Full { .. }));
+    let (mut session, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+    // A value of 400 bytes, and one of 8.
+    let (long, short) = (3, 0);
+    (0..400).for_each(|key| assert!(map.insert(&session.enter().unwrap(), key, long).unwrap()));
+    (0..400).for_each(|key| assert!(map.remove(&session.enter().unwrap(), key).unwrap().is_some()));
+    let keys = (0..).find(|key| map.insert(&session.enter().unwrap(), *key, short).is_err()).unwrap();
+    let open = other.enter().unwrap();
+    let mut refused = (0..keys).filter_map(|key| map.update(&session.enter().unwrap(), key, long).err());
+    assert!(refused.by_ref().take(100).all(|error| is_full(&error)) && refused.next().is_some());
+    drop((refused, open));
+    assert_eq!(map.check(&session.enter().unwrap()).unwrap(), []);
+}
+
+#[test]
+fn an_update_that_finds_a_full_pool_leaves_nothing_behind() {
+    a_full_pool_leaves_nothing_behind::<BlobList>();
+    a_full_pool_leaves_nothing_behind::<BlobHash>();
+    a_full_pool_leaves_nothing_behind::<BlobSkipList>();
+    a_full_pool_leaves_nothing_behind::<BlobBst>();
+}
+
 #[test]
 fn a_damaged_pool_is_told() {
     let options =

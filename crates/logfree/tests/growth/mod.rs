@@ -5,9 +5,9 @@ use durix_crashsim::{Contract, Explorer, Persistency, Report, Threads};
 use durix_logfree::{HashTable, Options};
 use durix_pmem::Plan;
 
-use crate::common::Act::{self, *};
-use crate::common::{Map, Sim, UnderTest};
 use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{Map, Sim, UnderTest};
 
 type Subject = UnderTest<HashTable<Sim>>;
 

@@ -5,9 +5,9 @@ use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_logfree::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash};
 use durix_pmem::{Plan, SiteKind};
 
-use crate::common::Act::{self, *};
-use crate::common::{Map, Sim, UnderTest};
 use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use durix_logfree::testing::Act::{self, *};
+use durix_logfree::testing::{Map, Sim, UnderTest};
 
 /// What follows a recovery: units are used again, records replaced and removed.
 fn after() -> Vec<Act> {

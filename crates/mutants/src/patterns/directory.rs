@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Medium, Op};
 
-use super::{Bound, Host, Map, Pattern, word};
+use super::pattern::{Bound, Host, Map, Pattern, word};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Medium, Op};
 
-use super::{Bound, Host, Map, Pattern, word};
+use super::pattern::{Bound, Host, Map, Pattern, word};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
@@ -187,8 +187,8 @@ pub(super) fn patterns() -> Vec<Pattern> {
         planted("fence", "node before publication", Sequential, Bug::NotBeforePublication, PUSHES),
         planted("fence", "field written after the link", Sequential, Bug::FieldAfterLink, PUSHES),
         planted("recovery", "a leak between allocate and link", Recovery, Bug::Leak, PUSHES),
-        Pattern::cost::<Heap>("redundant write-back", Bug::RedundantWriteBack, Push(1), (3, 3)),
-        Pattern::cost::<Heap>("double fence", Bug::DoubleFence, Push(1), (3, 3)),
-        Pattern::cost::<Heap>("write-back of a clean line", Bug::CleanLine, Push(1), (3, 3)),
+        Pattern::cost::<Heap>("cost", "redundant write-back", Bug::RedundantWriteBack, Push(1), (3, 3)),
+        Pattern::cost::<Heap>("cost", "double fence", Bug::DoubleFence, Push(1), (3, 3)),
+        Pattern::cost::<Heap>("cost", "write-back of a clean line", Bug::CleanLine, Push(1), (3, 3)),
     ]
 }

@@ -2,10 +2,10 @@
 
 use durix_crashsim::{Contract, Explorer};
 
-use super::trees::{in_pools, scenarios, subject};
 use crate::scenario::{Of, Scenario};
 use crate::sweep::Structure;
-use durix_mutants::subjects::epochs;
+use durix_incll::testing::{scenarios, subject, trees as in_pools};
+use durix_subjects::epochs;
 
 fn buffered() -> Explorer {
     Explorer::new().contract(Contract::Buffered).executions_per_point(400).samples(60)

@@ -4,10 +4,12 @@ use durix_crashsim::Explorer;
 use durix_logfree::{BlobHash, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Mutation, Plan};
 
-use super::maps::Act::{self, Aside, Cas, Grow, Insert, Killed, Other, Remove, Update};
-use super::maps::{Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels};
 use crate::scenario::{Interleaved, Of, Scenario};
 use crate::sweep::{Equivalent, Structure};
+use durix_logfree::testing::Act::{self, Aside, Cas, Grow, Insert, Killed, Other, Remove, Update};
+use durix_logfree::testing::{
+    Map, Sim, UnderTest, Window, behind_a_resolved_tower, behind_a_rising_tower, upper_levels,
+};
 
 fn after() -> Vec<Act> {
     vec![Insert(1, 90), Remove(0), Insert(0, 91), Update(1, 92), Insert(5, 93), Remove(1), Insert(6, 94)]

@@ -10,7 +10,7 @@ use durix_pmem::Mutation;
 
 use crate::scenario::Of;
 use crate::sweep::{Equivalent, Structure};
-use durix_mutants::subjects::logs::{AFTER, Do, HELD, RUNS, SHORT, Tested, Tiny};
+use durix_cso::testing::{AFTER, Do, HELD, RUNS, SHORT, Tested, Tiny};
 
 const OWN: &[&str] = &["cso/src/log/"];
 

@@ -1,10 +1,10 @@
 //! What is mutated: every structure of the workspace, a few lines each.
 //!
 //! # To add a structure
-//! 1. Put its [`Subject`](durix_crashsim::Subject) into `subjects/<structure>.rs`, generic over nothing, with its medium
-//!    `Mutating<Simulated>` made from a [`Plan`](durix_pmem::Plan). The structure's own crash tests use it from there
-//!    (`durix-mutants = { path = "../mutants" }` under `[dev-dependencies]`).
-//! 2. Add the crate to the dependencies of `durix-mutants`.
+//! 1. Put its [`Subject`](durix_crashsim::Subject) into `src/testing.rs` of its crate, behind the feature `testing`, with its
+//!    medium `Mutating<Simulated>` made from a [`Plan`](durix_pmem::Plan). The structure's own crash tests use it from there:
+//!    the crate has itself, with that feature, under `[dev-dependencies]`. Sites in `src/testing` are not mutated.
+//! 2. Add the crate to the dependencies of `durix-mutants`, with the feature.
 //! 3. Add a function here like `list`, and name it in [`structures`].
 //!
 //! A scenario is a run that reaches some of the sites. It should be short: each is explored once for every site that it
@@ -14,19 +14,16 @@
 mod incll;
 mod logfree;
 mod logs;
-#[path = "../../../logfree/tests/common/mod.rs"]
-mod maps;
-#[allow(dead_code, reason = "tests of the crate use the rest")]
-mod trees;
+mod rewind;
 
 use durix_crashsim::{Explorer, Persistency};
 
 use crate::scenario::{Of, Scenario};
 use crate::sweep::Structure;
-use durix_mutants::subjects::list::{Bug, List, ListOp};
-use durix_mutants::subjects::pool::{self, Action, Lifetime};
-use durix_mutants::subjects::set;
-use durix_mutants::subjects::space::{self, Allocator};
+use durix_pset::testing::set;
+use durix_subjects::list::{Bug, List, ListOp};
+use durix_subjects::pool::{self, Action, Lifetime};
+use durix_subjects::space::{self, Allocator};
 
 /// All of them.
 pub fn structures() -> Vec<Structure> {
@@ -34,6 +31,7 @@ pub fn structures() -> Vec<Structure> {
     all.extend(logs::all());
     all.extend([set(), incll::epochs(), incll::masstree()]);
     all.extend(logfree::all());
+    all.extend(rewind::all());
     all
 }
 
@@ -45,7 +43,7 @@ fn list() -> Structure {
     let scenario = Of::new("inserts and removals", make, &ops).after(&[Insert(4, 40), Remove(2)]).deaths();
     Structure {
         name: "list",
-        files: &["subjects/list.rs"],
+        files: &["subjects/src/list.rs"],
         releases: false,
         scenarios: vec![scenario.boxed()],
         equivalent: &[],
@@ -85,6 +83,8 @@ fn pool() -> Structure {
     let grown = |plan| Lifetime { before: GROWN, ..Lifetime::new(plan) };
     let growing = [Action::Extend("a"), Action::Extend("a"), Drop("a")];
     scenarios.push(Of::new("growth", grown, &growing).with(torn()).after(&pool::AFTER).boxed());
+    let ahead = [Action::Ahead, Action::Extend("a"), Drop("a")];
+    scenarios.push(Of::new("growth ahead", grown, &ahead).with(torn()).after(&pool::AFTER).boxed());
     for history in dying {
         scenarios.push(Of::new("death", Lifetime::new, history).after(&pool::AFTER[..1]).deaths().boxed());
     }
@@ -105,5 +105,5 @@ fn set() -> Structure {
         }
     };
     let scenarios = names.into_iter().enumerate().map(scenario).collect();
-    Structure { name: "PersistentSet", files: &["cso/src/set/"], releases: true, scenarios, equivalent: &[] }
+    Structure { name: "PersistentSet", files: &["pset/src/"], releases: true, scenarios, equivalent: &[] }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Backing, BackingKind};
+use super::{Access, Backing, BackingKind, Window};
 use crate::error::{Error, Result};
 use crate::reserve::Reserve;
 
@@ -19,7 +18,7 @@ pub enum Call {
     Read,
     /// [`Backing::reset`].
     Reset,
-    /// [`Backing::allocate`].
+    /// [`Backing::allocate`] and [`Backing::allocate_ahead`].
     Allocate,
     /// [`Backing::reserve`].
     Reserve,
@@ -29,10 +28,12 @@ pub enum Call {
     Sync,
     /// [`Backing::try_lock`].
     Lock,
+    /// [`Backing::write`].
+    Write,
 }
 
 impl Call {
-    /// All kinds.
+    /// All kinds of calls that a pool without a journal makes.
     pub const ALL: [Call; 8] =
         [Call::Len, Call::Read, Call::Reset, Call::Allocate, Call::Reserve, Call::Map, Call::Sync, Call::Lock];
 }
@@ -104,6 +105,17 @@ impl<B: Backing> FaultBacking<B> {
     }
 }
 
+impl<B: Backing> FaultBacking<B> {
+    fn pass_allocation(&self, len: u64) -> Result<()> {
+        self.pass(Call::Allocate)?;
+        let room = self.faults.state().room;
+        if room.is_some_and(|room| len > room) {
+            return Err(Error::DiskFull { name: self.describe(), wanted: len });
+        }
+        Ok(())
+    }
+}
+
 impl<B: Backing> Backing for FaultBacking<B> {
     fn describe(&self) -> String {
         self.inner.describe()
@@ -140,18 +152,24 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.read(offset, bytes)
     }
 
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.pass(Call::Write)?;
+        self.inner.write(offset, bytes)
+    }
+
     fn reset(&self) -> Result<()> {
         self.pass(Call::Reset)?;
         self.inner.reset()
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
-        self.pass(Call::Allocate)?;
-        let room = self.faults.state().room;
-        if room.is_some_and(|room| len > room) {
-            return Err(Error::DiskFull { name: self.describe(), wanted: len });
-        }
+        self.pass_allocation(len)?;
         self.inner.allocate(len)
+    }
+
+    fn allocate_ahead(&self, len: u64) -> Result<()> {
+        self.pass_allocation(len)?;
+        self.inner.allocate_ahead(len)
     }
 
     fn reserve(&self, least: u64, wanted: u64) -> Result<Reserve> {
@@ -159,13 +177,17 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.reserve(least, wanted)
     }
 
-    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()> {
+    fn map(&self, window: &Window<'_>) -> Result<()> {
         self.pass(Call::Map)?;
-        self.inner.map(reserve, range, access)
+        self.inner.map(window)
     }
 
     fn sync(&self) -> Result<()> {
         self.pass(Call::Sync)?;
         self.inner.sync()
+    }
+
+    fn sync_name(&self) -> Result<()> {
+        self.inner.sync_name()
     }
 }

@@ -2,15 +2,14 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Access, Backing, BackingKind};
+use super::{Access, Backing, BackingKind, Window};
 use crate::error::{Error, Result};
-use crate::reserve::Reserve;
 
 /// A pool in a file: persistent memory where the file system offers it (`MAP_SYNC`), otherwise the page cache.
 #[derive(Debug)]
@@ -23,6 +22,8 @@ pub struct FileBacking {
     created: bool,
     /// The process that opened the file: a forked child must not give the lock back.
     process: u32,
+    /// Bytes from the start that this process has allocated.
+    filled: AtomicU64,
 }
 
 impl FileBacking {
@@ -70,7 +71,8 @@ impl FileBacking {
             _ => Error::Io { action: format!("opening {}", path.display()), source },
         })?;
         let dax = writable && offers_sync(&file);
-        Ok(FileBacking { path: path.into(), file, writable, dax, created: false, process: std::process::id() })
+        let filled = AtomicU64::new(0);
+        Ok(FileBacking { path: path.into(), file, writable, dax, created: false, process: std::process::id(), filled })
     }
 
     /// Whether opening made the file.
@@ -86,7 +88,7 @@ impl FileBacking {
     fn flags(&self, access: Access) -> (ProtFlags, MapFlags) {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         match access {
-            Access::Private => (both, MapFlags::PRIVATE),
+            Access::Private | Access::Journaled => (both, MapFlags::PRIVATE),
             Access::Peek => (ProtFlags::READ, MapFlags::SHARED),
             #[cfg(target_os = "linux")]
             Access::Shared if self.dax => (both, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
@@ -94,14 +96,25 @@ impl FileBacking {
         }
     }
 
-    /// Allocates all of `[0, len)`, also holes below the end of the file.
+    /// Allocates all of `[0, len)`, also holes below the end of the file. What was allocated before is not asked for again: some
+    /// file systems look at every page of it.
     fn fill(&self, len: u64) -> io::Result<()> {
+        let from = self.filled.load(Ordering::Acquire);
+        if from < len {
+            self.fill_from(from, len)?;
+            self.filled.fetch_max(len, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn fill_from(&self, from: u64, len: u64) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len) {
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), from, len - from) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
             Err(errno) => return Err(errno.into()),
             Ok(()) => return Ok(()),
         }
+        let _ = from;
         self.fill_by_writing(len)
     }
 
@@ -155,7 +168,7 @@ impl Backing for FileBacking {
 
     fn try_lock(&self, access: Access) -> Result<()> {
         let locked = match access {
-            Access::Shared => self.file.try_lock(),
+            Access::Shared | Access::Journaled => self.file.try_lock(),
             Access::Private => self.file.try_lock_shared(),
             Access::Peek => Ok(()),
         };
@@ -176,11 +189,21 @@ impl Backing for FileBacking {
         self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
     }
 
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(self.io("writing"))
+    }
+
     fn reset(&self) -> Result<()> {
+        self.filled.store(0, Ordering::Release);
         self.file.set_len(0).map_err(self.io("emptying"))
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
+        self.allocate_ahead(len)?;
+        self.sync()
+    }
+
+    fn allocate_ahead(&self, len: u64) -> Result<()> {
         let before = self.len()?;
         let filled = self.fill(len.max(before)).map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -193,12 +216,12 @@ impl Backing for FileBacking {
             // says how much of it counts.
             let _ = self.file.set_len(before);
         }
-        filled?;
-        self.sync()
+        filled
     }
 
-    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()> {
-        assert!(range.end <= reserve.len() as u64 && reserve.is_pages(), "a range beyond its reserve of pages");
+    fn map(&self, window: &Window<'_>) -> Result<()> {
+        let (reserve, range, access) = (window.reserve(), window.range(), window.access());
+        assert!(reserve.is_pages(), "a file over memory that is not made of pages");
         let page = rustix::param::page_size() as u64;
         let start = range.start / page * page;
         let len = (range.end.next_multiple_of(page) - start) as usize;
@@ -208,9 +231,10 @@ impl Backing for FileBacking {
         let (prot, flags) = self.flags(access);
         let at = reserve.base().as_ptr().wrapping_add(start as usize).cast();
         // `memmap2` maps where the kernel likes; only the reserve is made with it. Here the address is given.
-        // SAFETY: the range, rounded to pages, lies in the reserve (whose length is a multiple of the page), so only
-        // pages owned by it are replaced. Persistent memory is accessed as atomics that are valid for every value, so
-        // references into the range stay valid.
+        // SAFETY: the range, rounded to pages, lies in the reserve (`Window`; its length is a multiple of the page), so only
+        // pages owned by it are replaced. A caller without `unsafe` cannot make a window, so no file comes over the live part of a
+        // pool but a pool's own, at a page that both share. Persistent memory is accessed as atomics that are valid for every
+        // value, so references into the range stay valid.
         unsafe { mmap(at, len, prot, flags | MapFlags::FIXED, &self.file, start) }
             .map_err(|errno| self.io("mapping")(errno.into()))?;
         #[cfg(target_os = "linux")]
@@ -221,6 +245,15 @@ impl Backing for FileBacking {
 
     fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(self.io("syncing"))
+    }
+
+    fn sync_name(&self) -> Result<()> {
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            // A file system that cannot sync folders has no such promise to keep.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            synced => synced.map_err(self.io("syncing the folder of")),
+        }
     }
 }
 

@@ -1,13 +1,10 @@
 //! Memory only.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Access, Backing, BackingKind};
+use super::{Access, Backing, BackingKind, Window};
 use crate::error::{Error, Result};
-use crate::mapping::Mapping;
-use crate::medium::Medium;
 use crate::reserve::Reserve;
 
 /// A backing without a file, for tests and simulation. Its contents go away with the mapping.
@@ -36,19 +33,6 @@ impl HeapBacking {
     pub fn with_limit(self, limit: u64) -> Self {
         let limit = limit.max(self.limit);
         HeapBacking { limit, ..self }
-    }
-
-    /// The contents of a mapping as they are visible now, to be opened again with [`from_image`](Self::from_image).
-    pub fn image_of<M: Medium>(mapping: &Mapping<M>) -> Vec<u8> {
-        let words = mapping.len() as usize / size_of::<u64>();
-        let base = mapping.reserve().base().cast::<AtomicU64>();
-        let word = |i| {
-            // SAFETY: the words below the mapping's length lie in its reserve, which is borrowed, and are atomics by
-            // nature.
-            let word: &AtomicU64 = unsafe { base.add(i).as_ref() };
-            mapping.medium().load(word, Ordering::Acquire).to_le_bytes()
-        };
-        (0..words).flat_map(word).collect()
     }
 }
 
@@ -107,15 +91,17 @@ impl Backing for HeapBacking {
         Ok(Reserve::heap(len))
     }
 
-    fn map(&self, reserve: &Reserve, range: Range<u64>, _access: Access) -> Result<()> {
-        assert!(range.end <= reserve.len() as u64, "a range beyond its reserve");
-        // The image goes into the first mapping, which begins at zero; what is added later is zero already.
+    fn map(&self, window: &Window<'_>) -> Result<()> {
+        if window.range().start != 0 {
+            // What is added later is zero already.
+            return Ok(());
+        }
         let image = std::mem::take(&mut *self.image.lock().unwrap_or_else(PoisonError::into_inner));
-        let from = image.len().min(range.start as usize);
-        let part = &image[from..image.len().min(range.end as usize)];
-        // SAFETY: the part fits into the range, which lies in the reserve, which no one else can reach before its mapping
-        // exists.
-        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), reserve.base().add(from).as_ptr(), part.len()) }
+        let part = &image[..image.len().min(window.range().end as usize)];
+        // SAFETY: the part fits into the range, which lies in the reserve (`Window`). A window that begins at zero is made once
+        // in the life of a reserve, by whoever has just made it and lets no one else reach it yet; callers cannot make one, nor
+        // give one to another thread.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), window.reserve().base().as_ptr(), part.len()) }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod file;
 mod heap;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 pub use fault::{Call, FaultBacking, Faults};
@@ -52,6 +53,45 @@ pub enum Access {
     Private,
     /// Loads only, beside a process that writes.
     Peek,
+    /// Stores stay in this process (copy on write), and a [journal](crate::journal) carries them to the file; nobody else has it
+    /// open.
+    Journaled,
+}
+
+/// A part of a pool's addresses that its backing is to be mapped to. Only a pool makes one, when it is opened or grows, for bytes
+/// that no operation has been told of; so nobody can put a file over the live part of a pool, and a window lies in its reserve. A backing
+/// that wraps another one hands it on.
+#[derive(Debug)]
+pub struct Window<'a> {
+    reserve: &'a Reserve,
+    range: Range<u64>,
+    access: Access,
+    /// It stays on its thread, so that nobody fills it from two.
+    _not_sync: PhantomData<*const ()>,
+}
+
+impl<'a> Window<'a> {
+    /// # Panics
+    /// If the range does not lie in the reserve.
+    pub(crate) fn new(reserve: &'a Reserve, range: Range<u64>, access: Access) -> Self {
+        assert!(range.start <= range.end && range.end <= reserve.len() as u64, "{range:?} in {} bytes", reserve.len());
+        Window { reserve, range, access, _not_sync: PhantomData }
+    }
+
+    /// The addresses.
+    pub fn reserve(&self) -> &'a Reserve {
+        self.reserve
+    }
+
+    /// The bytes, of the backing and of the reserve.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// How they are to be mapped.
+    pub fn access(&self) -> Access {
+        self.access
+    }
 }
 
 /// Where the bytes of a pool come from.
@@ -104,6 +144,17 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// [`Error::Io`](crate::Error::Io) if they are not all there.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Writes bytes within its length, all of them; durable after the next [`sync`](Backing::sync). A mapping of
+    /// [`Access::Journaled`] shows them where nothing was stored to the page. Only journaled pools need it.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io); some of them may then have been written.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _ = (offset, bytes);
+        let action = format!("writing to {}", self.describe());
+        Err(crate::Error::Io { action, source: std::io::ErrorKind::Unsupported.into() })
+    }
+
     /// Empties it: what an interrupted creation left goes away.
     ///
     /// # Errors
@@ -117,6 +168,15 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// [`Error::DiskFull`](crate::Error::DiskFull) if there is no room.
     fn allocate(&self, len: u64) -> Result<()>;
 
+    /// The same, but nothing is durable yet: [`allocate`](Backing::allocate), with the same length or more, makes it so. For
+    /// what is prepared in small pieces.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`](crate::Error::DiskFull) if there is no room.
+    fn allocate_ahead(&self, len: u64) -> Result<()> {
+        self.allocate(len)
+    }
+
     /// Reserves addresses for it: `least` bytes at least, `wanted` if they can be had.
     ///
     /// # Errors
@@ -125,19 +185,23 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         Reserve::pages(least, wanted)
     }
 
-    /// Maps the bytes of `range` to the same offsets of `reserve`. What was mapped there before gives way; bytes of the
-    /// range that were mapped before keep their contents.
+    /// Maps the bytes of the window's range to the same offsets of its reserve.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the system refuses.
-    ///
-    /// # Panics
-    /// If the range does not lie in the reserve.
-    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()>;
+    fn map(&self, window: &Window<'_>) -> Result<()>;
 
     /// Waits until everything stored so far is on the medium, contents and length.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the system says that it is not.
     fn sync(&self) -> Result<()>;
+
+    /// Waits until its name is on the medium, where it has one: the folder that it lies in is synced. Once, when a pool is created.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) if the system says that it is not.
+    fn sync_name(&self) -> Result<()> {
+        Ok(())
+    }
 }

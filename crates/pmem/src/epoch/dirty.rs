@@ -23,9 +23,11 @@ pub(super) struct DirtyLists {
     lists: Box<[CachePadded<Lists>]>,
 }
 
-// SAFETY: `push_run` and `push_mask` are reached only through the session's single open `Op`, which does not move between
-// threads, and `take` only while no operation pushes to that list (its caller's contract). The gate and grace periods order
-// the two; slots go from one session to the next by a locked instruction.
+// SAFETY: `push_run` and `push_mask` are reached only through the session's single open `Op` of this mapping (`Epochs` checks its
+// base), which does not move between threads, and `take` only while no operation pushes to that list (its caller's contract). The
+// gate and grace periods order the two; slots go from one session to the next by a locked instruction. A caller without `unsafe`
+// cannot have two operations in a slot (`enter` borrows the session mutably; one that was forgotten cannot be used any more), nor
+// one that gets past a closed gate (`Session::enter_exclusive` asks whether the session has the mapping for itself).
 unsafe impl Sync for DirtyLists {}
 
 impl DirtyLists {
@@ -56,6 +58,15 @@ impl DirtyLists {
         // SAFETY: this slot's list, see `Sync` above; nothing called here comes back.
         let list = unsafe { &mut *self.lists[slot as usize][(round & 1) as usize].get() };
         list.push(entry);
+    }
+
+    /// Whether all lists are empty.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take), for all rounds.
+    pub(super) unsafe fn is_empty(&self, slots: usize) -> bool {
+        // SAFETY: by the caller's contract nobody touches a list.
+        self.lists.iter().take(slots).all(|lists| lists.iter().all(|list| unsafe { &*list.get() }.is_empty()))
     }
 
     /// Empties the lists of all rounds that are even, or odd, as `round` is, calling `f` with the number of the first line

@@ -6,8 +6,8 @@
 //! the paper flushes the whole cache by a privileged instruction, we write back the lines that sessions have
 //! [noted](Epochs::dirty).
 //!
-//! No thread is started: a boundary is run by whoever calls [`Epochs::tick`], [`Epochs::sync`] or [`Epochs::wait`]. The same
-//! caller then takes a step of [sweeping](Sweep) in every structure that has one to take.
+//! No thread is started: a boundary is run by whoever calls [`Pool::tick`](crate::Pool::tick), of which the epochs are a
+//! [`Service`], or [`Epochs::tick`], [`Epochs::sync`] or [`Epochs::wait`]. The same caller then takes a step of [sweeping](Sweep) in every structure that has one to take.
 //!
 //! # Persist order
 //!
@@ -27,8 +27,9 @@
 //! # Rounds: writing back ahead of the boundary
 //! Most lines need not wait for the boundary. [`Epochs::tick`] first begins a new *round* of the epoch: it waits for the
 //! operations that were open (a grace period; nobody waits for it), and then writes back and fences what was noted in
-//! the rounds before, while operations go on. The boundary that follows, with operations kept out, is left with what was
-//! noted meanwhile.
+//! the rounds before, while operations go on. What was noted meanwhile is written back by another round, until one has no more
+//! than `FEW_LINES`. The boundary that follows, with operations kept out, is left with what was noted during the last round: some
+//! hundred lines, some ten microseconds, however many the epoch has dirtied.
 //!
 //! A line that is stored to after it was written back must be on a list again. So a line counts as noted for its round
 //! only: who changes an object looks at the round too, and notes it again in a new one. Why this
@@ -60,6 +61,7 @@ use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::medium::{GIVES_WAY, Medium, Rmw};
 use crate::offset::Off;
+use crate::service::{Due, Service, Urgency};
 use crate::session::{Op, Session};
 use crate::word::Persistent;
 use dirty::{DirtyLists, MAX_MASK};
@@ -73,6 +75,10 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(64);
 const ROUND: u32 = 40;
 /// The last round of an epoch.
 const LAST_ROUND: u64 = 63;
+/// The rounds of an epoch end when one has written back no more than so many lines: the boundary has fewer.
+const FEW_LINES: u64 = 2048;
+/// Most rounds before a boundary, where lines are dirtied as fast as they are written back.
+const MOST_ROUNDS: u32 = 8;
 /// How long a round waits for the operations that were open when it began; then the boundary writes back what it would have.
 const ROUND_PATIENCE: Duration = Duration::from_millis(10);
 /// How long a boundary waits for the operations in flight.
@@ -135,10 +141,23 @@ pub struct Epochs<M: Medium> {
     sweeping: AtomicU64,
     /// The structure for which no boundary is crossed any more.
     stopped: Lock<Option<String>>,
+    /// How many operations had begun and ended at the last boundary.
+    settled: AtomicU64,
 }
 
 /// Calls back with the needs of every structure that has ever taken part and is still there.
 pub(crate) type Seats<M> = Box<dyn Fn(&Op<'_, M>, &mut dyn FnMut(Needs)) -> Result<()> + Send + Sync>;
+
+/// What became of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// Another thread has one under way.
+    Busy,
+    /// There are no more rounds, or an operation did not end in time: all of it is left to the boundary.
+    GaveUp,
+    /// So many lines were written back.
+    Wrote(u64),
+}
 
 #[derive(Debug)]
 struct State {
@@ -203,6 +222,7 @@ impl<M: Medium> Epochs<M> {
         first: u64,
         seats: Seats<M>,
     ) -> Result<Self> {
+        op.expect_base(mapping.base_addr())?;
         if first == 0 || first > LAST_EPOCH {
             let rule = "between 1 and the last epoch";
             return Err(Error::BadOption { option: "first epoch", value: first, rule });
@@ -249,6 +269,7 @@ impl<M: Medium> Epochs<M> {
             members: Lock::new(Vec::new()),
             sweeping: AtomicU64::new(0),
             stopped: Lock::new(None),
+            settled: AtomicU64::new(mapping.operations()),
         })
     }
 
@@ -310,12 +331,17 @@ impl<M: Medium> Epochs<M> {
     /// Where an object lies, in lines from the start of the mapping.
     #[inline(always)]
     fn first_line<T: Persistent + ?Sized>(&self, op: &Op<'_, M>, object: &T) -> usize {
-        let base = self.mapping.reserve().base().addr().get();
-        assert!(op.base_addr() == base, "an operation of another mapping");
+        self.assert_own(op);
+        let base = self.mapping.base_addr();
         let first = object.words().as_ptr().addr().wrapping_sub(base);
         let len = size_of_val(object);
         assert!(first.checked_add(len).is_some_and(|end| end <= self.mapping.reserve().len() + crate::MAX_OBJECT));
         first / LINE
+    }
+
+    #[inline(always)]
+    fn assert_own(&self, op: &Op<'_, M>) {
+        assert!(op.base_addr() == self.mapping.base_addr(), "an operation of another mapping");
     }
 
     // ---- for users ----
@@ -365,7 +391,15 @@ impl<M: Medium> Epochs<M> {
         if due {
             self.own(session)?;
             let seen = m.shared_load(&self.current, Ordering::Acquire) & MAX_EPOCH;
-            if !self.write_ahead(session)? {
+            let mut ahead = self.round(session)?;
+            for _ in 1..MOST_ROUNDS {
+                // What was noted while a round was written back is left to the next one.
+                match ahead {
+                    Ahead::Wrote(lines) if lines > FEW_LINES => ahead = self.round(session)?,
+                    _ => break,
+                }
+            }
+            if ahead == Ahead::Busy {
                 // Another thread is at it, and runs the boundary.
                 return Ok(false);
             }
@@ -396,7 +430,11 @@ impl<M: Medium> Epochs<M> {
     // ---- taking part ----
 
     /// The seat of the only structure of a bare mapping.
+    ///
+    /// # Panics
+    /// If the operation is of another mapping.
     pub fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
+        self.assert_own(op);
         &op.at(self.record).seat
     }
 
@@ -410,7 +448,11 @@ impl<M: Medium> Epochs<M> {
     /// Has the structure with that seat take part from now on: to be called when it is opened, before it changes anything
     /// that it would undo. Durable on return: one fence. A structure that takes part without a seat would have its failed
     /// epochs forgotten.
+    ///
+    /// # Panics
+    /// If the operation is of another mapping.
     pub fn join(&self, op: &Op<'_, M>, seat: &Seat) {
+        self.assert_own(op);
         let now = self.current(op);
         if op.load(&seat.opened, Ordering::Relaxed) == 0 {
             // Nothing of it is older.
@@ -487,8 +529,7 @@ impl<M: Medium> Epochs<M> {
     // ---- the boundary ----
 
     fn own(&self, session: &Session<M>) -> Result<()> {
-        let same = session.mapping().reserve().base() == self.mapping.reserve().base();
-        if same { Ok(()) } else { Err(Error::ForeignSession) }
+        if session.mapping().is_same(&self.mapping) { Ok(()) } else { Err(Error::ForeignSession) }
     }
 
     /// Crosses a boundary; no operation is open. With `closing`, the next epoch is marked as one in which nothing happens.
@@ -513,9 +554,18 @@ impl<M: Medium> Epochs<M> {
         // PERSIST B2: flush+fence
         op.fence();
         op.medium().shared_store(&self.current, next, Ordering::Release);
+        let m = op.medium();
         drop(op);
+        m.shared_store(&self.settled, self.mapping.operations(), Ordering::Relaxed);
         self.note_boundary(start, next, lines);
         Ok(())
+    }
+
+    /// As [`cross`](Self::cross), if anything was noted since the last boundary.
+    pub(crate) fn cross_if_dirty(&self, session: &mut Session<M>) -> Result<()> {
+        // SAFETY: no operation is open, and none enters until the caller lets it.
+        let idle = unsafe { self.dirty.is_empty(self.mapping.slots_used()) };
+        if idle { Ok(()) } else { self.cross(session, false) }
     }
 
     /// Begins a round, and makes durable what was noted in the rounds before, while operations go on: see the head of the
@@ -524,13 +574,17 @@ impl<M: Medium> Epochs<M> {
     /// # Errors
     /// [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
     pub fn write_ahead(&self, session: &mut Session<M>) -> Result<bool> {
+        Ok(self.round(session)? != Ahead::Busy)
+    }
+
+    fn round(&self, session: &mut Session<M>) -> Result<Ahead> {
         self.own(session)?;
-        let Some(_turn) = self.rounds.try_lock(self.mapping.medium()) else { return Ok(false) };
+        let Some(_turn) = self.rounds.try_lock(self.mapping.medium()) else { return Ok(Ahead::Busy) };
         // While it is open, no boundary begins, and the epoch stays.
         let op = session.enter()?;
         let (epoch, round) = self.now(&op);
         if round == LAST_ROUND {
-            return Ok(true);
+            return Ok(Ahead::GaveUp);
         }
         op.medium().shared_store(&self.current, epoch | (round + 1) << ROUND, Ordering::Release);
         // Either an operation was open before, and is waited for; or it sees the new round. Mirror: `gate::try_enter`.
@@ -539,7 +593,7 @@ impl<M: Medium> Epochs<M> {
         let mut turn = 0;
         while !grace.is_over(&self.mapping) {
             if turn > GIVES_WAY && start.elapsed() > ROUND_PATIENCE {
-                return Ok(true);
+                return Ok(Ahead::GaveUp);
             }
             op.medium().spin(turn);
             turn = turn.saturating_add(1);
@@ -551,7 +605,7 @@ impl<M: Medium> Epochs<M> {
         op.fence();
         drop(op);
         self.state.lock(self.mapping.medium()).stats.ahead += lines;
-        Ok(true)
+        Ok(Ahead::Wrote(lines))
     }
 
     /// Writes back what was noted in rounds that are even, or odd, as `round` is. Returns how many lines.
@@ -563,7 +617,8 @@ impl<M: Medium> Epochs<M> {
         let m = op.medium();
         let mut lines = 0;
         let mut write_back = |first: usize, count: usize| {
-            // SAFETY: the lines of an object that was checked to lie in this mapping, which is mapped as long as `self`.
+            // SAFETY: the lines of an object that `first_line` has checked to lie in this mapping or its guard, which are mapped as long
+            // as `self`; nothing else gets onto the lists.
             m.write_back(unsafe { Lines::from_raw(base.wrapping_add(first * LINE), count) });
             lines += count as u64;
         };
@@ -582,6 +637,35 @@ impl<M: Medium> Epochs<M> {
         stats.lines += lines;
         stats.last_pause = pause;
         stats.longest_pause = stats.longest_pause.max(pause);
+    }
+}
+
+/// A boundary is due when the interval has passed since the last one and any operation has begun since: only operations can
+/// have changed something.
+impl<M: Medium> Service<M> for Epochs<M> {
+    fn name(&self) -> String {
+        "the checkpoint".into()
+    }
+
+    fn due(&self) -> Due {
+        let m = self.mapping.medium();
+        let interval = Duration::from_nanos(m.shared_load(&self.interval, Ordering::Relaxed));
+        let Some(passed) = self.state.try_lock(m).map(|state| state.last.elapsed()) else { return Due::In(interval) };
+        if passed < interval {
+            return Due::In(interval - passed);
+        }
+        if m.shared_load(&self.settled, Ordering::Relaxed) == self.mapping.operations() {
+            return Due::In(interval);
+        }
+        match (self.stopped.lock(m).is_some(), passed > 4 * interval) {
+            // Nobody can make it go on; a `sync` says why.
+            (true, _) => Due::No,
+            (false, late) => Due::Now(if late { Urgency::Pressing } else { Urgency::Due }),
+        }
+    }
+
+    fn step(&self, session: &mut Session<M>) -> Result<()> {
+        self.tick(session).map(|_| ())
     }
 }
 

@@ -113,7 +113,8 @@ fn bump(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-impl<M: Medium> Medium for Counting<M> {
+// SAFETY: every access is handed on unchanged; it only counts them.
+unsafe impl<M: Medium> Medium for Counting<M> {
     fn describe(self) -> String {
         format!("counting over {}", self.inner.describe())
     }
@@ -126,12 +127,14 @@ impl<M: Medium> Medium for Counting<M> {
         Counting { inner: self.inner.for_session(slot), slot: slot as usize % SLOTS, ..self }
     }
 
-    fn attach(self, base: *const u8, len: usize) {
-        self.inner.attach(base, len);
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.attach(base, len) }
     }
 
-    fn detach(self, base: *const u8) {
-        self.inner.detach(base);
+    unsafe fn detach(self, base: *const u8) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.detach(base) }
     }
 
     #[track_caller]

@@ -44,7 +44,8 @@ impl<M: Medium> Delayed<M> {
     }
 }
 
-impl<M: Medium> Medium for Delayed<M> {
+// SAFETY: every access is handed on unchanged; it only waits.
+unsafe impl<M: Medium> Medium for Delayed<M> {
     fn describe(self) -> String {
         format!("{} + {} ns a fence", self.inner.describe(), self.delay.get().as_nanos())
     }
@@ -57,12 +58,14 @@ impl<M: Medium> Medium for Delayed<M> {
         Delayed { inner: self.inner.for_session(slot), ..self }
     }
 
-    fn attach(self, base: *const u8, len: usize) {
-        self.inner.attach(base, len);
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.attach(base, len) }
     }
 
-    fn detach(self, base: *const u8) {
-        self.inner.detach(base);
+    unsafe fn detach(self, base: *const u8) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.detach(base) }
     }
 
     #[inline(always)]

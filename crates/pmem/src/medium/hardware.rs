@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 
 use super::{Medium, Rmw, Survives};
 use crate::arch;
+use crate::journal::{Notes, NotesTicket};
 use crate::line::Lines;
 use crate::wide::Wide;
 
@@ -24,6 +25,8 @@ pub enum WriteBackKind {
     FenceOnly,
     /// An ordinary file: the page cache keeps every store when the process dies; nothing is issued.
     PageCache,
+    /// An ordinary file with a [journal](crate::journal): lines are noted for the next commit.
+    Journal,
 }
 
 impl fmt::Display for WriteBackKind {
@@ -35,6 +38,7 @@ impl fmt::Display for WriteBackKind {
             WriteBackKind::DcCvap => "dc cvap",
             WriteBackKind::FenceOnly => "fence only (caches are persistent)",
             WriteBackKind::PageCache => "page cache (no write-backs)",
+            WriteBackKind::Journal => "journal (lines are noted for the next commit)",
         })
     }
 }
@@ -44,24 +48,35 @@ impl fmt::Display for WriteBackKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hardware {
     kind: WriteBackKind,
+    /// Where lines are noted, for the kind that does.
+    notes: u16,
 }
 
 impl Hardware {
     /// The medium for an ordinary file: survives the death of the process.
-    pub const PAGE_CACHE: Hardware = Hardware { kind: WriteBackKind::PageCache };
+    pub const PAGE_CACHE: Hardware = Hardware::of(WriteBackKind::PageCache);
+
+    const fn of(kind: WriteBackKind) -> Hardware {
+        Hardware { kind, notes: 0 }
+    }
+
+    /// The medium of a journaled pool.
+    pub(crate) fn journaled(notes: &NotesTicket) -> Hardware {
+        Hardware { kind: WriteBackKind::Journal, notes: notes.0 }
+    }
 
     /// The medium for persistent memory on this machine: fence only where the platform flushes its caches on power
     /// failure, otherwise the best write-back instruction there is; `None` where the processor has none that reaches
     /// the point of persistence.
     pub fn for_pmem() -> Option<Hardware> {
         let kind = if platform_flushes_caches() { WriteBackKind::FenceOnly } else { arch::best_write_back()? };
-        Some(Hardware { kind })
+        Some(Hardware::of(kind))
     }
 
     /// The best write-back instruction of this processor, whatever the platform says about its caches: what the
     /// papers measured, for benches.
     pub fn write_back_instruction() -> Option<Hardware> {
-        arch::best_write_back().map(|kind| Hardware { kind })
+        arch::best_write_back().map(Hardware::of)
     }
 
     /// How lines are written back.
@@ -80,6 +95,9 @@ impl Hardware {
     #[cold]
     #[inline(never)]
     fn write_back_otherwise(self, lines: Lines<'_>) {
+        if self.kind == WriteBackKind::Journal {
+            return self.note(lines);
+        }
         for line in lines.iter() {
             // SAFETY: as in `write_back`.
             unsafe {
@@ -88,6 +106,26 @@ impl Hardware {
                     _ => arch::clflush(line),
                 }
             }
+        }
+    }
+}
+
+impl Hardware {
+    /// Older machines, and those without write-backs. A journal needs no fence.
+    #[cold]
+    #[inline(never)]
+    fn fence_otherwise(self) {
+        compiler_fence(Ordering::Release);
+        if self.kind != WriteBackKind::Journal {
+            arch::persist_fence();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(self, lines: Lines<'_>) {
+        if let Some(notes) = Notes::of(self.notes) {
+            notes.note(lines);
         }
     }
 }
@@ -108,7 +146,8 @@ fn regions_are_cpu_cache(devices: &std::path::Path) -> bool {
     domains.peek().is_some() && domains.all(|d| d.trim() == "cpu_cache")
 }
 
-impl Medium for Hardware {
+// SAFETY: every access is the one of the atomic itself, or the same instruction.
+unsafe impl Medium for Hardware {
     fn describe(self) -> String {
         format!("hardware ({})", self.kind)
     }
@@ -117,6 +156,12 @@ impl Medium for Hardware {
         match self.kind {
             WriteBackKind::PageCache => Survives::ProcessDeath,
             _ => Survives::PowerFailure,
+        }
+    }
+
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        if let (WriteBackKind::Journal, Some(notes)) = (self.kind, Notes::of(self.notes)) {
+            notes.attach(base, len);
         }
     }
 
@@ -139,6 +184,10 @@ impl Medium for Hardware {
     fn store_nt(self, word: &AtomicU64, value: u64) {
         match self.kind {
             WriteBackKind::PageCache | WriteBackKind::FenceOnly => word.store(value, Ordering::Relaxed),
+            WriteBackKind::Journal => {
+                word.store(value, Ordering::Relaxed);
+                self.note(Lines::of_words(std::slice::from_ref(word)));
+            }
             _ => arch::store_nt(word, value),
         }
     }
@@ -150,6 +199,12 @@ impl Medium for Hardware {
                 for (word, value) in line.iter().zip(values) {
                     word.store(*value, Ordering::Relaxed);
                 }
+            }
+            WriteBackKind::Journal => {
+                for (word, value) in line.iter().zip(values) {
+                    word.store(*value, Ordering::Relaxed);
+                }
+                self.note(Lines::of_words(line));
             }
             _ => arch::store_nt_line(line, values),
         }
@@ -194,9 +249,13 @@ impl Medium for Hardware {
 
     #[inline(always)]
     fn fence(self) {
-        match self.kind {
-            WriteBackKind::PageCache => compiler_fence(Ordering::Release),
-            _ => arch::persist_fence(),
+        // The same test as in `write_back`, so that the two are one branch.
+        if self.kind == WriteBackKind::BEST_HERE {
+            arch::persist_fence();
+        } else if self.kind == WriteBackKind::PageCache {
+            compiler_fence(Ordering::Release);
+        } else {
+            self.fence_otherwise();
         }
     }
 }
@@ -233,8 +292,10 @@ mod tests {
     fn every_access_does_what_it_says_on_every_kind() {
         #[repr(align(64))]
         struct Block([AtomicU64; 8]);
-        let mut media = vec![Hardware::PAGE_CACHE, Hardware { kind: WriteBackKind::FenceOnly }];
+        let mut media = vec![Hardware::PAGE_CACHE, Hardware::of(WriteBackKind::FenceOnly)];
         media.extend(Hardware::for_pmem());
+        let notes = NotesTicket::take().unwrap();
+        media.push(Hardware::journaled(&notes));
         for m in media {
             let block = Block(std::array::from_fn(|_| AtomicU64::new(0)));
             m.store_words(&block.0, &[9; 8]);

@@ -63,7 +63,8 @@ impl<M: Medium> Killable<M> {
     }
 }
 
-impl<M: Medium> Medium for Killable<M> {
+// SAFETY: every access is handed on unchanged; it only counts them, and ends the process.
+unsafe impl<M: Medium> Medium for Killable<M> {
     fn describe(self) -> String {
         self.inner.describe()
     }
@@ -76,14 +77,17 @@ impl<M: Medium> Medium for Killable<M> {
         Killable { inner: self.inner.for_session(slot), ..self }
     }
 
-    fn attach(self, base: *const u8, len: usize) {
-        self.inner.attach(base, len);
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.attach(base, len) }
     }
 
-    fn detach(self, base: *const u8) {
-        self.inner.detach(base);
+    unsafe fn detach(self, base: *const u8) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.detach(base) }
     }
 
+    #[inline(always)]
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.inner.load(word, order)
@@ -155,6 +159,7 @@ impl<M: Medium> Medium for Killable<M> {
         }
     }
 
+    #[inline(always)]
     #[track_caller]
     fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.inner.shared_load(word, order)

@@ -92,7 +92,24 @@ pub(crate) const GIVES_WAY: u32 = 64;
 /// operation.
 ///
 /// Implementations that look at source locations rely on `#[track_caller]`.
-pub trait Medium: Copy + Send + Sync + 'static {
+///
+/// # Safety
+/// Locks, pointers in volatile tables and the proofs of `unsafe` blocks rest on what a medium answers. To each word the accesses
+/// must behave as those of one `AtomicU64` do:
+/// - [`shared_load`](Medium::shared_load), [`shared_store`](Medium::shared_store),
+///   [`shared_compare_exchange`](Medium::shared_compare_exchange) and [`shared_rmw`](Medium::shared_rmw) act on the word that they
+///   are given, at once and atomically, with the ordering asked for (the last two: `AcqRel`, `Acquire` on failure), and answer what
+///   was in the word.
+/// - A load of a persistent word answers what this thread, or one it is ordered after, stored there last, or what the mapping held
+///   before. The same holds for exchanges. (After a crash any bits may be there; code that reads them proves nothing by them.)
+/// - [`checked`](Medium::checked) answers what `verify` does.
+/// - [`wide`](Medium::wide) answers what another medium of this crate does, or nothing.
+/// - [`write_back`](Medium::write_back) and [`attach`](Medium::attach) may read the memory that they are told of, as atomics, up
+///   to [`detach`](Medium::detach), and not later.
+///
+/// Whether anything becomes durable is no matter of memory safety: a medium may drop every write-back and fence. A medium that hands
+/// every call to another one, as those of this crate do, keeps the contract if it hands on the same arguments and the answer.
+pub unsafe trait Medium: Copy + Send + Sync + 'static {
     /// One line that names the medium, e.g. `hardware (clwb)`.
     fn describe(self) -> String;
 
@@ -108,12 +125,18 @@ pub trait Medium: Copy + Send + Sync + 'static {
 
     /// Called once with the address range of a mapping before anything in it is touched. The range spans the whole
     /// reserve, so that growth needs no further call.
-    fn attach(self, base: *const u8, len: usize) {
+    ///
+    /// # Safety
+    /// The range is mapped, readable and writable, and consists of atomics to everybody, until it is [detached](Medium::detach).
+    unsafe fn attach(self, base: *const u8, len: usize) {
         let _ = (base, len);
     }
 
     /// Called when the mapping at `base` is about to go away.
-    fn detach(self, base: *const u8) {
+    ///
+    /// # Safety
+    /// A mapping was attached there, and nobody has an operation on it, or a reference into it, any more.
+    unsafe fn detach(self, base: *const u8) {
         let _ = base;
     }
 

@@ -1,14 +1,16 @@
 //! Automatic mutation of persistence code: one write-back or fence site at a time is made faulty, and a crash test has
 //! to notice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{Medium, Rmw, Survives};
-use crate::line::Lines;
+use crate::line::{LINE, Lines};
+use crate::offset::OffsetHasher;
 
 /// What a site does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,17 +73,29 @@ pub enum Mutation {
 #[derive(Debug, Default)]
 pub struct Plan {
     state: Mutex<PlanState>,
+    /// Whether anything is late, or was: until then nobody needs the lock to see that nothing is.
+    late: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct PlanState {
-    /// How often, and for how many lines at most.
-    hits: BTreeMap<Site, (u64, usize)>,
+    /// By the address of the location: one place may have several.
+    hits: HashMap<(usize, SiteKind), Hits, BuildHasherDefault<OffsetHasher>>,
     target: Option<(Site, Mutation)>,
-    /// Per session, as (slot, address of the first line, number of lines).
+    /// Address and length of the mappings there are.
+    attached: Vec<(usize, usize)>,
+    /// Lines of these, per session, as (slot, address of the first line, number of lines).
     delayed: Vec<(u32, usize, usize)>,
     /// Sessions whose fence is to come before their next write-back, or whose ordering point after their next store.
     late: Vec<(u32, SiteKind)>,
+}
+
+/// How often a site was reached, and for how many lines at most.
+#[derive(Debug)]
+struct Hits {
+    site: Site,
+    times: u64,
+    lines: usize,
 }
 
 impl Plan {
@@ -106,12 +120,16 @@ impl Plan {
 
     /// All sites reached so far, with the number of times.
     pub fn sites(&self) -> Vec<(Site, u64)> {
-        self.state().hits.iter().map(|(site, (hits, _))| (*site, *hits)).collect()
+        let mut sites = BTreeMap::new();
+        for hits in self.state().hits.values() {
+            *sites.entry(hits.site).or_default() += hits.times;
+        }
+        sites.into_iter().collect()
     }
 
     /// For how many lines at most a site has been reached at a time; 0 for sites that write nothing back.
     pub fn lines(&self, site: Site) -> usize {
-        self.state().hits.get(&site).map_or(0, |(_, lines)| *lines)
+        self.state().hits.values().filter(|hits| hits.site == site).map(|hits| hits.lines).max().unwrap_or(0)
     }
 
     /// Forgets which sites were reached.
@@ -119,12 +137,14 @@ impl Plan {
         self.state().hits.clear();
     }
 
-    fn hit(&self, site: Site, count: usize) -> Option<Mutation> {
+    fn hit(&self, location: &'static Location<'static>, kind: SiteKind, lines: usize) -> Option<Mutation> {
         let mut state = self.state();
-        let (hits, lines) = state.hits.entry(site).or_default();
-        *hits += 1;
-        *lines = count.max(*lines);
-        state.target.filter(|(target, _)| *target == site).map(|(_, mutation)| mutation)
+        let new = || Hits { site: Site::new(location, kind), times: 0, lines: 0 };
+        let hits = state.hits.entry((std::ptr::from_ref(location).addr(), kind)).or_insert_with(new);
+        hits.times += 1;
+        hits.lines = lines.max(hits.lines);
+        let site = hits.site;
+        state.target.filter(|(target, _)| target.line == site.line && *target == site).map(|(_, mutation)| mutation)
     }
 }
 
@@ -152,12 +172,20 @@ impl<M: Medium> Mutating<M> {
 
     #[track_caller]
     fn hit(self, kind: SiteKind, lines: usize) -> Option<Mutation> {
-        self.plan.hit(Site::new(Location::caller(), kind), lines)
+        self.plan.hit(Location::caller(), kind, lines)
     }
 
     /// Issues what was delayed until now.
     #[track_caller]
+    #[inline(always)]
     fn catch_up(self, kind: SiteKind) {
+        if self.plan.late.load(Ordering::Relaxed) {
+            self.catch_up_now(kind);
+        }
+    }
+
+    #[track_caller]
+    fn catch_up_now(self, kind: SiteKind) {
         let late = {
             let mut state = self.plan.state();
             if state.late.is_empty() {
@@ -172,18 +200,35 @@ impl<M: Medium> Mutating<M> {
         }
     }
 
+    /// Keeps lines until the session's next fence. What lies in no mapping may be gone by then.
+    #[track_caller]
+    fn delay(self, lines: Lines<'_>) {
+        let (first, count) = (lines.first().expose_provenance(), lines.count());
+        let mut state = self.plan.state();
+        let is_within = |(base, len): &(usize, usize)| first >= *base && first + count * LINE <= base + len;
+        if state.attached.iter().any(is_within) {
+            state.delayed.push((self.slot, first, count));
+            self.plan.late.store(true, Ordering::Relaxed);
+        } else {
+            drop(state);
+            self.inner.write_back(lines);
+        }
+    }
+
     /// Whether the call at this site is to be left out, now or altogether.
     #[track_caller]
     fn is_left_out(self, kind: SiteKind) -> bool {
         let mutation = self.hit(kind, 0);
         if mutation == Some(Mutation::Delay) {
             self.plan.state().late.push((self.slot, kind));
+            self.plan.late.store(true, Ordering::Relaxed);
         }
         mutation.is_some()
     }
 }
 
-impl<M: Medium> Medium for Mutating<M> {
+// SAFETY: every access is handed on unchanged; what is dropped, delayed or redirected are write-backs and fences.
+unsafe impl<M: Medium> Medium for Mutating<M> {
     fn describe(self) -> String {
         format!("mutating over {}", self.inner.describe())
     }
@@ -194,25 +239,31 @@ impl<M: Medium> Medium for Mutating<M> {
 
     fn for_session(self, slot: u32) -> Self {
         // What a session left undone when it ended, or when a crash was simulated, is not its successor's.
-        let mut state = self.plan.state();
-        state.delayed.retain(|(of, ..)| *of != slot);
-        state.late.retain(|(of, _)| *of != slot);
-        drop(state);
+        if self.plan.late.load(Ordering::Relaxed) {
+            let mut state = self.plan.state();
+            state.delayed.retain(|(of, ..)| *of != slot);
+            state.late.retain(|(of, _)| *of != slot);
+        }
         Mutating { inner: self.inner.for_session(slot), slot, ..self }
     }
 
-    fn attach(self, base: *const u8, len: usize) {
-        self.inner.attach(base, len);
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        self.plan.state().attached.push((base.addr(), len));
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.attach(base, len) }
     }
 
-    fn detach(self, base: *const u8) {
+    unsafe fn detach(self, base: *const u8) {
         let mut state = self.plan.state();
+        state.attached.retain(|(at, _)| *at != base.addr());
         state.delayed.clear();
         state.late.clear();
         drop(state);
-        self.inner.detach(base);
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.detach(base) }
     }
 
+    #[inline(always)]
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.inner.load(word, order)
@@ -272,9 +323,7 @@ impl<M: Medium> Medium for Mutating<M> {
             Some(Mutation::FirstLineOnly) => self.inner.write_back(lines.first_only()),
             Some(Mutation::Redirect) => self.inner.write_back(lines.astray()),
             Some(Mutation::WithoutLastLine) => self.inner.write_back(lines.without_last()),
-            Some(Mutation::Delay) => {
-                self.plan.state().delayed.push((self.slot, lines.first().expose_provenance(), lines.count()));
-            }
+            Some(Mutation::Delay) => self.delay(lines),
         }
     }
 
@@ -283,14 +332,18 @@ impl<M: Medium> Medium for Mutating<M> {
         if !self.is_left_out(SiteKind::Fence) {
             self.inner.fence();
         }
+        if !self.plan.late.load(Ordering::Relaxed) {
+            return;
+        }
         let mut state = self.plan.state();
         for (_, first, count) in state.delayed.extract_if(.., |(slot, ..)| *slot == self.slot) {
-            // SAFETY: the lines were taken from live objects of an attached mapping, which spans its whole reserve
-            // until it is detached; detaching empties the list.
+            // SAFETY: `delay` keeps lines of an attached mapping only, which is mapped until it is detached; detaching takes this lock,
+            // and empties the list. So a caller may hand in lines of any object, and may let it go.
             self.inner.write_back(unsafe { Lines::from_raw(std::ptr::with_exposed_provenance(first), count) });
         }
     }
 
+    #[inline(always)]
     #[track_caller]
     fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
         self.inner.shared_load(word, order)

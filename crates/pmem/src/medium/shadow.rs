@@ -8,18 +8,21 @@
 //! Two copies of one line are made one after the other, under a hashed lock: otherwise an older copy could overwrite a
 //! newer one. Where the processor cannot load and store a line at once, a copy can tear; [`Shadow::can_tear`] says so.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::{Medium, Rmw, Survives};
-use crate::backing::{Access, Backing, BackingKind, FileBacking};
+use crate::backing::{Access, Backing, BackingKind, FileBacking, Window};
 use crate::error::Result;
 use crate::line::{LINE, Lines};
 use crate::mapping::MAX_SESSIONS;
 use crate::reserve::Reserve;
 
 const LOCKS: usize = 1024;
+/// One fence in so many has to wait.
+const RESTS_ONE_IN: u64 = 16;
+const REST: Duration = Duration::from_micros(100);
 /// Lines stored lately by a session, out of which evictions are drawn.
 const RECENT: usize = 16;
 
@@ -43,6 +46,8 @@ struct Stage {
     evict_one_in: u64,
     sessions: Box<[Mutex<Pending>]>,
     locks: Box<[Mutex<()>]>,
+    /// Held by those who copy lines, and alone by whoever lets the mapping go: a handle may be used without a session.
+    copying: RwLock<()>,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +73,7 @@ impl<M: Medium> Shadow<M> {
             evict_one_in,
             sessions: (0..MAX_SESSIONS).map(pending).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            copying: RwLock::new(()),
         }));
         (ShadowBacking { file, stage }, Shadow { inner, stage, slot: 0 })
     }
@@ -102,14 +108,16 @@ impl<M: Medium> Shadow<M> {
 impl Stage {
     /// Brings a line of the file up to date.
     fn copy(&self, line: usize) {
+        let _stays_mapped = self.copying.read().unwrap_or_else(PoisonError::into_inner);
         let (base, len) = (self.base.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
         let Some(file) = self.file.get() else { return };
         if base.is_null() || line * LINE >= len.min(file.len()) {
             return;
         }
         let _one_at_a_time = self.locks[line % LOCKS].lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the line lies in both mappings, which are aligned to pages; both are accessed as atomics elsewhere, and
-        // a machine copy of a line behaves as eight of those.
+        // SAFETY: the line lies in both mappings, which are aligned to pages. The first is attached, and stays so while the lock is
+        // held, whoever uses a handle; the second is never unmapped. Both are accessed as atomics elsewhere, and a machine copy of
+        // a line behaves as eight of those.
         unsafe { copy::line(base.add(line * LINE), file.base().as_ptr().add(line * LINE)) }
     }
 }
@@ -176,7 +184,8 @@ mod copy {
     }
 }
 
-impl<M: Medium> Medium for Shadow<M> {
+// SAFETY: every access is handed on unchanged; copies go to the second file, which nobody else maps.
+unsafe impl<M: Medium> Medium for Shadow<M> {
     fn describe(self) -> String {
         let tear = if self.can_tear() { ", lines can tear" } else { "" };
         format!("shadow over {}{tear}", self.inner.describe())
@@ -190,15 +199,22 @@ impl<M: Medium> Medium for Shadow<M> {
         Shadow { inner: self.inner.for_session(slot), slot, ..self }
     }
 
-    fn attach(self, base: *const u8, len: usize) {
-        self.inner.attach(base, len);
+    unsafe fn attach(self, base: *const u8, len: usize) {
+        let _nobody_copies = self.stage.copying.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(self.stage.base.load(Ordering::Acquire).is_null(), "a shadow serves one pool at a time");
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.attach(base, len) }
         self.stage.len.store(len, Ordering::Release);
         self.stage.base.store(base.cast_mut(), Ordering::Release);
     }
 
-    fn detach(self, base: *const u8) {
-        self.stage.base.store(std::ptr::null_mut(), Ordering::Release);
-        self.inner.detach(base);
+    unsafe fn detach(self, base: *const u8) {
+        let _nobody_copies = self.stage.copying.write().unwrap_or_else(PoisonError::into_inner);
+        if std::ptr::eq(self.stage.base.load(Ordering::Acquire), base) {
+            self.stage.base.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.detach(base) }
     }
 
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
@@ -250,6 +266,10 @@ impl<M: Medium> Medium for Shadow<M> {
 
     fn fence(self) {
         let mut pending = self.pending();
+        if self.stage.evict_one_in > 0 && (pending.random >> 16).is_multiple_of(RESTS_ONE_IN) {
+            // Before a fence most is not durable: a kill is more likely to find the process so.
+            std::thread::sleep(REST);
+        }
         for line in pending.lines.drain(..) {
             self.stage.copy(line);
         }
@@ -315,18 +335,23 @@ impl Backing for ShadowBacking {
         self.file.allocate(len)
     }
 
-    fn map(&self, reserve: &Reserve, range: Range<u64>, access: Access) -> Result<()> {
-        if access == Access::Shared {
+    fn allocate_ahead(&self, len: u64) -> Result<()> {
+        self.file.allocate_ahead(len)
+    }
+
+    fn map(&self, window: &Window<'_>) -> Result<()> {
+        if window.access() == Access::Shared {
+            let len = window.reserve().len() as u64;
             let file = match self.stage.file.get() {
                 Some(file) => file,
                 None => {
-                    let made = Reserve::pages(reserve.len() as u64, reserve.len() as u64)?;
+                    let made = Reserve::pages(len, len)?;
                     self.stage.file.get_or_init(|| made)
                 }
             };
-            self.file.map(file, range.clone(), Access::Shared)?;
+            self.file.map(&Window::new(file, window.range(), Access::Shared))?;
         }
-        self.file.map(reserve, range, Access::Private)
+        self.file.map(&Window::new(window.reserve(), window.range(), Access::Private))
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,20 +1,21 @@
-//! A pool's file while it is mapped: growing it, and the few words of the header that change.
+//! A pool's file while it is mapped, and the few words of its header that closing changes.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::gather::gather;
 use super::geometry::Geometry;
+use super::grower::Grower;
 use super::header::HeaderRef;
-use crate::backing::{Access, Backing, BackingKind};
+use crate::backing::{Access, Backing, BackingKind, Window};
 use crate::error::{Error, Result};
+use crate::journal::layout::{Draft, Images, Place};
+use crate::journal::{Journal, MAX_JOURNALED, NotesTicket, PART, Writer};
 use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::medium::{Medium, Survives};
+use crate::service::Registered;
 use crate::session::{Op, Session};
-use crate::space::Grow;
-
-/// A pool grows by half of its size at a time, by at most this many bytes more than it has to.
-const MAX_STEP: u64 = 64 << 20;
 
 /// The parts of a pool below its space and its roots.
 pub(super) struct PoolFile<M: Medium> {
@@ -25,9 +26,16 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) geometry: Geometry,
     /// Bytes that it may grow to.
     pub(super) max: u64,
-    /// The session of whoever makes the pool grow. Its own, because the thread that needs space is inside an operation of
-    /// another session, and because sessions may run out.
-    grower: Lock<Session<M>>,
+    /// Held by whoever makes the pool grow.
+    pub(super) grower: Lock<Grower<M>>,
+    /// The service that makes it grow ahead of need.
+    pub(super) growth: OnceLock<Registered<M>>,
+    /// Where the medium of a journaled pool notes lines.
+    pub(super) notes: Option<Arc<NotesTicket>>,
+    /// The journal, if it has one.
+    pub(super) journal: OnceLock<Arc<Journal>>,
+    /// The service that commits and checkpoints.
+    pub(super) committer: OnceLock<Registered<M>>,
     /// The session of whoever closes the pool. Not the grower's: closing waits for operations, which may be growing.
     closer: Lock<Session<M>>,
 }
@@ -49,28 +57,65 @@ impl<M: Medium> PoolFile<M> {
         geometry: Geometry,
     ) -> Result<Self> {
         let reserve = backing.reserve(len, max)?;
-        backing.map(&reserve, 0..len, access)?;
+        if access == Access::Journaled && reserve.len() as u64 > MAX_JOURNALED {
+            let rule = "at most 16 TiB for a pool with a journal";
+            return Err(Error::BadOption { option: "max_size", value: max, rule });
+        }
+        backing.map(&Window::new(&reserve, 0..len, access))?;
         let max = max.min(reserve.len() as u64).min(backing.limit());
         let fork_aware = backing.kind() != BackingKind::Anonymous;
         let keep = Box::new(Arc::clone(&backing));
         let mapping = Mapping::new_keeping(reserve, len, medium, fork_aware, Some(keep))?;
-        let (grower, closer) = (Lock::new(mapping.session()?), Lock::new(mapping.session()?));
+        let (grower, closer) = (Lock::new(Grower::new(mapping.session()?)), Lock::new(mapping.session()?));
         let name = backing.describe();
-        Ok(PoolFile { backing, name, access, mapping, geometry, max, grower, closer })
+        let (growth, journal, committer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let notes = None;
+        Ok(PoolFile {
+            backing,
+            name,
+            access,
+            mapping,
+            geometry,
+            max,
+            grower,
+            growth,
+            notes,
+            journal,
+            committer,
+            closer,
+        })
     }
 
     /// Runs `f` in an operation, while nobody else has the mapping.
     pub(super) fn alone<R>(&mut self, f: impl FnOnce(&Self, &Op<'_, M>) -> R) -> R {
-        let mut session = self.grower.lock(self.mapping.medium());
-        f(self, &session.enter_exclusive())
+        let mut grower = self.grower.lock(self.mapping.medium());
+        f(self, &grower.session.enter_past_gate())
     }
 
     /// Makes what was stored reach the disk, where the medium's own fence does not go that far.
-    pub(super) fn settle(&self) -> Result<()> {
+    /// A journaled pool writes what was noted through to its file: so it is created, opened and closed, while nothing but its header
+    /// changes and its journal says nothing.
+    pub(super) fn settle(&self, op: &Op<'_, M>) -> Result<()> {
         match (self.mapping.medium().survives(), self.access) {
+            (_, Access::Journaled) => self.write_through(op),
             (Survives::ProcessDeath, Access::Shared) => self.sync(),
             _ => Ok(()),
         }
+    }
+
+    /// The same for the new size of a pool that has grown, while others are at work: a journal carries it with the next commit, before
+    /// or together with all that is stored behind the old size.
+    pub(super) fn settle_size(&self, op: &Op<'_, M>) -> Result<()> {
+        if self.access == Access::Journaled { Ok(()) } else { self.settle(op) }
+    }
+
+    fn write_through(&self, op: &Op<'_, M>) -> Result<()> {
+        let mut images = Images::default();
+        let mut draft = Draft::default();
+        self.notes.as_ref().inspect(|notes| gather(op, notes.notes(), &mut draft));
+        images.add(draft.seal(Place::default()));
+        images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
+        self.backing.sync()
     }
 
     /// Makes everything reach the disk, past any page cache.
@@ -82,31 +127,14 @@ impl<M: Medium> PoolFile<M> {
 
     pub(super) fn refuse_read_only(&self) -> Result<()> {
         match self.access {
-            Access::Shared => Ok(()),
+            Access::Shared | Access::Journaled => Ok(()),
             _ => Err(Error::ReadOnly { name: self.name.clone() }),
-        }
-    }
-
-    /// The size to grow to: at least `min_len`, more if there is room.
-    fn target(&self, len: u64, min_len: u64) -> Result<(u64, u64)> {
-        let chunk = self.geometry.chunk;
-        let max = self.max.min(u64::from(u32::MAX) * chunk) / chunk * chunk;
-        let least = min_len.checked_next_multiple_of(chunk).filter(|l| *l <= max);
-        let least = least.ok_or(Error::Full { needed: min_len })?;
-        let step = (len / 2).clamp(chunk, MAX_STEP).next_multiple_of(chunk);
-        Ok((least, least.max(len.saturating_add(step)).min(max)))
-    }
-
-    fn allocate(&self, least: u64, wanted: u64) -> Result<u64> {
-        match self.backing.allocate(wanted) {
-            Err(Error::DiskFull { .. }) if least < wanted => self.backing.allocate(least).map(|()| least),
-            done => done.map(|()| wanted),
         }
     }
 
     /// Makes the backing and the mapping longer, without the header.
     pub(super) fn extend(&self, len: u64, new_len: u64) -> Result<()> {
-        self.backing.map(self.mapping.reserve(), len..new_len, self.access)
+        self.backing.map(&Window::new(self.mapping.reserve(), len..new_len, self.access))
     }
 
     /// Closes the mapping for good: waits for operations, runs `last` and says `clean` in the header if asked to, and gives
@@ -115,15 +143,17 @@ impl<M: Medium> PoolFile<M> {
         &self,
         patience: std::time::Duration,
         clean: bool,
-        last: impl FnOnce(&mut Session<M>) -> Result<()>,
+        last: impl FnOnce(&mut Session<M>, Option<&mut Writer>) -> Result<()>,
     ) -> Result<()> {
         if self.mapping.is_forked() {
             return Err(Error::Forked);
         }
         let mut session = self.closer.lock(self.mapping.medium());
+        // Before the gate is closed: whoever commits closes it while holding the writer.
+        let mut writer = self.journal.get().map(|journal| journal.writer());
         self.mapping.quiesce(&mut session, patience, |session| {
-            let marked = if clean && self.access == Access::Shared {
-                last(session).and_then(|()| self.mark_clean(session))
+            let marked = if clean && self.refuse_read_only().is_ok() {
+                last(session, writer.as_deref_mut()).and_then(|()| self.mark_clean(session))
             } else {
                 Ok(())
             };
@@ -136,27 +166,8 @@ impl<M: Medium> PoolFile<M> {
 
     fn mark_clean(&self, session: &mut Session<M>) -> Result<()> {
         let op = session.enter_exclusive();
-        self.settle()?; // PERSIST Z1<Z2: sync; where there is none, every session has fenced its own
+        self.settle(&op)?; // PERSIST Z1<Z2: sync; where there is none, every session has fenced its own
         HeaderRef::new(&op, &self.name).write_clean();
-        self.settle()
-    }
-}
-
-impl<M: Medium> Grow for Arc<PoolFile<M>> {
-    fn grow(&self, min_len: u64) -> Result<u64> {
-        self.refuse_read_only()?;
-        let mut session = self.grower.lock(self.mapping.medium());
-        let len = self.mapping.len();
-        if min_len <= len {
-            return Ok(len);
-        }
-        let (least, wanted) = self.target(len, min_len)?;
-        let new_len = self.allocate(least, wanted)?; // PERSIST G1<G2: the backing syncs
-        self.extend(len, new_len)?;
-        let op = session.enter_exclusive();
-        HeaderRef::new(&op, &self.name).write_size(&self.geometry, new_len);
-        self.settle()?; // PERSIST G2<G3: sync
-        self.mapping.set_len(new_len);
-        Ok(new_len)
+        self.settle(&op)
     }
 }

@@ -1,8 +1,10 @@
 //! What survives what, in plain words.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::backing::BackingKind;
+use crate::journal::Level;
 use crate::medium::Survives;
 
 /// The contract of a structure: when an operation that has returned is durable.
@@ -39,6 +41,10 @@ pub struct Guarantee {
     pub reach: Reach,
     /// Whether the pool's part rests on [`assume_pmem`](super::PoolOptions::assume_pmem).
     pub assumed: bool,
+    /// Whether updates through the facade return only after a flush of the journal has made them durable, whatever the structure.
+    pub flushed: bool,
+    /// Of a pool that is committed at intervals: how old a state a crash may leave.
+    pub interval: Option<Duration>,
 }
 
 impl Guarantee {
@@ -50,12 +56,27 @@ impl Guarantee {
             (_, Survives::PowerFailure) => Reach::PowerFailure,
         };
         let assumed = kind == BackingKind::File && reach == Reach::PowerFailure;
-        Guarantee { durability: Durability::Strict, reach, assumed }
+        Guarantee { durability: Durability::Strict, reach, assumed, flushed: false, interval: None }
+    }
+
+    /// The guarantee of a pool in an ordinary file that is opened at a level of durability.
+    pub fn at(level: Level) -> Self {
+        let process = Guarantee::of(Survives::ProcessDeath, BackingKind::File, false);
+        let journaled = Guarantee { reach: Reach::PowerFailure, ..process };
+        match level {
+            Level::Process => process,
+            Level::Immediate => Guarantee { flushed: true, ..journaled },
+            Level::Interval(time) => Guarantee { durability: Durability::Buffered, interval: Some(time), ..journaled },
+        }
     }
 
     /// The guarantee of a structure with this contract: the minimum of both.
     #[must_use]
     pub fn with(self, durability: Durability) -> Guarantee {
+        // One commit holds everything that was done, whatever the structure says.
+        if self.flushed || self.interval.is_some() {
+            return self;
+        }
         Guarantee { durability: self.durability.min(durability), ..self }
     }
 
@@ -64,12 +85,25 @@ impl Guarantee {
     pub fn min(self, other: Guarantee) -> Guarantee {
         let reach = self.reach.min(other.reach);
         let assumes = |g: Guarantee| g.assumed && g.reach == reach;
-        Guarantee { durability: self.durability.min(other.durability), reach, assumed: assumes(self) || assumes(other) }
+        Guarantee {
+            durability: self.durability.min(other.durability),
+            reach,
+            assumed: assumes(self) || assumes(other),
+            flushed: self.flushed && other.flushed,
+            interval: self.interval.max(other.interval),
+        }
     }
 }
 
 impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(time), Reach::PowerFailure) = (self.interval, self.reach) {
+            return write!(
+                f,
+                "one consistent state survives power failure and the death of the process, at most {time:?} and a flush of the \
+                 journal old, and everything that a completed sync covers"
+            );
+        }
         let what = match self.durability {
             Durability::Strict => "an operation that has returned survives",
             Durability::BufferedByKey => "what the last completed sync covers, and of each key perhaps more, survives",
@@ -81,6 +115,9 @@ impl fmt::Display for Guarantee {
                 write!(f, "{what} the death of the process, not a power failure or a crash of the operating system")?;
             }
             Reach::PowerFailure => write!(f, "{what} power failure")?,
+        }
+        if self.flushed && self.reach == Reach::PowerFailure {
+            f.write_str(", by a flush of the journal")?;
         }
         if self.assumed {
             f.write_str(", if the mapping is persistent memory as `assume_pmem` says")?;

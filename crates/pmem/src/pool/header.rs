@@ -108,6 +108,8 @@ pub enum State {
         /// What its medium was going to survive.
         survives: Survives,
     },
+    /// It is open with a [journal](crate::journal), or was not closed: what is durable lies in file and journal together.
+    Journaled,
     /// The header does not tell: it was damaged, and [`accept_unclean`](super::PoolOptions::accept_unclean) was given.
     Unknown,
 }
@@ -120,6 +122,7 @@ impl StateBits {
     const CLEAN: u32 = 1;
     const DIRTY_PROCESS: u32 = 2;
     const DIRTY_POWER: u32 = 3;
+    const JOURNALED: u32 = 4;
 
     fn new(what: u32, slot: usize) -> Self {
         StateBits(what | (slot as u32) << 8)
@@ -296,6 +299,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
             StateBits::CLEAN => State::Clean,
             StateBits::DIRTY_PROCESS => dirty(Survives::ProcessDeath),
             StateBits::DIRTY_POWER => dirty(Survives::PowerFailure),
+            StateBits::JOURNALED => State::Journaled,
             _ => return Err(damaged()),
         };
         Ok((state, 1 - slot))
@@ -356,6 +360,21 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.put_state(self.dirty_in(sound.free_boot));
     }
 
+    /// Stores the salt of the journal, where nobody looks until the state says so.
+    pub(crate) fn write_journal(&self, salt: u64) {
+        // The mark of a pool that was just created was stored only.
+        self.op.write_back(&self.header.magic);
+        for (i, (word, half)) in self.header.journal.iter().zip([salt as u32, (salt >> 32) as u32]).enumerate() {
+            self.put(word, at!(journal) + 8 * i, half);
+        }
+        self.op.persist(&self.header.journal);
+    }
+
+    /// Says that the pool is open with that journal.
+    pub(crate) fn write_journaled(&self) {
+        self.put_state(StateBits::new(StateBits::JOURNALED, 0));
+    }
+
     /// Says that the pool is closed; durable on return. The boot id no longer counts, whichever it is.
     pub(crate) fn write_clean(&self) {
         self.put_state(StateBits::new(StateBits::CLEAN, 0));
@@ -391,6 +410,29 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     fn put(&self, word: &Word<Stamp>, offset: usize, value: u32) {
         self.op.store(word, Stamp::of(number(offset), value), Relaxed);
     }
+}
+
+/// The pool's id and its journal's salt, if the header that a file begins with says that it is open with a journal. It looks at
+/// words that do not change while that is so, because the others may be torn until the journal is replayed.
+pub(crate) fn journal_of(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, u64)> {
+    let word = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"));
+    let value = |offset: usize| Stamp::from_bits(word(offset)).value(number(offset));
+    let state = value(at!(state)).map(StateBits)?;
+    if word(at!(magic)) != MAGIC || state.what() != StateBits::JOURNALED {
+        return None;
+    }
+    let mut id = [0; 16];
+    for (i, part) in id.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        *part = value(at!(pool_id) + 8 * i)?.to_le_bytes();
+    }
+    let [low, high] = [value(at!(journal))?, value(at!(journal) + 8)?];
+    Some((PoolId(id), u64::from(high) << 32 | u64::from(low)))
+}
+
+/// Where the state lies in a file, and the word that says "open, and everything that was written back is there".
+pub(crate) fn replayed_state() -> (u64, [u8; 8]) {
+    let state = StateBits::new(StateBits::DIRTY_POWER, 0);
+    (at!(state) as u64, Stamp::of(number(at!(state)), state.0).to_bits().to_le_bytes())
 }
 
 fn boot_offset(slot: usize, part: usize) -> usize {

@@ -40,7 +40,8 @@ persistent! {
     /// | 1 | 6–7 | zero, not read | |
     /// | 2 | 0 | size in chunks | when the pool grows |
     /// | 2 | 1 | state | when it is opened and closed |
-    /// | 2 | 2–7 | zero, not read | |
+    /// | 2 | 2–3 | salt of the journal | when it is opened with a journal, before the state says so |
+    /// | 2 | 4–7 | zero, not read | |
     /// | 3 | 0–3, 4–7 | boot ids A and B | when it is opened, the one that the state does not name |
     ///
     /// The state lies on another line than the boot ids: they are fenced apart.
@@ -73,8 +74,10 @@ persistent! {
         pub size: Word<Stamp>,
         /// Line 2, word 1.
         pub state: Word<Stamp>,
-        /// Line 2, words 2 to 7.
-        pub reserved_2: [Word; 6],
+        /// Line 2, words 2 and 3.
+        pub journal: [Word<Stamp>; 2],
+        /// Line 2, words 4 to 7.
+        pub reserved_2: [Word; 4],
         /// Line 3.
         pub boot: [[Word<Stamp>; 4]; 2],
     }
@@ -86,7 +89,7 @@ persistent! {
     /// | 0 | 0 | state, with a CRC-32C over itself, kind, version and name |
     /// | 0 | 1–2 | kind tag, layout version of the structure |
     /// | 0 | 3–6 | its part in the [checkpoint epochs](crate::epoch::layout::Seat), where it takes part |
-    /// | 0 | 7 | zero, not read |
+    /// | 0 | 7 | when recovery needs its records: a [`Stamp`] with the number 7; zero: never |
     /// | 1, 2 | 0–7 | name, buffers A and B; the state says which |
     /// | 3 | 0–7 | the structure's own |
     ///
@@ -102,7 +105,7 @@ persistent! {
         /// Line 0, words 3 to 6.
         pub seat: Seat,
         /// Line 0, word 7.
-        pub reserved: Word,
+        pub asks: Word,
         /// Lines 1 and 2.
         pub names: [[Word; 8]; 2],
         /// Line 3.
@@ -182,10 +185,7 @@ const _: () = {
     assert!(offset_of!(Header, state) / LINE != offset_of!(Header, boot) / LINE, "fenced apart");
     assert!(offset_of!(Header, boot).is_multiple_of(LINE), "both boot ids on one line");
     assert!(offset_of!(RootEntry, kind) / LINE == offset_of!(RootEntry, state) / LINE);
-    assert!(
-        offset_of!(RootEntry, seat) / LINE == 0 && offset_of!(RootEntry, reserved) / LINE == 0,
-        "a seat on one line"
-    );
+    assert!(offset_of!(RootEntry, seat) / LINE == 0 && offset_of!(RootEntry, asks) / LINE == 0, "a seat on one line");
     assert!(offset_of!(RootEntry, names).is_multiple_of(LINE) && offset_of!(RootEntry, user).is_multiple_of(LINE));
     assert!(MAX_NAME < 64, "a name fits into its line, and its length into six bits");
 };
@@ -213,13 +213,13 @@ mod tests {
         assert_eq!(offset_of!(Header, reserved_1), 112);
         assert_eq!(offset_of!(Header, size), 128);
         assert_eq!(offset_of!(Header, state), 136);
-        assert_eq!(offset_of!(Header, reserved_2), 144);
+        assert_eq!((offset_of!(Header, journal), offset_of!(Header, reserved_2)), (144, 160));
         assert_eq!(offset_of!(Header, boot), 192);
         assert_eq!((size_of::<RootEntry>(), align_of::<RootEntry>()), (256, 64));
         assert_eq!(offset_of!(RootEntry, state), 0);
         assert_eq!(offset_of!(RootEntry, kind), 8);
         assert_eq!(offset_of!(RootEntry, version), 16);
-        assert_eq!((offset_of!(RootEntry, seat), offset_of!(RootEntry, reserved)), (24, 56));
+        assert_eq!((offset_of!(RootEntry, seat), offset_of!(RootEntry, asks)), (24, 56));
         assert_eq!(offset_of!(RootEntry, names), 64);
         assert_eq!(offset_of!(RootEntry, user), 192);
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));

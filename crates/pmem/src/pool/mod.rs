@@ -5,18 +5,27 @@
 //! | [`layout`], [`geometry`] | what lies where in the file |
 //! | `header` | whether a file is a sound pool, and whether it was closed |
 //! | `open` | creating, opening ([`Unrecovered`]) and recovering |
-//! | `file` | growing and closing |
+//! | `file` | the mapped file, and closing it |
+//! | `growth` | making it longer, ahead of need and when space has run out |
+//! | [`recovery`] | the recovery of logs, before anybody gets a structure |
 //! | `roots` | named indices, failure-atomic |
 //! | `structure` | [`Structure`]s opened by name, [`Root`] |
 
+mod asking;
 mod file;
+mod gather;
 pub mod geometry;
+mod grower;
+mod growth;
 mod guarantee;
 mod header;
+mod journaled;
 pub mod layout;
+mod moments;
 mod open;
 mod options;
 mod poison;
+pub mod recovery;
 mod roots;
 mod stats;
 mod structure;
@@ -24,30 +33,35 @@ mod structure;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use geometry::Geometry;
 pub use guarantee::{Durability, Guarantee, Reach};
 pub use header::{BootId, PoolId, State};
+pub use moments::Moments;
 pub use open::Unrecovered;
 pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, PoolOptions};
 pub use poison::{Poison, PoisonGuard};
-pub use roots::Kind;
+pub use recovery::{Recovery, RecoveryError};
 pub use stats::Stats;
 pub use structure::{IndexInfo, Root, Structure};
 
-use crate::backing::Access;
+pub use crate::kind::Kind;
+
 use crate::epoch::{Epochs, Needs};
 use crate::error::{Error, Result};
 use crate::lock::{Lock, LockGuard};
 use crate::mapping::Mapping;
 use crate::medium::{Hardware, Medium};
 use crate::offset::Off;
+use crate::service::{Lane, Services, Tick};
 use crate::session::{Op, Session};
 use crate::space::Space;
 use file::PoolFile;
+use growth::Growth;
+use journaled::Committer;
 use structure::Registry;
 
 /// How long closing waits for operations in flight.
@@ -58,15 +72,48 @@ const DROP_PATIENCE: Duration = Duration::from_secs(1);
 /// An open pool. Clones share it; when the last clone and the last structure are gone, it is closed.
 pub struct Pool<M: Medium = Hardware> {
     inner: Arc<Inner<M>>,
+    /// Whether this handle belongs to the recovery of a log: it opens structures while others may not yet.
+    recovers: bool,
+}
+
+/// A handle to a pool that does not keep it open.
+pub struct WeakPool<M: Medium = Hardware> {
+    inner: Weak<Inner<M>>,
+}
+
+impl<M: Medium> WeakPool<M> {
+    /// The pool, if it is still there.
+    pub fn upgrade(&self) -> Option<Pool<M>> {
+        self.inner.upgrade().map(|inner| Pool { inner, recovers: false })
+    }
+}
+
+impl<M: Medium> Clone for WeakPool<M> {
+    fn clone(&self) -> Self {
+        WeakPool { inner: Weak::clone(&self.inner) }
+    }
+}
+
+impl<M: Medium> fmt::Debug for WeakPool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakPool")
+    }
 }
 
 struct Inner<M: Medium> {
     file: Arc<PoolFile<M>>,
     id: PoolId,
-    space: Space<M>,
+    space: Arc<Space<M>>,
+    /// Kept for the services.
+    _growth: Arc<Growth<M>>,
     registry: Lock<Registry<M>>,
+    /// The logs that ask for recovery; no structure is handed out before there are none.
+    asking: Lock<Vec<asking::Asking>>,
+    services: Services<M>,
     /// The checkpoint epochs, once a structure that takes part was opened.
-    epochs: Lock<Option<Arc<Epochs<M>>>>,
+    epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
+    /// What commits, where there is a journal.
+    committer: Option<Arc<Committer<M>>>,
     /// 1 once it was closed.
     closed: AtomicU64,
     /// The first structure that met a panic.
@@ -75,7 +122,7 @@ struct Inner<M: Medium> {
 
 impl<M: Medium> Clone for Pool<M> {
     fn clone(&self) -> Self {
-        Pool { inner: Arc::clone(&self.inner) }
+        Pool { inner: Arc::clone(&self.inner), recovers: self.recovers }
     }
 }
 
@@ -86,17 +133,32 @@ impl<M: Medium> fmt::Debug for Pool<M> {
 }
 
 impl<M: Medium> Pool<M> {
-    fn new(file: Arc<PoolFile<M>>, id: PoolId, space: Space<M>) -> Self {
+    fn new(file: Arc<PoolFile<M>>, id: PoolId, space: Space<M>, asking: Vec<asking::Asking>) -> Self {
+        let (services, space) = (Services::new(file.mapping.medium()), Arc::new(space));
+        let growth = Growth::new(Arc::clone(&file), Arc::clone(&space));
+        let _ = file.growth.set(services.register(&growth));
+        let epochs = Arc::new(Lock::new(None));
+        let committer = file.journal.get().map(|journal| {
+            let (file, journal, epochs) = (Arc::clone(&file), Arc::clone(journal), Arc::clone(&epochs));
+            Arc::new(Committer { file, journal, epochs, settled: AtomicU64::new(0) })
+        });
+        if let Some(committer) = &committer {
+            let _ = file.committer.set(services.register(committer));
+        }
         let inner = Inner {
+            committer,
+            services,
             file,
             id,
             space,
+            _growth: growth,
             registry: Lock::new(Registry::default()),
-            epochs: Lock::new(None),
+            asking: Lock::new(asking),
+            epochs,
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
         };
-        Pool { inner: Arc::new(inner) }
+        Pool { inner: Arc::new(inner), recovers: false }
     }
 
     /// Opens a session: a thread's ticket to the pool. Two of the mapping's sessions are the pool's own.
@@ -133,7 +195,43 @@ impl<M: Medium> Pool<M> {
         let seats = Box::new(move |op: &Op<'_, M>, f: &mut dyn FnMut(Needs)| roots::needs(op, &geometry, f));
         let opened = Arc::new(Epochs::open_with(&op, self.mapping(), Off::new(geometry::EPOCHS_OFF), 1, seats)?);
         *epochs = Some(Arc::clone(&opened));
+        drop(epochs);
+        self.services().register(&opened);
         Ok(opened)
+    }
+
+    /// What runs outside of operations: see [`service`](crate::service).
+    pub fn services(&self) -> &Services<M> {
+        &self.inner.services
+    }
+
+    /// Runs a step of the most urgent service that is due. Call it as often as you like, from any thread; it may wait for a
+    /// disk.
+    ///
+    /// # Errors
+    /// [`Error::Service`]: a step has failed, and whoever has nobody to tell [reports](Services::report) it;
+    /// [`Error::ForeignSession`], [`Error::Forked`], [`Error::Shut`].
+    pub fn tick(&self, session: &mut Session<M>) -> Result<Tick> {
+        self.tick_in(session, &Lane::ALL)
+    }
+
+    /// As [`tick`](Self::tick), for the services of some lanes.
+    ///
+    /// # Errors
+    /// As [`tick`](Self::tick).
+    pub fn tick_in(&self, session: &mut Session<M>, lanes: &[Lane]) -> Result<Tick> {
+        if !session.mapping().is_same(self.mapping()) {
+            return Err(Error::ForeignSession);
+        }
+        if self.mapping().is_forked() {
+            return Err(Error::Forked);
+        }
+        self.services().tick(session, lanes)
+    }
+
+    /// A handle that does not keep the pool open.
+    pub fn downgrade(&self) -> WeakPool<M> {
+        WeakPool { inner: Arc::downgrade(&self.inner) }
     }
 
     /// Where its parts lie.
@@ -153,7 +251,7 @@ impl<M: Medium> Pool<M> {
 
     /// Whether changes stay in this process.
     pub fn is_read_only(&self) -> bool {
-        self.inner.file.access != Access::Shared
+        self.inner.file.refuse_read_only().is_err()
     }
 
     /// Refuses where changes would stay in this process. What is built over structures asks before it changes one: they
@@ -163,12 +261,16 @@ impl<M: Medium> Pool<M> {
     /// [`Error::ReadOnly`].
     #[inline]
     pub fn ensure_writable(&self) -> Result<()> {
-        self.inner.file.refuse_read_only()
+        // The recovery of a log works in a pool that was opened for reading as that of a structure does.
+        if self.recovers { Ok(()) } else { self.inner.file.refuse_read_only() }
     }
 
     /// What its contents survive. A structure's own contract is added by [`Guarantee::with`].
     pub fn guarantee(&self) -> Guarantee {
         let file = &self.inner.file;
+        if let Some(level) = self.level() {
+            return Guarantee::at(level);
+        }
         Guarantee::of(file.mapping.medium().survives(), file.backing.kind(), self.is_read_only())
     }
 
@@ -183,6 +285,12 @@ impl<M: Medium> Pool<M> {
         if m.shared_load(&self.inner.closed, Ordering::Acquire) == 1 {
             return Ok(());
         }
+        if self.mapping().is_forked() {
+            // Before any lock: a thread that this process does not have may hold it.
+            return Err(Error::Forked);
+        }
+        // A step keeps its structure alive.
+        let _paused = self.inner.services.pause(CLOSE_PATIENCE);
         let alive = self.registry().alive();
         if let Some(owner) = alive {
             return Err(Error::InUse { name: self.name_of(owner) });
@@ -203,12 +311,19 @@ impl<M: Medium> Pool<M> {
 impl<M: Medium> Inner<M> {
     fn shut(&self, patience: Duration) -> Result<()> {
         let m = self.file.mapping.medium();
+        let paused = self.services.pause(patience);
+        if !paused.is_complete() {
+            return Err(Error::Busy { operations: 1, waited: patience });
+        }
         let poisoned = self.poisoned.lock(m).clone();
         let epochs = self.epochs.lock(m).clone();
-        self.file.shut(patience, poisoned.is_none(), |session| match &epochs {
+        self.file.shut(patience, poisoned.is_none(), |session, writer| {
             // PERSIST Z1: nothing can happen any more in the epoch that this begins.
-            Some(epochs) => epochs.cross(session, true),
-            None => Ok(()),
+            epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
+            match (&self.committer, writer) {
+                (Some(committer), Some(writer)) => committer.finish(writer, session),
+                _ => Ok(()),
+            }
         })?;
         m.shared_store(&self.closed, 1, Ordering::Release);
         poisoned.map_or(Ok(()), |name| Err(Error::Poisoned { name }))

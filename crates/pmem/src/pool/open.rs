@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use super::Pool;
+use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{Geometry, HEADER_SIZE};
-use super::header::{BootId, HeaderRef, PoolId, Sound, State, not_a_pool_by_length};
-use super::layout::{MAGIC, MAGIC_CREATING};
+use super::header::{BootId, HeaderRef, PoolId, Sound, State, journal_of, not_a_pool_by_length, replayed_state};
+use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
+use super::recovery::Recovery;
 use super::roots::{RootRef, RootState};
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
+use crate::journal::{Begin, Journal, JournalPlace, Level, NotesTicket, Replay};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
@@ -63,7 +66,69 @@ fn is_zero(backing: &dyn Backing, len: u64) -> Result<bool> {
     Ok(true)
 }
 
-pub(super) fn create<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, medium: M) -> Result<Pool<M>> {
+/// What the journal of a pool takes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journals {
+    /// Where it lies, also where there is to be none: one that a crash has left is replayed.
+    pub(super) place: Option<Arc<dyn JournalPlace>>,
+    /// Where its medium notes lines; none if it is to have no journal.
+    pub(super) notes: Option<Arc<NotesTicket>>,
+    pub(super) level: Option<Level>,
+    pub(super) segment: u64,
+}
+
+impl Journals {
+    fn access(&self) -> Access {
+        if self.notes.is_some() { Access::Journaled } else { Access::Shared }
+    }
+
+    /// Begins the journal of a pool whose file holds everything, and says so in its header.
+    fn begin<M: Medium>(&self, file: &mut PoolFile<M>, id: PoolId) -> Result<()> {
+        let (Some(place), Some(notes), Some(level)) = (&self.place, &self.notes, self.level) else { return Ok(()) };
+        let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
+        let begin =
+            Begin { name: file.name.clone(), file: place.create()?, backing, notes, level, segment: self.segment };
+        let journal = Journal::begin(begin, id)?;
+        file.alone(|file, op| {
+            let header = HeaderRef::new(op, &file.name);
+            header.write_journal(journal.salt());
+            file.settle(op)?; // PERSIST J2<J3: sync
+            header.write_journaled();
+            file.settle(op) // PERSIST J3<A1: sync
+        })?;
+        // Zero is no number of a commit.
+        file.mapping.next_commit();
+        let _ = file.journal.set(Arc::new(journal));
+        Ok(())
+    }
+
+    /// What the journal says that the file does not, if its header says that it was open with one.
+    fn replay(&self, backing: &dyn Backing, read_only: bool, accept_unclean: bool) -> Result<Option<Replay>> {
+        let mut head = [0; size_of::<Header>()];
+        backing.read(0, &mut head)?;
+        let Some((id, salt)) = journal_of(&head) else { return Ok(None) };
+        let name = backing.describe();
+        let read = match &self.place {
+            Some(place) => Replay::read(&**place, read_only, &name, id, salt),
+            None => Err(Error::MissingJournal { name, journal: "(none was given)".into() }),
+        };
+        match read {
+            Err(Error::MissingJournal { .. } | Error::ForeignJournal { .. } | Error::DamagedJournal { .. })
+                if accept_unclean =>
+            {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
+pub(super) fn create<M: Medium>(
+    options: &PoolOptions,
+    backing: Arc<dyn Backing>,
+    medium: M,
+    journals: &Journals,
+) -> Result<Pool<M>> {
     let name = backing.describe();
     if options.read_only {
         return Err(Error::ReadOnly { name });
@@ -80,7 +145,8 @@ pub(super) fn create<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>
         Content::Pool => return Err(Error::AlreadyExists { name }),
         Content::Foreign(found) => return Err(Error::NotAPool { name, found }),
     }
-    let birth = Birth { id, geometry, initial: sizes.initial, max: sizes.max, boot: options.current_boot() };
+    let journals = journals.clone();
+    let birth = Birth { journals, id, geometry, initial: sizes.initial, max: sizes.max, boot: options.current_boot() };
     let pool = birth.happen(Arc::clone(&backing), medium);
     if pool.is_err() {
         // Leaves it as empty as it was; should this fail too, the mark says that the rest does not count.
@@ -91,6 +157,7 @@ pub(super) fn create<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>
 
 /// Everything that is decided before a pool is created.
 struct Birth {
+    journals: Journals,
     id: PoolId,
     geometry: Geometry,
     initial: u64,
@@ -102,27 +169,36 @@ impl Birth {
     fn happen<M: Medium>(self, backing: Arc<dyn Backing>, medium: M) -> Result<Pool<M>> {
         // First a page for the mark, so that at no time a long file lies around that does not say what it is.
         backing.allocate(HEADER_SIZE)?; // PERSIST C0<C1: the backing syncs
-        let mut file = PoolFile::map(backing, medium, Access::Shared, HEADER_SIZE, self.max, self.geometry)?;
+        backing.sync_name()?; // PERSIST N<C3: sync of the folder
+        let access = self.journals.access();
+        let mut file = PoolFile::map(backing, medium, access, HEADER_SIZE, self.max, self.geometry)?;
+        file.notes.clone_from(&self.journals.notes);
         file.alone(|file, op| -> Result<()> {
             HeaderRef::new(op, &file.name).mark_creating(); // PERSIST C1<C2: flush+fence
-            file.settle()?;
+            file.settle(op)?;
             file.backing.allocate(self.initial)?;
             file.extend(HEADER_SIZE, self.initial)?;
             file.mapping.set_len(self.initial);
             // Lanes, roots and space are all zero, which is their empty state.
             HeaderRef::new(op, &file.name).fill(self.id, &self.geometry, self.initial, self.boot); // PERSIST C2<C3: flush+fence
-            file.settle()?;
+            file.settle(op)?;
             HeaderRef::new(op, &file.name).mark_created();
-            file.settle()
+            file.settle(op)
         })?;
+        self.journals.begin(&mut file, self.id)?;
         start(file, self.id)
     }
 }
 
-pub(super) fn open<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, medium: M) -> Result<Unrecovered<M>> {
-    let access = if options.read_only { Access::Private } else { Access::Shared };
+pub(super) fn open<M: Medium>(
+    options: &PoolOptions,
+    backing: Arc<dyn Backing>,
+    medium: M,
+    journals: &Journals,
+) -> Result<Unrecovered<M>> {
+    let access = if options.read_only { Access::Private } else { journals.access() };
     let name = backing.describe();
-    if access == Access::Shared && !backing.is_writable() {
+    if !options.read_only && !backing.is_writable() {
         return Err(Error::ReadOnlyFile { name });
     }
     backing.try_lock(access)?;
@@ -130,7 +206,16 @@ pub(super) fn open<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, 
     if len < HEADER_SIZE {
         return Err(not_a_pool_by_length(&name, len));
     }
+    let mut replay = journals.replay(&*backing, options.read_only, options.accept_unclean)?;
+    if let Some(replay) = replay.take_if(|_| !options.read_only) {
+        replay.apply(&*backing, replayed_state())?;
+    }
     let mut file = PoolFile::map(backing, medium, access, len, options.max_for(len), Geometry::default())?;
+    file.notes.clone_from(&journals.notes);
+    if let Some(replay) = replay {
+        // It is only read: the journal is replayed in this process's memory.
+        file.alone(|_, op| replay.images().store(op));
+    }
     let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, options.accept_unclean))?;
     let boot = options.current_boot();
     if !options.accept_unclean && lost_power(&sound, boot) {
@@ -138,7 +223,7 @@ pub(super) fn open<M: Medium>(options: &PoolOptions, backing: Arc<dyn Backing>, 
     }
     file.geometry = sound.geometry;
     file.mapping.set_len(sound.size);
-    Ok(Unrecovered { file, sound, boot })
+    Ok(Unrecovered { file, sound, boot, journals: journals.clone() })
 }
 
 /// Whether stores may be missing: it was not closed, by someone whose medium survives the death of the process only, and
@@ -157,6 +242,7 @@ pub struct Unrecovered<M: Medium> {
     file: PoolFile<M>,
     sound: Sound,
     boot: BootId,
+    journals: Journals,
 }
 
 impl<M: Medium> Unrecovered<M> {
@@ -186,10 +272,20 @@ impl<M: Medium> Unrecovered<M> {
     /// # Errors
     /// [`Error::DiskFull`] if the file has holes and there is no room to fill them; [`Error::Io`].
     pub fn recover(mut self) -> Result<Pool<M>> {
-        if self.file.access == Access::Shared {
+        if self.file.refuse_read_only().is_ok() {
             self.mark_open()?;
         }
         start(self.file, self.sound.id)
+    }
+
+    /// As [`recover`](Self::recover), and recovers the records of logs: see [`Pool::recover_logs`].
+    ///
+    /// # Errors
+    /// As both.
+    pub fn recover_with(self, recoveries: &[&dyn Recovery<M>]) -> Result<Pool<M>> {
+        let pool = self.recover()?;
+        pool.recover_logs(recoveries)?;
+        Ok(pool)
     }
 
     fn mark_open(&mut self) -> Result<()> {
@@ -199,13 +295,16 @@ impl<M: Medium> Unrecovered<M> {
             // What an earlier process left in the page cache must be durable before this one calls itself power-safe.
             self.file.sync()?;
         }
+        if self.journals.notes.is_some() {
+            return self.journals.begin(&mut self.file, self.sound.id);
+        }
         let (sound, boot) = (&self.sound, self.boot);
         self.file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
             header.write_boot(sound, boot);
-            file.settle()?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
+            file.settle(op)?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
             header.write_dirty(sound); // PERSIST B2<B3: flush+fence
-            file.settle()
+            file.settle(op)
         })
     }
 }
@@ -214,13 +313,14 @@ impl<M: Medium> Unrecovered<M> {
 fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let file = Arc::new(file);
     let mut session = file.mapping.session()?;
-    let op = session.enter_exclusive();
+    let op = session.enter_past_gate();
     settle_visible(&op, &file.geometry); // PERSIST V1<V2: flush+fence, with the first fence of the space's recovery
     let grow = Box::new(Arc::clone(&file));
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
     finish_roots(&op, &file.geometry, &space);
+    let asking = asking(&op, &file.geometry);
     drop(op);
-    Ok(Pool::new(file, id, space))
+    Ok(Pool::new(file, id, space, asking))
 }
 
 /// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its

@@ -1,13 +1,16 @@
 //! How a pool is created and opened.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::geometry::{DEFAULT_CHUNK, DEFAULT_INDICES, DEFAULT_LANES, Geometry};
 use super::header::{BootId, PoolId};
+use super::open::Journals;
 use super::open::Unrecovered;
 use super::{Pool, open};
 use crate::backing::{Backing, BackingKind, FileBacking};
 use crate::error::{Error, Result};
+use crate::journal::{BesidePool, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
 use crate::medium::{Hardware, Medium};
 
 /// Size in bytes of a new pool whose options do not say.
@@ -37,6 +40,8 @@ pub struct PoolOptions {
     pub(super) read_only: bool,
     pool_id: Option<PoolId>,
     boot_id: Option<BootId>,
+    level: Level,
+    journal_segment: u64,
 }
 
 impl Default for PoolOptions {
@@ -50,6 +55,8 @@ impl Default for PoolOptions {
             read_only: false,
             pool_id: None,
             boot_id: None,
+            level: Level::Process,
+            journal_segment: DEFAULT_SEGMENT,
         }
     }
 }
@@ -123,6 +130,19 @@ impl PoolOptions {
         PoolOptions { boot_id: Some(BootId(id)), ..self }
     }
 
+    /// What returned means, on an ordinary file: with [`Level::Immediate`] and [`Level::Interval`] the pool has a
+    /// [journal](crate::journal), a file beside it, and survives power failure. Default: [`Level::Process`]. It may be another one at
+    /// each opening. On persistent memory, real or [assumed](Self::assume_pmem), it has no meaning.
+    pub fn durability(self, level: Level) -> Self {
+        PoolOptions { level, ..self }
+    }
+
+    /// Bytes of a segment of the journal, of which there are two; memory holds up to as much. It becomes larger by itself where one
+    /// commit does not fit. Default: [`DEFAULT_SEGMENT`].
+    pub fn journal_segment(self, bytes: u64) -> Self {
+        PoolOptions { journal_segment: bytes, ..self }
+    }
+
     // ---- files ----
 
     /// Creates a pool in a file that is not there, is empty, or holds what an interrupted creation left.
@@ -152,9 +172,10 @@ impl PoolOptions {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<Unrecovered<Hardware>> {
+        let path = path.as_ref();
         let backing = if self.read_only { FileBacking::open_read_only(path) } else { FileBacking::open(path) }?;
-        let medium = self.medium_for(&backing)?;
-        self.open_on(backing, medium)
+        let (medium, journals) = self.medium_for(&backing, path)?;
+        open::open(self, Arc::new(backing), medium, &journals)
     }
 
     /// Opens a pool, or creates it where there is none.
@@ -171,13 +192,15 @@ impl PoolOptions {
         if open::holds_nothing(&backing)? {
             return self.create_in_file(backing, path);
         }
-        let medium = self.medium_for(&backing)?;
-        self.open_on(backing, medium)?.recover()
+        let (medium, journals) = self.medium_for(&backing, path)?;
+        open::open(self, Arc::new(backing), medium, &journals)?.recover()
     }
 
     fn create_in_file(&self, backing: FileBacking, path: &Path) -> Result<Pool> {
         let made = backing.was_created();
-        let pool = self.medium_for(&backing).and_then(|medium| self.create_on(backing, medium));
+        let pool = self
+            .medium_for(&backing, path)
+            .and_then(|(medium, journals)| open::create(self, Arc::new(backing), medium, &journals));
         if made && pool.is_err() {
             // What could not become a pool is not left behind; should this fail too, creating again still works.
             let _ = std::fs::remove_file(path);
@@ -185,11 +208,23 @@ impl PoolOptions {
         pool
     }
 
-    fn medium_for(&self, backing: &FileBacking) -> Result<Hardware> {
-        if self.read_only || !(self.assume_pmem || backing.kind() == BackingKind::Dax) {
-            return Ok(Hardware::PAGE_CACHE);
+    fn medium_for(&self, backing: &FileBacking, path: &Path) -> Result<(Hardware, Journals)> {
+        let place: Arc<dyn JournalPlace> = Arc::new(BesidePool::new(path));
+        let none = Journals { place: Some(Arc::clone(&place)), ..Journals::default() };
+        if self.read_only {
+            return Ok((Hardware::PAGE_CACHE, none));
         }
-        Hardware::for_pmem().ok_or(Error::NoWriteBack)
+        if self.assume_pmem || backing.kind() == BackingKind::Dax {
+            return Ok((Hardware::for_pmem().ok_or(Error::NoWriteBack)?, none));
+        }
+        if self.level == Level::Process { Ok((Hardware::PAGE_CACHE, none)) } else { self.journals(place) }
+    }
+
+    fn journals(&self, place: Arc<dyn JournalPlace>) -> Result<(Hardware, Journals)> {
+        let notes = Arc::new(NotesTicket::take()?);
+        let medium = Hardware::journaled(&notes);
+        let (level, segment) = (Some(self.level), self.journal_segment);
+        Ok((medium, Journals { place: Some(place), notes: Some(notes), level, segment }))
     }
 
     fn refuse_read_only(&self, path: &Path) -> Result<()> {
@@ -203,7 +238,35 @@ impl PoolOptions {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_on<M: Medium>(&self, backing: impl Backing, medium: M) -> Result<Pool<M>> {
-        open::create(self, std::sync::Arc::new(backing), medium)
+        open::create(self, Arc::new(backing), medium, &Journals::default())
+    }
+
+    /// Creates a pool with a journal on any backing that can be [written](Backing::write), at the level of these options
+    /// ([`durability`](Self::durability)); [`Level::Process`] counts as [`Level::Immediate`].
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_journaled_on(&self, backing: impl Backing, place: impl JournalPlace + 'static) -> Result<Pool> {
+        let (medium, journals) = self.journaled().journals(Arc::new(place))?;
+        open::create(self, Arc::new(backing), medium, &journals)
+    }
+
+    /// Opens a pool with a journal on any backing, up to the point where recovery would begin; the journal is replayed by then.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_journaled_on(
+        &self,
+        backing: impl Backing,
+        place: impl JournalPlace + 'static,
+    ) -> Result<Unrecovered<Hardware>> {
+        let (medium, journals) = self.journaled().journals(Arc::new(place))?;
+        open::open(self, Arc::new(backing), medium, &journals)
+    }
+
+    fn journaled(&self) -> PoolOptions {
+        let level = if self.level == Level::Process { Level::Immediate } else { self.level };
+        PoolOptions { level, ..self.clone() }
     }
 
     /// Opens a pool on any backing and medium up to the point where recovery would begin: as [`open`](Self::open).
@@ -211,7 +274,7 @@ impl PoolOptions {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on<M: Medium>(&self, backing: impl Backing, medium: M) -> Result<Unrecovered<M>> {
-        open::open(self, std::sync::Arc::new(backing), medium)
+        open::open(self, Arc::new(backing), medium, &Journals::default())
     }
 
     // ---- what they mean ----

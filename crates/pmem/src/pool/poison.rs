@@ -21,6 +21,8 @@ use crate::medium::Medium;
 pub struct Poison<M: Medium> {
     root: Root<M>,
     poisoned: AtomicU64,
+    /// Of the pool.
+    base: usize,
     /// Whether no boundary may follow.
     stops_epochs: bool,
 }
@@ -36,7 +38,8 @@ pub struct PoisonGuard<'p, M: Medium> {
 impl<M: Medium> Poison<M> {
     /// For the structure of `root`.
     pub fn new(root: Root<M>) -> Self {
-        Poison { root, poisoned: AtomicU64::new(0), stops_epochs: false }
+        let base = root.pool().mapping().base_addr();
+        Poison { root, poisoned: AtomicU64::new(0), base, stops_epochs: false }
     }
 
     /// For the structure of `root`, which takes part in the epochs: what a panic has left half done is undone by the next opening
@@ -45,22 +48,32 @@ impl<M: Medium> Poison<M> {
         Poison { stops_epochs: true, ..Poison::new(root) }
     }
 
-    /// Fails if a panic has met the structure.
+    /// Fails if a panic has met the structure, or if the operation is one of another pool.
     ///
     /// # Errors
-    /// [`Error::Poisoned`].
+    /// [`Error::Poisoned`], [`Error::ForeignSession`].
     #[inline]
     pub fn check(&self, op: &crate::Op<'_, M>) -> Result<()> {
+        op.expect_base(self.base)?;
         if op.medium().shared_load(&self.poisoned, Ordering::Acquire) == 0 {
             return Ok(());
         }
         Err(Error::Poisoned { name: self.root.name() })
     }
 
+    /// Makes sure that an operation is one of the structure's pool, also after a panic.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSession`].
+    #[inline(always)]
+    pub fn expect_own(&self, op: &crate::Op<'_, M>) -> Result<()> {
+        op.expect_base(self.base)
+    }
+
     /// Guards the writes of an operation. A load now, and a look at the thread's panics at either end.
     ///
     /// # Errors
-    /// [`Error::Poisoned`].
+    /// As [`check`](Self::check).
     #[inline]
     pub fn guard(&self, op: &crate::Op<'_, M>) -> Result<PoisonGuard<'_, M>> {
         self.check(op)?;

@@ -14,34 +14,23 @@
 //!
 //! Each edge is a write-back and a fence. No two words are assumed to become durable together.
 
-use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::Geometry;
-use super::layout::{MAX_NAME, RootEntry};
+use super::layout::{MAX_NAME, RootEntry, Stamp};
+use super::moments::Moments;
 use crate::epoch::Needs;
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::session::Op;
 use crate::space::Owner;
+use crate::word::{Bits, Word};
 
-/// What a structure is: a tag, and the version of its layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
-    /// Eight bytes, by custom ASCII filled up with zeroes.
-    pub tag: [u8; 8],
-    /// Version of the structure's layout.
-    pub version: u32,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.tag.iter().rposition(|b| *b != 0).map_or(0, |i| i + 1);
-        write!(f, "{} v{}", self.tag[..end].escape_ascii(), self.version)
-    }
-}
+/// The number of [`RootEntry::asks`] in its stamp.
+const ASKS: u32 = 7;
 
 /// Where an index is in its life. A free entry is in none of these states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,13 +140,31 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     }
 
     /// The structure's own words.
-    pub(crate) fn user(&self) -> &'s [crate::Word; 8] {
+    pub(crate) fn user(&self) -> &'s [Word; 8] {
         &self.entry.user
     }
 
     /// The structure's part in the checkpoint epochs.
     pub(crate) fn seat(&self) -> &'s Seat {
         &self.entry.seat
+    }
+
+    /// When recovery needs the index's records.
+    ///
+    /// # Errors
+    /// The word that was found, if it was never written.
+    pub(crate) fn asks(&self) -> Result<Moments, u64> {
+        let word = self.op.load(&self.entry.asks, Acquire);
+        let moments = Stamp::from_bits(word).value(ASKS).and_then(Moments::from_bits);
+        let moments = if word == 0 { Some(Moments::NONE) } else { moments };
+        moments.ok_or(word)
+    }
+
+    /// Says when recovery needs the index's records; the word is then to be written back.
+    pub(crate) fn ask(&self, moments: Moments) -> &'s Word {
+        let word = if moments == Moments::NONE { 0 } else { Stamp::of(ASKS, moments.bits()).to_bits() };
+        self.op.store(&self.entry.asks, word, Release);
+        &self.entry.asks
     }
 
     /// What the entry says; `None` if it is free.
@@ -194,7 +201,8 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         self.op.store(&self.entry.version, kind.version.into(), Relaxed);
         self.op.store_bytes(&self.entry.names[0], name.as_bytes());
         let Seat { opened, swept, target, cursor } = &self.entry.seat;
-        for word in self.entry.user.iter().chain([opened, swept, target, cursor]) {
+        let own = [opened, swept, target, cursor, &self.entry.asks];
+        for word in self.entry.user.iter().chain(own) {
             self.op.store(word, 0, Relaxed);
         }
         self.op.write_back(self.entry);

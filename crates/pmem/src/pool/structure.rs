@@ -13,9 +13,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Pool;
-use super::roots::{Kind, RootRecord, RootRef, RootState, check_name};
+use super::roots::{RootRecord, RootRef, RootState, check_name};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::lock::Lock;
 use crate::medium::{GIVES_WAY, Medium};
 use crate::session::{Op, Session};
@@ -75,7 +76,7 @@ impl<M: Medium> fmt::Debug for Root<M> {
 }
 
 impl<M: Medium> Root<M> {
-    fn new(pool: &Pool<M>, owner: Owner, name: &str) -> Self {
+    pub(super) fn new(pool: &Pool<M>, owner: Owner, name: &str) -> Self {
         Root { shared: Arc::new(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()) }) }
     }
 
@@ -94,15 +95,27 @@ impl<M: Medium> Root<M> {
         self.shared.name.lock(self.pool().mapping().medium()).clone()
     }
 
+    /// The index's entry, through an operation of its pool.
+    fn entry<'a, 's>(&'a self, op: &'a Op<'s, M>) -> RootRef<'a, 's, M> {
+        assert!(op.base_addr() == self.pool().mapping().base_addr(), "{}", Error::ForeignSession);
+        RootRef::new(op, self.pool().geometry(), self.owner())
+    }
+
     /// The index's part in the checkpoint epochs: see [`Epochs::join`](crate::Epochs::join).
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn seat<'s>(&self, op: &Op<'s, M>) -> &'s Seat {
-        RootRef::new(op, self.pool().geometry(), self.owner()).seat()
+        self.entry(op).seat()
     }
 
     /// The index's own line in its root entry; zero when it is created. The last two words are not the structure's: whoever
     /// opens it by name keeps there what it holds (the facade, the types of keys and values).
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn words<'s>(&self, op: &Op<'s, M>) -> &'s [Word; 8] {
-        RootRef::new(op, self.pool().geometry(), self.owner()).user()
+        self.entry(op).user()
     }
 }
 
@@ -205,8 +218,8 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Errors
     /// [`Error::WrongKind`], [`Error::BadName`], [`Error::TooManyIndices`], [`Error::ReadOnly`], [`Error::InUse`] (a
-    /// [`Root`] outlives its structure), [`Error::DamagedRoot`], [`Error::TooManySessions`], [`Error::Forked`],
-    /// [`Error::Shut`], and what the structure says.
+    /// [`Root`] outlives its structure), [`Error::DamagedRoot`], [`Error::PendingRecords`],
+    /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`], and what the structure says.
     pub fn open_structure<S: Structure<M>>(&self, name: &str, options: &S::Options) -> Result<Arc<S>, S::Error> {
         check_name(name)?;
         let mut session = self.session()?;
@@ -296,6 +309,7 @@ impl<M: Medium> Pool<M> {
 
     /// Gets hold of a name, waiting while someone else is at work on it.
     fn claim(&self, session: &mut Session<M>, name: &str, create: bool) -> Result<Claim> {
+        self.ensure_recovered()?;
         let start = Instant::now();
         let mut turn = 0;
         loop {
@@ -402,6 +416,7 @@ impl<M: Medium> Pool<M> {
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
         check_name(new)?;
         self.ensure_writable()?;
+        self.ensure_recovered()?;
         let mut session = self.session()?;
         let mut turn = 0;
         while !self.try_rename(&session.enter()?, old, new)? {
@@ -441,6 +456,8 @@ impl<M: Medium> Pool<M> {
     pub fn drop_index(&self, name: &str) -> Result<()> {
         self.ensure_writable()?;
         let mut session = self.session()?;
+        // A step of a service keeps its structure alive.
+        let _paused = self.services().pause(PATIENCE);
         let Claim::Found(owner, record) = self.claim(&mut session, name, false)? else {
             return Err(Error::InUse { name: name.into() });
         };

@@ -31,16 +31,26 @@ pub(crate) enum Use {
     /// Nobody's, or a chunk of an extent that is not its first.
     Free,
     /// The first of `chunks` chunks that belong to `owner`.
-    Extent { owner: Owner, chunks: u32 },
+    Extent { owner: Owner, chunks: u32, role: Role },
     /// A chunk of blocks of `lines` lines each, for `owner`.
     Slab { owner: Owner, lines: u32 },
     /// Nothing that this version writes.
     Unknown,
 }
 
+/// What an owner has an extent for. Whatever lies in an extent of data, it is never taken for a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// The owner's own.
+    Data,
+    /// A segment of its [session logs](crate::session_log).
+    Log,
+}
+
 const FREE: u64 = 0;
 const EXTENT: u64 = 1;
 const SLAB: u64 = 2;
+const LOG: u64 = 3;
 
 impl Descriptor {
     /// Packs a use.
@@ -50,7 +60,8 @@ impl Descriptor {
     pub(crate) const fn new(what: Use) -> Self {
         match what {
             Use::Free => Descriptor(FREE),
-            Use::Extent { owner, chunks } => pack_word(EXTENT, owner, chunks),
+            Use::Extent { owner, chunks, role: Role::Data } => pack_word(EXTENT, owner, chunks),
+            Use::Extent { owner, chunks, role: Role::Log } => pack_word(LOG, owner, chunks),
             Use::Slab { owner, lines } => pack_word(SLAB, owner, lines),
             Use::Unknown => panic!("an unknown use cannot be written"),
         }
@@ -62,7 +73,8 @@ impl Descriptor {
         let len = (self.0 >> 20) as u32;
         match self.0 & 0xF {
             FREE if self.0 == 0 => Use::Free,
-            EXTENT if self.0 >> 52 == 0 && len > 0 => Use::Extent { owner, chunks: len },
+            EXTENT if self.0 >> 52 == 0 && len > 0 => Use::Extent { owner, chunks: len, role: Role::Data },
+            LOG if self.0 >> 52 == 0 && len > 0 => Use::Extent { owner, chunks: len, role: Role::Log },
             SLAB if self.0 >> 52 == 0 && len > 0 => Use::Slab { owner, lines: len },
             _ => Use::Unknown,
         }
@@ -257,8 +269,12 @@ mod tests {
     fn the_format_is_frozen() {
         assert_eq!(Descriptor::new(Use::Free).to_bits(), 0);
         assert_eq!(
-            Descriptor::new(Use::Extent { owner: Owner(0xABCD), chunks: 0x1234_5678 }).to_bits(),
+            Descriptor::new(Use::Extent { owner: Owner(0xABCD), chunks: 0x1234_5678, role: Role::Data }).to_bits(),
             0x0001_2345_678A_BCD1
+        );
+        assert_eq!(
+            Descriptor::new(Use::Extent { owner: Owner(0xABCD), chunks: 1, role: Role::Log }).to_bits(),
+            0x0000_0000_001A_BCD3
         );
         assert_eq!(Descriptor::new(Use::Slab { owner: Owner(7), lines: 3 }).to_bits(), 0x0000_0000_0030_0072);
         assert_eq!(std::mem::offset_of!(Lane, seal), 0);
@@ -279,7 +295,8 @@ mod tests {
     fn words_decode_to_what_was_packed_and_everything_else_is_unknown() {
         for what in [
             Use::Free,
-            Use::Extent { owner: Owner(u16::MAX), chunks: u32::MAX },
+            Use::Extent { owner: Owner(u16::MAX), chunks: u32::MAX, role: Role::Data },
+            Use::Extent { owner: Owner(0), chunks: 7, role: Role::Log },
             Use::Slab { owner: Owner(0), lines: 1 },
         ] {
             assert_eq!(Descriptor::from_bits(Descriptor::new(what).to_bits()).decode(), what);

@@ -9,6 +9,8 @@
 //!   neither. The intent is durable with the object, under the object's own fence; the link's fence and one more follow
 //!   inside `complete` (see `lane.rs`).
 //!
+//! A third way is for logs of other crates, whose transactions allocate and free: [`Space::apply`], see `logical.rs`.
+//!
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
@@ -18,11 +20,13 @@
 //! | S4 freed descriptor < the chunk is reserved again | flush+fence | the extent, still its owner's | the owner's business |
 //! | S5 a descriptor that recovery has seen < whatever is built on it | flush+fence | the same descriptor, or the one before | as before |
 //! | L1 to L4 | see `lane.rs` | | |
+//! | LA1 to LA4 | see `logical.rs` | | |
 //!
 //! Every persistent decision is one 8-byte store or sealed by a checksum, so all of it survives the `TornWords` model.
 
 mod lane;
 mod layout;
+mod logical;
 mod recover;
 mod runs;
 mod slabs;
@@ -30,8 +34,9 @@ mod slabs;
 use std::sync::atomic::Ordering;
 
 use lane::Intent;
-use layout::{Descriptor, Effect, Use, bitmap_lines};
+use layout::{Descriptor, Effect, Role, Use, bitmap_lines};
 pub use layout::{Heap, Owner};
+pub use logical::{Allocation, Change};
 pub use recover::Finding;
 pub(crate) use recover::stats;
 use runs::Runs;
@@ -54,6 +59,9 @@ pub trait Grow: Send + Sync {
     /// # Errors
     /// [`Error::Full`] at the pool's maximal size; whatever the file system says. The pool stays as it was.
     fn grow(&self, min_len: u64) -> Result<u64>;
+
+    /// Told when space has become scarce, so that it may grow ahead of need. Called inside of operations: it must be quick.
+    fn is_low(&self) {}
 }
 
 /// A pool that does not grow.
@@ -85,6 +93,17 @@ pub struct SpaceStats {
     pub tables: u64,
     /// Bytes in extents and slabs, by owner.
     pub by_owner: Vec<(Owner, u64)>,
+}
+
+/// How much space is left, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    /// In free chunks.
+    pub(crate) free: u64,
+    /// In chunks, free or not.
+    pub(crate) total: u64,
+    /// Of a chunk.
+    pub(crate) chunk: u64,
 }
 
 /// The allocator of a pool.
@@ -122,8 +141,8 @@ pub struct Reserved<'s, M: Medium> {
 /// What a reservation is of.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Extent { owner: Owner, chunk: u64, chunks: u32 },
-    Block { chunk: u64, lines: u32, index: u32 },
+    Extent { owner: Owner, chunk: u64, chunks: u32, role: Role },
+    Block { owner: Owner, chunk: u64, lines: u32, index: u32 },
 }
 
 impl<M: Medium> Space<M> {
@@ -142,52 +161,99 @@ impl<M: Medium> Space<M> {
         u64::from(self.heap.max_block_lines()) * LINE as u64
     }
 
+    /// Makes sure that an operation is one of this pool.
+    fn expect_own(&self, op: &Op<'_, M>) -> Result<()> {
+        op.expect_base(self.mapping.base_addr())
+    }
+
+    /// The same where there is no error to return.
+    fn assert_own(&self, op: &Op<'_, M>) {
+        assert!(self.expect_own(op).is_ok(), "{}", Error::ForeignSession);
+    }
+
     // ---- reserving ----
 
     /// Sets whole chunks aside, at least `bytes` in a row, for `owner`; grows the pool if it has to. Contents are
     /// arbitrary: see [`Reserved::zero`].
     ///
     /// # Errors
-    /// [`Error::Full`] if the pool cannot grow that far; what growing says.
+    /// [`Error::Full`] if the pool cannot grow that far; what growing says; [`Error::ForeignSession`].
     pub fn reserve_extent(&self, op: &Op<'_, M>, owner: Owner, bytes: u64) -> Result<Reserved<'_, M>> {
+        self.reserve_chunks(op, owner, bytes, Role::Data)
+    }
+
+    /// As [`reserve_extent`](Self::reserve_extent), for a segment of the owner's logs: found by
+    /// [`segments`](Self::segments), never by [`extents`](Self::extents).
+    pub(crate) fn reserve_segment(&self, op: &Op<'_, M>, owner: Owner, bytes: u64) -> Result<Reserved<'_, M>> {
+        self.reserve_chunks(op, owner, bytes, Role::Log)
+    }
+
+    fn reserve_chunks(&self, op: &Op<'_, M>, owner: Owner, bytes: u64, role: Role) -> Result<Reserved<'_, M>> {
+        self.expect_own(op)?;
         let full = || Error::Full { needed: bytes };
         let chunks = u32::try_from(bytes.max(1).div_ceil(self.heap.chunk)).map_err(|_| full())?;
         if u64::from(chunks) >= self.heap.zone_chunks() {
             return Err(Error::TooLarge { bytes, limit: (self.heap.zone_chunks() - 1) * self.heap.chunk });
         }
-        let mut state = self.state.lock(op.medium());
-        let chunk = self.take_chunks(op, &mut state, u64::from(chunks))?;
-        Ok(self.reserved(op, Place::Extent { owner, chunk, chunks }))
+        let chunk = self.take_chunks(op, u64::from(chunks))?;
+        Ok(self.reserved(op, Place::Extent { owner, chunk, chunks, role }))
     }
 
     fn reserved(&self, op: &Op<'_, M>, place: Place) -> Reserved<'_, M> {
         Reserved { space: self, place, m: op.medium(), given: false }
     }
 
-    fn take_chunks(&self, op: &Op<'_, M>, state: &mut State, chunks: u64) -> Result<u64> {
+    fn take_chunks(&self, op: &Op<'_, M>, chunks: u64) -> Result<u64> {
         loop {
-            if let Some(chunk) = state.free.take(chunks) {
-                return Ok(chunk);
+            let mut state = self.state.lock(op.medium());
+            let (taken, level, seen) = (state.free.take(chunks), self.level_of(&state), state.chunks);
+            // Not across what follows, which may be system calls.
+            drop(state);
+            match taken {
+                Some(chunk) => {
+                    if level.is_low() {
+                        self.grow.is_low();
+                    }
+                    return Ok(chunk);
+                }
+                None => self.grow_for(op.medium(), seen, chunks)?,
             }
-            // Worst case: none of the tail is usable, and a table chunk lies in the way.
-            let min_len = self.heap.chunk_off(state.chunks + chunks + 1);
-            let len = self.grow.grow(min_len)?;
-            if self.heap.chunks(len) <= state.chunks {
-                return Err(Error::Full { needed: chunks * self.heap.chunk });
-            }
-            self.take_over(op, state, len);
         }
     }
 
-    /// Takes over chunks that were backed just now; their descriptors are zero, which is free.
-    fn take_over(&self, _op: &Op<'_, M>, state: &mut State, len: u64) {
-        let chunks = self.heap.chunks(len);
-        for chunk in state.chunks..chunks {
-            if !self.heap.is_table(chunk) {
-                state.free.put(chunk, 1);
-            }
+    /// Makes the pool longer than `seen` chunks, so that so many in a row are free, unless others take them.
+    fn grow_for(&self, m: M, seen: u64, chunks: u64) -> Result<()> {
+        // Worst case: none of the tail is usable, and a table chunk lies in the way.
+        let len = self.grow.grow(self.heap.chunk_off(seen + chunks + 1))?;
+        if self.heap.chunks(len) <= seen {
+            return Err(Error::Full { needed: chunks * self.heap.chunk });
         }
-        state.chunks = chunks;
+        self.take_over(m, len);
+        Ok(())
+    }
+
+    /// Takes over chunks that were backed just now; their descriptors are zero, which is free.
+    pub(crate) fn take_over(&self, m: M, len: u64) {
+        let mut state = self.state.lock(m);
+        let chunks = self.heap.chunks(len);
+        let mut at = state.chunks;
+        while at < chunks {
+            let end = chunks.min((at / self.heap.zone_chunks() + 1) * self.heap.zone_chunks());
+            let first = at + u64::from(self.heap.is_table(at));
+            state.free.put(first, end - first);
+            at = end;
+        }
+        state.chunks = state.chunks.max(chunks);
+    }
+
+    fn level_of(&self, state: &State) -> Level {
+        let chunk = self.heap.chunk;
+        Level { free: state.free.total() * chunk, total: state.chunks * chunk, chunk }
+    }
+
+    /// How much space is left; nothing while another thread is at it.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.state.try_lock(self.mapping.medium()).map(|state| self.level_of(&state))
     }
 
     /// Sets a block of at least `bytes` aside for `owner`, aligned to a line. Its size is rounded up to whole lines;
@@ -196,30 +262,33 @@ impl<M: Medium> Space<M> {
     /// A class of an owner that has no room yet gets a slab, which costs two fences.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] above [`Space::max_block`]; [`Error::Full`] and what growing says.
+    /// [`Error::TooLarge`] above [`Space::max_block`]; [`Error::Full`] and what growing says; [`Error::ForeignSession`].
     pub fn reserve_block(&self, op: &Op<'_, M>, owner: Owner, bytes: u64) -> Result<Reserved<'_, M>> {
+        self.expect_own(op)?;
         if bytes > self.max_block() {
             return Err(Error::TooLarge { bytes, limit: self.max_block() });
         }
         let lines = class_lines(bytes.div_ceil(LINE as u64).max(1) as u32).min(self.heap.max_block_lines());
-        let mut state = self.state.lock(op.medium());
         loop {
-            let chunk = match state.slabs.with_room(owner, lines) {
-                Some(chunk) => chunk,
-                None => self.new_slab(op, &mut state, owner, lines)?,
+            let mut state = self.state.lock(op.medium());
+            let Some(chunk) = state.slabs.with_room(owner, lines) else {
+                drop(state);
+                self.new_slab(op, owner, lines)?;
+                continue;
             };
             let blocks = self.heap.blocks(lines);
             let slab = state.slabs.get_mut(chunk).expect("a slab with room is a slab");
             slab.taken.get_or_insert_with(|| self.read_bitmap(op, chunk, blocks));
             match slab.take(blocks) {
-                Some(index) => return Ok(self.reserved(op, Place::Block { chunk, lines, index })),
+                Some(index) => return Ok(self.reserved(op, Place::Block { owner, chunk, lines, index })),
                 None => state.slabs.no_room(chunk, owner, lines),
             }
         }
     }
 
-    fn new_slab(&self, op: &Op<'_, M>, state: &mut State, owner: Owner, lines: u32) -> Result<u64> {
-        let chunk = self.take_chunks(op, state, 1)?;
+    /// Makes a chunk, which nobody else has until then, a slab of the class.
+    fn new_slab(&self, op: &Op<'_, M>, owner: Owner, lines: u32) -> Result<()> {
+        let chunk = self.take_chunks(op, 1)?;
         let words = u64::from(bitmap_lines(self.heap.blocks(lines))) * 8;
         let bitmap = op.slice("bitmap", Off::<Word>::new(self.heap.chunk_off(chunk)), words)?;
         for word in bitmap {
@@ -232,8 +301,8 @@ impl<M: Medium> Space<M> {
         // PERSIST S3: flush+fence.
         op.fence();
         let taken = Some(vec![0; self.heap.blocks(lines).div_ceil(64) as usize].into());
-        state.slabs.add(chunk, Slab { owner, lines, taken });
-        Ok(chunk)
+        self.state.lock(op.medium()).slabs.add(chunk, Slab { owner, lines, taken });
+        Ok(())
     }
 
     fn read_bitmap(&self, op: &Op<'_, M>, chunk: u64, blocks: u32) -> Box<[u64]> {
@@ -255,21 +324,35 @@ impl<M: Medium> Space<M> {
     /// has to be durable before (S1). One store, one write-back.
     ///
     /// # Errors
-    /// [`Error::NotAnExtent`] for a reserved block: blocks are not found by owner, so they need a link.
+    /// [`Error::NotAnExtent`] for a reserved block: blocks are not found by owner, so they need a link. [`Error::ForeignSession`].
     pub fn activate(&self, op: &Op<'_, M>, mut reserved: Reserved<'_, M>) -> Result<Extent> {
-        let Place::Extent { owner, chunk, chunks } = reserved.place else {
+        self.expect_own(op)?;
+        let Place::Extent { owner, chunk, chunks, role } = reserved.place else {
             return Err(Error::NotAnExtent { off: reserved.off() });
         };
-        self.describe(op, chunk, Use::Extent { owner, chunks });
+        self.describe(op, chunk, Use::Extent { owner, chunks, role });
         reserved.given = true;
         Ok(Extent { off: reserved.off(), len: reserved.len() })
     }
 
-    /// All extents of an owner, ascending. `O(chunks)`.
+    /// All extents of an owner but the segments of its logs, ascending. `O(chunks)`.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn extents(&self, op: &Op<'_, M>, owner: Owner) -> Vec<Extent> {
+        self.extents_for(op, owner, Role::Data)
+    }
+
+    /// All segments of an owner's logs, ascending. `O(chunks)`.
+    pub(crate) fn segments(&self, op: &Op<'_, M>, owner: Owner) -> Vec<Extent> {
+        self.extents_for(op, owner, Role::Log)
+    }
+
+    fn extents_for(&self, op: &Op<'_, M>, owner: Owner, wanted: Role) -> Vec<Extent> {
+        self.assert_own(op);
         let mine = recover::Walk::new(op, self.heap, self.backed_chunks(op));
         mine.filter_map(|(chunk, what)| match what {
-            Use::Extent { owner: of, chunks } if of == owner => {
+            Use::Extent { owner: of, chunks, role } if of == owner && role == wanted => {
                 Some(Extent { off: self.heap.chunk_off(chunk), len: u64::from(chunks) * self.heap.chunk })
             }
             _ => None,
@@ -278,7 +361,11 @@ impl<M: Medium> Space<M> {
     }
 
     /// All allocated blocks of an owner, as offset and length in bytes, ascending. `O(chunks + blocks)`.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn blocks(&self, op: &Op<'_, M>, owner: Owner) -> Vec<(u64, u64)> {
+        self.assert_own(op);
         let mut found = Vec::new();
         for (chunk, what) in recover::Walk::new(op, self.heap, self.backed_chunks(op)) {
             let Use::Slab { owner: of, lines } = what else { continue };
@@ -300,8 +387,9 @@ impl<M: Medium> Space<M> {
     /// Gives an extent back. Durable on return: one write-back, one fence.
     ///
     /// # Errors
-    /// [`Error::NotAnExtent`] if no extent of that length starts there.
+    /// [`Error::NotAnExtent`] if no extent of that length starts there; [`Error::ForeignSession`].
     pub fn free_extent(&self, op: &Op<'_, M>, extent: Extent) -> Result<()> {
+        self.expect_own(op)?;
         let missing = || Error::NotAnExtent { off: extent.off };
         let mut state = self.state.lock(op.medium());
         let chunk = self.heap.chunk_of(extent.off).filter(|c| *c < state.chunks).ok_or_else(missing)?;
@@ -321,13 +409,17 @@ impl<M: Medium> Space<M> {
 
     /// Gives back everything that belongs to `owner`. Durable on return; a crash in the middle leaves some of it, so the
     /// caller records first that the owner is going. `O(chunks)`, one fence.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn free_owner(&self, op: &Op<'_, M>, owner: Owner) {
+        self.assert_own(op);
         let mut state = self.state.lock(op.medium());
         let chunks = state.chunks;
         let mut freed = Vec::new();
         for (chunk, what) in recover::Walk::new(op, self.heap, chunks) {
             match what {
-                Use::Extent { owner: of, chunks } if of == owner => freed.push((chunk, u64::from(chunks))),
+                Use::Extent { owner: of, chunks, .. } if of == owner => freed.push((chunk, u64::from(chunks))),
                 Use::Slab { owner: of, .. } if of == owner => freed.push((chunk, 1)),
                 _ => {}
             }
@@ -360,13 +452,14 @@ impl<M: Medium> Space<M> {
     /// until `complete` returns nobody else may change the link.
     ///
     /// # Errors
-    /// [`Error::Dangling`] if the link names the reserved place already.
+    /// [`Error::Dangling`] if the link names the reserved place already; [`Error::ForeignSession`].
     pub fn prepare<'s, T>(
         &'s self,
         op: &Op<'_, M>,
         mut reserved: Reserved<'s, M>,
         link: &Word<Off<T>>,
     ) -> Result<Prepared<'s, M>> {
+        self.expect_own(op)?;
         let (off, link_off) = (reserved.off(), op.off_of(link));
         if op.load(link, Ordering::Relaxed).get() == off {
             return Err(Error::Dangling { link: link_off.get(), off });
@@ -380,9 +473,9 @@ impl<M: Medium> Space<M> {
     /// The intent that sets `link` to `link_value` and allocates (or frees) `place`.
     fn intent(&self, place: Place, link: Off<Word>, link_value: u64, frees: bool) -> Intent {
         let (target, allocated, free) = match place {
-            Place::Extent { owner, chunk, chunks } => (
+            Place::Extent { owner, chunk, chunks, role } => (
                 self.heap.descriptor(chunk).cast(),
-                Effect::Describe(Descriptor::new(Use::Extent { owner, chunks })),
+                Effect::Describe(Descriptor::new(Use::Extent { owner, chunks, role })),
                 Effect::Describe(Descriptor::new(Use::Free)),
             ),
             Place::Block { chunk, index, .. } => {
@@ -398,7 +491,7 @@ impl<M: Medium> Space<M> {
     /// [`Space::prepare`].
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] if no allocated extent or block starts at `off`.
+    /// [`Error::NotAllocated`] if no allocated extent or block starts at `off`; [`Error::ForeignSession`].
     pub fn prepare_free<'s, T>(
         &'s self,
         op: &Op<'_, M>,
@@ -406,6 +499,7 @@ impl<M: Medium> Space<M> {
         link: &Word<Off<T>>,
         new: Off<T>,
     ) -> Result<Prepared<'s, M>> {
+        self.expect_own(op)?;
         let place = self.allocated_at(op, off)?;
         let intent = self.intent(place, op.off_of(link).cast(), new.get(), true);
         Ok(self.write_intent(op, intent, place, true))
@@ -417,16 +511,16 @@ impl<M: Medium> Space<M> {
         let chunk =
             self.heap.chunk_of(off).filter(|c| *c < state.chunks && !self.heap.is_table(*c)).ok_or_else(missing)?;
         match self.heap.sound_use(op, chunk, state.chunks) {
-            Use::Extent { owner, chunks } if self.heap.chunk_off(chunk) == off => {
-                Ok(Place::Extent { owner, chunk, chunks })
+            Use::Extent { owner, chunks, role } if self.heap.chunk_off(chunk) == off => {
+                Ok(Place::Extent { owner, chunk, chunks, role })
             }
-            Use::Slab { lines, .. } => {
+            Use::Slab { owner, lines } => {
                 let index = self.heap.block_index(chunk, lines, off).ok_or_else(missing)?;
                 let (word, bit) = self.heap.bitmap(chunk, index);
                 if op.load(op.at(word), Ordering::Relaxed) >> bit & 1 == 0 {
                     return Err(missing());
                 }
-                Ok(Place::Block { chunk, lines, index })
+                Ok(Place::Block { owner, chunk, lines, index })
             }
             _ => Err(missing()),
         }
@@ -442,7 +536,11 @@ impl<M: Medium> Space<M> {
     // ---- looking ----
 
     /// What the space is used for.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn stats(&self, op: &Op<'_, M>) -> SpaceStats {
+        self.assert_own(op);
         recover::stats(op, self.heap, self.backed_chunks(op))
     }
 }
@@ -462,7 +560,7 @@ impl<M: Medium> Reserved<'_, M> {
     pub fn off(&self) -> u64 {
         match self.place {
             Place::Extent { chunk, .. } => self.space.heap.chunk_off(chunk),
-            Place::Block { chunk, lines, index } => self.space.heap.block_off(chunk, lines, index),
+            Place::Block { chunk, lines, index, .. } => self.space.heap.block_off(chunk, lines, index),
         }
     }
 
@@ -478,8 +576,9 @@ impl<M: Medium> Reserved<'_, M> {
     /// Zeroes all of it and starts writing it back; the next fence makes it durable.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if the pool was corrupted since.
+    /// [`Error::OutOfBounds`] if the pool was corrupted since; [`Error::ForeignSession`].
     pub fn zero(&self, op: &Op<'_, M>) -> Result<()> {
+        self.space.expect_own(op)?;
         let words = op.slice("reservation", Off::<[Word; 8]>::new(self.off()), self.len() / LINE as u64)?;
         for line in words {
             for word in line {
@@ -533,7 +632,11 @@ impl<M: Medium> std::fmt::Debug for Prepared<'_, M> {
 impl<M: Medium> Prepared<'_, M> {
     /// Sets the link and marks the block, after the operation's fence made intent and object durable. Durable on return:
     /// three write-backs, two fences.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn complete(mut self, op: &Op<'_, M>) {
+        self.space.assert_own(op);
         {
             let _state = self.space.state.lock(op.medium());
             self.intent.store(op);
@@ -552,7 +655,11 @@ impl<M: Medium> Prepared<'_, M> {
     }
 
     /// Takes it back: nothing is allocated or freed, and a reservation is given back. One write-back, one fence.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn cancel(mut self, op: &Op<'_, M>) {
+        self.space.assert_own(op);
         lane::clear(op, self.space.heap.lane(self.lane));
         op.fence();
         self.guard = None;
@@ -579,17 +686,13 @@ impl<M: Medium> Space<M> {
         let mut state = self.state.lock(op.medium());
         match place {
             Place::Extent { chunk, chunks, .. } => self.put_free(op, &mut state, chunk, u64::from(chunks)),
-            Place::Block { chunk, lines, index } => {
+            Place::Block { chunk, lines, index, .. } => {
                 let blocks = self.heap.blocks(lines);
                 if let Some(slab) = state.slabs.get_mut(chunk) {
                     slab.taken.get_or_insert_with(|| self.read_bitmap(op, chunk, blocks));
                 }
                 if state.slabs.give_back(chunk, index) {
-                    self.describe(op, chunk, Use::Free);
-                    // PERSIST S4: flush+fence.
-                    op.fence();
-                    state.slabs.remove(chunk);
-                    state.free.put(chunk, 1);
+                    self.free_slab(op, &mut state, chunk);
                 }
             }
         }

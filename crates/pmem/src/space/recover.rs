@@ -104,7 +104,7 @@ impl<M: Medium> Iterator for Walk<'_, '_, M> {
 
 impl Heap {
     /// Whether an extent lies within the heap and its zone.
-    fn extent_fits(self, chunk: u64, chunks: u32, end: u64) -> bool {
+    pub(super) fn extent_fits(self, chunk: u64, chunks: u32, end: u64) -> bool {
         let zone_end = (chunk / self.zone_chunks() + 1) * self.zone_chunks();
         chunk + u64::from(chunks) <= end.min(zone_end)
     }
@@ -139,8 +139,9 @@ impl<M: Medium> Space<M> {
     /// and one or two fences.
     ///
     /// # Errors
-    /// None at present; corrupt tables become findings of [`Space::check`], and their chunks are not used.
+    /// [`Error::ForeignSession`](crate::Error::ForeignSession); corrupt tables become findings of [`Space::check`], and their chunks are not used.
     pub fn recover(op: &Op<'_, M>, mapping: Mapping<M>, heap: Heap, grow: Box<dyn Grow>) -> Result<Space<M>> {
+        op.expect_base(mapping.base_addr())?;
         let space = Space::new(mapping, heap, grow);
         space.settle_intents(op);
         {
@@ -198,7 +199,11 @@ impl<M: Medium> Space<M> {
     }
 
     /// Everything in the tables that is not as the allocator writes it. `live` tells which owners exist. `O(chunks)`.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn check(&self, op: &Op<'_, M>, live: impl Fn(Owner) -> bool) -> Vec<Finding> {
+        self.assert_own(op);
         let end = self.backed_chunks(op);
         let mut findings = Vec::new();
         for (chunk, what) in Walk::new(op, self.heap, end) {
@@ -228,7 +233,7 @@ pub(crate) fn stats<M: Medium>(op: &Op<'_, M>, heap: Heap, chunks: u64) -> Space
     for (_, what) in Walk::new(op, heap, chunks) {
         match what {
             Use::Free => stats.free += heap.chunk,
-            Use::Extent { owner, chunks } => *by_owner.entry(owner).or_default() += u64::from(chunks) * heap.chunk,
+            Use::Extent { owner, chunks, .. } => *by_owner.entry(owner).or_default() += u64::from(chunks) * heap.chunk,
             Use::Slab { owner, .. } => *by_owner.entry(owner).or_default() += heap.chunk,
             Use::Unknown => {}
         }

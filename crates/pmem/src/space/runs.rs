@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(super) struct Runs {
     /// Start to length.
     by_start: BTreeMap<u64, u64>,
+    /// Chunks in all of them.
+    total: u64,
 }
 
 impl Runs {
@@ -15,10 +17,16 @@ impl Runs {
         let fitting = self.by_start.iter().filter(|(_, run)| **run >= len);
         let (&start, &run) = fitting.min_by_key(|(_, run)| **run)?;
         self.by_start.remove(&start);
+        self.total -= len;
         if run > len {
             self.by_start.insert(start + len, run - len);
         }
         Some(start)
+    }
+
+    /// Chunks in all runs.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Gives chunks back. Those that are free already stay so: in a corrupt pool, extents can overlap.
@@ -37,8 +45,25 @@ impl Runs {
         }
     }
 
+    /// Takes these very chunks, as far as they are free.
+    pub(super) fn remove(&mut self, start: u64, len: u64) {
+        let end = start + len;
+        let overlapping: Vec<_> =
+            self.by_start.range(..end).rev().map_while(|(s, l)| (s + l > start).then_some((*s, *l))).collect();
+        for (run, run_len) in overlapping {
+            self.by_start.remove(&run);
+            if run < start {
+                self.by_start.insert(run, start - run);
+            }
+            if run + run_len > end {
+                self.by_start.insert(end, run + run_len - end);
+            }
+        }
+    }
+
     /// Adds a run that overlaps no other, merging it with its neighbours.
     fn insert(&mut self, start: u64, len: u64) {
+        self.total += len;
         let mut run = (start, len);
         if let Some((&before, &before_len)) = self.by_start.range(..start).next_back()
             && before + before_len == start
@@ -71,6 +96,21 @@ mod tests {
         assert_eq!(runs.by_start, BTreeMap::from([(10, 6)]));
         assert_eq!(runs.take(6), Some(10));
         assert!(runs.by_start.is_empty());
+    }
+
+    #[test]
+    fn chunks_are_taken_by_place() {
+        for mask in 0..1u32 << 8 {
+            for (start, len) in [(0, 8), (2, 3), (0, 1), (7, 1), (3, 5)] {
+                let mut runs = Runs::default();
+                (0..8).filter(|i| mask >> i & 1 == 1).for_each(|i| runs.put(i, 1));
+                runs.remove(start, len);
+                let free: Vec<u64> = runs.by_start.iter().flat_map(|(s, l)| *s..s + l).collect();
+                let expected: Vec<u64> =
+                    (0..8).filter(|i| mask >> i & 1 == 1 && !(start..start + len).contains(i)).collect();
+                assert_eq!(free, expected, "{mask:#b} {start} {len}");
+            }
+        }
     }
 
     #[test]

@@ -51,6 +51,11 @@ impl Slabs {
         }
     }
 
+    /// Whether a class has another slab that may have room.
+    pub(super) fn has_room_beside(&self, chunk: u64, owner: Owner, lines: u32) -> bool {
+        self.with_room.get(&(owner, lines)).is_some_and(|chunks| chunks.iter().any(|other| *other != chunk))
+    }
+
     /// Gives a block back; returns whether the slab is empty now.
     pub(super) fn give_back(&mut self, chunk: u64, index: u32) -> bool {
         let Some(slab) = self.by_chunk.get_mut(&chunk) else { return false };

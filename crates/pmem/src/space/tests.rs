@@ -313,3 +313,106 @@ proptest! {
         space.free_owner(&op, A);
     }
 }
+
+#[test]
+fn changes_are_idempotent_and_touch_no_neighbour() {
+    let bench = Bench::new(12);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let neighbour = space.reserve_block(&op, A, 64).unwrap().keep();
+    space.apply(&op, Change::Allocate(neighbour)).unwrap();
+    let block = space.reserve_block(&op, A, 64).unwrap().keep();
+    let extent = space.reserve_extent(&op, B, 2 * CHUNK).unwrap().keep();
+    let owned = |space: &Space<_>| (space.blocks(&op, A).len(), space.extents(&op, B).len());
+    for allocation in [block, extent] {
+        assert_eq!(Allocation::from_words(allocation.to_words()), allocation);
+        for change in [Change::Allocate(allocation), Change::Allocate(allocation).inverse()] {
+            for _ in 0..2 {
+                space.apply(&op, change).unwrap();
+                let there = usize::from(matches!(change, Change::Allocate(_)));
+                let expected = if allocation == block { (1 + there, 0) } else { (1, there) };
+                assert_eq!(owned(&space), expected, "{change:?}");
+            }
+        }
+    }
+    // Freed, and not available: the log may still hold records of it.
+    let next = space.reserve_block(&op, A, 64).unwrap();
+    assert_ne!(next.off(), block.off());
+    space.release(&op, block);
+    space.release(&op, block);
+    assert_eq!(space.reserve_block(&op, A, 64).unwrap().off(), block.off());
+    space.release(&op, neighbour);
+    assert_eq!(owned(&space), (1, 0), "what is allocated is not released");
+    let all = space.stats(&op).free / CHUNK;
+    let chunk = space.reserve_extent(&op, B, CHUNK).unwrap();
+    assert_ne!(chunk.off(), extent.off());
+    space.release(&op, extent);
+    drop(chunk);
+    assert_eq!(space.reserve_extent(&op, B, all * CHUNK).unwrap().len(), all * CHUNK, "all of it is there again");
+}
+
+#[test]
+fn changes_are_redone_after_a_crash_before_anything_is_reserved() {
+    let bench = Bench::new(12);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let (block, extent, freed) = {
+        let space = bench.space(&op);
+        let freed = space.reserve_block(&op, A, 64).unwrap().keep();
+        space.apply(&op, Change::Allocate(freed)).unwrap();
+        let block = space.reserve_block(&op, A, 64).unwrap().keep();
+        (block, space.reserve_extent(&op, B, 3 * CHUNK).unwrap().keep(), freed)
+    };
+    // Only the records are left of them.
+    let space = bench.space(&op);
+    for change in [Change::Allocate(block), Change::Allocate(extent), Change::Free(freed)] {
+        space.apply(&op, change).unwrap();
+    }
+    space.release(&op, freed);
+    let extents = space.extents(&op, B);
+    assert_eq!(extents, [Extent { off: extent.off(), len: extent.len() }]);
+    assert_eq!(space.blocks(&op, A), [(block.off(), 64)]);
+    assert_eq!(space.allocated(&op, block.off()).unwrap(), block);
+    while let Ok(reserved) = space.reserve_extent(&op, A, CHUNK) {
+        let within = extent.off()..extent.off() + extent.len();
+        assert!(!within.contains(&reserved.off()), "given out twice");
+        reserved.keep();
+    }
+    assert_eq!(space.reserve_block(&op, A, 64).unwrap().off(), freed.off());
+}
+
+#[test]
+fn changes_that_cannot_be_are_refused_and_change_nothing() {
+    let bench = Bench::new(12);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let block = space.reserve_block(&op, A, 64).unwrap().keep();
+    let extent = space.reserve_extent(&op, A, 2 * CHUNK).unwrap().keep();
+    space.apply(&op, Change::Allocate(extent)).unwrap();
+    let [off, rest] = block.to_words();
+    let [extent_off, extent_rest] = extent.to_words();
+    let wrong = [
+        [off + 8, rest],
+        [off, rest + 1],
+        [off, rest + (64 << 16)],
+        [0, rest],
+        [u64::MAX, rest],
+        [off, u64::MAX],
+        [extent_off + CHUNK, extent_rest],
+        [extent_off, extent_rest + (CHUNK << 16)],
+        [extent_off, extent_rest + 1],
+        [CHUNK, extent_rest],
+        [CHUNK * 2, 0],
+    ];
+    let before = (space.blocks(&op, A), space.extents(&op, A), space.stats(&op));
+    for words in wrong {
+        for change in [Change::Allocate, Change::Free] {
+            let error = space.apply(&op, change(Allocation::from_words(words))).unwrap_err();
+            assert!(matches!(error, Error::NotAllocated { .. }), "{words:?}: {error}");
+        }
+        space.release(&op, Allocation::from_words(words));
+    }
+    assert_eq!((space.blocks(&op, A), space.extents(&op, A), space.stats(&op)), before);
+}

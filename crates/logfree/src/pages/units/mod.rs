@@ -22,8 +22,8 @@
 //! | I8 what recovery has asked the map < bits are cleared | the map's: it answers with nothing that a crash can take back | the same, or the state before | the same again |
 //! | I9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
 //!
-//! After an error that a map returns from the middle of an update nobody knows whether the record is in it. Its units, and those
-//! that it was to replace, then stay as they are in active pages, and the next opening decides.
+//! A map that returns an error is as it was before: the units of the new record go back to the session, those of the old one
+//! stay in the map.
 
 mod recover;
 

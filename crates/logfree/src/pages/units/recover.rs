@@ -1,10 +1,10 @@
 //! Recovery of leaks of records, and the check.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::{Extent, Medium, Op, Root, Session};
+use durix_pmem::{Extent, Medium, OffsetSet, Op, Root, Session};
 
 use super::super::extents::{Run, empty_segments};
 use super::super::recover::{Found, is_page, read_segments};
@@ -104,8 +104,8 @@ impl<M: Medium> Units<M> {
     }
 
     /// Compares what is allocated with what records are made of, while no other operation is open.
-    pub(crate) fn check(&self, op: &Op<'_, M>, in_use: &HashSet<u64>) -> Vec<Finding> {
-        let (held, mut allocated, mut findings) = (self.held(op), HashSet::new(), Vec::new());
+    pub(crate) fn check(&self, op: &Op<'_, M>, in_use: &OffsetSet) -> Vec<Finding> {
+        let (held, mut allocated, mut findings) = (self.held(op), OffsetSet::default(), Vec::new());
         for extent in self.extents(op) {
             let pages = (extent.off..extent.off + extent.len).step_by(self.page as usize);
             for unit in pages.flat_map(|page| self.allocated(op, page)) {
@@ -121,8 +121,8 @@ impl<M: Medium> Units<M> {
     }
 
     /// Units that sessions hold: allocated, and in no record. While no operation is open, but the caller's.
-    fn held(&self, op: &Op<'_, M>) -> HashSet<u64> {
-        let mut held = HashSet::new();
+    fn held(&self, op: &Op<'_, M>) -> OffsetSet {
+        let mut held = OffsetSet::default();
         for slot in self.slots.iter().filter_map(OnceLock::get) {
             let slot = slot.lock(op.medium());
             held.extend(slot.free.0.iter().flatten());

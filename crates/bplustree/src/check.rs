@@ -1,0 +1,259 @@
+//! Findings, statistics, dump, salvage.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use durix_pmem::{Medium, Op};
+
+use crate::BPlusTree;
+use crate::error::Result;
+use crate::layout::{NODE, at};
+use crate::node::{Committed, Node, Record, Slot, Words, child, key_of, value_of};
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Offset in the pool of what it is about.
+    pub offset: u64,
+    /// What is wrong, with the values.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}: {}", self.offset, self.what)
+    }
+}
+
+/// Numbers about a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys.
+    pub keys: u64,
+    /// Levels of nodes.
+    pub levels: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Interior nodes.
+    pub interiors: u64,
+    /// Records: entries and separators that do not fit into a slot.
+    pub records: u64,
+    /// Bytes of nodes and records.
+    pub block_bytes: u64,
+    /// Bytes of chunks that belong to the tree, the log included.
+    pub persistent_bytes: u64,
+}
+
+/// One look at everything, while nobody writes.
+struct Survey<'a, 's, M: Medium> {
+    words: Committed<'a, 's, M>,
+    stats: Stats,
+    findings: Vec<Finding>,
+    /// Offsets of all blocks that something leads to.
+    reached: BTreeSet<u64>,
+    last_key: Option<Vec<u8>>,
+    /// The leaf before, in the order of keys, and its link.
+    last_leaf: Option<(u64, u64)>,
+}
+
+impl<M: Medium> Survey<'_, '_, M> {
+    fn find(&mut self, offset: u64, what: impl Into<String>) {
+        self.findings.push(Finding { offset, what: what.into() });
+    }
+
+    fn reach(&mut self, off: u64) -> bool {
+        let is_new = self.reached.insert(off);
+        if !is_new {
+            self.find(off, "two links lead to this block");
+        }
+        is_new
+    }
+
+    /// Looks at a node and all below it, whose keys lie between two separators.
+    fn node(&mut self, node: Node, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<()> {
+        if !self.reach(node.off) {
+            return Ok(());
+        }
+        if !node.order.is_sound() {
+            self.find(node.off, format!("the order of its slots is no permutation: {:#x}", node.order.0));
+        }
+        if node.level == 0 {
+            return self.leaf(node, low, high);
+        }
+        self.stats.interiors += 1;
+        let mut keys = Vec::new();
+        for place in 0..node.len() {
+            let key = self.slot(node.slot(&self.words, place))?;
+            keys.push(key);
+        }
+        for number in 0..=node.len() {
+            let low = if number == 0 { low } else { Some(&keys[number - 1][..]) };
+            let high = keys.get(number).map(|key| &key[..]).or(high);
+            if low.is_some() && high.is_some() && low >= high {
+                self.find(node.off, format!("its separators are not in order at {number}"));
+            }
+            match node.child(&self.words, number) {
+                Ok(child) => self.node(child, low, high)?,
+                Err(error) => self.find(node.off, format!("child {number}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, leaf: Node, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<()> {
+        self.stats.leaves += 1;
+        if let Some((before, link)) = self.last_leaf
+            && link != leaf.off
+        {
+            self.find(before, format!("its link leads to {link:#x}; the next leaf is {:#x}", leaf.off));
+        }
+        self.last_leaf = Some((leaf.off, self.words.word(leaf.off + at::LINK)));
+        for place in 0..leaf.len() {
+            let slot = leaf.slot(&self.words, place);
+            let key = match self.slot(slot) {
+                Ok(key) => key,
+                Err(error) => {
+                    self.find(leaf.off, format!("entry {place}: {error}"));
+                    continue;
+                }
+            };
+            if low.is_some_and(|low| &key[..] < low) || high.is_some_and(|high| &key[..] >= high) {
+                self.find(leaf.off, format!("entry {place} does not lie between the separators above"));
+            }
+            if self.last_key.as_ref().is_some_and(|last| *last >= key) {
+                self.find(leaf.off, format!("entry {place} is not above the one before it"));
+            }
+            (self.last_key, self.stats.keys) = (Some(key), self.stats.keys + 1);
+        }
+        Ok(())
+    }
+
+    /// The key of a slot; its record is looked at.
+    fn slot(&mut self, slot: Slot) -> Result<Vec<u8>> {
+        if let Some(off) = slot.record() {
+            let record = Record::read(&self.words, off)?;
+            self.stats.records += 1;
+            for block in record.blocks(&self.words)? {
+                self.reach(block);
+            }
+        }
+        let mut key = Vec::new();
+        key_of(&self.words, slot, &mut key)?;
+        Ok(key)
+    }
+}
+
+impl<M: Medium> BPlusTree<M> {
+    /// Everything that is wrong: the order of keys, separators and slots, links between leaves, and blocks that nothing, or more than
+    /// one thing, leads to. While nobody writes. `O(keys)`.
+    pub fn check(&self, op: &Op<'_, M>) -> Vec<Finding> {
+        self.survey(op).0
+    }
+
+    /// Numbers about the tree. `O(keys)`.
+    pub fn stats(&self, op: &Op<'_, M>) -> Stats {
+        self.survey(op).1
+    }
+
+    fn survey(&self, op: &Op<'_, M>) -> (Vec<Finding>, Stats) {
+        let _latch = self.latch.lock(op.medium());
+        let mut survey = Survey {
+            words: Committed { op, block_words: self.block_words() },
+            stats: Stats::default(),
+            findings: Vec::new(),
+            reached: BTreeSet::new(),
+            last_key: None,
+            last_leaf: None,
+        };
+        let root = survey.words.word(self.root_off);
+        if root != 0 {
+            let walked = Node::root(&survey.words, root).and_then(|node| {
+                survey.stats.levels = node.level + 1;
+                survey.node(node, None, None)
+            });
+            walked.unwrap_or_else(|error| survey.find(root, error.to_string()));
+        }
+        if let Some((last, link)) = survey.last_leaf
+            && link != 0
+        {
+            survey.find(last, format!("it is the last leaf, and its link leads to {link:#x}"));
+        }
+        let (owner, space) = (self.root.owner(), self.root.pool().space());
+        let allocated = space.blocks(op, owner);
+        survey.stats.block_bytes = allocated.iter().map(|(_, len)| len).sum();
+        let found = space.stats(op).by_owner.into_iter().find(|(of, _)| *of == owner);
+        survey.stats.persistent_bytes = found.map_or(0, |(_, bytes)| bytes);
+        let allocated: BTreeSet<u64> = allocated.into_iter().map(|(off, _)| off).collect();
+        for off in allocated.difference(&survey.reached) {
+            survey.findings.push(Finding { offset: *off, what: "nothing leads to this block".into() });
+        }
+        for off in survey.reached.difference(&allocated) {
+            survey.findings.push(Finding { offset: *off, what: "this block is in use and not allocated".into() });
+        }
+        (survey.findings, survey.stats)
+    }
+
+    /// Calls `found` with every entry of every leaf that can be read, whether or not something leads to the leaf. While nobody writes.
+    pub fn salvage(&self, op: &Op<'_, M>, found: &mut dyn FnMut(&[u8], &[u8])) -> Vec<Finding> {
+        let (words, mut findings) = (Committed { op, block_words: self.block_words() }, Vec::new());
+        for (off, len) in self.root.pool().space().blocks(op, self.root.owner()) {
+            let Ok(leaf) = Node::of_level(&words, off, 0) else { continue };
+            if len != NODE {
+                continue;
+            }
+            for place in 0..leaf.len() {
+                let (slot, mut key, mut value) = (leaf.slot(&words, place), Vec::new(), Vec::new());
+                match key_of(&words, slot, &mut key).and_then(|()| value_of(&words, slot, &mut value)) {
+                    Ok(()) => found(&key, &value),
+                    Err(error) => findings.push(Finding { offset: off, what: format!("entry {place}: {error}") }),
+                }
+            }
+        }
+        findings
+    }
+
+    /// Writes all nodes, from the root on.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        let _latch = self.latch.lock(op.medium());
+        let words = Committed { op, block_words: self.block_words() };
+        let root = words.word(self.root_off);
+        writeln!(out, "root {root:#x}")?;
+        let mut left = op.mapping().len() / NODE + 1;
+        match Node::root(&words, root) {
+            _ if root == 0 => Ok(()),
+            Ok(node) => dump_node(&words, node, &mut left, out),
+            Err(error) => writeln!(out, "{error}"),
+        }
+    }
+}
+
+fn dump_node(words: &impl Words, node: Node, left: &mut u64, out: &mut dyn fmt::Write) -> fmt::Result {
+    let Some(less) = left.checked_sub(1) else { return Ok(()) };
+    *left = less;
+    let indent = " ".repeat(usize::try_from(node.level).unwrap_or(0));
+    let (off, level, link) = (node.off, node.level, words.word(node.off + at::LINK));
+    writeln!(out, "{indent}node {off:#x} level {level} slots {} link {link:#x}", node.len())?;
+    for place in 0..node.len() {
+        let (slot, mut key) = (node.slot(words, place), Vec::new());
+        match key_of(words, slot, &mut key) {
+            Ok(()) if level > 0 => {
+                writeln!(out, "{indent} {} -> {:#x}", key.escape_ascii(), child(words, slot).unwrap_or(0))?;
+            }
+            Ok(()) => match slot.record() {
+                Some(record) => writeln!(out, "{indent} {} = record {record:#x}", key.escape_ascii())?,
+                None => writeln!(out, "{indent} {} = {:#x}", key.escape_ascii(), slot.value)?,
+            },
+            Err(error) => writeln!(out, "{indent} {error}")?,
+        }
+    }
+    for number in (0..=node.len()).take_while(|_| level > 0) {
+        match node.child(words, number) {
+            Ok(child) => dump_node(words, child, left, out)?,
+            Err(error) => writeln!(out, "{indent} child {number}: {error}")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! A Bloom filter of one word a key: a look costs one load.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use durix_pmem::Medium;
+
+use crate::front::prefetch;
+
+/// Bits a key, at the number of keys that a filter is made for. With four bits set in one word, 2 of 100 keys that are not
+/// there are taken for there.
+const BITS: usize = 16;
+
+/// Which keys may be in a front. Bits are set under the range's lock, before the entry is written back, and never cleared: who
+/// does not see them began before the update was acknowledged.
+#[derive(Debug, Clone)]
+pub(crate) struct Bloom {
+    words: Arc<[AtomicU64]>,
+}
+
+/// Mixes a key: all bits of the result depend on all of the key's.
+#[inline(always)]
+pub(crate) fn hash(key: u64) -> u64 {
+    let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded.wrapping_mul(0xa076_1d64_78bd_642f)
+}
+
+impl Bloom {
+    /// A filter for `keys` keys.
+    pub(crate) fn new(keys: usize) -> Self {
+        let words = (keys * BITS).div_ceil(64).next_power_of_two();
+        Bloom { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The word of a hash, and its bits. High bits choose the word, 24 low ones the bits.
+    #[inline(always)]
+    fn place(&self, hash: u64) -> (&AtomicU64, u64) {
+        let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63);
+        (&self.words[(hash >> 32) as usize & (self.words.len() - 1)], bits)
+    }
+
+    /// Asks the processor for the word of a hash.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(self.place(hash).0);
+    }
+
+    /// Adds a key; by one thread at a time.
+    #[inline(always)]
+    pub(crate) fn add<M: Medium>(&self, m: M, hash: u64) {
+        let (word, bits) = self.place(hash);
+        let old = m.shared_load(word, Relaxed);
+        if old & bits != bits {
+            m.shared_store(word, old | bits, Release);
+        }
+    }
+
+    /// Whether a key may have been added.
+    #[inline(always)]
+    pub(crate) fn may_have<M: Medium>(&self, m: M, hash: u64) -> bool {
+        let (word, bits) = self.place(hash);
+        m.shared_load(word, Acquire) & bits == bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::Hardware;
+
+    #[test]
+    fn what_was_added_is_found_and_little_else() {
+        let m = Hardware::PAGE_CACHE;
+        for keys in [1, 100, 1000] {
+            let bloom = Bloom::new(keys);
+            (0..keys as u64).for_each(|key| bloom.add(m, hash(key)));
+            assert!((0..keys as u64).all(|key| bloom.may_have(m, hash(key))));
+            let wrong = (1 << 20..(1 << 20) + 10_000).filter(|key| bloom.may_have(m, hash(*key))).count();
+            assert!(wrong < 500, "{wrong} of 10000 at {keys} keys");
+        }
+    }
+}

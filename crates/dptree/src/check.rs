@@ -1,0 +1,260 @@
+//! Findings, statistics, dump.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_pmem::{Medium, Op};
+
+use crate::DpTree;
+use crate::bloom::hash;
+use crate::leaf::{Leaf, bits, load_pair};
+use crate::range::{Part, Range, Snapshot};
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Offset in the pool of what it is about.
+    pub offset: u64,
+    /// What is wrong, with the values.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}: {}", self.offset, self.what)
+    }
+}
+
+/// Numbers about a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys.
+    pub keys: u64,
+    /// Ranges.
+    pub ranges: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Keys in leaves: those of fronts come when they are merged.
+    pub keys_in_leaves: u64,
+    /// Slots of all leaves.
+    pub slots: u64,
+    /// Entries of fronts that take updates.
+    pub active: u64,
+    /// Entries of fronts that wait to be merged.
+    pub frozen: u64,
+    /// Units that are free.
+    pub free_units: u64,
+    /// Bytes of the extents of units.
+    pub unit_bytes: u64,
+    /// Log pages.
+    pub log_pages: u64,
+    /// Log pages that are free.
+    pub free_log_pages: u64,
+    /// Bytes of log pages.
+    pub log_bytes: u64,
+    /// Replaced objects in DRAM that wait for operations to end.
+    pub retired: u64,
+    /// Bytes of DRAM that grow with the tree, about: fronts with their filters, fingerprints and order of leaves, directory.
+    pub volatile_bytes: u64,
+}
+
+impl<M: Medium> DpTree<M> {
+    /// Looks for inconsistencies: in the pool, between the pool and DRAM, and in the space. Complete while nobody merges: a range that
+    /// is being merged is passed over, and units are then not counted.
+    pub fn check(&self, op: &Op<'_, M>) -> Vec<Finding> {
+        let mut check = Check { tree: self, op, findings: Vec::new(), used: BTreeMap::new() };
+        let mut expected = Some(0);
+        for range in self.directory.get(op).ranges() {
+            expected = check.range(range, expected);
+        }
+        if expected.is_some() {
+            check.find(0, "the last range does not end with the largest key".into());
+        }
+        check.space();
+        check.log();
+        check.findings
+    }
+
+    /// Numbers about the tree. Costs what [`len`](Self::len) costs.
+    pub fn stats(&self, op: &Op<'_, M>) -> Stats {
+        let m = op.medium();
+        let (free, unit_bytes) = self.units.totals(m);
+        let (log_pages, free_log_pages, log_bytes) = self.log.totals(m);
+        let mut stats = Stats {
+            keys: self.len(op),
+            free_units: free.len() as u64,
+            unit_bytes,
+            log_pages,
+            free_log_pages,
+            log_bytes,
+            retired: self.limbo.len(m) as u64,
+            ..Stats::default()
+        };
+        for range in self.directory.get(op).ranges() {
+            let inner = range.lock(m);
+            let snapshot = range.snapshot.get(op);
+            stats.ranges += 1;
+            stats.leaves += snapshot.leaves.len() as u64;
+            stats.keys_in_leaves += snapshot.leaf_keys() as u64;
+            stats.active += inner.active.len() as u64;
+            stats.frozen += snapshot.frozen.as_ref().map_or(0, |frozen| frozen.front.len()) as u64;
+            let frozen = snapshot.frozen.as_ref().map_or(0, |frozen| frozen.front.bytes());
+            stats.volatile_bytes += (inner.active.bytes() + frozen) as u64;
+        }
+        stats.slots = stats.leaves * self.shape.slots as u64;
+        // A leaf with its table, and the order of its keys; a range with its lists; the filters, and the sorted second fronts.
+        let leaf = (size_of::<Leaf>() + 64 + self.shape.slots) as u64;
+        stats.volatile_bytes += stats.leaves * leaf + stats.ranges * 1024 + (stats.active + stats.frozen * 13) * 2;
+        stats
+    }
+
+    /// Writes what lies in the pool, and the fronts, for people who look for a fault.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        let shape = self.shape;
+        writeln!(
+            out,
+            "tree: {} slots a leaf, {} leaves a range, unit {} bytes",
+            shape.slots,
+            shape.leaves,
+            shape.unit()
+        )?;
+        for range in self.directory.get(op).ranges() {
+            let inner = range.lock(op.medium());
+            let snapshot = range.snapshot.get(op);
+            let state = op.load(&op.at(range.block).state, Relaxed);
+            let (floor, side) = (state.floor(), state.side());
+            writeln!(out, "range {:#x}: from {:#x}, floor {floor}, side {side}", range.block.get(), snapshot.low)?;
+            for Part { low, leaf } in snapshot.leaves.iter() {
+                writeln!(out, "  leaf {:#x}: from {low:#x}, {} keys", leaf.off, leaf.count())?;
+                for slot in bits(&leaf.taken) {
+                    let (key, value) = load_pair(op, leaf.off, slot);
+                    writeln!(out, "    {slot}: {key:#x} = {value:#x}")?;
+                }
+            }
+            let frozen = snapshot.frozen.iter().flat_map(|frozen| frozen.front.iter());
+            let fronts =
+                frozen.map(|entry| ("frozen", entry)).chain(inner.active.iter().map(|entry| ("active", entry)));
+            for (what, (key, value)) in fronts {
+                writeln!(out, "  {what}: {key:#x} = {value:x?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Check<'a, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'a Op<'s, M>,
+    findings: Vec<Finding>,
+    /// Who uses a unit.
+    used: BTreeMap<u64, String>,
+}
+
+impl<M: Medium> Check<'_, '_, M> {
+    fn find(&mut self, offset: u64, what: String) {
+        self.findings.push(Finding { offset, what });
+    }
+
+    fn uses(&mut self, unit: u64, user: String) {
+        if let Some(other) = self.used.insert(unit, user.clone()) {
+            self.find(unit, format!("{user} and {other} use the same unit {unit:#x}"));
+        }
+    }
+
+    /// Returns where the next range should begin.
+    fn range(&mut self, range: &Range, expected: Option<u64>) -> Option<u64> {
+        let inner = range.lock(self.op.medium());
+        let snapshot = range.snapshot.get(self.op);
+        let name = format!("range {:#x}", range.block.get());
+        if expected != Some(snapshot.low) {
+            self.find(
+                range.block.get(),
+                format!("{name} begins at {:#x}, and the one before it ends before {expected:x?}", snapshot.low),
+            );
+        }
+        self.uses(range.block.get(), name.clone());
+        if inner.merging {
+            return snapshot.last.checked_add(1);
+        }
+        self.block(range, snapshot, &name);
+        let mut below = None;
+        for (number, Part { low, leaf }) in snapshot.leaves.iter().enumerate() {
+            self.uses(leaf.off, format!("a leaf of {name}"));
+            let low = if number == 0 { snapshot.low } else { *low };
+            let last = snapshot.leaves.get(number + 1).map_or(snapshot.last, |next| next.low.wrapping_sub(1));
+            for slot in leaf.order(self.op) {
+                let (key, _) = load_pair(self.op, leaf.off, usize::from(*slot));
+                if leaf.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
+                    self.find(leaf.off, format!("key {key:#x} lies in slot {slot}, and is not found there"));
+                }
+                if !(low..=last).contains(&key) || below.is_some_and(|below| key <= below) {
+                    self.find(
+                        leaf.off,
+                        format!("key {key:#x} lies in leaf {:#x}, which holds {low:#x} to {last:#x}", leaf.off),
+                    );
+                }
+                below = Some(key);
+            }
+        }
+        let frozen = snapshot.frozen.iter().flat_map(|frozen| frozen.front.iter());
+        for (key, _) in inner.active.iter().chain(frozen).filter(|(key, _)| !snapshot.covers(*key)) {
+            self.find(range.block.get(), format!("key {key:#x} lies in a front of {name}"));
+        }
+        snapshot.last.checked_add(1)
+    }
+
+    /// Compares a block with the snapshot.
+    fn block(&mut self, range: &Range, snapshot: &Snapshot, name: &str) {
+        let op = self.op;
+        let state = op.load(&op.at(range.block).state, Relaxed);
+        let shape = self.tree.shape;
+        let first = op.at(shape.descriptor(range.block, state.side(), 0));
+        let (count, next) = (op.load(&first.count, Relaxed), op.load(&first.next, Relaxed));
+        if (state.side(), count, next) != (snapshot.side, snapshot.leaves.len() as u64, snapshot.next) {
+            self.find(range.block.get(), format!("{name} has side {}, {count} leaves, next {next:?}", state.side()));
+        }
+        for (index, Part { low, leaf }) in snapshot.leaves.iter().enumerate() {
+            let descriptor = op.at(shape.descriptor(range.block, state.side(), index));
+            let same = op.load(&descriptor.leaf, Relaxed) == leaf.off
+                && op.load(&descriptor.low, Relaxed) == *low
+                && descriptor.taken.iter().zip(leaf.taken).all(|(word, taken)| op.load(word, Relaxed) == taken);
+            if !same {
+                self.find(range.block.get(), format!("{name} describes leaf {index} otherwise than its snapshot"));
+            }
+        }
+    }
+
+    fn space(&mut self) {
+        let m = self.op.medium();
+        let (free, unit_bytes) = self.tree.units.totals(m);
+        for unit in &free {
+            self.uses(*unit, "free space".into());
+        }
+        let count = self.tree.units.count(m);
+        let is_merging = |range: &std::sync::Arc<Range>| range.lock(m).merging;
+        let merging = self.tree.directory.get(self.op).ranges().any(is_merging);
+        if self.used.len() as u64 != count && !merging {
+            self.find(0, format!("{} of {count} units are used or free", self.used.len()));
+        }
+        let (_, _, log_bytes) = self.tree.log.totals(m);
+        let root = &self.tree.root;
+        let owned: u64 = root.pool().space().extents(self.op, root.owner()).iter().map(|extent| extent.len).sum();
+        if owned != unit_bytes + log_bytes {
+            self.find(0, format!("{owned} bytes in extents, {unit_bytes} of units, {log_bytes} of log pages"));
+        }
+    }
+
+    fn log(&mut self) {
+        let (mut pages, count) = self.tree.log.all_pages(self.op.medium());
+        pages.sort_unstable();
+        let found = pages.len() as u64;
+        pages.dedup();
+        if (pages.len() as u64, found) != (count, count) {
+            self.find(0, format!("{found} log pages are known, {} of them different, instead of {count}", pages.len()));
+        }
+    }
+}

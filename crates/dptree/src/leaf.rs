@@ -1,0 +1,196 @@
+//! A leaf as DRAM knows it: immutable, made by merges and by recovery, replaced when a merge changes it.
+//!
+//! The table of slots is built when a leaf is first used after a restart, the order of its keys when a scan first meets it. Its slots
+//! are persistent memory that later merges may reuse: a reader that has got something from them asks whether its snapshot is still the
+//! current one.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Once, OnceLock};
+
+use durix_pmem::{Medium, Off, Op};
+
+use crate::bloom::hash;
+use crate::front::prefetch;
+use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, slot_line};
+use crate::prints::Table;
+
+/// Which slots of a leaf are taken.
+pub(crate) type Taken = [u64; MAX_SLOTS / 64];
+
+/// A leaf. A lookup touches its first line and one of the table's, and waits for none of the two before it asks for the other.
+#[repr(C, align(64))]
+pub(crate) struct Leaf {
+    /// Where its slots lie.
+    pub(crate) off: u64,
+    count: u32,
+    /// Done once the table is built.
+    known: Once,
+    order: OnceLock<Box<[u8]>>,
+    pub(crate) taken: Taken,
+    table: UnsafeCell<Table>,
+}
+
+// SAFETY: the table is written by one thread, inside of `known`, and read once that is done.
+unsafe impl Sync for Leaf {}
+
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaf").field("off", &self.off).field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// The numbers of the bits that are set, ascending.
+pub(crate) fn bits(taken: &Taken) -> impl Iterator<Item = usize> + '_ {
+    taken.iter().enumerate().flat_map(|(word, bits)| {
+        let mut left = *bits;
+        std::iter::from_fn(move || {
+            let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(word * 64 + bit)
+        })
+    })
+}
+
+pub(crate) fn count(taken: &Taken) -> usize {
+    taken.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+pub(crate) fn clear(taken: &mut Taken, slot: usize) {
+    taken[slot / 64] &= !(1 << (slot % 64));
+}
+
+#[inline(always)]
+pub(crate) fn set(taken: &mut Taken, slot: usize) {
+    taken[slot / 64] |= 1 << (slot % 64);
+}
+
+#[inline(always)]
+pub(crate) fn load_pair<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize) -> (u64, u64) {
+    let [key, value] = words(op, leaf, slot);
+    (op.load(key, Relaxed), op.load(value, Relaxed))
+}
+
+/// The slot's words.
+#[inline(always)]
+fn words<'s, M: Medium>(op: &Op<'s, M>, leaf: u64, slot: usize) -> &'s [durix_pmem::Word; 2] {
+    let line: Off<SlotLine> = slot_line(leaf, slot);
+    &op.at(line).slots[slot % LINE_SLOTS]
+}
+
+#[inline(always)]
+pub(crate) fn load_key<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize) -> u64 {
+    op.load(&words(op, leaf, slot)[0], Relaxed)
+}
+
+/// Stores a pair; the caller writes its line back.
+#[inline(always)]
+pub(crate) fn store_pair<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize, (key, value): (u64, u64)) {
+    op.store_words(words(op, leaf, slot), &[key, value]);
+}
+
+impl Leaf {
+    /// A leaf whose keys are not known yet.
+    pub(crate) fn unknown(off: u64, taken: Taken) -> Self {
+        Leaf::with(off, taken, Table::EMPTY)
+    }
+
+    /// A leaf whose keys are known.
+    pub(crate) fn new(off: u64, taken: Taken, table: Table) -> Self {
+        let leaf = Leaf::with(off, taken, table);
+        leaf.known.call_once(|| {});
+        leaf
+    }
+
+    #[inline(always)]
+    fn with(off: u64, taken: Taken, table: Table) -> Self {
+        let count = count(&taken) as u32;
+        Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table: UnsafeCell::new(table) }
+    }
+
+    /// Number of keys.
+    pub(crate) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Where its keys lie; reads all slots the first time.
+    #[inline(always)]
+    pub(crate) fn table<M: Medium>(&self, op: &Op<'_, M>) -> &Table {
+        if !self.known.is_completed() {
+            self.learn(op);
+        }
+        // SAFETY: the table was built, and nobody writes to it any more.
+        unsafe { &*self.table.get() }
+    }
+
+    #[cold]
+    fn learn<M: Medium>(&self, op: &Op<'_, M>) {
+        let mut table = Table::EMPTY;
+        bits(&self.taken).for_each(|slot| table.add(hash(load_key(op, self.off, slot)), slot));
+        self.known.call_once(|| {
+            // SAFETY: `call_once` runs one closure alone, and nobody reads the table before it is done.
+            unsafe { *self.table.get() = table }
+        });
+    }
+
+    /// Asks the processor for the lines that a lookup touches. A hint, and no access.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(self);
+        prefetch(Table::line_of(self.table.get(), hash));
+    }
+
+    /// The taken slots in the order of their keys.
+    pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &[u8] {
+        self.order.get_or_init(|| {
+            let mut keys = Vec::with_capacity(self.count());
+            keys.extend(bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)));
+            keys.sort_unstable();
+            keys.into_iter().map(|(_, slot)| slot).collect()
+        })
+    }
+
+    /// The slot and the value of a key; valid if the caller's snapshot is still current.
+    #[inline(always)]
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<(usize, u64)> {
+        self.table(op).find(hash, |slot| {
+            let (k, value) = load_pair(op, self.off, slot);
+            (k == key).then_some((slot, value))
+        })
+    }
+
+    /// Asks the processor for the slots where a lookup would look.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot<M: Medium>(&self, op: &Op<'_, M>, hash: u64) {
+        self.table(op).find(hash, |slot| {
+            op.prefetch(slot_line(self.off, slot));
+            None::<()>
+        });
+    }
+
+    /// How many of its keys are smaller than `key`, by their order.
+    pub(crate) fn rank<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
+        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) < key)
+    }
+
+    /// How many of its keys are at most `key`, by their order.
+    pub(crate) fn rank_after<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
+        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) <= key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_set_counted_and_listed() {
+        let mut taken = Taken::default();
+        for slot in [0, 63, 64, 200, 255] {
+            set(&mut taken, slot);
+        }
+        assert_eq!(bits(&taken).collect::<Vec<_>>(), [0, 63, 64, 200, 255]);
+        assert_eq!(count(&taken), 5);
+    }
+}

@@ -1,0 +1,202 @@
+//! DPTree: a strict ordered index of 64-bit keys and values for persistent memory (Zhou et al., *DPTree: Differential Indexing for
+//! Persistent Memory*, VLDB 2019).
+//!
+//! An update costs one write-back and one fence: a record in a log. Buffered entries are merged into persistent leaves many at a
+//! time, range by range. `docs/dptree.md` describes what lies in the pool, and the persist order.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `layout`, `record` | persistent structs, line maps, the record of an update |
+//! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P3) |
+//! | `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: filters, fingerprints, leaves, ranges and their fronts, reclamation |
+//! | `read`, `scan`, `update` | operations |
+//! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
+//! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
+//! | `index` | the tree in the vocabulary of all indices |
+//!
+//! # Guarantees
+//! Every operation on one key is durably linearizable: an update is durable when it returns, a read returns only what is durable. A scan
+//! takes each of its batches from one range at one moment. Nothing beyond 8-byte atomicity is assumed.
+
+#![deny(missing_docs)]
+
+mod bloom;
+mod check;
+mod error;
+mod front;
+mod full;
+mod index;
+pub mod layout;
+mod leaf;
+mod log;
+mod merge;
+mod plan;
+mod prints;
+mod published;
+mod queue;
+mod range;
+mod read;
+mod record;
+mod recover;
+mod scan;
+mod units;
+mod update;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use durix_pmem::pool::Poison;
+use durix_pmem::service::Registered;
+use durix_pmem::{Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
+
+pub use check::{Finding, Stats};
+pub use durix_index::Direction;
+pub use error::{Error, Result};
+pub use index::kinds;
+pub use layout::{LAYOUT_VERSION, Shape};
+use log::Log;
+use published::{Limbo, Published};
+use queue::Queue;
+use range::Directory;
+use units::Units;
+
+/// How a tree is created and opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    shape: Shape,
+    ratio: f64,
+    least_front: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let shape = Shape { slots: 256, leaves: 31, page_lines: 1023 };
+        Options { shape, ratio: 0.1, least_front: 256 }
+    }
+}
+
+impl Options {
+    /// Sizes of what lies in the pool: 256 slots a leaf, 31 leaves a range, 1023 lines a log page, unless set. Counts when a tree is
+    /// created. Larger leaves cost fewer write-backs a merged entry and more time a merge.
+    #[must_use]
+    pub fn shape(self, shape: Shape) -> Self {
+        Options { shape, ..self }
+    }
+
+    /// The part of a range's keys that its front holds before it is merged; 0.1 unless set, between 0.001 and 10. Larger
+    /// fronts cost fewer write-backs, more DRAM and a longer recovery.
+    #[must_use]
+    pub fn merge_ratio(self, ratio: f64) -> Self {
+        Options { ratio: if ratio.is_finite() { ratio.clamp(0.001, 10.0) } else { 0.1 }, ..self }
+    }
+
+    /// Entries that a front holds at least before it is merged; 256 unless set.
+    #[must_use]
+    pub fn least_front(self, entries: usize) -> Self {
+        Options { least_front: entries.max(1), ..self }
+    }
+
+    /// Entries at which the front of a range with so many keys in its leaves is frozen.
+    fn bound(&self, keys: usize) -> usize {
+        ((keys as f64 * self.ratio) as usize).max(self.least_front)
+    }
+}
+
+/// A strict ordered index of 64-bit keys and values.
+///
+/// ```
+/// use durix_dptree::DpTree;
+/// use durix_pmem::PoolOptions;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("stock.pool");
+/// let pool = PoolOptions::new().open_or_create(&path)?;
+/// let stock = DpTree::open(&pool, "stock")?;
+/// let mut session = pool.session()?;
+/// let op = session.enter()?;
+/// assert!(stock.insert(&op, 17, 3)?);
+/// assert_eq!(stock.get(&op, 17)?, Some(3));
+/// assert!(stock.compare_and_set(&op, 17, Some(3), None)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// All operations take the calling thread's [`Op`]. Merges are a service of the pool: somebody should call
+/// [`Pool::tick`], as the facade's thread does. Where nobody does, a writer whose range is full merges that range itself.
+pub struct DpTree<M: Medium = Hardware> {
+    root: Root<M>,
+    options: Options,
+    shape: Shape,
+    directory: Published<Directory>,
+    /// Held by who changes the directory, and by who looks for free log pages. Taken after the lock of a range.
+    structure: Lock<()>,
+    log: Log,
+    units: Units,
+    /// Ranges whose second front waits to be merged.
+    queue: Queue,
+    /// Who is told that there is something to merge.
+    service: OnceLock<Registered<M>>,
+    /// Entries that all fronts take, as last added up.
+    room: AtomicU64,
+    limbo: Limbo<Box<dyn Any + Send + Sync>>,
+    poison: Poison<M>,
+}
+
+impl<M: Medium> fmt::Debug for DpTree<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DpTree").field("options", &self.options).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Structure<M> for DpTree<M> {
+    const KIND: Kind = Kind { tag: *b"DPTREE\0\0", version: LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> Result<()> {
+        DpTree::format(session, root, options)
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        DpTree::recover(session, root, options)
+    }
+
+    fn opened(self: &Arc<Self>) {
+        let registered = self.root.pool().services().register(self);
+        self.service.set(registered).expect("a structure is opened once");
+    }
+}
+
+impl<M: Medium> DpTree<M> {
+    /// Opens the tree named `name`, creating it if it is not there. Recovers it: reads a line for each leaf and the log.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`], [`Error::BadShape`].
+    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options. A tree that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    /// Its place in the pool.
+    pub fn root(&self) -> &Root<M> {
+        &self.root
+    }
+
+    /// Sizes of what lies in the pool.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Takes an object that was replaced.
+    fn retire(&self, op: &Op<'_, M>, object: Box<dyn Any + Send + Sync>) {
+        self.limbo.put(op.medium(), object);
+    }
+}

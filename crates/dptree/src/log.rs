@@ -1,0 +1,341 @@
+//! The write-optimised log: pages of records, one open page a session.
+//!
+//! Each page has a polarity of its own, so any page can be used again at any time: where all its words have the validity bits of
+//! records, the polarity is turned over (one write-back, one fence); where some have not, the others are made invalid first.
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | DP-A1 record < the update is visible, and returns | flush+fence | a record, or not | the update in flight has happened or not |
+//! | DP-P1 head and words of a new page < its extent is active < a record in it | flush+fence; the fence of DP-A1 | a free chunk; an empty page | the pool's; a free page |
+//! | DP-P2 new polarity < the page's first update is visible, and returns | the fence of DP-A1 | old records below their floors; the new one if both lines are durable | the update in flight has happened or not |
+//! | DP-P3 words made invalid < a record in the page | flush+fence | old records below their floors, some gone | nothing counts |
+//!
+//! # When a page is free
+//! The clock counts pages that were sealed. A range remembers the clock at the first record of its fronts, loaded before that record
+//! was appended; a sealed page remembers the clock before it was sealed. A record in a sealed page was appended before, so its range
+//! remembers a number that is not larger than the page's, until the record is merged. Who looks for free pages first loads the clock, and
+//! then looks at the ranges: pages that are sealed meanwhile have at least that clock, and are left alone.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
+
+use crate::error::{Error, Result};
+use crate::layout::{ExtentHead, LINE_RECORDS, PAGE_MAGIC, Shape, head_sum, record_line};
+use crate::record::Record;
+
+/// The log of a tree.
+pub(crate) struct Log {
+    shape: Shape,
+    /// Pages sealed so far.
+    clock: CachePadded<AtomicU64>,
+    tails: Box<[CachePadded<Tail>]>,
+    pages: Lock<Pages>,
+    /// Sealed pages from which on it pays to look which of them are free.
+    look_from: AtomicU64,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// The open page of a session: used by its thread alone.
+#[derive(Debug, Default)]
+struct Tail {
+    /// 0 if there is none.
+    page: AtomicU64,
+    /// The next record; the page's polarity in bit 63.
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    free: Vec<FreePage>,
+    sealed: Vec<Sealed>,
+    /// Open pages that hold records that were made invalid.
+    spoilt: Vec<u64>,
+    /// All pages, open ones too.
+    count: u64,
+    bytes: u64,
+}
+
+/// A page without records that count.
+#[derive(Clone, Copy, Debug)]
+struct FreePage {
+    off: u64,
+    /// Whether all its words have the validity bits of its polarity: it was full.
+    whole: bool,
+}
+
+/// A page that takes no more records.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    page: FreePage,
+    /// The clock at its last record, at most.
+    last: u64,
+}
+
+const POLARITY: u32 = 63;
+
+impl Log {
+    /// A log without pages.
+    pub(crate) fn new(shape: Shape) -> Self {
+        let tails = (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect();
+        // Pages that recovery finds are sealed at 0.
+        Log {
+            shape,
+            clock: CachePadded::new(AtomicU64::new(1)),
+            tails,
+            pages: Lock::new(Pages::default()),
+            look_from: AtomicU64::new(0),
+        }
+    }
+
+    /// The number that a range remembers with the first record of a front; loaded before the record is appended.
+    #[inline(always)]
+    pub(crate) fn clock<M: Medium>(&self, m: M) -> u64 {
+        m.shared_load(&self.clock, Acquire)
+    }
+
+    /// Appends a record, for which there is room, and starts writing it back.
+    #[inline(always)]
+    pub(crate) fn append<M: Medium>(&self, op: &Op<'_, M>, record: Record) {
+        let tail = &self.tails[op.slot() as usize];
+        let (page, next) = (tail.page.load(Relaxed), tail.next.load(Relaxed));
+        let (at, polarity) = (next & !(1 << POLARITY), next >> POLARITY);
+        let line = op.at(record_line(page, at / LINE_RECORDS));
+        record.store(op, &line.records[(at % LINE_RECORDS) as usize], polarity);
+        op.write_back(line); // PERSIST DP-A1: the caller's fence
+        tail.next.store(next + 1, Relaxed);
+    }
+
+    /// Asks the processor for the line of the session's next record, to write it.
+    #[inline(always)]
+    pub(crate) fn prefetch<M: Medium>(&self, op: &Op<'_, M>) {
+        let tail = &self.tails[op.slot() as usize];
+        let (page, at) = (tail.page.load(Relaxed), tail.next.load(Relaxed) & !(1 << POLARITY));
+        op.prefetch_write(record_line(page, at / LINE_RECORDS));
+    }
+
+    /// Seals the session's page and opens another, for a record that is appended before the next fence (DP-P2).
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    #[cold]
+    pub(crate) fn open_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
+        let tail = &self.tails[op.slot() as usize];
+        let mut pages = self.pages.lock(op.medium());
+        let page = match pages.free.pop() {
+            Some(page) => page,
+            None => self.new_page(op, root, &mut pages)?,
+        };
+        self.seal(op, &mut pages);
+        drop(pages);
+        let polarity = self.renew(op, page);
+        tail.page.store(page.off, Relaxed);
+        tail.next.store(polarity << POLARITY, Relaxed);
+        Ok(())
+    }
+
+    /// Seals the session's page if it is full, so that it can be free again.
+    #[cold]
+    pub(crate) fn seal_full<M: Medium>(&self, op: &Op<'_, M>) {
+        if !self.has_room(op) {
+            self.seal(op, &mut self.pages.lock(op.medium()));
+        }
+    }
+
+    /// Seals the session's page, if it has one.
+    fn seal<M: Medium>(&self, op: &Op<'_, M>, pages: &mut Pages) {
+        let tail = &self.tails[op.slot() as usize];
+        let old = tail.page.load(Relaxed);
+        if old == 0 {
+            return;
+        }
+        // Mirror: the range's number was stored before; see the module.
+        let last = op.medium().shared_rmw(&self.clock, Rmw::Add, 1);
+        let spoilt = pages.spoilt.iter().position(|page| *page == old);
+        spoilt.map(|at| pages.spoilt.swap_remove(at));
+        pages.sealed.push(Sealed { page: FreePage { off: old, whole: spoilt.is_none() }, last });
+        tail.page.store(0, Relaxed);
+    }
+
+    /// Makes a free page empty; returns its polarity.
+    fn renew<M: Medium>(&self, op: &Op<'_, M>, page: FreePage) -> u64 {
+        let head = op.at(Off::<ExtentHead>::new(page.off));
+        let polarity = op.load(&head.polarity, Relaxed) & 1;
+        if page.whole {
+            op.store(&head.polarity, 1 - polarity, Relaxed);
+            op.write_back(head); // PERSIST DP-P2: the fence of the page's first record
+            return 1 - polarity;
+        }
+        self.fill(op, page.off, 1 - polarity);
+        op.fence(); // PERSIST DP-P3: flush+fence
+        polarity
+    }
+
+    /// Gives every word of every record the same validity bit, and starts writing them back.
+    fn fill<M: Medium>(&self, op: &Op<'_, M>, page: u64, bit: u64) {
+        for number in 0..self.shape.page_lines {
+            let line = op.at(record_line(page, number));
+            line.records.iter().flatten().for_each(|word| op.store(word, bit, Relaxed));
+            op.write_back(line);
+        }
+    }
+
+    fn new_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>, pages: &mut Pages) -> Result<FreePage> {
+        let space = root.pool().space();
+        let reserved = space.reserve_extent(op, root.owner(), self.shape.page_bytes())?;
+        let off = reserved.off();
+        self.fill(op, off, 0);
+        let head = op.at(Off::<ExtentHead>::new(off));
+        op.store(&head.magic, PAGE_MAGIC, Relaxed);
+        op.store(&head.size, self.shape.page_lines, Relaxed);
+        op.store(&head.sum, head_sum(PAGE_MAGIC, self.shape.page_lines), Relaxed);
+        // All its words are 0, as those of records under the polarity 0: `renew` turns it over.
+        op.store(&head.polarity, 0, Relaxed);
+        op.persist(head); // PERSIST DP-P1: flush+fence
+        let extent = space.activate(op, reserved)?; // PERSIST DP-P1: the fence of the page's first record
+        pages.count += 1;
+        pages.bytes += extent.len;
+        Ok(FreePage { off, whole: true })
+    }
+
+    /// Frees the sealed pages whose records are all merged: that were sealed before `oldest`, which is at most the clock when the caller
+    /// began to look at the ranges, and at most the smallest number that a range remembers. Returns how many sealed pages are left.
+    pub(crate) fn free_before<M: Medium>(&self, m: M, oldest: u64) -> usize {
+        let mut pages = self.pages.lock(m);
+        let (freed, left): (Vec<Sealed>, Vec<Sealed>) = pages.sealed.drain(..).partition(|sealed| sealed.last < oldest);
+        pages.free.extend(freed.iter().map(|sealed| sealed.page));
+        pages.sealed = left;
+        // A look costs a load for each range; so the log grows by an eighth between two looks.
+        self.look_from.store((pages.sealed.len() + pages.sealed.len() / 8 + 1) as u64, Relaxed);
+        pages.sealed.len()
+    }
+
+    /// Whether enough pages were sealed since the last look for free ones.
+    pub(crate) fn should_look<M: Medium>(&self, m: M) -> bool {
+        let sealed = self.pages.lock(m).sealed.len() as u64;
+        sealed >= self.look_from.load(Relaxed)
+    }
+
+    /// Makes records invalid, the one with the highest version last, each durably before the next. Reads all pages that may hold any that
+    /// count; the caller sees to it that no more of those that are `wanted` are appended.
+    #[cold]
+    pub(crate) fn invalidate<M: Medium>(&self, op: &Op<'_, M>, wanted: impl Fn(Record) -> bool) {
+        let mut found: Vec<(u64, u64, &[Word; 3])> = Vec::new();
+        let mut pages = self.pages.lock(op.medium());
+        let open = self.tails.iter().map(|tail| tail.page.load(Relaxed)).filter(|page| *page != 0);
+        // A page that is being sealed is met as both.
+        let all: BTreeSet<u64> = open.chain(pages.sealed.iter().map(|sealed| sealed.page.off)).collect();
+        for page in all {
+            let polarity = op.load(&op.at(Off::<ExtentHead>::new(page)).polarity, Relaxed) & 1;
+            for words in (0..self.shape.page_lines).flat_map(|number| &op.at(record_line(page, number)).records) {
+                let record = Record::load(op, words, polarity).filter(|record| wanted(*record));
+                found.extend(record.map(|record| (record.version, page, words)));
+            }
+        }
+        found.sort_unstable_by_key(|(version, ..)| *version);
+        for (_, page, words) in found {
+            op.store(&words[2], op.load(&words[2], Relaxed) ^ 1, Release);
+            op.persist(&words[2]); // PERSIST DP-D2, DP-D3: flush+fence
+            match pages.sealed.iter().position(|sealed| sealed.page.off == page) {
+                Some(at) => pages.sealed[at].page.whole = false,
+                None if pages.spoilt.contains(&page) => {}
+                None => pages.spoilt.push(page),
+            }
+        }
+    }
+
+    /// The clock of the sealed page in the middle: half of the sealed pages are not younger.
+    pub(crate) fn median<M: Medium>(&self, m: M) -> u64 {
+        let pages = self.pages.lock(m);
+        let mut clocks: Vec<u64> = pages.sealed.iter().map(|sealed| sealed.last).collect();
+        clocks.sort_unstable();
+        clocks.get(clocks.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// Whether a page can be opened without asking the pool.
+    pub(crate) fn has_free<M: Medium>(&self, m: M) -> bool {
+        !self.pages.lock(m).free.is_empty()
+    }
+
+    /// Whether the session's next record has room.
+    #[inline(always)]
+    pub(crate) fn has_room<M: Medium>(&self, op: &Op<'_, M>) -> bool {
+        let tail = &self.tails[op.slot() as usize];
+        tail.page.load(Relaxed) != 0 && tail.next.load(Relaxed) & !(1 << POLARITY) < self.shape.page_records()
+    }
+
+    // ---- recovery ----
+
+    /// Takes over a page that recovery has found, and calls `found` with its records.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the head makes no sense; what `found` returns.
+    pub(crate) fn recover<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        extent: Extent,
+        mut found: impl FnMut(Record) -> Result<bool>,
+    ) -> Result<()> {
+        let head = op.at(Off::<ExtentHead>::new(extent.off));
+        let [size, polarity, sum] = [&head.size, &head.polarity, &head.sum].map(|word| op.load(word, Relaxed));
+        let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
+        if size != self.shape.page_lines || sum != head_sum(PAGE_MAGIC, size) || self.shape.page_bytes() > extent.len {
+            return Err(corrupt("the head of a log page", size));
+        }
+        if polarity > 1 {
+            return Err(corrupt("the polarity of a log page", polarity));
+        }
+        let mut counts = false;
+        for number in 0..self.shape.page_lines {
+            let line = op.at(record_line(extent.off, number));
+            let mut line_matters = false;
+            for words in &line.records {
+                match Record::load(op, words, polarity) {
+                    Some(record) if found(record)? => (line_matters, counts) = (true, true),
+                    Some(_) => {}
+                    // It may have been made invalid, and that may not be durable.
+                    None => line_matters |= Record::load(op, words, 1 - polarity).is_none(),
+                }
+            }
+            if line_matters {
+                op.write_back(line); // PERSIST DP-R1: the caller's fence
+            }
+        }
+        op.write_back(head); // PERSIST DP-R1: the caller's fence
+        let mut pages = self.pages.lock(op.medium());
+        pages.count += 1;
+        pages.bytes += extent.len;
+        let page = FreePage { off: extent.off, whole: false };
+        if counts {
+            pages.sealed.push(Sealed { page, last: 0 });
+        } else {
+            pages.free.push(page);
+        }
+        Ok(())
+    }
+
+    // ---- looking ----
+
+    /// Pages, those of them that are free, and the bytes of all.
+    pub(crate) fn totals<M: Medium>(&self, m: M) -> (u64, u64, u64) {
+        let pages = self.pages.lock(m);
+        (pages.count, pages.free.len() as u64, pages.bytes)
+    }
+
+    /// Pages that are open, free and sealed, each by its offset, and how many there should be.
+    pub(crate) fn all_pages<M: Medium>(&self, m: M) -> (Vec<u64>, u64) {
+        let pages = self.pages.lock(m);
+        let open = self.tails.iter().map(|tail| tail.page.load(Relaxed)).filter(|page| *page != 0);
+        let rest = pages.free.iter().chain(pages.sealed.iter().map(|sealed| &sealed.page)).map(|page| page.off);
+        (open.chain(rest).collect(), pages.count)
+    }
+}

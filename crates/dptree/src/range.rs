@@ -1,0 +1,240 @@
+//! A range of keys: its fronts, its lock, and the snapshot that readers see.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
+
+use crate::bloom::Bloom;
+use crate::front::{Front, Frozen};
+use crate::layout::RangeHead;
+use crate::leaf::Leaf;
+use crate::published::Published;
+
+/// No record in any front.
+pub(crate) const NO_RECORD: u64 = u64::MAX;
+
+/// A range of keys. Its first line is what a reader needs.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Range {
+    /// What readers see.
+    pub(crate) snapshot: Published<Snapshot>,
+    /// The log's clock at the first record of its fronts, at most; [`NO_RECORD`] without one. Stored under the lock.
+    oldest: AtomicU64,
+    /// Its block in the pool.
+    pub(crate) block: Off<RangeHead>,
+    inner: Lock<Inner>,
+}
+
+/// A range at one moment, but for the content of the active front. Immutable. Its first line leads to a key's leaf.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(crate) struct Snapshot {
+    /// Smallest key.
+    pub(crate) low: u64,
+    /// Largest key.
+    pub(crate) last: u64,
+    /// Which keys the active front may hold.
+    pub(crate) bloom: Bloom,
+    /// The leaves in the order of their keys.
+    pub(crate) leaves: Arc<[Part]>,
+    /// The second front, while it is merged or waits for that.
+    pub(crate) frozen: Option<Arc<Frozen>>,
+    /// The side of the block that counts.
+    pub(crate) side: usize,
+    /// The block of the next range.
+    pub(crate) next: Off<RangeHead>,
+    /// Entries at which a front is frozen.
+    pub(crate) bound: usize,
+}
+
+/// A leaf, and the smallest key it may hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) low: u64,
+    pub(crate) leaf: Arc<Leaf>,
+}
+
+/// What the holder of a range's lock owns.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Inner {
+    /// The front that takes updates.
+    pub(crate) active: Front,
+    /// The version of the next update.
+    pub(crate) version: u64,
+    /// The clock at the first record of the active front, and of the frozen one.
+    pub(crate) active_oldest: u64,
+    pub(crate) frozen_oldest: u64,
+    /// Someone merges it.
+    pub(crate) merging: bool,
+    /// Whether the other side of the block holds what was written there durably: not before the first merge after a restart.
+    pub(crate) trusted: bool,
+    /// It has been absorbed by its neighbour: look again.
+    pub(crate) dead: bool,
+}
+
+/// Number of keys in leaves.
+pub(crate) fn keys_in(leaves: &[Part]) -> usize {
+    leaves.iter().map(|part| part.leaf.count()).sum()
+}
+
+impl Snapshot {
+    /// Whether a key belongs to the range.
+    #[inline(always)]
+    pub(crate) fn covers(&self, key: u64) -> bool {
+        (self.low..=self.last).contains(&key)
+    }
+
+    /// The number of the leaf that a key belongs to: the last one that begins at or before it, or the first. 0 without leaves.
+    #[inline(always)]
+    pub(crate) fn leaf_of(&self, key: u64) -> usize {
+        self.leaves.partition_point(|part| part.low <= key).saturating_sub(1)
+    }
+
+    /// The leaf that a key belongs to.
+    #[inline(always)]
+    pub(crate) fn leaf(&self, key: u64) -> Option<&Leaf> {
+        self.leaves.get(self.leaf_of(key)).map(|part| &*part.leaf)
+    }
+
+    /// The entry of a key in the second front.
+    #[inline(always)]
+    pub(crate) fn find_frozen<M: Medium>(&self, m: M, key: u64, hash: u64) -> Option<Option<u64>> {
+        let frozen = self.frozen.as_ref()?;
+        if frozen.bloom.may_have(m, hash) { frozen.front.get(key, hash) } else { None }
+    }
+
+    /// The value of a key in the second front or its leaf; valid if this snapshot is still current.
+    #[inline(always)]
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<u64> {
+        match self.find_frozen(op.medium(), key, hash) {
+            Some(entry) => entry,
+            None => Some(self.leaf(key)?.find(op, key, hash)?.1),
+        }
+    }
+
+    /// Number of keys in the leaves.
+    pub(crate) fn leaf_keys(&self) -> usize {
+        keys_in(&self.leaves)
+    }
+}
+
+impl Range {
+    /// A range without records.
+    pub(crate) fn new(block: Off<RangeHead>, snapshot: Snapshot, version: u64, trusted: bool) -> Self {
+        let front = snapshot.bound;
+        let inner = Inner {
+            active: Front::new(front),
+            version,
+            active_oldest: NO_RECORD,
+            frozen_oldest: NO_RECORD,
+            merging: false,
+            trusted,
+            dead: false,
+        };
+        Range { block, snapshot: Published::new(snapshot), oldest: AtomicU64::new(NO_RECORD), inner: Lock::new(inner) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock<M: Medium>(&self, m: M) -> LockGuard<'_, Inner, M> {
+        self.inner.lock(m)
+    }
+
+    /// The clock at the first record of its fronts, at most.
+    pub(crate) fn oldest<M: Medium>(&self, m: M) -> u64 {
+        m.shared_load(&self.oldest, Acquire)
+    }
+
+    /// Says to readers of [`oldest`](Self::oldest) what the holder of the lock knows.
+    pub(crate) fn tell_oldest<M: Medium>(&self, m: M, inner: &Inner) {
+        m.shared_store(&self.oldest, inner.active_oldest.min(inner.frozen_oldest), Release);
+    }
+
+    /// Notes that a record is about to be appended, at this clock.
+    #[inline(always)]
+    pub(crate) fn note_record<M: Medium>(&self, m: M, inner: &mut Inner, clock: u64) {
+        if inner.active_oldest == NO_RECORD {
+            inner.active_oldest = clock;
+            self.tell_oldest(m, inner);
+        }
+    }
+}
+
+/// Most ranges of a chunk.
+const CHUNK: usize = 128;
+
+/// All ranges, in the order of their keys, in chunks: so that what a split copies grows with the root of their number. Immutable.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Directory {
+    lows: Vec<u64>,
+    chunks: Vec<Arc<Chunk>>,
+}
+
+/// Ranges side by side.
+#[derive(Debug, Clone, Default)]
+struct Chunk {
+    lows: Vec<u64>,
+    ranges: Vec<Arc<Range>>,
+}
+
+impl Chunk {
+    fn push(&mut self, low: u64, range: Arc<Range>) {
+        debug_assert!(self.lows.last().is_none_or(|last| *last < low));
+        self.lows.push(low);
+        self.ranges.push(range);
+    }
+
+    /// In chunks that are half full, if it is too large.
+    fn split(self) -> Vec<Arc<Chunk>> {
+        if self.lows.len() <= CHUNK {
+            return vec![Arc::new(self)];
+        }
+        let parts = self.lows.chunks(CHUNK / 2).zip(self.ranges.chunks(CHUNK / 2));
+        parts.map(|(lows, ranges)| Arc::new(Chunk { lows: lows.to_vec(), ranges: ranges.to_vec() })).collect()
+    }
+}
+
+/// The number of the last key that is at most `key`, which there is.
+#[inline(always)]
+fn last_at_most(lows: &[u64], key: u64) -> usize {
+    lows.partition_point(|low| *low <= key) - 1
+}
+
+impl Directory {
+    /// The directory of ranges in the order of their keys.
+    pub(crate) fn of(ranges: impl Iterator<Item = (u64, Arc<Range>)>) -> Self {
+        let mut all = Chunk::default();
+        ranges.for_each(|(low, range)| all.push(low, range));
+        let chunks = all.split();
+        Directory { lows: chunks.iter().filter_map(|chunk| chunk.lows.first().copied()).collect(), chunks }
+    }
+
+    /// The directory with more ranges, which lie side by side and come after one that is there.
+    pub(crate) fn with(&self, more: &[(u64, Arc<Range>)]) -> Self {
+        let Some((first, _)) = more.first() else { return self.clone() };
+        let number = last_at_most(&self.lows, *first);
+        let mut chunk = Chunk::clone(&self.chunks[number]);
+        let at = last_at_most(&chunk.lows, *first) + 1;
+        chunk.lows.splice(at..at, more.iter().map(|(low, _)| *low));
+        chunk.ranges.splice(at..at, more.iter().map(|(_, range)| Arc::clone(range)));
+        let (mut new, chunks) = (self.clone(), chunk.split());
+        new.lows.splice(number..=number, chunks.iter().map(|chunk| chunk.lows[0]));
+        new.chunks.splice(number..=number, chunks);
+        new
+    }
+
+    /// The range of a key. The first range begins with the smallest key.
+    #[inline(always)]
+    pub(crate) fn find(&self, key: u64) -> &Arc<Range> {
+        let chunk = &self.chunks[last_at_most(&self.lows, key)];
+        &chunk.ranges[last_at_most(&chunk.lows, key)]
+    }
+
+    /// All ranges in the order of their keys.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = &Arc<Range>> {
+        self.chunks.iter().flat_map(|chunk| &chunk.ranges)
+    }
+}

@@ -1,0 +1,137 @@
+//! Lookups.
+
+use durix_pmem::{Medium, Op};
+
+use crate::DpTree;
+use crate::bloom::hash;
+use crate::error::Result;
+use crate::front::prefetch;
+use crate::leaf::Leaf;
+use crate::range::{Range, Snapshot};
+
+impl<M: Medium> DpTree<M> {
+    /// The value of `key`, if it is there. Takes no lock, unless the key may have been updated since the range's last merge.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) after a panic in an update.
+    #[inline]
+    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        self.poison.check(op)?;
+        let hash = hash(key);
+        loop {
+            // Once more where the range was changed meanwhile: what replaces it is there already.
+            if let Some(answer) = self.look_up(op, key, hash) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// The value of a key; `None` where the range was changed meanwhile.
+    #[inline(always)]
+    fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
+        let range = self.directory.get(op).find(key);
+        self.look_up_in(op, range, range.snapshot.get(op), key, hash)
+    }
+
+    /// As [`look_up`](Self::look_up), in a range and its snapshot.
+    #[inline(always)]
+    fn look_up_in(
+        &self,
+        op: &Op<'_, M>,
+        range: &Range,
+        snapshot: &Snapshot,
+        key: u64,
+        hash: u64,
+    ) -> Option<Option<u64>> {
+        if !snapshot.covers(key) {
+            return None;
+        }
+        if snapshot.bloom.may_have(op.medium(), hash) {
+            return self.look_up_locked(op, range, key, hash);
+        }
+        // The key was not in the active front when the snapshot was loaded: a filter keeps its bits.
+        let found = snapshot.find(op, key, hash);
+        range.snapshot.is_current(op, snapshot).then_some(found)
+    }
+
+    #[inline(never)]
+    fn look_up_locked(&self, op: &Op<'_, M>, range: &Range, key: u64, hash: u64) -> Option<Option<u64>> {
+        let inner = range.lock(op.medium());
+        let snapshot = range.snapshot.get(op);
+        if inner.dead || !snapshot.covers(key) {
+            return None;
+        }
+        Some(match inner.active.get(key, hash) {
+            Some(entry) => entry,
+            None => snapshot.find(op, key, hash),
+        })
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        Ok(self.get(op, key)?.is_some())
+    }
+
+    /// Looks many keys up, each as of a moment of its own, and calls `found` with the number of each key and its value, in order. The
+    /// waits of sixteen lookups for memory overlap.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_many(&self, op: &Op<'_, M>, keys: &[u64], mut found: impl FnMut(usize, Option<u64>)) -> Result<()> {
+        self.poison.check(op)?;
+        for (number, group) in keys.chunks(GROUP).enumerate() {
+            for (i, answer) in self.look_up_group(op, group).iter().enumerate().take(group.len()) {
+                let answer = match answer {
+                    Some(answer) => *answer,
+                    None => self.get(op, group[i])?,
+                };
+                found(number * GROUP + i, answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`look_up`](Self::look_up), for up to [`GROUP`] keys. Each step asks for the lines that the next step reads.
+    #[inline(always)]
+    fn look_up_group(&self, op: &Op<'_, M>, keys: &[u64]) -> [Option<Option<u64>>; GROUP] {
+        let directory = self.directory.get(op);
+        let ranges: [Option<(&Range, u64)>; GROUP] = std::array::from_fn(|i| {
+            let key = *keys.get(i)?;
+            let range = &**directory.find(key);
+            prefetch(range);
+            Some((range, hash(key)))
+        });
+        let snapshots = ranges.map(|found| {
+            let snapshot = found?.0.snapshot.get(op);
+            prefetch(snapshot);
+            Some(snapshot)
+        });
+        for (snapshot, found) in snapshots.iter().zip(ranges) {
+            if let (Some(snapshot), Some((_, hash))) = (snapshot, found) {
+                snapshot.bloom.prefetch(hash);
+                prefetch(snapshot.leaves.as_ptr());
+            }
+        }
+        let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
+            let leaf = snapshots[i]?.leaf(keys[i])?;
+            leaf.prefetch(ranges[i]?.1);
+            Some(leaf)
+        });
+        for (leaf, found) in leaves.iter().zip(ranges) {
+            if let (Some(leaf), Some((_, hash))) = (leaf, found) {
+                leaf.prefetch_slot(op, hash);
+            }
+        }
+        std::array::from_fn(|i| {
+            let ((range, hash), snapshot) = (ranges[i]?, snapshots[i]?);
+            self.look_up_in(op, range, snapshot, keys[i], hash)
+        })
+    }
+}
+
+/// Lookups that wait for memory together.
+const GROUP: usize = 16;

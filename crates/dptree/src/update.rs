@@ -1,0 +1,257 @@
+//! Updates: a record in the session's log, then an entry in the range's front, under the range's lock.
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | DP-A1 record < its entry enters the front, and the update returns | flush+fence | a record, or not | the update in flight has happened or not |
+
+use std::sync::Arc;
+
+use durix_pmem::{LockGuard, Medium, Op};
+
+use crate::DpTree;
+use crate::bloom::{Bloom, hash};
+use crate::error::Result;
+use crate::front::{Front, Frozen};
+use crate::range::{Inner, NO_RECORD, Range, Snapshot};
+use crate::record::Record;
+
+impl<M: Medium> DpTree<M> {
+    /// Maps `key` to `value`, whatever it was mapped to. Returns whether the key is new.
+    ///
+    /// Durable when it returns: one write-back, one fence. Every 256th update of a range or so freezes its front; if the front before has
+    /// not been merged by then, the caller merges it, which takes some ten microseconds.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) where the pool is full, or after a panic in an update. The tree then is as it was.
+    #[inline]
+    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        let _guard = self.poison.guard(op)?;
+        let old = match self.upsert(op, key, value) {
+            Err(error) if error.is_full() => {
+                self.merge_what_fits(op)?;
+                self.upsert(op, key, value)?
+            }
+            old => old?,
+        };
+        self.limbo.poll(op);
+        Ok(old.is_none())
+    }
+
+    /// Maps `key` to `value` if it is not there. Returns whether it did; if not, nothing is written.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn insert_if_absent(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        self.compare_and_set(op, key, None, Some(value))
+    }
+
+    /// Maps `key` to `value` if it is there. Returns whether it did; if not, nothing is written.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
+        let old = self.change(op, key, |old| old.is_some().then_some(Some(value)))?;
+        Ok(old.is_some())
+    }
+
+    /// Removes `key`. Returns whether it was there; if not, nothing is written.
+    ///
+    /// Succeeds in a full pool, too, where it reads the log and takes as long as that.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) after a panic in an update.
+    #[inline]
+    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        let old = self.change(op, key, |old| old.is_some().then_some(None))?;
+        Ok(old.is_some())
+    }
+
+    /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether the key was as expected; if not,
+    /// nothing is written, and neither if both are the same.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), or [`remove`](Self::remove) where `new` is `None`.
+    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: Option<u64>, new: Option<u64>) -> Result<bool> {
+        let mut as_expected = false;
+        self.change(op, key, |old| {
+            as_expected = old == expected;
+            (as_expected && new != expected).then_some(new)
+        })?;
+        Ok(as_expected)
+    }
+
+    /// Changes what `key` is mapped to, as `decide` says; `None` leaves it. Returns what it was mapped to, if it was changed.
+    #[inline]
+    fn change(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Option<u64>>> {
+        let _guard = self.poison.guard(op)?;
+        let changed = match self.change_in_range(op, key, &mut decide) {
+            Err(error) if error.is_full() => self.remove_without_space(op, key, &mut decide, error)?,
+            changed => changed?,
+        };
+        self.limbo.poll(op);
+        Ok(changed)
+    }
+
+    #[inline(always)]
+    fn change_in_range(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        decide: &mut impl FnMut(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Option<u64>>> {
+        let hash = hash(key);
+        let (range, mut inner) = self.lock_range(op, key)?;
+        let snapshot = range.snapshot.get(op);
+        self.ask_for(op, &inner, snapshot, key, hash);
+        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        let Some(new) = decide(old) else { return Ok(None) };
+        self.append(op, range, &mut inner, (key, hash), new)?;
+        op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
+        self.enter_front(op, range, &mut inner, (key, hash), new);
+        Ok(Some(old))
+    }
+
+    /// Maps `key` to `value`, and returns what it was mapped to. Looks that up while the record is being written back.
+    #[inline(always)]
+    fn upsert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        let hash = hash(key);
+        let (range, mut inner) = self.lock_range(op, key)?;
+        let snapshot = range.snapshot.get(op);
+        self.ask_for(op, &inner, snapshot, key, hash);
+        self.append(op, range, &mut inner, (key, hash), Some(value))?;
+        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
+        self.enter_front(op, range, &mut inner, (key, hash), Some(value));
+        Ok(old)
+    }
+
+    /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together.
+    #[inline(always)]
+    fn ask_for(&self, op: &Op<'_, M>, inner: &Inner, snapshot: &Snapshot, key: u64, hash: u64) {
+        inner.active.prefetch(hash);
+        snapshot.bloom.prefetch(hash);
+        self.log.prefetch(op);
+        if let Some(leaf) = snapshot.leaf(key) {
+            leaf.prefetch(hash);
+        }
+    }
+
+    /// What a key of a locked range is mapped to.
+    #[inline(always)]
+    pub(crate) fn find_locked(
+        &self,
+        op: &Op<'_, M>,
+        inner: &Inner,
+        snapshot: &Snapshot,
+        key: u64,
+        hash: u64,
+    ) -> Option<u64> {
+        match inner.active.get(key, hash) {
+            Some(entry) => entry,
+            None => snapshot.find(op, key, hash),
+        }
+    }
+
+    /// Appends a record to the session's log, and starts writing it back. Changes nothing if it fails.
+    #[inline(always)]
+    fn append(
+        &self,
+        op: &Op<'_, M>,
+        range: &Range,
+        inner: &mut Inner,
+        (key, hash): (u64, u64),
+        new: Option<u64>,
+    ) -> Result<()> {
+        let m = op.medium();
+        if !self.log.has_room(op) {
+            self.open_page(op)?;
+        }
+        range.note_record(m, inner, self.log.clock(m));
+        range.snapshot.get(op).bloom.add(m, hash);
+        self.log.append(op, Record { key, value: new, version: inner.version });
+        Ok(())
+    }
+
+    /// Makes a durable record's entry visible.
+    #[inline(always)]
+    fn enter_front(
+        &self,
+        op: &Op<'_, M>,
+        range: &Arc<Range>,
+        inner: &mut Inner,
+        (key, hash): (u64, u64),
+        new: Option<u64>,
+    ) {
+        inner.version += 1;
+        inner.active.put(key, hash, new);
+        let snapshot = range.snapshot.get(op);
+        if inner.active.len() >= snapshot.bound && snapshot.frozen.is_none() {
+            self.freeze(op, range, inner);
+        }
+    }
+
+    /// Locks the range of a key, with room in its front.
+    #[inline(always)]
+    fn lock_range<'a>(&self, op: &'a Op<'_, M>, key: u64) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
+        let mut turn = 0;
+        loop {
+            let range = self.directory.get(op).find(key);
+            let mut inner = range.lock(op.medium());
+            let snapshot = range.snapshot.get(op);
+            if !inner.dead && snapshot.covers(key) {
+                if inner.active.len() < snapshot.bound {
+                    return Ok((range, inner));
+                }
+                self.make_room(op, range, &mut inner, snapshot);
+                drop(inner);
+                if !self.help(op, range)? {
+                    // Someone else merges the range.
+                    op.medium().spin(turn);
+                    turn += 1;
+                }
+            }
+        }
+    }
+
+    /// Freezes a front that is full, if no other one waits to be merged.
+    #[cold]
+    fn make_room(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner, snapshot: &Snapshot) {
+        if snapshot.frozen.is_none() {
+            self.freeze(op, range, inner);
+        }
+    }
+
+    /// Freezes the active front, begins another, and has the frozen one merged by whoever comes first.
+    pub(crate) fn freeze(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner) {
+        let old = range.snapshot.get(op);
+        debug_assert!(old.frozen.is_none() && !inner.dead);
+        let front = std::mem::replace(&mut inner.active, Front::new(old.bound));
+        let frozen = Frozen::new(front, old.bloom.clone(), inner.version);
+        let bloom = Bloom::new(old.bound);
+        let new = Snapshot { bloom, frozen: Some(Arc::new(frozen)), ..old.clone() };
+        inner.frozen_oldest = std::mem::replace(&mut inner.active_oldest, NO_RECORD);
+        range.tell_oldest(op.medium(), inner);
+        self.retire(op, range.snapshot.replace(op, new));
+        self.queue.push(op.medium(), Arc::clone(range));
+        if let Some(service) = self.service.get() {
+            service.wake();
+        }
+    }
+
+    /// Opens a log page for the session, one of those whose records are all merged if there is any. The caller appends to it before its
+    /// fence (DP-P2).
+    #[cold]
+    fn open_page(&self, op: &Op<'_, M>) -> Result<()> {
+        if !self.log.has_free(op.medium()) && self.log.should_look(op.medium()) {
+            self.free_pages(op);
+        }
+        self.log.open_page(op, &self.root)
+    }
+}

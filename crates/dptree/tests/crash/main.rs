@@ -1,0 +1,290 @@
+//! Every crash state of short sequences of operations on a tiny tree: merges, splits of leaves and ranges, growth and reuse of the log,
+//! crashes in recovery, operations after it; and the mutation of every write-back and fence. With `DURIX_DEEP` set, sequences are
+//! longer and samples more.
+
+mod threads;
+mod tree;
+
+use std::time::Instant;
+
+use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_dptree::{Options, Shape};
+use durix_pmem::Plan;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, prop_oneof};
+use tree::{Act, Act::*, TreeUnderTest, after, puts_until_full};
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
+
+#[track_caller]
+fn complete(name: &str, run: impl FnOnce() -> Report) {
+    let start = Instant::now();
+    let report = run().assert_ok();
+    println!("{name}, in {:?}: {report}", start.elapsed());
+    assert!(report.complete, "{name} is not complete");
+}
+
+/// Two leaves with three keys, in one range.
+fn two_leaves() -> Vec<Act> {
+    vec![Put(10, 1), Put(20, 1), Merge, Put(30, 1), Put(40, 1), Merge, Put(50, 1), Put(60, 1), Merge]
+}
+
+/// Short runs that reach every site.
+fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)> {
+    let of = |before: &[Act]| TreeUnderTest { plan, ..TreeUnderTest::new(before) };
+    let killed = |act| Killed(Box::new(act));
+    let other = |act| Other(Box::new(act));
+    vec![
+        ("first merge", of(&[]), vec![Put(10, 1), Put(20, 2), Tick, Put(10, 3)]),
+        ("merge in place", of(&[Put(10, 1), Put(20, 1), Merge]), vec![Put(10, 2), Remove(20), Tick, Put(30, 3)]),
+        ("leaf splits", of(&[Put(10, 1), Put(20, 1), Merge]), vec![Put(12, 1), Put(14, 1), Tick, Get(12)]),
+        ("range splits", of(&two_leaves()), vec![Put(32, 2), Put(34, 2), Tick, Put(12, 2)]),
+        ("leaf goes", of(&two_leaves()), vec![Remove(10), Remove(20), Tick, Put(15, 2)]),
+        ("two merges", of(&[Put(10, 1), Merge]), vec![Put(10, 2), Put(11, 2), Tick, Put(10, 3), Put(11, 3), Tick]),
+        (
+            "log page is used again",
+            of(&[]),
+            vec![Put(1, 1), Put(1, 2), Merge, Put(1, 3), Put(1, 4), Merge, Put(2, 1), Put(1, 6), Put(1, 7)],
+        ),
+        ("process death in an update", of(&[Put(1, 1)]), vec![killed(Put(10, 1)), Put(20, 2), Tick, Put(10, 3)]),
+        ("two sessions", of(&[]), vec![Put(1, 1), other(Put(1, 2)), other(Tick), Put(2, 1), other(Remove(1))]),
+        (
+            "one session merges, the other uses the log page again",
+            of(&[]),
+            vec![Put(1, 1), Put(2, 1), other(Tick), Put(5, 1), Put(6, 1), Put(7, 1)],
+        ),
+        ("an extent for each unit", one_unit_an_extent(plan), vec![Put(1, 1), Put(2, 1), Tick, Put(3, 1)]),
+        ("a page that was not full", partly_used_page(plan), vec![Put(60, 5)]),
+    ]
+}
+
+/// A tree whose blocks are so large that each extent has one unit.
+fn one_unit_an_extent(plan: &'static Plan) -> TreeUnderTest {
+    let options = Options::default().shape(Shape { slots: 4, leaves: 20, page_lines: 1 }).least_front(2);
+    TreeUnderTest { plan, options, ..TreeUnderTest::new(&[]) }
+}
+
+/// Two ranges: the lower one has had many updates, the upper one few. All log pages are free, hold records of the lower one, and none of
+/// them is known to be full.
+fn partly_used_page(plan: &'static Plan) -> TreeUnderTest {
+    let mut before = two_leaves();
+    before.extend([Put(32, 2), Put(34, 2), Merge]);
+    before.extend((0..12).flat_map(|i| [Put(10, 70 + i), Put(20, 90 + i)]));
+    before.extend([Merge, Reopen]);
+    TreeUnderTest { plan, chunks: 30, ..TreeUnderTest::new(&before) }
+}
+
+fn run(explorer: &Explorer, plan: &'static Plan) -> Report {
+    let mut total = Report::default();
+    for (_, subject, acts) in scenarios(plan) {
+        total.merge(explorer.run_then(&subject, &acts, &after()));
+        if total.failure.is_some() {
+            break;
+        }
+    }
+    total
+}
+
+#[test]
+fn scenarios_pass_completely() {
+    for (name, subject, acts) in scenarios(Plan::new()) {
+        complete(name, || Explorer::new().run_then(&subject, &acts, &after()));
+    }
+}
+
+#[test]
+fn scenarios_pass_where_lines_tear() {
+    let explorer = Explorer::new().model(Persistency::TornWords).executions_per_point(2000).samples(20);
+    for (name, subject, acts) in scenarios(Plan::new()) {
+        println!("{name}: {}", explorer.run_then(&subject, &acts, &after()).assert_ok());
+    }
+}
+
+/// What follows the recovery of a second process: it reuses what the first has freed.
+fn short_after() -> Vec<Act> {
+    vec![Put(10, 9), Tick, Put(11, 9), Tick]
+}
+
+fn deaths(plan: &'static Plan) -> Report {
+    let of = |before: &[Act]| TreeUnderTest { plan, chunks: 8, ..TreeUnderTest::new(before) };
+    let mut scenarios = vec![
+        ("update", of(&[Put(1, 1), Put(1, 2)]), vec![Put(10, 1)]),
+        ("merge", of(&[Put(10, 1), Put(11, 1)]), vec![Tick]),
+    ];
+    if deep() {
+        scenarios = self::scenarios(plan);
+        scenarios.retain(|(name, ..)| !name.starts_with("process death"));
+    }
+    let mut total = Report::default();
+    for (_, subject, acts) in scenarios {
+        if total.failure.is_none() {
+            total.merge(Explorer::new().process_deaths(true).run_then(&subject, &acts, &short_after()));
+        }
+    }
+    total
+}
+
+#[test]
+fn processes_die_with_the_power_on() {
+    complete("deaths", || deaths(Plan::new()));
+}
+
+#[test]
+fn crashes_in_recovery_and_after_it() {
+    for (name, subject, acts) in
+        scenarios(Plan::new()).into_iter().filter(|(name, ..)| deep() || !name.starts_with("process"))
+    {
+        let subject = TreeUnderTest { in_recovery: vec![Merge], ..subject };
+        complete(name, || Explorer::new().crashes(2).run_then(&subject, &acts, &[Put(1, 9), Remove(10)]));
+    }
+}
+
+#[test]
+fn every_write_back_and_fence_is_needed() {
+    let sweep = mutation_sweep(&Sites::in_files("dptree/src/"), |plan| {
+        let mut total = run(&Explorer::new(), plan);
+        for part in [in_used_space, deaths, in_full_pool, without_locks] {
+            if total.failure.is_none() {
+                total.merge(part(plan));
+            }
+        }
+        total
+    });
+    // Another session's merge would have to use a new extent before the fence of the session that added it.
+    let known = place_of("units.rs", include_str!("../../src/units.rs"), "for merges of other sessions");
+    println!("{}", sweep.assert_all_caught(&[&known]));
+}
+
+/// The place of the one line of a file that holds `mark`.
+fn place_of(file: &str, source: &str, mark: &str) -> String {
+    let lines: Vec<usize> =
+        (1..).zip(source.lines()).filter(|(_, line)| line.contains(mark)).map(|(number, _)| number).collect();
+    assert_eq!(lines.len(), 1, "{mark:?} stands in lines {lines:?} of {file}");
+    format!("{file}:{}", lines[0])
+}
+
+/// A tree in chunks that hold what another one has left.
+fn in_used_space(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, used_before: true, ..TreeUnderTest::new(&[]) };
+    let acts = [Put(1, 1), Put(2, 1), Tick, Put(3, 1), Put(1, 2), Tick];
+    Explorer::new().run_then(&subject, &acts, &after())
+}
+
+#[test]
+fn space_that_was_used_before() {
+    complete("used space", || in_used_space(Plan::new()));
+}
+
+/// A page that was not full, where lines tear and locked instructions do not wait for write-backs.
+fn without_locks(plan: &'static Plan) -> Report {
+    let explorer = Explorer::new().model(Persistency::TornWords).locked_drains(false);
+    explorer.run_then(&partly_used_page(plan), &[Put(60, 5)], &after())
+}
+
+#[test]
+fn no_locked_instruction_stands_for_a_fence() {
+    complete("without locks", || without_locks(Plan::new()));
+}
+
+/// Keys are removed from a tree that has filled its pool in the middle of a merge, by more removals than its fronts and its log page
+/// take: keys that lie in a front, keys that lie in a leaf, and keys that lie in both.
+fn in_full_pool(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, chunks: 8, ..TreeUnderTest::new(&[]) };
+    let mut before = puts_until_full(&subject);
+    let keys: Vec<u64> =
+        before.iter().filter_map(|act| if let Put(key, _) = act { Some(*key) } else { None }).collect();
+    before.extend(keys.last().map(|last| Remove(*last)));
+    let (first, last) = (&keys[..3], &keys[keys.len() - 5..keys.len() - 1]);
+    let acts: Vec<Act> = last.iter().chain(first).map(|key| Remove(*key)).collect();
+    let after = [Remove(keys[3]), Remove(keys[4]), Get(keys[5]), Remove(keys[5]), Len];
+    Explorer::new().run_then(&TreeUnderTest { before, ..subject }, &acts, &after)
+}
+
+#[test]
+fn keys_are_removed_in_a_full_pool() {
+    complete("full pool", || in_full_pool(Plan::new()));
+}
+
+// ---- all short sequences ----
+
+fn sequences(name: &str, before: &[Act], alphabet: &[Act], len: usize) {
+    let len = if deep() { len + 1 } else { len };
+    complete(name, || Explorer::new().sequences(&TreeUnderTest::new(before), alphabet, len, &after()));
+}
+
+#[test]
+fn all_short_sequences_from_an_empty_tree() {
+    let alphabet = [Put(1, 1), Put(1, 2), Remove(1), Put(2, 1), Tick, Merge];
+    sequences("empty", &[], &alphabet, 3);
+}
+
+#[test]
+fn all_short_sequences_on_two_leaves() {
+    let alphabet = [Put(32, 1), Put(10, 2), Remove(20), Remove(10), Tick, Merge];
+    sequences("two leaves", &two_leaves(), &alphabet, 3);
+}
+
+#[test]
+fn all_short_sequences_of_other_operations() {
+    let alphabet =
+        [PutNew(1, 3), Update(1, 4), Swap(1, Some(4), None), Swap(1, None, Some(5)), Next(0, true), Len, Merge];
+    sequences("others", &[Put(2, 1)], &alphabet, 3);
+}
+
+/// Every entry point comes first after a crash in a merge that splits a range.
+#[test]
+fn every_entry_point_is_the_first_access_after_a_crash() {
+    let first = [
+        Put(12, 7),
+        PutNew(32, 7),
+        Update(32, 8),
+        Remove(32),
+        Swap(32, Some(2), Some(3)),
+        Get(32),
+        Next(31, true),
+        Next(33, false),
+        Len,
+        Tick,
+        Merge,
+    ];
+    for act in first {
+        let after = [act.clone(), Len, Get(10), Put(13, 1), Merge];
+        complete(&format!("{act:?}"), || {
+            Explorer::new().run_then(&TreeUnderTest::new(&two_leaves()), &[Put(32, 2), Put(34, 2), Tick], &after)
+        });
+    }
+}
+
+#[test]
+fn all_is_deleted_and_used_again() {
+    let mut before = two_leaves();
+    before.extend([10, 20, 30, 40, 50, 60].map(Remove));
+    let acts = [Merge, Put(10, 2), Put(20, 2), Tick, Put(30, 2), Put(40, 2), Tick];
+    complete("deleted", || Explorer::new().run_then(&TreeUnderTest::new(&before), &acts, &after()));
+}
+
+// ---- long ones ----
+
+fn act() -> impl Strategy<Value = Act> {
+    let key = || 0u64..12;
+    prop_oneof![
+        6 => (key(), 0u64..5).prop_map(|(k, v)| Put(k, v)),
+        3 => key().prop_map(Remove),
+        1 => (key(), 0u64..5).prop_map(|(k, v)| PutNew(k, v)),
+        1 => (key(), 0u64..5).prop_map(|(k, v)| Other(Box::new(Put(k, v)))),
+        1 => key().prop_map(Get),
+        3 => Just(Tick),
+        1 => Just(Merge),
+    ]
+}
+
+#[test]
+fn long_sequences_sampled() {
+    let cases = if deep() { 3000 } else { 20 };
+    let subject = TreeUnderTest { chunks: 30, ..TreeUnderTest::new(&[]) };
+    let explorer = Explorer::new().executions_per_point(20).samples(10);
+    let report = explorer.check(&subject, cases, &(vec(act(), 5..40), vec(act(), 0..8)));
+    println!("long sequences: {}", report.assert_ok());
+}

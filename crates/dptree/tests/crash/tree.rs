@@ -1,0 +1,325 @@
+//! A tree of tiny leaves, ranges and log pages in a small pool, with a map as its model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use durix_crashsim::{Concurrent, Simulated, Subject};
+use durix_dptree::{Direction, DpTree, Options, Shape};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Hardware, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
+
+/// The medium.
+pub type M = Killable<Mutating<Simulated>>;
+
+/// An operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Inserts, or replaces the value.
+    Put(u64, u64),
+    /// Inserts if the key is not there.
+    PutNew(u64, u64),
+    /// Replaces the value, if the key is there.
+    Update(u64, u64),
+    /// Removes.
+    Remove(u64),
+    /// Changes from one value to another.
+    Swap(u64, Option<u64>, Option<u64>),
+    /// Reads.
+    Get(u64),
+    /// The first pair from a key on, upwards or downwards.
+    Next(u64, bool),
+    /// Counts.
+    Len,
+    /// Merges what waits for it.
+    Tick,
+    /// Freezes every front, and merges all.
+    Merge,
+    /// An operation by another session.
+    Other(Box<Act>),
+    /// The tree is closed and opened again.
+    Reopen,
+    /// An operation in which the process dies, with all of it in the caches and nothing written back; the tree is opened again
+    /// without a power failure.
+    Killed(Box<Act>),
+}
+use Act::*;
+
+/// What an operation answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Answer {
+    /// Whether something was changed.
+    Yes(bool),
+    /// A value.
+    Value(Option<u64>),
+    /// A pair.
+    Pair(Option<(u64, u64)>),
+    /// A number.
+    Number(u64),
+    /// Nothing.
+    Done,
+}
+use Answer::*;
+
+/// The model: what is there.
+pub type Map = BTreeMap<u64, u64>;
+
+/// The tree under test.
+#[derive(Clone)]
+pub struct TreeUnderTest {
+    /// The mutations.
+    pub plan: &'static Plan,
+    /// Sizes.
+    pub options: Options,
+    /// Chunks of 4 KiB that trees can use.
+    pub chunks: u64,
+    /// What was done before.
+    pub before: Vec<Act>,
+    /// What follows each recovery as a part of it, so that crashes come in it, too; it changes nothing.
+    pub in_recovery: Vec<Act>,
+    /// Whether the pool's chunks hold what another tree has left in them.
+    pub used_before: bool,
+}
+
+/// A tree at work.
+pub struct Live {
+    session: Session<M>,
+    other: Session<M>,
+    tree: Arc<DpTree<M>>,
+    pool: Pool<M>,
+}
+
+const CHUNK: u64 = 4096;
+/// Header, lanes and roots take two chunks, the allocator's table one.
+const FIXED: u64 = 3;
+
+/// Two leaves of four slots a range, fronts of two entries, log pages of two records.
+pub fn tiny() -> Options {
+    Options::default().shape(Shape { slots: 4, leaves: 2, page_lines: 1 }).least_front(2)
+}
+
+impl TreeUnderTest {
+    /// A tiny tree in which `before` was done.
+    pub fn new(before: &[Act]) -> Self {
+        TreeUnderTest {
+            plan: Plan::new(),
+            options: tiny(),
+            chunks: 12,
+            before: before.to_vec(),
+            in_recovery: Vec::new(),
+            used_before: false,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        (FIXED + self.chunks) * CHUNK
+    }
+
+    fn pool_options(&self) -> PoolOptions {
+        let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(2).pool_id([7; 16]).boot_id([7; 16]);
+        options.initial_size(self.len()).max_size(self.len())
+    }
+
+    fn live(&self, pool: Pool<M>) -> Result<Live, String> {
+        // Not the session that recovers the tree: its fences must not do for what recovery has written back.
+        let session = pool.session().map_err(|e| e.to_string())?;
+        let tree = DpTree::open_with(&pool, "tree", &self.options).map_err(|e| e.to_string())?;
+        let other = pool.session().map_err(|e| e.to_string())?;
+        Ok(Live { session, other, tree, pool })
+    }
+}
+
+impl Live {
+    fn reopen(&mut self, options: &Options) {
+        // The first tree has to go before its name can be opened again.
+        let aside = DpTree::open_with(&self.pool, "aside", options).unwrap();
+        drop(std::mem::replace(&mut self.tree, aside));
+        self.tree = DpTree::open_with(&self.pool, "tree", options).unwrap();
+        self.pool.drop_index("aside").unwrap();
+    }
+}
+
+fn next(tree: &DpTree<M>, op: &Op<'_, M>, key: u64, up: bool) -> Option<(u64, u64)> {
+    let found =
+        if up { tree.first_in(op, key.., Direction::Forward) } else { tree.first_in(op, ..=key, Direction::Backward) };
+    found.unwrap()
+}
+
+/// Runs an operation.
+pub fn run(tree: &DpTree<M>, session: &mut Session<M>, act: &Act) -> Answer {
+    if *act == Merge {
+        tree.merge_all(session).unwrap();
+        return Done;
+    }
+    operate(tree, &session.enter().unwrap(), act)
+}
+
+/// Runs an operation in a scope.
+pub fn operate(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
+    match *act {
+        Put(k, v) => Yes(tree.insert(op, k, v).unwrap()),
+        PutNew(k, v) => Yes(tree.insert_if_absent(op, k, v).unwrap()),
+        Update(k, v) => Yes(tree.update(op, k, v).unwrap()),
+        Remove(k) => Yes(tree.remove(op, k).unwrap()),
+        Swap(k, a, b) => Yes(tree.compare_and_set(op, k, a, b).unwrap()),
+        Get(k) => Value(tree.get(op, k).unwrap()),
+        Next(k, up) => Pair(next(tree, op, k, up)),
+        Len => Number(tree.len(op)),
+        Tick => {
+            tree.tick_in(op).unwrap();
+            Done
+        }
+        Merge | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
+    }
+}
+
+/// Runs an operation on the model.
+pub fn step(model: &mut Map, act: &Act) -> Answer {
+    match *act {
+        Put(k, v) => Yes(model.insert(k, v).is_none()),
+        PutNew(k, v) => {
+            let new = !model.contains_key(&k);
+            model.entry(k).or_insert(v);
+            Yes(new)
+        }
+        Update(k, v) => Yes(model.get_mut(&k).map(|old| *old = v).is_some()),
+        Remove(k) => Yes(model.remove(&k).is_some()),
+        Swap(k, a, b) => {
+            let matches = model.get(&k).copied() == a;
+            match b {
+                _ if !matches => {}
+                Some(b) => drop(model.insert(k, b)),
+                None => drop(model.remove(&k)),
+            }
+            Yes(matches)
+        }
+        Get(k) => Value(model.get(&k).copied()),
+        Next(k, true) => Pair(model.range(k..).next().map(|(k, v)| (*k, *v))),
+        Next(k, false) => Pair(model.range(..=k).next_back().map(|(k, v)| (*k, *v))),
+        Len => Number(model.len() as u64),
+        Tick | Merge | Reopen => Done,
+        Other(ref act) | Killed(ref act) => step(model, act),
+    }
+}
+
+impl Subject for TreeUnderTest {
+    type Op = Act;
+    type Ret = Answer;
+    type State = Map;
+    type Model = Map;
+    type Store = (Simulated, M);
+    type Live = Live;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Killable::new(Mutating::new(medium, self.plan)))
+    }
+
+    fn create(&self, (_, medium): &Self::Store) -> Live {
+        let pool = self.pool_options().create_on(HeapBacking::new(self.len()), *medium).unwrap();
+        if self.used_before {
+            let old = DpTree::open_with(&pool, "old", &self.options).unwrap();
+            let mut session = pool.session().unwrap();
+            (0..12).for_each(|k| assert_eq!(run(&old, &mut session, &Put(k, 77)), Yes(true)));
+            (0..12).for_each(|k| assert_eq!(run(&old, &mut session, &Put(k, 78)), Yes(false)));
+            run(&old, &mut session, &Merge);
+            drop(old);
+            pool.drop_index("old").unwrap();
+        }
+        let mut live = self.live(pool).unwrap();
+        for act in &self.before {
+            self.apply(&mut live, act);
+        }
+        live
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
+        let backing = HeapBacking::from_image(simulated.image(self.len() as usize));
+        let unrecovered = self.pool_options().open_on(backing, *medium).map_err(|e| e.to_string())?;
+        let mut live = self.live(unrecovered.recover().map_err(|e| e.to_string())?)?;
+        for act in &self.in_recovery {
+            self.apply(&mut live, act);
+        }
+        Ok(live)
+    }
+
+    fn apply(&self, live: &mut Live, act: &Act) -> Answer {
+        match act {
+            Other(act) => run(&live.tree, &mut live.other, act),
+            Reopen => {
+                live.reopen(&self.options);
+                Done
+            }
+            Killed(act) => {
+                let op = live.session.enter().unwrap();
+                let answer = op.medium().dying(|| operate(&live.tree, &op, act));
+                drop(op);
+                live.reopen(&self.options);
+                answer
+            }
+            act => run(&live.tree, &mut live.session, act),
+        }
+    }
+
+    fn observe(&self, live: &mut Live) -> Map {
+        let op = live.session.enter().unwrap();
+        let mut map = Map::new();
+        live.tree
+            .scan(&op, .., Direction::Forward, |k, v| {
+                assert!(map.last_key_value().is_none_or(|(last, _)| *last < k), "keys in disorder");
+                map.insert(k, v);
+                true
+            })
+            .unwrap();
+        for (k, v) in &map {
+            assert_eq!(live.tree.get(&op, *k).unwrap(), Some(*v));
+        }
+        map
+    }
+
+    fn check(&self, live: &mut Live) -> Vec<String> {
+        live.tree.check(&live.session.enter().unwrap()).iter().map(ToString::to_string).collect()
+    }
+
+    fn model(&self) -> Map {
+        let mut model = Map::new();
+        for act in &self.before {
+            step(&mut model, act);
+        }
+        model
+    }
+
+    fn step(&self, model: &mut Map, act: &Act) -> Answer {
+        step(model, act)
+    }
+
+    fn expect(&self, model: &Map) -> Map {
+        model.clone()
+    }
+}
+
+impl Concurrent for TreeUnderTest {
+    type Thread = (Session<M>, Arc<DpTree<M>>);
+
+    fn thread(&self, live: &Live, _number: usize) -> Self::Thread {
+        (live.pool.session().unwrap(), Arc::clone(&live.tree))
+    }
+
+    fn run(&self, (session, tree): &mut Self::Thread, act: &Act) -> Answer {
+        run(tree, session, act)
+    }
+}
+
+/// Puts of ascending keys that fill a pool, up to the one that would be refused. Tried out on a tree in ordinary memory, whose decisions
+/// are the same.
+pub fn puts_until_full(subject: &TreeUnderTest) -> Vec<Act> {
+    let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+    let tree = DpTree::open_with(&pool, "tree", &subject.options).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let fit = |key: &u64| tree.insert(&op, *key, 1).is_ok();
+    (1..).map(|number: u64| number * 10).take_while(fit).map(|key| Put(key, 1)).collect()
+}
+
+/// Follows every recovery: reuses slots, leaves and log pages, brings keys back, removes some.
+pub fn after() -> Vec<Act> {
+    vec![Put(1, 9), Remove(0), Put(2, 9), Tick, Put(0, 8), Remove(1), Put(3, 7), Tick, Len]
+}

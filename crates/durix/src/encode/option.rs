@@ -1,0 +1,49 @@
+//! What may be absent.
+
+use super::tag::{self, TypeTag};
+use super::{Decode, Encode, Key, Part, Unfit, Value};
+
+impl<T: Part> Part for Option<T> {
+    const CODE: u8 = {
+        assert!(T::CODE & tag::OPTION == 0, "an option in an option has no tag");
+        T::CODE | tag::OPTION
+    };
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_some()));
+        if let Some(part) = self {
+            part.encode_part(out);
+        }
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        bool::decode_part(bytes)?.then(|| T::decode_part(bytes)).transpose()
+    }
+}
+
+impl<T: Part> Encode for Option<T> {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.encode_part(out);
+        Ok(())
+    }
+}
+
+impl<T: Part> Decode for Option<T> {
+    fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
+        let decoded = Self::decode_part(&mut bytes)?;
+        super::part::end(bytes, "an option")?;
+        Ok(decoded)
+    }
+}
+
+impl<T: Part> Key for Option<T> {
+    fn tag() -> TypeTag {
+        TypeTag::of_parts(&[Self::CODE])
+    }
+}
+
+impl<T: Part> Value for Option<T> {
+    fn tag() -> TypeTag {
+        <Self as Key>::tag()
+    }
+}

@@ -1,0 +1,404 @@
+//! The guard before an open index: every update passes it.
+//!
+//! One word says whether there is anything to do: whether the map has a lock table, and whether a snapshot is open. While
+//! the word is zero, an update costs one predicted branch more.
+//!
+//! The word changes from zero in a moment without operations ([`Mapping::quiesce`](durix_pmem::Mapping::quiesce)), and an
+//! update reads it inside its operation. Either the operation began before that moment; then the moment waited for its end. Or it
+//! begins after the moment; then it sees the word. So no update that has seen zero is under way while a transaction holds a
+//! lock or a snapshot is open.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use durix_pmem::pool::Durability;
+use durix_pmem::{Lock, Medium, Op, Rmw, Root, Session};
+
+use super::locks::{Age, Conflict, Table, Wanted};
+use super::shared::{Transactions, Turn, Waiting};
+use crate::Batch;
+use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Ticket};
+use crate::{Error, Result};
+
+/// The map has a lock table: its updates lock.
+const LOCKS: u64 = 1;
+/// A snapshot is open: updates store old values.
+const VERSIONS: u64 = 2;
+/// How long a map's first transaction, or a snapshot, waits for the operations in flight.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An open index, and what stands before its updates.
+pub(crate) struct Guarded<M: Medium> {
+    raw: Arc<dyn Index<M>>,
+    transactions: Arc<Transactions<M>>,
+    armed: AtomicU64,
+    table: Lock<Table>,
+}
+
+impl<M: Medium> fmt::Debug for Guarded<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").field("root", self.raw.root()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Guarded<M> {
+    pub(super) fn new(transactions: Arc<Transactions<M>>, raw: Arc<dyn Index<M>>) -> Self {
+        let armed = if transactions.versions.is_open() { VERSIONS } else { 0 };
+        Guarded { raw, transactions, armed: AtomicU64::new(armed), table: Lock::new(Table::default()) }
+    }
+
+    /// The index itself.
+    pub(crate) fn raw(&self) -> &dyn Index<M> {
+        &*self.raw
+    }
+
+    /// Whether nobody else has the index open.
+    pub(crate) fn is_sole(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.raw) == 1
+    }
+
+    #[inline(always)]
+    fn armed(&self, m: M) -> u64 {
+        m.shared_load(&self.armed, Ordering::Acquire)
+    }
+
+    // ---- plain updates ----
+
+    /// Runs an update of one key in an operation of its own, locked if the map has a table. Waits before it enters the
+    /// operation.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if the lock was not got in time; what the update says.
+    #[inline]
+    pub(crate) fn change<R>(
+        &self,
+        session: &mut Session<M>,
+        key: &[u8],
+        update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
+    ) -> Result<R> {
+        {
+            let op = session.enter()?;
+            if self.armed(op.medium()) == 0 {
+                self.note(&op, [key]);
+                return update(&*self.raw, &op);
+            }
+        }
+        self.change_armed(session, &[key], update)
+    }
+
+    /// As [`change`](Self::change), for all keys of a batch.
+    pub(crate) fn change_all<R>(
+        &self,
+        session: &mut Session<M>,
+        batch: &Batch,
+        update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
+    ) -> Result<R> {
+        {
+            let op = session.enter()?;
+            if self.armed(op.medium()) == 0 {
+                self.note(&op, batch.iter().map(|(key, _)| key));
+                return update(&*self.raw, &op);
+            }
+        }
+        let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| key).collect();
+        self.change_armed(session, &keys, update)
+    }
+
+    #[cold]
+    fn change_armed<R>(
+        &self,
+        session: &mut Session<M>,
+        keys: &[&[u8]],
+        update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
+    ) -> Result<R> {
+        let mut held = None;
+        loop {
+            if held.is_none() && self.armed(session.mapping().medium()) & LOCKS != 0 {
+                held = Some(self.lock_keys(session, keys)?);
+            }
+            let op = session.enter()?;
+            let armed = self.armed(op.medium());
+            // The table may have come since.
+            if armed & LOCKS != 0 && held.is_none() {
+                continue;
+            }
+            self.save(&op, armed, keys)?;
+            self.note(&op, keys.iter().copied());
+            return update(&*self.raw, &op);
+        }
+    }
+
+    /// Locks keys for a plain update. One key is waited for without holding anything. Several are got all at once, or given
+    /// back before the next attempt, so that nothing is held while waiting either.
+    fn lock_keys<'g>(&'g self, session: &mut Session<M>, keys: &'g [&'g [u8]]) -> Result<Held<'g, M>> {
+        let mut waiting = Waiting::default();
+        loop {
+            match self.try_lock_keys(keys) {
+                Ok(held) => return Ok(held),
+                Err((key, conflict)) => {
+                    // Who waits for a closure of this very thread waits for ever.
+                    let own = super::is_own(&self.transactions, &conflict);
+                    if own || self.transactions.turn(session, &conflict, &mut waiting)? == Turn::TimedOut {
+                        return Err(self.locked(key));
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_lock_keys<'g>(&'g self, keys: &'g [&'g [u8]]) -> Result<Held<'g, M>, (&'g [u8], Conflict)> {
+        let mut held = Held { guard: self, age: self.transactions.plain_age(), keys: &[] };
+        for (count, key) in keys.iter().enumerate() {
+            self.try_lock(held.age, Wanted::Write(key)).map_err(|conflict| (*key, conflict))?;
+            held.keys = &keys[..=count];
+        }
+        Ok(held)
+    }
+
+    /// What a transaction says that has waited too long.
+    pub(super) fn locked_out(&self, wanted: Wanted<'_>) -> Error {
+        match wanted {
+            Wanted::Read(key) | Wanted::Write(key) => self.locked(key),
+            Wanted::Range(range) => Error::Locked { index: self.raw.root().name(), key: format!("range {range:?}") },
+        }
+    }
+
+    fn locked(&self, key: &[u8]) -> Error {
+        Error::Locked { index: self.raw.root().name(), key: key.escape_ascii().to_string() }
+    }
+
+    /// Runs an update in the caller's operation: never waits.
+    #[inline]
+    fn within<R>(&self, op: &Op<'_, M>, key: &[u8], update: impl FnOnce(&dyn Index<M>) -> Result<R>) -> Result<R> {
+        if self.armed(op.medium()) == 0 {
+            self.note(op, [key]);
+            return update(&*self.raw);
+        }
+        self.within_armed(op, &[key], update)
+    }
+
+    #[cold]
+    fn within_armed<R>(
+        &self,
+        op: &Op<'_, M>,
+        keys: &[&[u8]],
+        update: impl FnOnce(&dyn Index<M>) -> Result<R>,
+    ) -> Result<R> {
+        let armed = self.armed(op.medium());
+        let _held = match armed & LOCKS {
+            0 => None,
+            _ => Some(self.try_lock_keys(keys).map_err(|(key, _)| self.locked(key))?),
+        };
+        self.save(op, armed, keys)?;
+        self.note(op, keys.iter().copied());
+        update(&*self.raw)
+    }
+
+    /// Before the keys of an update change: whoever reads them waits until that is durable.
+    #[inline]
+    pub(super) fn note<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.transactions.visible.update(op, || self.raw.root().owner(), keys);
+    }
+
+    /// After a key was read: has the session wait until what it has seen is durable.
+    #[inline]
+    pub(crate) fn note_read(&self, session: &Session<M>, key: &[u8]) {
+        self.transactions.visible.read(session, || self.raw.root().owner(), key);
+    }
+
+    /// The same after any other read.
+    #[inline]
+    pub(crate) fn note_reads(&self, session: &Session<M>) {
+        self.transactions.visible.read_all(session);
+    }
+
+    // ---- for transactions ----
+
+    /// Makes sure that the map's updates lock from now on. Waits for the operations in flight, the first time.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] if they do not end within 10 s, or the pool is shut.
+    pub(super) fn arm_locks(&self, session: &mut Session<M>) -> Result<()> {
+        if self.armed(self.transactions.medium()) & LOCKS == 0 {
+            let mapping = self.transactions.pool.mapping();
+            mapping.quiesce(session, PATIENCE, |_| self.set(LOCKS))?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, bit: u64) {
+        self.transactions.medium().shared_rmw(&self.armed, Rmw::Or, bit);
+    }
+
+    /// Has updates store old values, or not: called in a moment without operations to begin, at any time to end.
+    pub(crate) fn keep_versions(&self, keep: bool) {
+        if keep {
+            self.set(VERSIONS);
+        } else {
+            self.transactions.medium().shared_rmw(&self.armed, Rmw::And, !VERSIONS);
+        }
+    }
+
+    pub(super) fn try_lock(&self, who: Age, wanted: Wanted<'_>) -> Result<(), Conflict> {
+        self.table.lock(self.transactions.medium()).try_lock(who, wanted)
+    }
+
+    pub(super) fn unlock<'k>(&self, who: Age, keys: impl Iterator<Item = &'k [u8]>, ranges: bool) {
+        let mut table = self.table.lock(self.transactions.medium());
+        keys.for_each(|key| table.unlock(who, key));
+        if ranges {
+            table.unlock_ranges(who);
+        }
+    }
+
+    /// Stores the old values of keys, if a snapshot is open.
+    pub(super) fn save_all<'k>(&self, op: &Op<'_, M>, mut keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
+        let armed = self.armed(op.medium());
+        keys.try_for_each(|key| self.save(op, armed, &[key]))
+    }
+
+    #[inline]
+    fn save(&self, op: &Op<'_, M>, armed: u64, keys: &[&[u8]]) -> Result<()> {
+        if armed & VERSIONS == 0 {
+            return Ok(());
+        }
+        keys.iter().try_for_each(|key| self.transactions.versions.save(op, &*self.raw, key))
+    }
+}
+
+/// The locks of a plain update, until dropped.
+struct Held<'g, M: Medium> {
+    guard: &'g Guarded<M>,
+    age: Age,
+    keys: &'g [&'g [u8]],
+}
+
+impl<M: Medium> Drop for Held<'_, M> {
+    fn drop(&mut self) {
+        self.guard.unlock(self.age, self.keys.iter().copied(), false);
+    }
+}
+
+impl<M: Medium> Index<M> for Guarded<M> {
+    fn root(&self) -> &Root<M> {
+        self.raw.root()
+    }
+
+    fn durability(&self) -> Durability {
+        self.raw.durability()
+    }
+
+    fn limits(&self) -> Limits {
+        self.raw.limits()
+    }
+
+    fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
+        self.raw.as_ordered().map(|_| self as &dyn OrderedIndex<M>)
+    }
+
+    #[inline]
+    fn get(&self, op: &Op<'_, M>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.raw.get(op, key, value)
+    }
+
+    #[inline]
+    fn contains(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        self.raw.contains(op, key)
+    }
+
+    fn get_many(&self, op: &Op<'_, M>, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.raw.get_many(op, keys, found)
+    }
+
+    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+        self.raw.len(session)
+    }
+
+    fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
+        self.raw.is_empty(op)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+        self.raw.cursor()
+    }
+
+    #[inline]
+    fn insert(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.within(op, key, |index| index.insert(op, key, value))
+    }
+
+    #[inline]
+    fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.within(op, key, |index| index.insert_if_absent(op, key, value))
+    }
+
+    #[inline]
+    fn update(&self, op: &Op<'_, M>, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.within(op, key, |index| index.update(op, key, value))
+    }
+
+    #[inline]
+    fn compare_and_set(&self, op: &Op<'_, M>, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.within(op, key, |index| index.compare_and_set(op, key, expected, new))
+    }
+
+    #[inline]
+    fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        self.within(op, key, |index| index.remove(op, key))
+    }
+
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        if self.armed(op.medium()) == 0 {
+            self.note(op, batch.iter().map(|(key, _)| key));
+            return self.raw.apply(op, batch);
+        }
+        let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| key).collect();
+        self.within_armed(op, &keys, |index| index.apply(op, batch))
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        self.raw.batch_is_atomic()
+    }
+
+    /// Also finishes the transactions that waited for the checkpoint.
+    fn sync(&self, session: &mut Session<M>) -> Result<()> {
+        self.raw.sync(session)?;
+        self.transactions.finish_ready(session)?;
+        Ok(self.transactions.pool.commit(session)?)
+    }
+
+    fn ticket(&self, op: &Op<'_, M>) -> Ticket {
+        self.raw.ticket(op)
+    }
+
+    fn wait(&self, session: &mut Session<M>, ticket: Ticket) -> Result<()> {
+        self.raw.wait(session, ticket)?;
+        self.transactions.finish_ready(session)?;
+        // On a journaled pool a ticket stands for a boundary, and the boundary for a commit.
+        Ok(self.transactions.pool.commit(session)?)
+    }
+
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+        self.raw.check(session)
+    }
+
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+        self.raw.stats(session)
+    }
+
+    fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.raw.dump(op, out)
+    }
+}
+
+impl<M: Medium> OrderedIndex<M> for Guarded<M> {
+    fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        self.raw.as_ordered().expect("looked at in `as_ordered`").range(range, direction)
+    }
+
+    fn prefix(&self, prefix: &[u8], direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        self.raw.as_ordered().expect("looked at in `as_ordered`").prefix(prefix, direction)
+    }
+}

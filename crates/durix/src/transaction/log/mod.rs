@@ -1,0 +1,310 @@
+//! The log of intents: what a commit is going to change, durable before it changes anything.
+//!
+//! The log is a structure of its own in the pool, named [`NAME`], that only this module opens. Each of its extents is a
+//! *lane*, which holds the record of one transaction at a time; a commit takes a lane that nobody uses, or makes one. So
+//! commits of several threads never wait for each other here.
+//!
+//! # Persist order
+//! | edge | kept by | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | TX-A zeroed lane with its magic < its descriptor | flush + fence | a free chunk | nothing to do |
+//! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
+//! | TX-D all changes < `retired` | each map's own fence; stored after | the record, any of the changes | makes all changes again |
+//! | TX-R `retired` < the next change of one of its keys, by anybody | flush + fence, before the locks are given back | the record, its keys as it left them | makes the same changes again |
+//! | TX-V what recovery has read < what it does about it | write-back of header and record, fence | the same, or what was durable before | as before |
+//!
+//! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
+//!
+//! While the log is open for commits, its root [asks](durix_pmem::pool::Recovery) for recovery: a pool found after a crash
+//! hands out no index before `recover` has run. Edges K1 to K3 are those of [`durix_pmem::pool::Recovery`].
+//!
+//! A record counts if its number is above `retired` and its hash holds, so no two words need to become durable together.
+
+pub(crate) mod layout;
+pub(crate) mod record;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use durix_pmem::pool::Moments;
+use durix_pmem::{Extent, Kind, Lock, Medium, Off, Op, Pool, Root, Session, Structure, Word};
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::layout::{LaneHeader, MAGIC, PAYLOAD_AT, RECORD_AT, RecordHeader};
+use self::record::Intent;
+use crate::{Error, Result};
+
+/// The name of the log's index.
+pub(crate) const NAME: &str = "#transactions";
+/// What it is.
+pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: 1 };
+/// Most bytes of changes that a transaction can have in the log.
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
+
+/// The log of a pool.
+pub(crate) struct IntentLog<M: Medium> {
+    root: Root<M>,
+    lanes: Lock<Vec<Lane>>,
+}
+
+/// What is known of a lane in DRAM.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    extent: Extent,
+    taken: bool,
+}
+
+/// A record that was not retired.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) lane: usize,
+    pub(crate) epoch: u64,
+    pub(crate) intents: Vec<Intent>,
+}
+
+impl<M: Medium> Structure<M> for IntentLog<M> {
+    const KIND: Kind = KIND;
+    type Options = ();
+    type Error = Error;
+
+    fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<()> {
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self> {
+        let op = session.enter()?;
+        let extents = root.pool().space().extents(&op, root.owner());
+        let lanes = extents.into_iter().map(|extent| Lane::open(&op, extent)).collect::<Result<_>>()?;
+        Ok(IntentLog { root, lanes: Lock::new(lanes) })
+    }
+}
+
+impl Lane {
+    fn open<M: Medium>(op: &Op<'_, M>, extent: Extent) -> Result<Lane> {
+        let header = op.at(Off::<LaneHeader>::new(extent.off));
+        let magic = op.load(&header.magic, Relaxed);
+        if magic != MAGIC {
+            return Err(corrupt("the first word of a lane", extent.off, magic));
+        }
+        Ok(Lane { extent, taken: false })
+    }
+
+    fn header<'s, M: Medium>(&self, op: &Op<'s, M>) -> &'s LaneHeader {
+        op.at(Off::new(self.extent.off))
+    }
+
+    /// The number that its record has, if the record counts.
+    fn number<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        op.load(&self.header(op).retired, Acquire).wrapping_add(1)
+    }
+}
+
+fn corrupt(what: &str, offset: u64, found: u64) -> Error {
+    Error::Corrupt { index: NAME.into(), what: format!("{what} at {offset:#x} holds {found:#x}") }
+}
+
+impl<M: Medium> IntentLog<M> {
+    /// The log of a pool, made where there is none.
+    pub(crate) fn open_or_create(pool: &Pool<M>) -> Result<Arc<Self>> {
+        pool.open_structure(NAME, &())
+    }
+
+    /// The log of a pool that has one.
+    pub(crate) fn existing(pool: &Pool<M>) -> Result<Arc<Self>> {
+        pool.open_existing(NAME, &())
+    }
+
+    /// Has the pool hand out no index after a crash before the log is recovered, or not: before the first record is written,
+    /// and when none is left. At most one fence.
+    pub(crate) fn ask(&self, op: &Op<'_, M>, moments: Moments) -> Result<()> {
+        if self.root.asks(op)? != moments {
+            // PERSIST K1, K3: flush+fence, inside
+            self.root.ask(op, moments);
+        }
+        Ok(())
+    }
+
+    /// Whether no lane holds a record that counts.
+    pub(crate) fn is_idle(&self, m: M) -> bool {
+        self.lanes.lock(m).iter().all(|lane| !lane.taken)
+    }
+
+    fn lane(&self, m: M, number: usize) -> Lane {
+        self.lanes.lock(m)[number]
+    }
+
+    // ---- committing ----
+
+    /// Takes a lane with room for a payload of so many bytes. At most two fences, where one is made.
+    ///
+    /// # Errors
+    /// [`Error::TransactionTooLarge`], [`Error::Pool`] where the pool is full.
+    pub(crate) fn take(self: &Arc<Self>, op: &Op<'_, M>, payload: u64) -> Result<LaneGuard<M>> {
+        if payload > MAX_BYTES {
+            return Err(Error::TransactionTooLarge { bytes: payload, limit: MAX_BYTES });
+        }
+        let fits = |lane: &&mut Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
+        let m = op.medium();
+        if let Some((number, lane)) = self.lanes.lock(m).iter_mut().enumerate().find(|(_, lane)| fits(lane)) {
+            lane.taken = true;
+            return Ok(self.guard(m, number, false));
+        }
+        let lane = self.new_lane(op, payload)?;
+        let mut lanes = self.lanes.lock(m);
+        lanes.push(lane);
+        Ok(self.guard(m, lanes.len() - 1, true))
+    }
+
+    fn guard(self: &Arc<Self>, m: M, lane: usize, fresh: bool) -> LaneGuard<M> {
+        LaneGuard { log: Arc::clone(self), m, lane, fresh, live: false }
+    }
+
+    fn new_lane(&self, op: &Op<'_, M>, payload: u64) -> Result<Lane> {
+        let space = self.root.pool().space();
+        let reserved = space.reserve_extent(op, self.root.owner(), PAYLOAD_AT + payload)?;
+        reserved.zero(op)?;
+        let header = op.at(Off::<LaneHeader>::new(reserved.off()));
+        op.store(&header.magic, MAGIC, Release);
+        op.write_back(header);
+        // PERSIST TX-A: flush+fence
+        op.fence();
+        // The fence of its first record makes the descriptor durable, too: see `LaneGuard::cancel`.
+        Ok(Lane { extent: space.activate(op, reserved)?, taken: true })
+    }
+
+    // ---- recovery ----
+
+    /// The records that were not retired. Makes durable what it has read of every lane: one fence.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn unfinished(&self, op: &Op<'_, M>) -> Result<Vec<Found>> {
+        let lanes = self.lanes.lock(op.medium()).clone();
+        let mut found = Vec::new();
+        for (number, lane) in lanes.iter().enumerate() {
+            op.write_back(lane.header(op));
+            if let Some((epoch, words, payload)) = read(op, lane)? {
+                op.write_back_slice(words);
+                let intents = record::parse(&payload)
+                    .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, lane.number(op)))?;
+                found.push(Found { lane: number, epoch, intents });
+            }
+        }
+        // PERSIST TX-V: flush+fence
+        op.fence();
+        Ok(found)
+    }
+
+    /// Says durably that the record of a lane needs nothing any more: one fence.
+    pub(crate) fn retire(&self, op: &Op<'_, M>, lane: usize) {
+        let lane = self.lane(op.medium(), lane);
+        let header = lane.header(op);
+        // PERSIST TX-D: stored after the changes, which are durable
+        op.store(&header.retired, lane.number(op), Release);
+        op.write_back(header);
+        // PERSIST TX-R: flush+fence
+        op.fence();
+    }
+}
+
+/// Epoch, words and payload of a lane's record, if it counts.
+#[expect(clippy::type_complexity, reason = "read in one place")]
+fn read<'s, M: Medium>(op: &Op<'s, M>, lane: &Lane) -> Result<Option<(u64, &'s [Word], Vec<u8>)>> {
+    let header = op.at(Off::<RecordHeader>::new(lane.extent.off + RECORD_AT));
+    if op.load(&header.number, Relaxed) != lane.number(op) {
+        return Ok(None);
+    }
+    let bytes = op.load(&header.bytes, Relaxed);
+    if bytes > lane.extent.len - PAYLOAD_AT || !bytes.is_multiple_of(size_of::<u64>() as u64) {
+        return Ok(None);
+    }
+    let words = (PAYLOAD_AT - RECORD_AT + bytes) / size_of::<u64>() as u64;
+    let words = op.slice("a record of intents", Off::<Word>::new(lane.extent.off + RECORD_AT), words)?;
+    let mut all = vec![0; size_of_val(words)];
+    let is_sound = op.load_checked(words, || {
+        op.load_bytes(words, &mut all);
+        hash(&all) == u64::from_le_bytes(all[24..32].try_into().expect("8 bytes"))
+    });
+    if !is_sound {
+        return Ok(None);
+    }
+    let epoch = u64::from_le_bytes(all[16..24].try_into().expect("8 bytes"));
+    Ok(Some((epoch, words, all.split_off((PAYLOAD_AT - RECORD_AT) as usize))))
+}
+
+/// The hash of a record, of which it is the fourth word.
+fn hash(record: &[u8]) -> u64 {
+    let (header, payload) = record.split_at((PAYLOAD_AT - RECORD_AT) as usize);
+    let mut seed = [0; 32];
+    seed[..24].copy_from_slice(&header[..24]);
+    seed[24..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+    xxh3_64(&seed)
+}
+
+/// A lane that a commit has taken.
+pub(crate) struct LaneGuard<M: Medium> {
+    log: Arc<IntentLog<M>>,
+    m: M,
+    lane: usize,
+    /// Whether its descriptor may not be durable yet.
+    fresh: bool,
+    /// Whether it holds a record that was not retired.
+    live: bool,
+}
+
+impl<M: Medium> LaneGuard<M> {
+    /// Writes the record of a transaction: durable on return. One fence.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool was corrupted since.
+    pub(crate) fn write(&mut self, op: &Op<'_, M>, epoch: u64, payload: &[u8]) -> Result<()> {
+        let lane = self.log.lane(op.medium(), self.lane);
+        let mut all = Vec::with_capacity(payload.len() + 32);
+        for word in [lane.number(op), payload.len() as u64, epoch, 0] {
+            all.extend_from_slice(&word.to_le_bytes());
+        }
+        all.extend_from_slice(payload);
+        let hash = hash(&all);
+        all[24..32].copy_from_slice(&hash.to_le_bytes());
+        let words = (all.len() / size_of::<u64>()) as u64;
+        let words = op.slice("a record of intents", Off::<Word>::new(lane.extent.off + RECORD_AT), words)?;
+        self.live = true;
+        op.store_bytes(words, &all);
+        op.write_back_slice(words);
+        // PERSIST TX-I: flush+fence
+        op.fence();
+        self.fresh = false;
+        Ok(())
+    }
+
+    /// Gives a lane back that was taken in this session and not written to.
+    pub(crate) fn cancel(mut self, op: &Op<'_, M>) {
+        if self.fresh {
+            // Whoever takes it next has another session, whose fence does not cover the descriptor.
+            op.fence();
+            self.fresh = false;
+        }
+    }
+
+    /// Says durably that the record needs nothing any more: one fence.
+    pub(crate) fn retire(&mut self, op: &Op<'_, M>) {
+        self.log.retire(op, self.lane);
+        self.live = false;
+    }
+}
+
+impl<M: Medium> Drop for LaneGuard<M> {
+    fn drop(&mut self) {
+        // A record that was not retired is left to recovery, and its lane is not used before; nor is one that a panic has left
+        // without a durable descriptor.
+        if !self.live && !self.fresh {
+            self.log.lanes.lock(self.m)[self.lane].taken = false;
+        }
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for LaneGuard<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaneGuard").field("lane", &self.lane).field("live", &self.live).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! What the transactions of a database share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use durix_pmem::pool::Moments;
+use durix_pmem::service::Registered;
+use durix_pmem::{Epochs, Lock, Medium, Pool, Rmw, Session};
+
+use super::guard::Guarded;
+use super::locks::{Age, Conflict};
+use super::log::IntentLog;
+use super::pending::Pending;
+use super::recover;
+use crate::Index;
+use crate::snapshot::Versions;
+use crate::visible::Visible;
+use crate::{Error, Result};
+
+/// How long a lock is waited for, unless set.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The transactions of a database.
+pub(crate) struct Transactions<M: Medium> {
+    pub(crate) pool: Pool<M>,
+    /// Numbers given to those who lock.
+    ages: AtomicU64,
+    lock_timeout: AtomicU64,
+    /// The open indices, by owner.
+    guards: Mutex<HashMap<u16, Weak<Guarded<M>>>>,
+    /// Whether what a crash has interrupted was finished.
+    recovered: Lock<bool>,
+    log: Lock<Option<Arc<IntentLog<M>>>>,
+    /// Once a buffered map was in a commit.
+    epochs: OnceLock<Arc<Epochs<M>>>,
+    pub(super) pending: Pending<M>,
+    /// Once a transaction was pending: what finishes those that nobody waits for.
+    pub(super) service: OnceLock<Registered<M>>,
+    pub(crate) versions: Versions,
+    /// What reads wait for.
+    pub(crate) visible: Visible,
+}
+
+impl<M: Medium> Transactions<M> {
+    pub(crate) fn new(pool: Pool<M>) -> Arc<Self> {
+        Arc::new(Transactions {
+            visible: Visible::new(&pool),
+            pool,
+            ages: AtomicU64::new(1),
+            lock_timeout: AtomicU64::new(LOCK_TIMEOUT.as_nanos() as u64),
+            guards: Mutex::default(),
+            recovered: Lock::new(false),
+            log: Lock::new(None),
+            epochs: OnceLock::new(),
+            pending: Pending::new(),
+            service: OnceLock::new(),
+            versions: Versions::new(),
+        })
+    }
+
+    pub(crate) fn medium(&self) -> M {
+        self.pool.mapping().medium()
+    }
+
+    pub(crate) fn set_lock_timeout(&self, timeout: Duration) {
+        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.lock_timeout.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn lock_timeout(&self) -> Duration {
+        Duration::from_nanos(self.lock_timeout.load(Ordering::Relaxed))
+    }
+
+    /// The age of a new transaction.
+    pub(super) fn age(&self) -> Age {
+        Age::transaction(self.medium().shared_rmw(&self.ages, Rmw::Add, 1))
+    }
+
+    /// The age of a plain update.
+    pub(super) fn plain_age(&self) -> Age {
+        Age::plain(self.medium().shared_rmw(&self.ages, Rmw::Add, 1))
+    }
+
+    // ---- open indices ----
+
+    fn guards(&self) -> MutexGuard<'_, HashMap<u16, Weak<Guarded<M>>>> {
+        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guard of an index: the one there is, or a new one over `index`.
+    pub(crate) fn guard(self: &Arc<Self>, index: Arc<dyn Index<M>>) -> Arc<Guarded<M>> {
+        let owner = index.root().owner();
+        let mut guards = self.guards();
+        if let Some(guard) = guards.get(&owner.0).and_then(Weak::upgrade) {
+            return guard;
+        }
+        let guard = Arc::new(Guarded::new(Arc::clone(self), index));
+        guards.insert(owner.0, Arc::downgrade(&guard));
+        guard
+    }
+
+    /// The guard of an index that is open in this database.
+    ///
+    /// # Errors
+    /// [`Error::ForeignMap`].
+    pub(crate) fn guard_of(&self, index: &dyn Index<M>) -> Result<Arc<Guarded<M>>> {
+        let root = index.root();
+        let foreign = || Error::ForeignMap { index: root.name() };
+        if root.pool().id() != self.pool.id() || !same_mapping(root.pool(), &self.pool) {
+            return Err(foreign());
+        }
+        self.guards().get(&root.owner().0).and_then(Weak::upgrade).ok_or_else(foreign)
+    }
+
+    /// The guards of all indices that are open.
+    pub(crate) fn open_guards(&self) -> Vec<Arc<Guarded<M>>> {
+        let mut guards = self.guards();
+        guards.retain(|_, guard| guard.strong_count() > 0);
+        guards.values().filter_map(Weak::upgrade).collect()
+    }
+
+    // ---- the log ----
+
+    /// The log, made where there is none.
+    pub(super) fn log(&self) -> Result<Arc<IntentLog<M>>> {
+        let mut log = self.log.lock(self.medium());
+        if let Some(log) = &*log {
+            return Ok(Arc::clone(log));
+        }
+        let opened = IntentLog::open_or_create(&self.pool)?;
+        opened.ask(&self.pool.session()?.enter()?, Moments::AFTER)?;
+        Ok(Arc::clone(log.insert(opened)))
+    }
+
+    /// The checkpoint epochs; no operation is open.
+    pub(super) fn epochs(&self) -> Result<&Arc<Epochs<M>>> {
+        if let Some(epochs) = self.epochs.get() {
+            return Ok(epochs);
+        }
+        let epochs = self.pool.epochs()?;
+        Ok(self.epochs.get_or_init(|| epochs))
+    }
+
+    /// Closes the log, so that the pool can be closed. The next commit that needs it opens it again.
+    pub(crate) fn close_log(&self) {
+        let Some(log) = self.log.lock(self.medium()).take() else { return };
+        if log.is_idle(self.medium())
+            && let Ok(mut session) = self.pool.session()
+            && let Ok(op) = session.enter()
+        {
+            // If it goes on asking, the next opening recovers nothing; that is all it costs.
+            let _ = log.ask(&op, Moments::NONE);
+        }
+    }
+
+    /// Finishes what a crash has interrupted, once.
+    ///
+    /// # Errors
+    /// As [`recover::recover`].
+    pub(crate) fn recover(&self) -> Result<()> {
+        let mut recovered = self.recovered.lock(self.medium());
+        if !*recovered {
+            recover::recover(&self.pool)?;
+            *recovered = true;
+        }
+        Ok(())
+    }
+
+    // ---- waiting ----
+
+    /// A turn of waiting for a lock. Pending transactions that hold it are finished first.
+    pub(super) fn turn(&self, session: &mut Session<M>, conflict: &Conflict, wait: &mut Waiting) -> Result<Turn> {
+        if self.pending.finish_for(conflict, session)? {
+            return Ok(Turn::Again);
+        }
+        Ok(wait.turn(self.medium(), self.lock_timeout()))
+    }
+}
+
+fn same_mapping<M: Medium>(a: &Pool<M>, b: &Pool<M>) -> bool {
+    a.mapping().reserve().base() == b.mapping().reserve().base()
+}
+
+/// What comes of a turn of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Try again.
+    Again,
+    /// It has taken too long.
+    TimedOut,
+}
+
+/// Waiting for a lock.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    turns: u32,
+    since: Option<Instant>,
+}
+
+/// Turns after which the thread sleeps: a lock can be held for as long as a closure runs.
+const SLEEPS: u32 = 2_000;
+
+impl Waiting {
+    fn turn<M: Medium>(&mut self, m: M, timeout: Duration) -> Turn {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if self.turns > 64 && since.elapsed() > timeout {
+            return Turn::TimedOut;
+        }
+        m.spin(self.turns);
+        if self.turns > SLEEPS {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.turns = self.turns.saturating_add(1);
+        Turn::Again
+    }
+}

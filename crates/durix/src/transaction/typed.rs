@@ -1,0 +1,175 @@
+//! Typed maps inside a transaction.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use durix_pmem::{Hardware, Medium};
+
+use super::bytes::TxIndex;
+use super::iter::{TxIter, TxRange};
+use crate::Result;
+use crate::encode::{Decode, Encode, Key, PrefixOf, Value};
+use crate::map::{decoded, encoded};
+use crate::ordered;
+use crate::{Direction, Index, KeyRange};
+
+/// A [`Map`](crate::Map) inside a [`Transaction`](crate::Transaction): reads see the transaction's own changes, and nobody
+/// else's before their commit.
+///
+/// Every call may fail with [`Error::Conflict`](crate::Error::Conflict): give it back to
+/// [`Db::transaction`](crate::Db::transaction) with `?`, which runs the closure again; and with
+/// [`Error::Locked`](crate::Error::Locked) after the lock timeout.
+pub struct TxMap<'t, K, V, M: Medium = Hardware> {
+    index: TxIndex<'t, M>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V, M: Medium> fmt::Debug for TxMap<'_, K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.index.fmt(f)
+    }
+}
+
+impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
+    pub(super) fn new(index: TxIndex<'t, M>) -> Self {
+        TxMap { index, types: PhantomData }
+    }
+
+    fn value<T: Decode>(&self, bytes: &[u8]) -> Result<T> {
+        decoded(self.index.guard(), bytes)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As [`TxIndex::get`], and [`Error::Undecodable`](crate::Error::Undecodable).
+    pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        self.index.get(&encoded(key)?)?.map(|bytes| self.value(&bytes)).transpose()
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`TxIndex::get`].
+    pub fn contains<Q>(&self, key: &Q) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        Ok(self.index.get(&encoded(key)?)?.is_some())
+    }
+
+    /// Maps `key` to `value`. Returns whether the key is new.
+    ///
+    /// # Errors
+    /// As [`TxIndex::insert`].
+    pub fn insert<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+        V: Borrow<W>,
+        W: Encode + ?Sized,
+    {
+        self.index.insert(&encoded(key)?, &encoded(value)?)
+    }
+
+    /// Maps `key` to `value` if it is not there. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`TxIndex::insert`].
+    pub fn insert_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+        V: Borrow<W>,
+        W: Encode + ?Sized,
+    {
+        self.index.insert_if_absent(&encoded(key)?, &encoded(value)?)
+    }
+
+    /// Maps `key` to `value` if it is there. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`TxIndex::insert`].
+    pub fn update<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+        V: Borrow<W>,
+        W: Encode + ?Sized,
+    {
+        self.index.update(&encoded(key)?, &encoded(value)?)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`TxIndex::remove`].
+    pub fn remove<Q>(&self, key: &Q) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        self.index.remove(&encoded(key)?)
+    }
+
+    /// All pairs, as the transaction sees them now: see [`TxIndex::iter`].
+    ///
+    /// # Errors
+    /// As [`TxIndex::iter`].
+    pub fn iter(&self) -> Result<TxIter<'_, K, V, M>> {
+        Ok(TxIter::new(self.index.iter()?, self.name()))
+    }
+
+    /// The pairs with keys in `bounds`, in their order; `.rev()` begins at the largest. See [`TxIndex::range`].
+    ///
+    /// # Errors
+    /// As [`TxIndex::range`].
+    pub fn range<Q>(&self, bounds: impl RangeBounds<Q>) -> Result<TxRange<'_, K, V, M>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        self.walk(&ordered::encoded_range(&bounds)?)
+    }
+
+    /// The pairs whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
+    ///
+    /// # Errors
+    /// As [`TxIndex::range`].
+    pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P) -> Result<TxRange<'_, K, V, M>> {
+        self.walk(&ordered::prefixed_range(prefix))
+    }
+
+    /// Both ends show the transaction as it is now.
+    fn walk(&self, keys: &KeyRange) -> Result<TxRange<'_, K, V, M>> {
+        let open = |direction| self.index.range(keys, direction);
+        Ok(TxRange::new(open(Direction::Forward)?, open(Direction::Backward)?, self.name()))
+    }
+
+    /// Number of keys, as the transaction sees it. A walk over all of them, which locks the whole map.
+    ///
+    /// # Errors
+    /// As [`TxIndex::iter`].
+    pub fn len(&self) -> Result<u64> {
+        self.index.iter()?.try_fold(0, |count, pair| pair.map(|_| count + 1))
+    }
+
+    /// Whether there is no key; as [`len`](Self::len), up to the first key.
+    ///
+    /// # Errors
+    /// As [`TxIndex::iter`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.index.iter()?.next().transpose()?.is_none())
+    }
+
+    fn name(&self) -> String {
+        self.index.guard().root().name()
+    }
+}

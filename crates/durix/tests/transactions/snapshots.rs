@@ -1,0 +1,244 @@
+//! Snapshots: one moment, whatever is written later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use durix::{Db, Error, Map, MapBatch, Snapshot};
+
+use crate::{kinds, memory, over, words};
+
+type Pairs = BTreeMap<u64, u64>;
+
+/// That a snapshot shows exactly this, however it is asked.
+fn shows(snapshot: &Snapshot, map: &Map<u64, u64>, expected: &Pairs, what: &str) {
+    let view = snapshot.map(map).unwrap();
+    let found: Vec<(u64, u64)> = view.iter().collect::<Result<_, _>>().unwrap();
+    let pairs: Pairs = found.iter().copied().collect();
+    assert_eq!((pairs.len(), &pairs), (found.len(), expected), "{what}: a walk");
+    for key in 0..70 {
+        assert_eq!(view.get(&key).unwrap(), expected.get(&key).copied(), "{what}: key {key}");
+    }
+    if map.index().as_ordered().is_none() {
+        assert!(matches!(view.range(&5..&50), Err(Error::NotOrdered { .. })));
+        return;
+    }
+    assert!(found.is_sorted(), "{what}");
+    let within: Vec<_> = expected.range(5..50).map(|(k, v)| (*k, *v)).collect();
+    let up: Vec<_> = view.range(&5..&50).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut down: Vec<_> = view.range(&5..&50).unwrap().rev().collect::<Result<_, _>>().unwrap();
+    down.reverse();
+    assert_eq!((&up, &down), (&within, &within), "{what}");
+}
+
+#[test]
+fn a_snapshot_shows_its_moment_for_every_kind() {
+    for kind in kinds() {
+        let db = memory();
+        let map = words(&db, "m", kind);
+        let mut model = Pairs::new();
+        for key in (0..60).step_by(2) {
+            map.insert(&key, &key).unwrap();
+            model.insert(key, key);
+        }
+        let first = db.snapshot().unwrap();
+        let then = model.clone();
+        let change = |model: &mut Pairs, by: u64| {
+            for key in (0..60).step_by(3) {
+                map.insert(&key, &(key + by)).unwrap();
+                model.insert(key, key + by);
+            }
+            for key in (by % 7..60).step_by(7) {
+                map.remove(&key).unwrap();
+                model.remove(&key);
+            }
+            let mut batch = MapBatch::new();
+            batch.insert(&61, &by).unwrap().remove(&4).unwrap();
+            map.apply(&batch).unwrap();
+            model.insert(61, by);
+            model.remove(&4);
+            map.compare_and_set(&8, model.get(&8), Some(&by)).unwrap();
+            model.insert(8, by);
+            db.transaction(|tx| tx.map(&map)?.insert(&9, &by)).unwrap();
+            model.insert(9, by);
+        };
+        change(&mut model, 1000);
+        shows(&first, &map, &then, kind);
+        db.sync().unwrap();
+        let second = db.snapshot().unwrap();
+        let between = model.clone();
+        change(&mut model, 2000);
+        shows(&first, &map, &then, kind);
+        shows(&second, &map, &between, kind);
+        drop(first);
+        change(&mut model, 3000);
+        db.sync().unwrap();
+        shows(&second, &map, &between, kind);
+        let third = db.snapshot().unwrap();
+        shows(&third, &map, &model, kind);
+        let later: Map<u64, u64> = db.map_of_kind("later", kind).unwrap();
+        later.insert(&1, &1).unwrap();
+        shows(&third, &later, &Pairs::new(), "a map that was made later");
+        assert_eq!(third.indices().len(), 1);
+    }
+}
+
+/// Three maps of different kinds whose sum stays the same.
+struct Bank {
+    db: Db,
+    maps: [Map<u64, u64>; 3],
+}
+
+const ACCOUNTS: u64 = 20;
+const EACH: u64 = 1000;
+
+impl Bank {
+    fn new(kinds: [&str; 3]) -> Bank {
+        let db = memory();
+        let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1]), words(&db, "c", kinds[2])];
+        for (map, key) in maps.iter().flat_map(|map| (0..ACCOUNTS).map(move |key| (map, key))) {
+            map.insert(&key, &EACH).unwrap();
+        }
+        Bank { db, maps }
+    }
+
+    /// Takes from one account and gives to another; an account that is empty is removed.
+    fn transfer(&self, random: u64) {
+        let pick = |bits: u64| (&self.maps[(bits % 3) as usize], bits / 3 % ACCOUNTS);
+        let ((from, payer), (to, payee)) = (pick(random >> 20), pick(random >> 40));
+        self.db
+            .transaction(|tx| {
+                let (from, to) = (tx.map(from)?, tx.map(to)?);
+                let had = from.get(&payer)?.unwrap_or(0);
+                let amount = if random.is_multiple_of(5) { had } else { had.min(random % 100) };
+                match had - amount {
+                    0 => _ = from.remove(&payer)?,
+                    left => _ = from.insert(&payer, &left)?,
+                }
+                let has = to.get(&payee)?.unwrap_or(0);
+                if has + amount > 0 {
+                    to.insert(&payee, &(has + amount))?;
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    fn sum(&self, snapshot: &Snapshot) -> u64 {
+        let view = |map| snapshot.map(map).unwrap().iter().map(|pair| pair.unwrap().1).sum::<u64>();
+        self.maps.iter().map(view).sum()
+    }
+}
+
+#[test]
+fn the_sum_holds_in_every_snapshot() {
+    let deep = std::env::var_os("DURIX_DEEP").is_some();
+    let snapshots = if deep { 500 } else { 25 };
+    for kinds in [["pset", "skiplist", "hash"], ["masstree", "bst", "hash-links"], ["masstree", "masstree", "pset"]] {
+        let bank = Bank::new(kinds);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 1..3u64 {
+                let (bank, stop) = (&bank, &stop);
+                scope.spawn(move || {
+                    let mut random = thread.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    while !stop.load(Ordering::Relaxed) {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        bank.transfer(random >> 3);
+                    }
+                });
+            }
+            let _stops = Stops(&stop);
+            for _ in 0..snapshots {
+                let snapshot = bank.db.snapshot().unwrap();
+                let sum = bank.sum(&snapshot);
+                bank.db.sync().unwrap();
+                assert_eq!((sum, bank.sum(&snapshot)), (3 * ACCOUNTS * EACH, sum), "{kinds:?}");
+            }
+        });
+    }
+}
+
+/// Stops writers also when the test fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_copy_is_of_one_moment() {
+    let bank = Bank::new(["hash", "skiplist", "pset"]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("copy");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = 77;
+            while !stop.load(Ordering::Relaxed) {
+                random = u64::wrapping_mul(random, 6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                bank.transfer(random >> 3);
+            }
+        });
+        let _stops = Stops(&stop);
+        bank.db.copy_to(&path).unwrap();
+    });
+    let copy = Db::open(&path).unwrap();
+    assert_eq!(copy.indices().unwrap().len(), 3);
+    let sum = |name| copy.map::<u64, u64>(name).unwrap().iter().map(|pair| pair.unwrap().1).sum::<u64>();
+    assert_eq!(["a", "b", "c"].map(sum).iter().sum::<u64>(), 3 * ACCOUNTS * EACH);
+}
+
+#[test]
+fn too_many_versions_fail_the_snapshot_and_no_writer() {
+    let db = over(Db::builder().snapshot_limit(10_000));
+    let map = words(&db, "m", "hash");
+    (0..500u64).for_each(|key| _ = map.insert(&key, &key).unwrap());
+    let snapshot = db.snapshot().unwrap();
+    (0..10u64).for_each(|key| _ = map.insert(&key, &7).unwrap());
+    assert_eq!(snapshot.map(&map).unwrap().get(&3).unwrap(), Some(3));
+    (0..500u64).for_each(|key| _ = map.insert(&key, &8).unwrap());
+    let view = snapshot.map(&map).unwrap();
+    assert!(matches!(view.get(&3), Err(Error::SnapshotTooOld { limit: 10_000 })));
+    assert!(matches!(view.iter().next(), Some(Err(Error::SnapshotTooOld { .. }))));
+    let next = db.snapshot().unwrap();
+    map.insert(&3, &9).unwrap();
+    assert_eq!(next.map(&map).unwrap().get(&3).unwrap(), Some(8));
+}
+
+#[test]
+fn a_snapshot_holds_nothing_up() {
+    let db = memory();
+    let (strict, buffered) = (words(&db, "s", "bst"), words(&db, "b", "masstree"));
+    buffered.insert(&1, &1).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    assert!(matches!(db.drop_index("nothing"), Err(Error::SnapshotOpen { .. })));
+    let handed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in 0..50 {
+                buffered.insert(&key, &2).unwrap();
+                strict.insert(&key, &2).unwrap();
+                db.sync().unwrap();
+            }
+        });
+        let view = snapshot.map(&buffered).unwrap();
+        let mut walk = view.iter();
+        let first = walk.next().unwrap().unwrap();
+        assert_eq!((first, walk.count()), ((1, 1), 0));
+        drop(view);
+        scope.spawn(move || snapshot).join().unwrap()
+    });
+    assert_eq!(handed.map(&strict).unwrap().iter().count(), 0);
+    // A walk that is half done and forgotten, with its snapshot.
+    let view = handed.map(&buffered).unwrap();
+    let mut walk = view.iter();
+    assert!(walk.next().is_some());
+    std::mem::forget(walk);
+    db.sync().unwrap();
+    drop(view);
+    std::mem::forget(handed);
+    db.sync().unwrap();
+    buffered.insert(&1, &3).unwrap();
+    assert_eq!(db.snapshot().unwrap().map(&buffered).unwrap().get(&1).unwrap(), Some(3));
+}

@@ -1,0 +1,108 @@
+//! What is saved of a damaged tree: all entries but those of one node.
+
+use std::collections::BTreeMap;
+
+use durix_incll::{Masstree, TreeOptions};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Hardware, Pool, PoolOptions};
+
+const CHUNK: u64 = 4096;
+/// Entries of a border node: what one damaged line may cost.
+const NODE: usize = 14;
+/// Keys that share their first eight bytes.
+const IN_LAYER: u32 = 40;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(2).accept_unclean(true).pool_id([1; 16]).boot_id([2; 16])
+}
+
+/// Short keys with values in line, long keys with records, and a layer.
+fn entries(count: u32) -> Map {
+    let random = |n: u32| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
+    let short = (0..count).map(|n| (random(n), u64::from(n).to_le_bytes().to_vec()));
+    let long = (count..count + count / 4).map(|n| ([random(n), vec![n as u8; 9]].concat(), vec![n as u8; 30]));
+    let layer = (0..IN_LAYER).map(|n| (format!("a prefix {n}").into_bytes(), vec![7; n as usize]));
+    short.chain(long).chain(layer).collect()
+}
+
+fn image_of(entries: &Map, close: bool) -> Vec<u8> {
+    let pool = options().create_on(HeapBacking::new(1024 * CHUNK), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    for (key, value) in entries {
+        tree.insert(&session.enter().unwrap(), key, value).unwrap();
+    }
+    tree.sync(&mut session).unwrap();
+    let image = HeapBacking::image_of(pool.mapping());
+    if !close {
+        return image;
+    }
+    drop((tree, session));
+    pool.close().unwrap();
+    HeapBacking::image_of(pool.mapping())
+}
+
+struct Saved {
+    lost: usize,
+    /// Of these, keys that lie in no layer but the first.
+    lost_above: usize,
+    wrong: usize,
+    findings: usize,
+}
+
+/// `None` where the pool itself refuses.
+fn save(image: Vec<u8>, all: &Map) -> Option<Saved> {
+    let backing = HeapBacking::from_image(image).with_limit(1024 * CHUNK);
+    let pool: Pool = options().open_on(backing, Hardware::PAGE_CACHE).ok()?.recover().ok()?;
+    let tree = pool.open_existing::<Masstree>("t", &TreeOptions::default().salvage(true)).ok()?;
+    let mut session = pool.session().unwrap();
+    let (mut found, mut wrong) = (Map::new(), 0);
+    let findings = tree
+        .salvage(&session.enter().unwrap(), &mut |key, value| {
+            wrong += usize::from(all.get(key).is_none_or(|right| right != value));
+            found.insert(key.to_vec(), value.to_vec());
+        })
+        .unwrap();
+    let lost: Vec<_> = all.iter().filter(|(key, value)| found.get(*key) != Some(value)).collect();
+    let lost_above = lost.iter().filter(|(key, _)| !key.starts_with(b"a prefix")).count();
+    Some(Saved { lost: lost.len(), lost_above, wrong, findings: findings.len() })
+}
+
+#[test]
+fn a_sound_tree_is_saved_whole() {
+    let all = entries(400);
+    for close in [true, false] {
+        let saved = save(image_of(&all, close), &all).unwrap();
+        assert_eq!((saved.lost, saved.wrong, saved.findings), (0, 0, 0));
+    }
+}
+
+/// The lines of the tree's extents.
+fn lines(image: &[u8]) -> impl Iterator<Item = usize> {
+    let used = |line: &usize| image[line * 64..line * 64 + 64].iter().any(|byte| *byte != 0);
+    let heap = 8192 / 64..image.len() / 64;
+    heap.filter(used).collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn a_zeroed_line_costs_at_most_one_node() {
+    let all = entries(400);
+    let image = image_of(&all, true);
+    let (mut tried, mut lost, mut most) = (0, 0, 0);
+    for line in lines(&image) {
+        let mut damaged = image.clone();
+        damaged[line * 64..line * 64 + 64].fill(0);
+        let Some(saved) = save(damaged, &all) else { continue };
+        assert!(saved.lost_above <= NODE, "line {line}: {} lost", saved.lost);
+        assert!(saved.lost <= NODE + IN_LAYER as usize, "line {line}: {} lost", saved.lost);
+        // Records have no checksums: values of which only bytes were zeroed, or that may have been empty, come as they are.
+        assert!(saved.wrong <= 4, "line {line}: {} wrong", saved.wrong);
+        let silently = if saved.findings > 0 { 0 } else { saved.lost };
+        assert!(silently <= saved.wrong, "line {line}: {silently} lost, and nothing was said");
+        (tried, lost, most) = (tried + 1, lost + saved.lost, most.max(saved.lost));
+    }
+    println!("{tried} lines of {} entries: {lost} entries lost in all, {most} at most", all.len());
+    assert!(tried > 300, "{tried} lines were tried");
+}

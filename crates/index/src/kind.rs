@@ -1,0 +1,165 @@
+//! Kinds of index: what each is called, what it promises, and how one is opened.
+//!
+//! A crate with index structures exports `kinds()`, a list of [`Entry`]:
+//!
+//! ```ignore
+//! pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
+//!     vec![Entry::new::<MyTree<M>>("mytree", "ordered map of bytes, durable on return (paper)").ordered()]
+//! }
+//! ```
+
+use std::sync::Arc;
+
+use durix_pmem::pool::Durability;
+use durix_pmem::{Hardware, Kind, Medium, Pool, Structure};
+
+use crate::error::{Error, Result};
+use crate::index::{Index, Limits};
+
+/// A kind of index: what it is called, and how one is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<M: Medium = Hardware> {
+    /// Its name, as `--kind` takes it.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Whether it keeps the order of keys.
+    pub ordered: bool,
+    /// Its contract.
+    pub durability: Durability,
+    /// What it takes for keys, values and batches.
+    pub limits: Limits,
+    /// How many keys it is meant for, at most: the operations of a list are linear.
+    pub meant_for: u64,
+    /// Whether it is not offered: a kind that is never the best answer, or not finished. It can be made and opened by its
+    /// name, and is tested as the others, but no default, guide or message recommends it.
+    pub experimental: bool,
+    /// How the pool calls it.
+    pub kind: Kind,
+    open: Open<M>,
+    /// Names of other kinds, for messages.
+    names: Names,
+}
+
+/// Says what a kind is called.
+pub type Names = fn(Kind) -> Option<&'static str>;
+
+type Open<M> = fn(&Pool<M>, &str, How) -> Result<Arc<dyn Index<M>>>;
+
+/// A structure that can be opened by the name of its kind.
+pub trait Openable<M: Medium>: Structure<M> + Index<M> {
+    /// What [`Index::limits`] returns.
+    const LIMITS: Limits;
+
+    /// Options with which a damaged one is opened for what can still be read of it, if it has such.
+    fn salvaging() -> Self::Options {
+        Self::Options::default()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Create,
+    Existing,
+    Salvage,
+}
+
+impl<M: Medium> Entry<M> {
+    /// A kind that keeps no order, is durable on return, and takes any number of keys. The methods below say what differs.
+    pub fn new<S: Openable<M>>(name: &'static str, about: &'static str) -> Self
+    where
+        Error: From<S::Error>,
+    {
+        Entry {
+            name,
+            about,
+            ordered: false,
+            durability: Durability::Strict,
+            limits: S::LIMITS,
+            meant_for: u64::MAX,
+            experimental: false,
+            kind: S::KIND,
+            open: open::<M, S>,
+            names: |_| None,
+        }
+    }
+
+    /// It keeps the order of keys: [`Index::as_ordered`] returns it.
+    #[must_use]
+    pub fn ordered(self) -> Self {
+        Entry { ordered: true, ..self }
+    }
+
+    /// It is durable at checkpoints.
+    #[must_use]
+    pub fn buffered(self) -> Self {
+        Entry { durability: Durability::Buffered, ..self }
+    }
+
+    /// It is meant for at most so many keys.
+    #[must_use]
+    pub fn meant_for(self, keys: u64) -> Self {
+        Entry { meant_for: keys, ..self }
+    }
+
+    /// It is not offered: see [`Entry::experimental`](Self#structfield.experimental).
+    #[must_use]
+    pub fn experimental(self) -> Self {
+        Entry { experimental: true, ..self }
+    }
+
+    /// Errors of this entry call other kinds by these names.
+    #[must_use]
+    pub fn among(self, names: Names) -> Self {
+        Entry { names, ..self }
+    }
+
+    /// Opens the index named `name`, creating it if it is not there. Recovers it.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::WrongKind`], [`Error::ForeignKind`], [`Error::Corrupt`].
+    pub fn open_or_create(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
+        self.open_with(pool, name, How::Create)
+    }
+
+    /// Opens the index named `name`, which must be there.
+    ///
+    /// # Errors
+    /// As [`open_or_create`](Self::open_or_create).
+    pub fn open(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
+        self.open_with(pool, name, How::Existing)
+    }
+
+    /// Opens an index that may be damaged for what can be read of it. Only for pools that were opened for reading.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn salvage(&self, pool: &Pool<M>, name: &str) -> Result<Arc<dyn Index<M>>> {
+        self.open_with(pool, name, How::Salvage)
+    }
+
+    fn open_with(&self, pool: &Pool<M>, name: &str, how: How) -> Result<Arc<dyn Index<M>>> {
+        (self.open)(pool, name, how).map_err(|error| match error {
+            Error::Pool(durix_pmem::Error::WrongKind { name, found, .. }) => match (self.names)(found) {
+                Some(other) if other != self.name => {
+                    Error::WrongKind { index: name, found: other, expected: self.name }
+                }
+                _ => Error::ForeignKind { index: name, found },
+            },
+            Error::Corrupt { what, .. } => Error::Corrupt { index: name.into(), what },
+            other => other,
+        })
+    }
+}
+
+fn open<M: Medium, S: Openable<M>>(pool: &Pool<M>, name: &str, how: How) -> Result<Arc<dyn Index<M>>>
+where
+    Error: From<S::Error>,
+{
+    let opened: Arc<S> = match how {
+        How::Create => pool.open_structure(name, &S::Options::default())?,
+        How::Existing => pool.open_existing(name, &S::Options::default())?,
+        How::Salvage => pool.open_existing(name, &S::salvaging())?,
+    };
+    Ok(opened)
+}

@@ -1,0 +1,32 @@
+//! What every persistent index of Durix can do, over raw bytes, and how a kind of index makes itself known.
+//!
+//! Programs use the facade `durix`, which exports all of this. Crates with index structures depend on this crate.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Index`], [`OrderedIndex`], [`Cursor`] | what an index can do |
+//! | [`KeyRange`], [`Direction`], [`Batch`], [`Change`] | what its calls take |
+//! | [`Limits`], [`Lengths`], [`Ticket`], [`Finding`], [`IndexStats`] | what its calls return |
+//! | [`Error`] | what can go wrong, for typed maps too |
+//! | [`kind`] | [`Entry`] describes a kind of index and opens one; [`Openable`] is what its structure implements |
+//! | [`implement`] | helpers for crates that implement an index |
+//!
+//! # A new kind of index
+//! Its crate implements [`Index`] and [`Openable`] (and [`OrderedIndex`]), and exports `kinds()`, a list of [`Entry`]. The
+//! facade names that function in its own list. The command, torture, fuzzing, tests and the tables of the guide take kinds
+//! from there.
+
+mod batch;
+mod error;
+mod index;
+pub mod kind;
+
+pub use batch::{Batch, Change};
+pub use error::{Error, Result, Unfit};
+pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
+pub use kind::{Entry, Openable};
+
+/// Helpers for crates that implement an index.
+pub mod implement {
+    pub use crate::index::{STEP, alone, writable};
+}

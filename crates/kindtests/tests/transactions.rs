@@ -1,0 +1,271 @@
+//! Transactions, crashed at every point: each has happened in all its maps or in none, and a committed one has.
+
+use std::collections::BTreeMap;
+
+use durix::{Db, Error, Handle, Map, PoolOptions};
+use durix_crashsim::{Contract, Explorer, Persistency, Report, Simulated, Sites, Subject, mutation_sweep};
+use durix_pmem::{Mutating, Plan};
+
+type M = Mutating<Simulated>;
+
+/// Kinds of which each stands for a class of commits.
+const CLASSES: [&str; 5] = ["pset", "masstree", "hash", "skiplist", "hash-values"];
+
+/// Two maps, and transactions over them.
+struct Bank {
+    kinds: [&'static str; 2],
+    plan: &'static Plan,
+    /// Done before what is crashed, and durable.
+    before: &'static [Op],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// Sets a key of both maps to a value, together, in one transaction of two keys each.
+    Both(u64),
+    /// Removes the first key of both maps, and sets another of the second.
+    Swap(u64),
+    /// A plain update of a key that `Both` changes.
+    Plain(usize, u64),
+    /// A transaction that is rolled back.
+    Abort(u64),
+    Sync,
+}
+use Op::*;
+
+/// What both maps hold.
+type State = [BTreeMap<u64, u64>; 2];
+
+struct Live {
+    db: Db<M>,
+    maps: [Map<u64, u64, M>; 2],
+    /// For plain updates: their session is another one, and its fences do not cover what a transaction has written back.
+    handles: [Handle<u64, u64, M>; 2],
+}
+
+const LEN: u64 = 56 * 4096;
+
+fn options() -> PoolOptions {
+    let options = PoolOptions::new().chunk_size(4096).max_indices(4).lanes(1).pool_id([7; 16]).boot_id([7; 16]);
+    options.initial_size(LEN).max_size(LEN)
+}
+
+impl Bank {
+    fn live(&self, db: Db<M>) -> Result<Live, Error> {
+        let maps = [db.map_of_kind("first", self.kinds[0])?, db.map_of_kind("second", self.kinds[1])?];
+        let handles = [maps[0].handle()?, maps[1].handle()?];
+        Ok(Live { db, maps, handles })
+    }
+
+    fn is_buffered(&self) -> bool {
+        self.kinds.contains(&"masstree")
+    }
+}
+
+impl Live {
+    fn both(&self, value: u64) -> Result<(), Error> {
+        self.db.transaction(|tx| {
+            for map in &self.maps {
+                let map = tx.map(map)?;
+                map.insert(&1, &value)?;
+                map.insert(&2, &(value + 1))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn swap(&self, value: u64) -> Result<(), Error> {
+        self.db.transaction(|tx| {
+            let (first, second) = (tx.map(&self.maps[0])?, tx.map(&self.maps[1])?);
+            first.remove(&1)?;
+            second.remove(&1)?;
+            second.insert(&3, &value)?;
+            Ok(())
+        })
+    }
+}
+
+impl Subject for Bank {
+    type Op = Op;
+    type Ret = ();
+    type State = State;
+    type Model = State;
+    type Store = (Simulated, M);
+    type Live = Live;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Mutating::new(medium, self.plan))
+    }
+
+    fn create(&self, (simulated, medium): &Self::Store) -> Live {
+        let db = Db::over(options().create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap());
+        let mut live = self.live(db).unwrap();
+        self.before.iter().for_each(|op| self.apply(&mut live, op));
+        live.db.sync().unwrap();
+        live
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
+        let pool = options()
+            .open_on(simulated.backing(LEN), *medium)
+            .and_then(|pool| pool.recover())
+            .map_err(|e| e.to_string())?;
+        self.live(Db::over(pool)).map_err(|e| e.to_string())
+    }
+
+    fn apply(&self, live: &mut Live, op: &Op) {
+        match *op {
+            Both(value) => live.both(value).unwrap(),
+            Swap(value) => live.swap(value).unwrap(),
+            Plain(map, value) => _ = live.handles[map].insert(&1, &value).unwrap(),
+            Abort(value) => {
+                let aborted: Result<(), _> = live.db.transaction(|tx| {
+                    tx.map(&live.maps[0])?.insert(&1, &value)?;
+                    tx.map(&live.maps[1])?.insert(&1, &value)?;
+                    Err(Error::abort("on purpose"))
+                });
+                assert!(matches!(aborted, Err(Error::Aborted(_))));
+            }
+            Sync => live.db.sync().unwrap(),
+        }
+    }
+
+    fn observe(&self, live: &mut Live) -> State {
+        live.maps.each_ref().map(|map| map.iter().collect::<Result<_, _>>().unwrap())
+    }
+
+    fn check(&self, live: &mut Live) -> Vec<String> {
+        let findings = live.maps.iter().flat_map(|map| map.check().unwrap());
+        findings.map(|finding| finding.to_string()).collect()
+    }
+
+    fn model(&self) -> State {
+        let mut model = State::default();
+        self.before.iter().for_each(|op| self.step(&mut model, op));
+        model
+    }
+
+    fn step(&self, model: &mut State, op: &Op) {
+        match *op {
+            Both(value) => model.iter_mut().for_each(|map| map.extend([(1, value), (2, value + 1)])),
+            Swap(value) => {
+                model.iter_mut().for_each(|map| _ = map.remove(&1));
+                model[1].insert(3, value);
+            }
+            Plain(map, value) => _ = model[map].insert(1, value),
+            Abort(_) | Sync => {}
+        }
+    }
+
+    fn expect(&self, model: &State) -> State {
+        model.clone()
+    }
+
+    /// A mixed transaction waits for its checkpoint, which makes everything before it durable.
+    fn is_sync(&self, op: &Op) -> bool {
+        let is_mixed = self.kinds.iter().any(|kind| *kind != "masstree");
+        matches!(op, Sync) || (matches!(op, Both(_) | Swap(_)) && is_mixed)
+    }
+}
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
+
+fn explorer(bank: &Bank) -> Explorer {
+    let contract = if bank.is_buffered() { Contract::Buffered } else { Contract::Strict };
+    let (executions, samples) = if deep() { (20_000, 500) } else { (60, 12) };
+    Explorer::new().contract(contract).executions_per_point(executions).samples(samples)
+}
+
+fn bank(kinds: [&'static str; 2]) -> Bank {
+    Bank { kinds, plan: Plan::new(), before: &[] }
+}
+
+/// Both maps change twice, with plain updates of the same keys after it: replay must not undo them.
+const OPS: [Op; 4] = [Both(10), Plain(0, 20), Swap(30), Plain(1, 40)];
+/// What comes after a recovery changes the same keys again.
+const AFTER: [Op; 2] = [Plain(0, 50), Both(60)];
+
+#[test]
+fn every_pair_of_classes_is_all_or_nothing() {
+    for (at, first) in CLASSES.iter().enumerate() {
+        for second in &CLASSES[at..] {
+            let bank = bank([first, second]);
+            let ops: &[Op] = if bank.is_buffered() { &[Both(10), Plain(0, 20), Swap(30), Sync] } else { &OPS };
+            let report = explorer(&bank).run_then(&bank, ops, &AFTER);
+            println!("{first} and {second}: {}", report.assert_ok());
+        }
+    }
+}
+
+/// With other maps a B+-tree takes part as every strict kind.
+#[test]
+fn a_transaction_over_b_plus_trees_is_all_or_nothing() {
+    let pairs = [["bplustree", "bplustree"], ["bplustree", "masstree"], ["pset", "bplustree"]];
+    for kinds in &pairs[..if deep() { 3 } else { 2 }] {
+        let bank = bank(*kinds);
+        let ops: &[Op] = if bank.is_buffered() { &[Both(10), Plain(0, 20), Swap(30), Sync] } else { &OPS };
+        let report = explorer(&bank).run_then(&bank, ops, &AFTER);
+        println!("{kinds:?}: {}", report.assert_ok());
+    }
+}
+
+#[test]
+fn a_crash_in_the_recovery_is_as_one_before_it() {
+    let pairs = [["pset", "hash"], ["hash", "skiplist"], ["masstree", "hash"]];
+    for kinds in &pairs[..if deep() { 3 } else { 2 }] {
+        let bank = bank(*kinds);
+        let explorer = explorer(&bank).crashes(2).samples(if deep() { 300 } else { 4 });
+        let explorer = if deep() { explorer } else { explorer.executions_per_point(8).crash_points(12) };
+        let report = explorer.run_then(&bank, &[Both(10), Plain(0, 20)], &[Plain(1, 50)]);
+        println!("{kinds:?}: {}", report.assert_ok());
+    }
+}
+
+/// The death of the process after a store, in deep runs after every one; the next one recovers, goes on, and then the power fails.
+#[test]
+fn a_process_that_dies_leaves_what_the_next_one_makes_durable() {
+    let bank = bank(["list", "list"]);
+    let few = explorer(&bank).executions_per_point(1).samples(1);
+    if deep() {
+        let explorer = explorer(&bank).process_deaths(true);
+        println!("{}", explorer.run_then(&bank, &[Abort(5), Both(10)], &[Plain(0, 50)]).assert_ok());
+    }
+    // The log's own stores, and those by which it asks for recovery.
+    for file in ["transaction/log", "pool/"] {
+        let report = few.clone().deaths_in(file).run_then(&bank, &[Abort(5), Both(10)], &[Plain(0, 50)]);
+        println!("{file}: {}", report.assert_ok());
+    }
+}
+
+#[test]
+fn torn_words_are_survived() {
+    let bank = bank(["hash-links", "skiplist"]);
+    let explorer = explorer(&bank).model(Persistency::TornWords);
+    println!("{}", explorer.run_then(&bank, &[Both(10), Swap(30)], &AFTER).assert_ok());
+}
+
+/// What the sweep runs for each site: a short history, and deaths after what the log stores.
+fn explore(plan: &'static Plan) -> Report {
+    let bank = Bank { kinds: ["list", "list"], plan, before: &[] };
+    let power = explorer(&bank).executions_per_point(40).samples(12);
+    let mut report = power.run_then(&bank, &[Both(10), Plain(0, 20), Swap(30)], &[Plain(0, 50)]);
+    if report.failure.is_none() {
+        // What the next process does first is a removal: it has one fence, which comes after its link is visible. A recovered log
+        // asks no more: a lost retirement shows once the next transaction has made it ask again.
+        let bank = Bank { before: &[Both(10)], ..bank };
+        let deaths = explorer(&bank).deaths_in("transaction/log").executions_per_point(40).samples(12);
+        report.merge(deaths.run_then(&bank, &[Swap(30)], &[Plain(0, 50), Both(60)]));
+    }
+    report
+}
+
+/// Those of recovery (TX-V) too, which the death of a process needs.
+#[test]
+fn each_write_back_and_fence_of_the_log_is_needed() {
+    let sweep = mutation_sweep(&Sites::in_files("transaction/log"), explore);
+    println!("{sweep}");
+    assert!(sweep.mutants.len() >= 9, "{} sites", sweep.mutants.len());
+    sweep.assert_all_caught(&[]);
+}

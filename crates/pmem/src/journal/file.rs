@@ -1,0 +1,236 @@
+//! What the journal asks of the file system: a seam of its own, beside [`Backing`](crate::backing::Backing), so that writes,
+//! syncs and lengths can be recorded, torn and made to fail.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// A file that a journal lives in.
+///
+/// Nothing is durable before [`sync`](JournalFile::sync) has returned without an error; until then a power failure leaves each
+/// sector at any of its contents since the last sync. After a `sync` that has failed nobody knows what is durable: the journal never
+/// asks again, it fails until it is opened anew.
+///
+/// Every error is one line that names the file.
+pub trait JournalFile: fmt::Debug + Send + Sync + 'static {
+    /// What messages call it: its path.
+    fn describe(&self) -> String;
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn len(&self) -> Result<u64>;
+
+    /// Whether it is empty.
+    ///
+    /// # Errors
+    /// As [`len`](JournalFile::len).
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they are not all there.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Writes bytes, all of them. On an error some of them may have been written.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]; [`Error::Io`].
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Cuts it, or makes it longer by zeroes that need not be allocated.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Makes it at least `len` bytes long, all of them allocated and *written* as zeroes where they are new, so that overwriting
+    /// them later changes nothing but contents: a sync then has no metadata to write. Durable only after [`sync`](JournalFile::sync).
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]; [`Error::Io`].
+    fn allocate(&self, len: u64) -> Result<()>;
+
+    /// Waits until everything written so far is on the disk, its length too (`fdatasync`).
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system says that it is not.
+    fn sync(&self) -> Result<()>;
+
+    /// Waits until its name is on the disk (`fsync` of its directory): once, after it was made.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn sync_name(&self) -> Result<()>;
+}
+
+/// A journal in a file of the operating system.
+#[derive(Debug)]
+pub struct DiskJournal {
+    path: PathBuf,
+    file: File,
+}
+
+impl DiskJournal {
+    /// Where the journal of the pool at `pool` lies: its path with `-journal` added.
+    pub fn path_of(pool: &Path) -> PathBuf {
+        let mut path = pool.as_os_str().to_owned();
+        path.push("-journal");
+        path.into()
+    }
+
+    /// Opens a journal for reading and writing. `None` where there is no such file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(path: impl Into<PathBuf>) -> Result<Option<Self>> {
+        Self::with(path.into(), OpenOptions::new().read(true).write(true))
+    }
+
+    /// Opens a journal for reading. `None` where there is no such file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Option<Self>> {
+        Self::with(path.into(), OpenOptions::new().read(true))
+    }
+
+    /// Opens a journal, and makes an empty file where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|source| io_error("creating", &path, source))?;
+        Ok(DiskJournal { path, file })
+    }
+
+    fn with(path: PathBuf, options: &OpenOptions) -> Result<Option<Self>> {
+        match options.open(&path) {
+            Ok(file) => Ok(Some(DiskJournal { path, file })),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(io_error("opening", &path, source)),
+        }
+    }
+
+    fn io(&self, action: &str) -> impl FnOnce(io::Error) -> Error {
+        move |source| io_error(action, &self.path, source)
+    }
+
+    /// The error of a call that needs room.
+    fn room(&self, action: &str, wanted: u64) -> impl FnOnce(io::Error) -> Error {
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Error::DiskFull { name: self.describe(), wanted }
+            }
+            _ => self.io(action)(source),
+        }
+    }
+}
+
+fn io_error(action: &str, path: &Path, source: io::Error) -> Error {
+    Error::Io { action: format!("{action} {}", path.display()), source }
+}
+
+impl JournalFile for DiskJournal {
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(self.io("asking for the length of"))
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(self.room("writing", offset + bytes.len() as u64))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(self.room("setting the length of", len))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        let before = self.len()?;
+        let mut at = before;
+        while at < len {
+            let count = (len - at).min(ZEROES.len() as u64);
+            let wrote = self.file.write_all_at(&ZEROES[..count as usize], at);
+            if let Err(source) = wrote {
+                // What was added is of no use. If it cannot be cut off, it stays, as zeroes that count for nothing.
+                let _ = self.file.set_len(before);
+                return Err(self.room("allocating space for", len)(source));
+            }
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(self.io("syncing"))
+    }
+
+    fn sync_name(&self) -> Result<()> {
+        let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = File::open(directory).and_then(|d| d.sync_all());
+        synced.map_err(|source| io_error("syncing the directory of", &self.path, source))
+    }
+}
+
+/// Where the journal of a pool lies, whether it is there or not.
+pub trait JournalPlace: fmt::Debug + Send + Sync {
+    /// What messages call it: its path.
+    fn describe(&self) -> String;
+
+    /// Opens the journal, for reading only or not. `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>>;
+
+    /// Opens the journal, and makes an empty one where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn create(&self) -> Result<Arc<dyn JournalFile>>;
+}
+
+/// The place beside a pool's file: its path with `-journal` added.
+#[derive(Clone, Debug)]
+pub struct BesidePool(PathBuf);
+
+impl BesidePool {
+    /// That of the pool at `pool`.
+    pub fn new(pool: impl AsRef<Path>) -> Self {
+        BesidePool(DiskJournal::path_of(pool.as_ref()))
+    }
+}
+
+impl JournalPlace for BesidePool {
+    fn describe(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
+        let file = if read_only { DiskJournal::open_read_only(&self.0) } else { DiskJournal::open(&self.0) };
+        Ok(file?.map(|file| Arc::new(file) as Arc<dyn JournalFile>))
+    }
+
+    fn create(&self) -> Result<Arc<dyn JournalFile>> {
+        Ok(Arc::new(DiskJournal::create(&self.0)?))
+    }
+}

@@ -1,0 +1,356 @@
+//! What lies in a journal file.
+//!
+//! ```text
+//!        0  header slot 0    112 bytes in a block of 4096   the turn of a header is even
+//!     4096  header slot 1    the same                       odd
+//!     8192  segment 0        `segment` bytes                generations of even number
+//!  + segment  segment 1      `segment` bytes                generations of odd number
+//! ```
+//!
+//! | word of a header | what |
+//! |---|---|
+//! | 0 | checksum of words 1 to 13 |
+//! | 1 | [`MAGIC`] |
+//! | 2 | [`VERSION`] |
+//! | 3–4 | id of the pool |
+//! | 5 | salt: random, drawn whenever a journal begins anew |
+//! | 6 | turn: counts headers; the larger counts |
+//! | 7 | bytes of a segment |
+//! | 8 | oldest generation that is not checkpointed |
+//! | 9 | sequence number of its first record |
+//! | 10–13 | zero |
+//!
+//! | word of a record | what |
+//! |---|---|
+//! | 0 | checksum of all that follows, seeded with the salt |
+//! | 1 | [`RECORD`] |
+//! | 2 | generation |
+//! | 3 | sequence number |
+//! | 4 | where the record lies in the file |
+//! | 5 | bytes of the runs |
+//! | 6–7 | zero |
+//! | 8… | runs: a word of `first line << 16 | count`, and `count` lines of 64 bytes |
+//!
+//! A record is a commit: all lines that were written back since the last one, as they were at a moment without operations.
+//! Checksums are XXH3 with 64 bits. That of a record covers its generation, its sequence number and its address, and is seeded with the
+//! salt: a record of an earlier turn of the segment, of an earlier journal, of another pool, or one that strayed, is never taken for
+//! the next one.
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::line::LINE;
+use crate::pool::PoolId;
+
+/// Second word of a header.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXjn\x1a");
+/// Third word of a header; 999 says: in development.
+pub const VERSION: u64 = 999;
+/// Second word of a record.
+pub const RECORD: u64 = u64::from_le_bytes(*b"record\x1a\x00");
+/// Bytes between header slots: no write of one touches a page of the other.
+pub const SLOT: u64 = 4096;
+/// Bytes of a header.
+pub const HEADER: usize = 14 * 8;
+/// Where segments begin.
+pub const SEGMENTS: u64 = 2 * SLOT;
+/// Bytes of a record before its runs.
+pub const RECORD_HEAD: usize = 8 * 8;
+/// Lines of a run, at most.
+const MAX_RUN: u64 = 0xffff;
+
+/// A header of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The pool.
+    pub pool: PoolId,
+    /// Drawn when the journal began.
+    pub salt: u64,
+    /// Counts headers.
+    pub turn: u64,
+    /// Bytes of a segment.
+    pub segment: u64,
+    /// The oldest generation that is not checkpointed.
+    pub oldest: u64,
+    /// The sequence number of its first record.
+    pub first: u64,
+}
+
+fn word(bytes: &[u8], number: usize) -> u64 {
+    u64::from_le_bytes(bytes[number * 8..number * 8 + 8].try_into().expect("8 bytes"))
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; HEADER] {
+        let (low, high) = self.pool.0.split_at(8);
+        let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
+        let words =
+            [MAGIC, VERSION, id[0], id[1], self.salt, self.turn, self.segment, self.oldest, self.first, 0, 0, 0, 0];
+        let mut bytes = [0; HEADER];
+        for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let checksum = xxh3_64(&bytes[8..]);
+        bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The header that these bytes are, if they are sound.
+    pub fn decode(bytes: &[u8; HEADER]) -> Option<Header> {
+        if word(bytes, 0) != xxh3_64(&bytes[8..]) || word(bytes, 1) != MAGIC || word(bytes, 2) != VERSION {
+            return None;
+        }
+        let pool = PoolId(bytes[24..40].try_into().expect("16 bytes"));
+        let [salt, turn, segment, oldest, first] = [5, 6, 7, 8, 9].map(|n| word(bytes, n));
+        let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / 4;
+        sane.then_some(Header { pool, salt, turn, segment, oldest, first })
+    }
+
+    /// Where this header lies.
+    pub fn slot(&self) -> u64 {
+        self.turn % 2 * SLOT
+    }
+
+    /// Where the segment of a generation begins.
+    pub fn segment_of(&self, generation: u64) -> u64 {
+        SEGMENTS + generation % 2 * self.segment
+    }
+
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
+        SEGMENTS + 2 * self.segment
+    }
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The salt of its journal.
+    pub salt: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Where it lies in the file.
+    pub at: u64,
+}
+
+/// A record that is being put together.
+#[derive(Debug, Default)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    /// Where the word of the last run lies.
+    run: usize,
+    /// The line after the last one.
+    next: u64,
+}
+
+impl Draft {
+    /// Begins anew, with the memory that it has.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.resize(RECORD_HEAD, 0);
+        (self.run, self.next) = (0, 0);
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: u64, content: &[u64; 8]) {
+        let joins = self.run != 0 && line == self.next && word(&self.bytes[self.run..], 0) & MAX_RUN < MAX_RUN;
+        if joins {
+            let run = word(&self.bytes[self.run..], 0) + 1;
+            self.bytes[self.run..self.run + 8].copy_from_slice(&run.to_le_bytes());
+        } else {
+            self.run = self.bytes.len();
+            self.bytes.extend((line << 16 | 1).to_le_bytes());
+        }
+        self.next = line + 1;
+        content.iter().for_each(|word| self.bytes.extend(word.to_le_bytes()));
+    }
+
+    /// Whether no line was added.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() <= RECORD_HEAD
+    }
+
+    /// Bytes of the record.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The record, for its place.
+    pub fn seal(&mut self, place: Place) -> &[u8] {
+        let runs = (self.bytes.len() - RECORD_HEAD) as u64;
+        let words = [RECORD, place.generation, place.sequence, place.at, runs, 0, 0];
+        for (at, word) in self.bytes[8..RECORD_HEAD].chunks_exact_mut(8).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        let checksum = xxh3_64_with_seed(&self.bytes[8..], place.salt);
+        self.bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+        &self.bytes
+    }
+}
+
+/// The bytes of the record that `bytes` begins with, if it is sound and belongs there.
+pub fn record_at(bytes: &[u8], place: Place) -> Option<&[u8]> {
+    if bytes.len() < RECORD_HEAD
+        || [1, 2, 3, 4].map(|n| word(bytes, n)) != [RECORD, place.generation, place.sequence, place.at]
+    {
+        return None;
+    }
+    let len = usize::try_from(word(bytes, 5)).ok()?.checked_add(RECORD_HEAD)?;
+    let record = bytes.get(..len)?;
+    (xxh3_64_with_seed(&record[8..], place.salt) == word(record, 0)).then_some(record)
+}
+
+/// What records say of lines: the last word on each of them.
+#[derive(Debug, Default)]
+pub struct Images {
+    lines: BTreeMap<u64, [u8; LINE]>,
+}
+
+impl Images {
+    /// Adds a sound record, which follows those that were added before. Returns whether its runs make sense.
+    pub fn add(&mut self, record: &[u8]) -> bool {
+        let mut runs = &record[RECORD_HEAD..];
+        while let Some((run, rest)) = runs.split_at_checked(8) {
+            let run = word(run, 0);
+            let Some((lines, rest)) = rest.split_at_checked((run & MAX_RUN) as usize * LINE) else { return false };
+            for (number, line) in lines.as_chunks::<LINE>().0.iter().enumerate() {
+                self.lines.insert((run >> 16) + number as u64, *line);
+            }
+            runs = rest;
+        }
+        runs.is_empty()
+    }
+
+    /// The line after the last one.
+    pub fn end(&self) -> u64 {
+        self.lines.last_key_value().map_or(0, |(line, _)| line + 1)
+    }
+
+    /// How many lines.
+    pub fn count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The lines, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8; LINE])> {
+        self.lines.iter().map(|(line, bytes)| (*line, bytes))
+    }
+
+    /// Calls `write` with offset and bytes of each contiguous part of at most `most` bytes, ascending.
+    ///
+    /// # Errors
+    /// The first of `write`.
+    pub fn write<E>(&self, most: usize, mut write: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        let (mut start, mut part) = (0, Vec::new());
+        for (line, bytes) in self.iter() {
+            let at = line * LINE as u64;
+            if !part.is_empty() && (at != start + part.len() as u64 || part.len() + LINE > most) {
+                write(start, &part)?;
+                part.clear();
+            }
+            if part.is_empty() {
+                start = at;
+            }
+            part.extend_from_slice(bytes);
+        }
+        if part.is_empty() { Ok(()) } else { write(start, &part) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Header = Header { pool: PoolId([7; 16]), salt: 3, turn: 5, segment: 8192, oldest: 9, first: 11 };
+    const PLACE: Place = Place { salt: 3, generation: 9, sequence: 11, at: 4096 };
+
+    fn record() -> Vec<u8> {
+        let mut draft = Draft::default();
+        draft.clear();
+        assert!(draft.is_empty());
+        [4u64, 5, 6, 9].into_iter().for_each(|line| draft.push(line, &[line; 8]));
+        draft.seal(PLACE).to_vec()
+    }
+
+    #[test]
+    fn where_everything_lies() {
+        assert_eq!((HEADER, SLOT, SEGMENTS, RECORD_HEAD), (112, 4096, 8192, 64));
+        assert_eq!((HEAD.slot(), HEAD.segment_of(9), HEAD.segment_of(4), HEAD.file_len()), (4096, 16384, 8192, 24576));
+        let words: Vec<u64> = HEAD.encode().chunks(8).map(|w| word(w, 0)).collect();
+        let id = 0x0707_0707_0707_0707;
+        assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 8192, 9, 11, 0, 0, 0, 0]);
+        let record = record();
+        assert_eq!(record.len(), RECORD_HEAD + 2 * 8 + 4 * LINE);
+        let words: Vec<u64> = record.chunks(8).map(|w| word(w, 0)).collect();
+        assert_eq!(words[1..9], [RECORD, 9, 11, 4096, 272, 0, 0, 4 << 16 | 3]);
+        assert_eq!((words[9], words[33], words[34]), (4, 9 << 16 | 1, 9));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_seen() {
+        let good = HEAD.encode();
+        assert_eq!(Header::decode(&good), Some(HEAD));
+        for bit in 0..HEADER * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&bad), None, "bit {bit}");
+        }
+        let sealed = Header { segment: 100, ..HEAD }.encode();
+        assert_eq!(Header::decode(&sealed), None, "a segment that is no number of blocks");
+    }
+
+    #[test]
+    fn a_record_is_taken_only_where_it_belongs_and_whole() {
+        let good = record();
+        assert_eq!(record_at(&good, PLACE), Some(&good[..]));
+        let mut longer = good.clone();
+        longer.extend([9; 100]);
+        assert_eq!(record_at(&longer, PLACE), Some(&good[..]), "what follows does not matter");
+        let others = [
+            Place { salt: 4, ..PLACE },
+            Place { generation: 7, ..PLACE },
+            Place { sequence: 12, ..PLACE },
+            Place { at: 8192, ..PLACE },
+        ];
+        assert!(others.iter().all(|place| record_at(&good, *place).is_none()));
+        assert!((0..good.len()).all(|len| record_at(&good[..len], PLACE).is_none()), "cut off");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(record_at(&bad, PLACE).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_last_record_of_a_line_counts() {
+        let mut images = Images::default();
+        assert!(images.add(&record()));
+        let mut draft = Draft::default();
+        draft.clear();
+        draft.push(5, &[50; 8]);
+        assert!(images.add(draft.seal(PLACE)));
+        assert!(!images.add(&record()[..RECORD_HEAD + 100]), "runs that end in the middle of a line");
+        let mut written = Vec::new();
+        let write = |at: u64, bytes: &[u8]| {
+            written.push((at / 64, bytes.chunks(64).map(|line| line[0]).collect::<Vec<_>>()));
+            Ok::<_, ()>(())
+        };
+        images.write(128, write).unwrap();
+        assert_eq!(written, [(4, vec![4, 50]), (6, vec![6]), (9, vec![9])]);
+        assert_eq!((images.end(), images.count()), (10, 4));
+    }
+
+    #[test]
+    fn long_runs_are_cut() {
+        let mut draft = Draft::default();
+        draft.clear();
+        (0..70_000).for_each(|line| draft.push(line, &[line; 8]));
+        let mut images = Images::default();
+        assert!(images.add(draft.seal(PLACE)));
+        assert_eq!((images.count(), images.end()), (70_000, 70_000));
+    }
+}

@@ -1,0 +1,386 @@
+//! Journaled pools: ordinary files that survive power failure.
+//!
+//! Stores go to private memory, which the kernel never writes to the file. Where a structure writes a line back, the line is noted. A
+//! *commit* finds a moment without operations, copies the noted lines, appends them as one record to the journal, and makes it durable
+//! with one flush of a file that was filled with zeroes before. A *checkpoint* carries a whole generation of records to the pool's
+//! file, from the copies that were flushed, never from live memory; then the generation's segment is free again. See `docs/journal.md`.
+//!
+//! # Persist order
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | J1 the journal, begun anew < J2 its salt in the pool's header | sync of the journal, sync of its name | a journal that no pool names | not looked at |
+//! | J2 salt < J3 state "journaled" | sync of the pool's file | the state before | as before; the journal is not looked at |
+//! | J3 state "journaled" < A1 the first record | sync of the pool's file | the state before, no record | as before |
+//! | A1 a record < A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
+//! | A2 < A3 the next record | one record at a time | | so at most the last one is torn |
+//! | T1 all records of a generation < T2 its lines in the pool's file | A2 of each | records, some of the lines | replays all of the records |
+//! | T2 lines < T3 a header that skips the generation | sync of the pool's file | the header before | replays the generation again |
+//! | T3 header < T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
+//! | E1 the file longer < E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
+//! | E2 < A2 whoever waits for the first record in the larger segment is told | the sync of that record | the old header, any part of the record | does not see the record |
+//! | Z1 the last record < Z2 all lines in the pool's file < Z3 state "closed" | syncs of the journal, of the pool's file | state "journaled" | replays |
+//!
+//! R1 to R3 of recovery are those of `replay`. Growth is the pool's (G1 to G3): its file is longer, and synced, before the new size is
+//! in any record. After any write or sync that fails, the pool is of no more use until it is opened again: nothing is tried twice.
+
+mod file;
+mod group;
+pub mod layout;
+mod notes;
+mod replay;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
+pub(crate) use group::{Group, Turn};
+pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
+pub(crate) use replay::Replay;
+
+use crate::backing::Backing;
+use crate::error::{Error, Result};
+use crate::pool::PoolId;
+use layout::{Draft, Header, Images, Place, RECORD_HEAD};
+pub(crate) use replay::PART;
+
+/// Bytes of a segment of a new journal; it has two. One that is too small for a commit becomes larger.
+pub const DEFAULT_SEGMENT: u64 = 4 << 20;
+
+/// What returned means, on an ordinary file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// It survives power failure: each update waits for a flush of the journal, which many share.
+    Immediate,
+    /// After any crash, the death of the process too, one consistent state of all indices is found, at most this old, and the time
+    /// of a flush.
+    Interval(Duration),
+    /// It survives the death of the process, not a power failure. There is no journal.
+    Process,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Immediate => f.write_str("immediate"),
+            Level::Interval(time) => write!(f, "interval={time:?}"),
+            Level::Process => f.write_str("process"),
+        }
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = String;
+
+    /// `immediate`, `process`, or `interval=64ms`, in milliseconds or seconds.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no level of durability; there are immediate, interval=64ms and process");
+        match (text, text.strip_prefix("interval=")) {
+            ("immediate", _) => Ok(Level::Immediate),
+            ("process", _) => Ok(Level::Process),
+            (_, Some(time)) => {
+                let (number, unit) = match time.strip_suffix("ms") {
+                    Some(number) => (number, 1),
+                    None => (time.strip_suffix('s').ok_or_else(wrong)?, 1000),
+                };
+                let time = number.parse::<u32>().map_err(|_| wrong())?;
+                if time == 0 {
+                    Err(wrong())
+                } else {
+                    Ok(Level::Interval(Duration::from_millis(u64::from(time) * unit)))
+                }
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Figures of a journal since the pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalStats {
+    /// Records that were appended, each with one flush.
+    pub commits: u64,
+    /// Bytes of these records.
+    pub bytes: u64,
+    /// Generations that were carried to the pool's file.
+    pub checkpoints: u64,
+    /// Bytes that were written to the pool's file by them.
+    pub checkpoint_bytes: u64,
+}
+
+/// The journal of an open pool.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    name: String,
+    file: Arc<dyn JournalFile>,
+    backing: Arc<dyn Backing>,
+    /// Where the medium notes lines.
+    pub(crate) notes: Arc<NotesTicket>,
+    pub(crate) level: Level,
+    writer: Mutex<Writer>,
+    trim: Mutex<Trim>,
+    /// Whether a generation waits for its checkpoint.
+    has_full: AtomicBool,
+    /// The newest commit that is durable.
+    durable: AtomicU64,
+    pub(crate) group: Group,
+    failed: OnceLock<String>,
+    opened: Instant,
+    /// When the last commit was captured, in nanoseconds since `opened`.
+    captured: AtomicU64,
+    stats: Mutex<JournalStats>,
+}
+
+/// What appending needs, held by whoever commits.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) draft: Draft,
+    salt: u64,
+    segment: u64,
+    generation: u64,
+    sequence: u64,
+    /// Bytes of the segment that are used.
+    used: u64,
+    /// The durable records of this generation.
+    kept: Vec<u8>,
+}
+
+/// What a checkpoint needs.
+#[derive(Debug)]
+struct Trim {
+    /// The header that counts.
+    header: Header,
+    full: Option<Full>,
+}
+
+/// A generation whose records are all durable.
+#[derive(Debug)]
+struct Full {
+    generation: u64,
+    records: Vec<u8>,
+    /// The sequence number of the record after them.
+    next: u64,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Journal {
+    /// Begins a journal anew in a file, whatever it held. Durable on return (J1).
+    pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
+        let Begin { name, file, backing, notes, level, segment } = begun;
+        let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
+        let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
+        let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0 };
+        if file.len()? > header.file_len() {
+            file.set_len(header.file_len())?;
+        }
+        file.allocate(header.file_len())?;
+        let mut slot = vec![0; layout::SLOT as usize];
+        file.write_at(layout::SLOT, &slot)?;
+        slot[..layout::HEADER].copy_from_slice(&header.encode());
+        file.write_at(0, &slot)?;
+        file.sync()?; // PERSIST J1<J2: sync
+        file.sync_name()?;
+        let writer =
+            Writer { draft: Draft::default(), salt, segment, generation: 0, sequence: 0, used: 0, kept: Vec::new() };
+        Ok(Journal {
+            name,
+            file,
+            backing,
+            notes,
+            level,
+            writer: Mutex::new(writer),
+            trim: Mutex::new(Trim { header, full: None }),
+            has_full: AtomicBool::new(false),
+            durable: AtomicU64::new(0),
+            group: Group::default(),
+            failed: OnceLock::new(),
+            opened: Instant::now(),
+            captured: AtomicU64::new(0),
+            stats: Mutex::default(),
+        })
+    }
+
+    /// What ties it to its pool.
+    pub(crate) fn salt(&self) -> u64 {
+        lock(&self.trim).header.salt
+    }
+
+    /// The writer: whoever commits holds it from before the capture until the record is durable.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        lock(&self.writer)
+    }
+
+    /// The newest commit that is durable.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stats(&self) -> JournalStats {
+        *lock(&self.stats)
+    }
+
+    /// How long ago the last commit was captured.
+    pub(crate) fn age(&self) -> Duration {
+        self.opened.elapsed().saturating_sub(Duration::from_nanos(self.captured.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn note_capture(&self) {
+        self.captured.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a generation waits for its checkpoint.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_full.load(Ordering::Acquire)
+    }
+
+    /// Why it is of no more use.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failed.get().map(|reason| Error::JournalFailed { name: self.name.clone(), reason: reason.clone() })
+    }
+
+    /// Gives up for good. The first reason is kept.
+    fn fail(&self, error: &Error) -> Error {
+        let _ = self.failed.set(error.to_string());
+        self.failure().expect("just set")
+    }
+
+    /// Makes the draft of the writer durable: commit `number`. One flush.
+    ///
+    /// # Errors
+    /// [`Error::JournalFailed`], now and for ever.
+    pub(crate) fn append(&self, writer: &mut Writer, number: u64) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)?;
+        if !writer.draft.is_empty() {
+            self.try_append(writer).map_err(|error| self.fail(&error))?;
+        }
+        // PERSIST A1<A2: sync, in `try_append`
+        self.durable.fetch_max(number, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn try_append(&self, writer: &mut Writer) -> Result<()> {
+        let len = writer.draft.len();
+        if writer.used + len > writer.segment {
+            self.make_room(writer, len)?;
+        }
+        let Writer { salt, generation, sequence, .. } = *writer;
+        let at = layout::SEGMENTS + generation % 2 * writer.segment + writer.used;
+        let record = writer.draft.seal(Place { salt, generation, sequence, at });
+        self.file.write_at(at, record)?;
+        self.file.sync()?; // PERSIST A1<A2: sync
+        writer.kept.extend_from_slice(record);
+        writer.used += len;
+        writer.sequence += 1;
+        let mut stats = lock(&self.stats);
+        stats.commits += 1;
+        stats.bytes += len;
+        Ok(())
+    }
+
+    /// Goes on in the other segment, and has this one checkpointed; makes both larger if one record does not fit into them.
+    fn make_room(&self, writer: &mut Writer, len: u64) -> Result<()> {
+        self.try_checkpoint()?; // PERSIST T3<T4: the segment that comes next is free
+        self.turn_over(writer);
+        if len > writer.segment {
+            self.try_checkpoint()?;
+            self.enlarge(writer, len)?;
+        }
+        Ok(())
+    }
+
+    /// Hands the records of this generation over to the next checkpoint. There must be none waiting.
+    fn turn_over(&self, writer: &mut Writer) {
+        if writer.used == 0 {
+            return;
+        }
+        let records = std::mem::take(&mut writer.kept);
+        let full = Full { generation: writer.generation, records, next: writer.sequence };
+        lock(&self.trim).full = Some(full);
+        self.has_full.store(true, Ordering::Release);
+        writer.generation += 1;
+        writer.used = 0;
+    }
+
+    /// Makes segments that hold a record of `len` bytes. Nothing is left to replay.
+    fn enlarge(&self, writer: &mut Writer, len: u64) -> Result<()> {
+        let mut trim = lock(&self.trim);
+        let segment = len.checked_next_power_of_two().ok_or(Error::TooLarge { bytes: len, limit: 1 << 62 })?;
+        let Writer { generation: oldest, sequence: first, .. } = *writer;
+        let header = Header { turn: trim.header.turn + 1, segment, oldest, first, ..trim.header };
+        self.file.allocate(header.file_len())?;
+        self.file.sync()?; // PERSIST E1<E2: sync
+        // PERSIST E2<A2: the sync of the record that needs the room
+        self.file.write_at(header.slot(), &header.encode())?;
+        trim.header = header;
+        writer.segment = segment;
+        Ok(())
+    }
+
+    /// Carries the generation that waits to the pool's file. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::JournalFailed`].
+    pub(crate) fn checkpoint(&self) -> Result<bool> {
+        self.failure().map_or(Ok(()), Err)?;
+        self.try_checkpoint().map_err(|error| self.fail(&error))
+    }
+
+    fn try_checkpoint(&self) -> Result<bool> {
+        let mut trim = lock(&self.trim);
+        let Some(full) = &trim.full else { return Ok(false) };
+        let mut images = Images::default();
+        for record in records(&full.records) {
+            images.add(record);
+        }
+        // T1: each of them was synced before it was kept.
+        images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
+        self.backing.sync()?; // PERSIST T2<T3: sync
+        let header =
+            Header { turn: trim.header.turn + 1, oldest: full.generation + 1, first: full.next, ..trim.header };
+        self.file.write_at(header.slot(), &header.encode())?;
+        self.file.sync()?; // PERSIST T3<T4: sync
+        *trim = Trim { header, full: None };
+        self.has_full.store(false, Ordering::Release);
+        let mut stats = lock(&self.stats);
+        stats.checkpoints += 1;
+        stats.checkpoint_bytes += (images.count() * crate::LINE) as u64;
+        Ok(true)
+    }
+
+    /// Carries everything that is durable to the pool's file (Z2).
+    pub(crate) fn finish(&self, writer: &mut Writer) -> Result<()> {
+        self.checkpoint()?;
+        self.turn_over(writer);
+        self.checkpoint()?;
+        Ok(())
+    }
+}
+
+/// What a journal is begun with.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn JournalFile>,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) notes: Arc<NotesTicket>,
+    pub(crate) level: Level,
+    pub(crate) segment: u64,
+}
+
+/// The records that lie one after the other in memory.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let head = bytes.get(..RECORD_HEAD)?;
+        let runs = u64::from_le_bytes(head[40..48].try_into().expect("8 bytes")) as usize;
+        let (record, rest) = bytes.split_at_checked(RECORD_HEAD + runs)?;
+        bytes = rest;
+        Some(record)
+    })
+}

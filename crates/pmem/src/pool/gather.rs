@@ -1,0 +1,27 @@
+//! What a commit of the journal holds.
+
+use std::sync::atomic::Ordering;
+
+use crate::journal::layout::Draft;
+use crate::journal::{Notes, PAGE_LINES};
+use crate::line::LINE;
+use crate::medium::Medium;
+use crate::offset::Off;
+use crate::session::Op;
+use crate::word::Word;
+
+/// Copies all noted lines into the draft.
+pub(super) fn gather<M: Medium>(op: &Op<'_, M>, notes: &Notes, draft: &mut Draft) {
+    let mut pages = Vec::new();
+    notes.take(|page, mask| pages.push((page, mask)));
+    pages.sort_unstable();
+    draft.clear();
+    for (page, mut mask) in pages {
+        while mask != 0 {
+            let line = page * PAGE_LINES + u64::from(mask.trailing_zeros());
+            let words = op.at(Off::<[Word; 8]>::new(line * LINE as u64));
+            draft.push(line, &words.each_ref().map(|word| op.load(word, Ordering::Relaxed)));
+            mask &= mask - 1;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A pool with a journal: commits, and waiting for them. See [`journal`](crate::journal).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::file::PoolFile;
+use super::gather::gather;
+use super::{CLOSE_PATIENCE, Pool};
+use crate::epoch::Epochs;
+use crate::error::{Error, Result};
+use crate::journal::{Journal, JournalStats, Level, Turn, Writer};
+use crate::lock::Lock;
+use crate::medium::Medium;
+use crate::service::{Due, Lane, Service, Urgency};
+use crate::session::Session;
+
+/// How often what was done below the facade is committed, which does not wait, on a pool of [`Level::Immediate`].
+const UNASKED: Duration = Duration::from_millis(64);
+
+/// Commits of a journaled pool; also the service that commits at intervals, and checkpoints.
+pub(super) struct Committer<M: Medium> {
+    pub(super) file: Arc<PoolFile<M>>,
+    pub(super) journal: Arc<Journal>,
+    /// Those of the pool.
+    pub(super) epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
+    /// How many operations had begun and ended at the last commit.
+    pub(super) settled: AtomicU64,
+}
+
+impl<M: Medium> Committer<M> {
+    /// Waits until commit `number` is durable, taking part in the work.
+    fn settle(&self, session: &mut Session<M>, number: u64) -> Result<()> {
+        let journal = &*self.journal;
+        if journal.durable() >= number {
+            return Ok(());
+        }
+        let alive = || journal.failure().map_or(Ok(()), Err);
+        match journal.group.turn(number, &|| journal.durable(), &alive)? {
+            Turn::Durable => Ok(()),
+            Turn::Lead(_leader) => self.commit(session),
+        }
+    }
+
+    /// Captures what was done and makes it durable.
+    fn commit(&self, session: &mut Session<M>) -> Result<()> {
+        let mut writer = self.journal.writer();
+        let mapping = &self.file.mapping;
+        let number = mapping.quiesce(session, CLOSE_PATIENCE, |session| self.capture(&mut writer, session))??;
+        self.append(&mut writer, number)
+    }
+
+    fn append(&self, writer: &mut Writer, number: u64) -> Result<()> {
+        let appended = self.journal.append(writer, number);
+        self.break_off(appended)?;
+        if self.journal.is_full() {
+            self.file.committer.get().inspect(|service| service.wake());
+        }
+        Ok(())
+    }
+
+    /// After a failure of the journal nothing enters the pool any more.
+    fn break_off<R>(&self, result: Result<R>) -> Result<R> {
+        if let (Err(Error::JournalFailed { .. }), Some(Error::JournalFailed { name, reason })) =
+            (&result, self.journal.failure())
+        {
+            let error = move || Error::JournalFailed { name: name.clone(), reason: reason.clone() };
+            self.file.mapping.break_off(error);
+        }
+        result
+    }
+
+    /// Copies all noted lines into the draft, while no operation is open. Each commit is a boundary of the epochs. Returns the number of
+    /// the commit.
+    fn capture(&self, writer: &mut Writer, session: &mut Session<M>) -> Result<u64> {
+        let mapping = &self.file.mapping;
+        let epochs = self.epochs.lock(mapping.medium()).clone();
+        if let Some(epochs) = epochs {
+            epochs.cross_if_dirty(session)?;
+        }
+        let op = session.enter_exclusive();
+        gather(&op, self.journal.notes.notes(), &mut writer.draft);
+        drop(op);
+        self.settled.store(mapping.operations(), Ordering::Relaxed);
+        self.journal.note_capture();
+        Ok(mapping.next_commit())
+    }
+
+    /// The last commit, when the pool is closed; no operation is open. Everything is in the pool's file on return.
+    pub(super) fn finish(&self, writer: &mut Writer, session: &mut Session<M>) -> Result<()> {
+        let number = self.capture(writer, session)?;
+        let finished = self.journal.append(writer, number).and_then(|()| self.journal.finish(writer));
+        self.break_off(finished)
+    }
+
+    fn interval(&self) -> Duration {
+        match self.journal.level {
+            Level::Interval(time) => time,
+            _ => UNASKED,
+        }
+    }
+}
+
+impl<M: Medium> Service<M> for Committer<M> {
+    fn name(&self) -> String {
+        format!("the journal of {}", self.file.name)
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::Disk
+    }
+
+    fn due(&self) -> Due {
+        if self.journal.failure().is_some() {
+            return Due::No;
+        }
+        if self.journal.is_full() {
+            return Due::Now(Urgency::Pressing);
+        }
+        let (interval, age) = (self.interval(), self.journal.age());
+        if age < interval {
+            return Due::In(interval - age);
+        }
+        if self.settled.load(Ordering::Relaxed) == self.file.mapping.operations()
+            && self.journal.notes.notes().is_empty()
+        {
+            return Due::In(interval);
+        }
+        Due::Now(Urgency::Due)
+    }
+
+    fn step(&self, session: &mut Session<M>) -> Result<()> {
+        let checkpointed = self.journal.checkpoint();
+        if self.break_off(checkpointed)? || self.journal.age() < self.interval() {
+            return Ok(());
+        }
+        let number = self.file.mapping.gathering();
+        self.settle(session, number)
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// What returned means, where the pool has a journal.
+    pub fn level(&self) -> Option<Level> {
+        self.inner.committer.as_ref().map(|committer| committer.journal.level)
+    }
+
+    /// Figures of the journal, where there is one.
+    pub fn journal_stats(&self) -> Option<JournalStats> {
+        self.inner.committer.as_ref().map(|committer| committer.journal.stats())
+    }
+
+    /// Makes everything durable that any session had done before the call, on a journaled pool; nothing on others. At most two flushes
+    /// of the journal. Its commit is a boundary of the [epochs](Self::epochs).
+    ///
+    /// # Errors
+    /// [`Error::JournalFailed`]; [`Error::Busy`] if operations do not end within 10 s; [`Error::Poisoned`] after a panic in a structure
+    /// that takes part in the epochs; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
+    pub fn commit(&self, session: &mut Session<M>) -> Result<()> {
+        match &self.inner.committer {
+            None => Ok(()),
+            Some(committer) => committer.settle(session, self.mapping().gathering()),
+        }
+    }
+
+    /// Waits as long as the pool's level asks for, after an update whose operation has [noted](crate::Op::note_commit) its commit and has
+    /// ended: for that commit in [`Level::Immediate`], and for nothing as a rule elsewhere.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    #[inline]
+    pub fn settle(&self, session: &mut Session<M>) -> Result<()> {
+        match &self.inner.committer {
+            None => Ok(()),
+            Some(committer) => committer.settle_level(session),
+        }
+    }
+
+    /// Whether a commit is durable, as noted by [`Op::note_commit`](crate::Op::note_commit).
+    #[inline]
+    pub fn is_settled(&self, number: u64) -> bool {
+        self.inner.committer.as_ref().is_none_or(|committer| committer.journal.durable() >= number)
+    }
+}
+
+impl<M: Medium> Committer<M> {
+    fn settle_level(&self, session: &mut Session<M>) -> Result<()> {
+        let number = session.noted_commit();
+        match self.journal.level {
+            // A writer that outruns the flushes waits, so that what a crash can take back stays bounded.
+            Level::Interval(time) if self.journal.age() <= 2 * time => Ok(()),
+            _ => self.settle(session, number),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Looking at a set: findings, statistics, dump.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use durix_pmem::{Medium, OffsetMap, Op};
+
+use super::PersistentSet;
+use super::arena::read_extent;
+use super::entry::Entry;
+use super::error::Result;
+use super::layout::{Class, WATERMARK, slot_off};
+use super::recover::{Slot, read_slot};
+use super::reuse::Held;
+use super::table::Tag;
+
+/// An inconsistency that [`PersistentSet::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Offset in the pool, of the extent or slot it is about.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}: {}", self.offset, self.what)
+    }
+}
+
+/// Numbers about a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Keys.
+    pub keys: u64,
+    /// Superseded entries whose slots wait for reuse.
+    pub stale: u64,
+    /// Tombstones whose slots wait for reuse.
+    pub tombstones: u64,
+    /// Slots without an entry.
+    pub free: u64,
+    /// Bytes of persistent memory in extents.
+    pub extent_bytes: u64,
+    /// Bytes of volatile memory in tables, outgrown ones included.
+    pub table_bytes: u64,
+    /// Shards.
+    pub shards: u64,
+    /// The highest version given to an entry.
+    pub version: u64,
+    /// Version of the last transaction that has committed.
+    pub committed: u64,
+    /// Version up to which transactions are covered by the durable watermark.
+    pub watermark: u64,
+}
+
+/// What is known of a slot in volatile memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Live,
+    Waiting(Held),
+}
+
+/// The newest entry of a key found so far: version, offset, tombstone.
+type Newest = BTreeMap<Vec<u8>, (u64, u64, bool)>;
+
+impl<M: Medium> PersistentSet<M> {
+    /// Compares everything in persistent memory with the volatile index, and reports every inconsistency. Updates wait
+    /// meanwhile; takes time and memory linear in the set.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](super::Error::Pool) where the pool cannot be read at all.
+    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        self.poison.expect_own(op)?;
+        let m = op.medium();
+        let _committing = self.committing.lock(m);
+        let guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
+        let mut findings = Vec::new();
+        let mut roles: OffsetMap<Role> = OffsetMap::default();
+        let mut give = |off, role, findings: &mut Vec<Finding>| {
+            if let Some(other) = roles.insert(off, role) {
+                findings.push(Finding { offset: off, what: format!("the slot is both {other:?} and {role:?}") });
+            }
+        };
+        for (shard, inner) in self.shards.iter().zip(&guards) {
+            shard.index.cells(m).iter(m).for_each(|cell| give(cell.off(), Role::Live, &mut findings));
+            inner.reuse.iter().for_each(|(off, held)| give(off, Role::Waiting(held), &mut findings));
+        }
+        for off in self.arena.free_slots(m) {
+            give(off, Role::Waiting(Held::Free), &mut findings);
+        }
+        let mut newest = Newest::new();
+        for extent in self.extents(op) {
+            self.check_extent(op, extent.off, extent.len, &mut roles, &mut newest, &mut findings);
+        }
+        let lost = |(off, role)| Finding { offset: off, what: format!("a slot in no extent is {role:?}") };
+        findings.extend(roles.into_iter().map(lost));
+        self.check_newest(op, &newest, &mut findings);
+        let (keys, live) = (self.len(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
+        if keys != live {
+            findings.push(Finding { offset: 0, what: format!("{keys} keys are counted, {live} are there") });
+        }
+        findings.sort_by(|a, b| (a.offset, &a.what).cmp(&(b.offset, &b.what)));
+        Ok(findings)
+    }
+
+    fn check_extent(
+        &self,
+        op: &Op<'_, M>,
+        off: u64,
+        len: u64,
+        roles: &mut OffsetMap<Role>,
+        newest: &mut Newest,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (class, slots) = match read_extent(op, off, len) {
+            Ok(read) => read,
+            Err(error) => return findings.push(Finding { offset: off, what: error.to_string() }),
+        };
+        for index in 0..slots {
+            let offset = slot_off(off, class, index);
+            let mut report = |what: String| findings.push(Finding { offset, what });
+            let role = roles.remove(&offset);
+            let mut version = 0;
+            let slot = match read_slot(op, class, offset, &mut version) {
+                Ok(slot) => slot,
+                Err(error) => {
+                    report(error.to_string());
+                    continue;
+                }
+            };
+            match (slot, role) {
+                (_, None) => report("the slot is neither live nor waiting for reuse".into()),
+                (Slot::Free, Some(Role::Waiting(Held::Free))) => {}
+                (Slot::Free, Some(role)) => report(format!("the slot is {role:?}, and holds no entry")),
+                (Slot::Entry(_), Some(Role::Waiting(Held::Free))) => {
+                    report("the slot is free, and holds an entry".into())
+                }
+                (Slot::Entry(e), Some(Role::Live)) if e.info.is_tombstone() => report("a live tombstone".into()),
+                (Slot::Entry(_), Some(_)) => {}
+            }
+            if let Slot::Entry(entered) = slot
+                && let Some(entry) = Entry::at(op, offset)
+            {
+                let mut key = Vec::new();
+                entry.read_key(op, &mut key);
+                let this = (entered.version, offset, entered.info.is_tombstone());
+                let known = newest.entry(key).or_insert(this);
+                if known.0 == this.0 && known.1 != this.1 {
+                    report(format!("the same key and version as at {:#x}", known.1));
+                }
+                *known = this.max(*known);
+            }
+        }
+    }
+
+    /// The newest entry of each key must be what the index leads to.
+    fn check_newest(&self, op: &Op<'_, M>, newest: &Newest, findings: &mut Vec<Finding>) {
+        for (key, (version, offset, is_tombstone)) in newest {
+            let hash = self.hash(key);
+            let shard = self.shard(hash);
+            let found = shard.find(op, Tag::of(hash), key).map(|f| f.off);
+            let expected = (!is_tombstone).then_some(*offset);
+            if found != expected {
+                let what = format!("the newest entry of its key (version {version}), but the index has {found:x?}");
+                findings.push(Finding { offset: *offset, what });
+            }
+        }
+    }
+
+    /// Numbers about the set. Takes every shard's lock once.
+    pub fn stats(&self, op: &Op<'_, M>) -> Stats {
+        let m = op.medium();
+        let (free, extent_bytes) = self.arena.totals(m);
+        let mut stats = Stats {
+            keys: self.len(op),
+            free,
+            extent_bytes,
+            shards: self.shards.len() as u64,
+            committed: m.shared_load(&self.committed, std::sync::atomic::Ordering::Acquire),
+            watermark: m.shared_load(&self.durable_watermark, std::sync::atomic::Ordering::Acquire),
+            ..Stats::default()
+        };
+        for shard in &self.shards {
+            let inner = shard.lock(m);
+            let lengths = inner.reuse.lengths();
+            stats.stale += lengths.stale as u64;
+            stats.tombstones += lengths.tombstones as u64;
+            stats.free += lengths.free as u64;
+            stats.table_bytes += inner.tables.bytes() as u64;
+            stats.version = stats.version.max(inner.version());
+        }
+        stats
+    }
+
+    /// Writes a line for every slot that holds an entry, and for every extent.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn Write) -> fmt::Result {
+        let watermark = op.load(&self.root.words(op)[WATERMARK], std::sync::atomic::Ordering::Relaxed);
+        writeln!(out, "watermark {watermark}")?;
+        for extent in self.extents(op) {
+            match read_extent(op, extent.off, extent.len) {
+                Ok((class, slots)) => {
+                    writeln!(out, "extent {:#x}: {slots} slots of {} line(s)", extent.off, class.lines())?;
+                    (0..slots).try_for_each(|i| dump_slot(op, class, slot_off(extent.off, class, i), out))?;
+                }
+                Err(error) => writeln!(out, "extent {:#x}: {error}", extent.off)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dump_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, out: &mut dyn Write) -> fmt::Result {
+    let entered = match read_slot(op, class, off, &mut 0) {
+        Ok(Slot::Free) => return Ok(()),
+        Ok(Slot::Entry(entered)) => entered,
+        Err(error) => return writeln!(out, "  {off:#x}: {error}"),
+    };
+    let Some(entry) = Entry::at(op, off) else { return Ok(()) };
+    let mut bytes = Vec::new();
+    entry.read_key(op, &mut bytes);
+    write!(out, "  {off:#x}: version {} key \"{}\"", entered.version, bytes.escape_ascii())?;
+    if entered.info.is_tombstone() {
+        write!(out, " removed")?;
+    } else {
+        entry.read_value(op, &mut bytes);
+        write!(out, " value of {} bytes", bytes.len())?;
+    }
+    match entered.info.transaction() {
+        0 => writeln!(out),
+        count => writeln!(out, " in a transaction of {count}"),
+    }
+}

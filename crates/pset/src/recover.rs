@@ -1,0 +1,350 @@
+//! Recovery: the index is rebuilt from the slots.
+//!
+//! All slots of all extents are read once, by several threads; time and reads are linear in the space that the set has
+//! ever used (one line read for a slot of one line, one word of every line otherwise). Of each key the valid entry with the
+//! highest version wins. The others are queued for reuse in the order of their versions, which is the order in which
+//! they were superseded; tombstones that win leave the index and are queued among them. Slots without a valid entry are
+//! free.
+//!
+//! A transaction above the watermark counts if all its entries are found. Entries of others are erased:
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | R1 entries of incomplete transactions are erased < any new operation | write-back + fence | the same transactions, with fewer entries | the same again |
+//!
+//! Without R1 a later watermark would cover them. Recovery changes nothing else, so a crash within it changes nothing.
+//!
+//! What recovery reads may not be durable: where only the process has died, it sees what the processor's caches hold. It
+//! must not build on that, or a power failure later takes away what readers have seen, or an entry whose predecessor has
+//! been overwritten meanwhile. So everything that it reads is written back:
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
+//!
+//! Versions start above every version *and every tag* that was found, valid or not: a line that an interrupted update has
+//! left behind must not match an entry written later.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use durix_pmem::{Bits, Lock, Medium, Off, Op, Root, Session};
+
+use super::arena::{Run, read_extent};
+use super::entry::{self, Entry};
+use super::error::{Error, Result};
+use super::layout::{Class, Info, MAX_VERSION, Meta, Tail, WATERMARK, head_at, slot_off, tails_at};
+use super::shard::{Inner, Shard, class_of, transaction_of};
+use super::table::{Cell, Tag};
+use super::{PersistentSet, SetOptions};
+
+/// Lines of slots that one thread reads at a time, within one operation.
+const UNIT_LINES: u64 = 1 << 14;
+/// Below this many lines a thread of its own does not pay.
+const LINES_A_THREAD: u64 = 1 << 15;
+/// Most threads, whatever the machine has.
+const MAX_THREADS: usize = 64;
+
+/// Some slots of an extent.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    class: Class,
+    first: u64,
+    slots: u64,
+}
+
+/// An entry found in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entered {
+    pub(super) off: u64,
+    pub(super) version: u64,
+    pub(super) info: Info,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Slot {
+    /// No entry, or one that is not whole.
+    Free,
+    /// An entry.
+    Entry(Entered),
+}
+
+/// What is collected for one shard until all slots are read.
+#[derive(Debug, Default)]
+struct Losers {
+    /// Entries that lost against a newer one.
+    stale: Vec<Entered>,
+    /// Tombstones that have won so far, with the hash of the key.
+    tombstones: Vec<(Entered, u64)>,
+}
+
+/// What is collected for all shards.
+#[derive(Debug)]
+struct Collected {
+    shards: Box<[Lock<Losers>]>,
+    /// Entries of transactions above the watermark.
+    undecided: Mutex<Vec<Entered>>,
+    max_version: AtomicU64,
+    error: Mutex<Option<Error>>,
+}
+
+/// Reads the slot at `off`, raising `max_version` to what any of its lines names.
+///
+/// # Errors
+/// [`Error::Corrupt`] for what no crash can leave.
+pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_version: &mut u64) -> Result<Slot> {
+    let meta: Meta = op.load(&op.at(head_at(off)).meta, Ordering::Relaxed);
+    let mut newest = meta.version();
+    if class.lines() > 1 {
+        for tail in op.slice("slot", tails_at(off), class.lines() as u64 - 1)? {
+            newest = newest.max(op.load(&tail.tag, Ordering::Relaxed));
+        }
+    }
+    if newest > MAX_VERSION {
+        return Err(Error::Corrupt { what: "the version of an entry", offset: off, found: newest });
+    }
+    *max_version = newest.max(*max_version);
+    if !meta.is_valid() {
+        return Ok(Slot::Free);
+    }
+    let info = op.load(&op.at(head_at(off)).info, Ordering::Relaxed);
+    let corrupt = Error::Corrupt { what: "the lengths of an entry", offset: off, found: info.to_bits() };
+    if !info.is_sound() || class_of(info) != class {
+        return Err(corrupt);
+    }
+    let entry = Entry::at(op, off).ok_or(corrupt)?;
+    if !entry.is_whole(op) {
+        return Ok(Slot::Free);
+    }
+    Ok(Slot::Entry(Entered { off, version: meta.version(), info }))
+}
+
+impl<M: Medium> PersistentSet<M> {
+    /// Opens the set at `root`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`].
+    pub(super) fn recover(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
+        let set = PersistentSet::new(root, options.clone());
+        let collected = Collected {
+            shards: (0..set.shards.len()).map(|_| Lock::new(Losers::default())).collect(),
+            undecided: Mutex::default(),
+            max_version: AtomicU64::new(0),
+            error: Mutex::default(),
+        };
+        let units = set.units(session)?;
+        set.read_watermark(session, &collected)?;
+        set.read_all(session, &units, &collected);
+        if let Some(error) = collected.error.lock().unwrap_or_else(|e| e.into_inner()).take() {
+            return Err(error);
+        }
+        let op = session.enter()?;
+        set.decide(&op, &collected);
+        set.finish(&op, &collected);
+        drop(op);
+        Ok(set)
+    }
+
+    fn units(&self, session: &mut Session<M>) -> Result<Vec<Unit>> {
+        let op = session.enter()?;
+        let mut units = Vec::new();
+        for extent in self.extents(&op) {
+            let (class, slots) = match read_extent(&op, extent.off, extent.len) {
+                Err(_) if self.options.salvage => continue,
+                read => read?,
+            };
+            let step = (UNIT_LINES / class.lines() as u64).max(1);
+            self.arena.adopt(op.medium(), class, extent.len, &[]);
+            units.extend((0..slots).step_by(step as usize).map(|first| Unit {
+                class,
+                first: slot_off(extent.off, class, first),
+                slots: step.min(slots - first),
+            }));
+        }
+        Ok(units)
+    }
+
+    fn read_watermark(&self, session: &mut Session<M>, collected: &Collected) -> Result<()> {
+        let op = session.enter()?;
+        let m = op.medium();
+        let word = &self.root.words(&op)[WATERMARK];
+        let watermark = op.load(word, Ordering::Relaxed);
+        if watermark > MAX_VERSION && !self.options.salvage {
+            let offset = op.off_of(word).get();
+            return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
+        }
+        // PERSIST R2: write-back, with the fence that ends this session's reading.
+        op.write_back(word);
+        m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
+        m.shared_store(&self.committed, watermark, Ordering::Release);
+        collected.max_version.fetch_max(watermark, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reads all units, by as many threads as pay.
+    fn read_all(&self, session: &mut Session<M>, units: &[Unit], collected: &Collected) {
+        let lines: u64 = units.iter().map(|u| u.slots * u.class.lines() as u64).sum();
+        let wanted = match self.options.recovery_threads {
+            0 => durix_pmem::processors(),
+            threads => threads,
+        };
+        let threads = (lines / LINES_A_THREAD).clamp(1, wanted.clamp(1, MAX_THREADS) as u64);
+        let next = AtomicUsize::new(0);
+        let mapping = session.mapping().clone();
+        // The other threads enter operations of their own, so this one must not hold one while it waits for them.
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| match mapping.session() {
+                    Ok(mut session) => self.read_units(&mut session, units, &next, collected),
+                    Err(error) => collected.fail(error.into()),
+                });
+            }
+            self.read_units(session, units, &next, collected);
+        });
+    }
+
+    fn read_units(&self, session: &mut Session<M>, units: &[Unit], next: &AtomicUsize, collected: &Collected) {
+        let mut max_version = 0;
+        while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let read = session.enter().map_err(Error::from).and_then(|op| {
+                let free = self.read_unit(&op, unit, &mut max_version, collected)?;
+                self.arena.adopt(op.medium(), unit.class, 0, &free);
+                // PERSIST R2: write-back.
+                let lines = unit.slots * unit.class.lines() as u64;
+                op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
+                Ok(())
+            });
+            if let Err(error) = read {
+                return collected.fail(error);
+            }
+        }
+        // PERSIST R2: fence, by each thread for what it has read.
+        match session.enter() {
+            Ok(op) => op.fence(),
+            Err(error) => return collected.fail(error.into()),
+        }
+        collected.max_version.fetch_max(max_version, Ordering::Relaxed);
+    }
+
+    /// Reads some slots; returns the free ones.
+    fn read_unit(&self, op: &Op<'_, M>, unit: &Unit, max_version: &mut u64, collected: &Collected) -> Result<Vec<Run>> {
+        let watermark = op.medium().shared_load(&self.durable_watermark, Ordering::Relaxed);
+        let mut free: Vec<Run> = Vec::new();
+        let mut key = Vec::new();
+        for index in 0..unit.slots {
+            let off = unit.first + index * unit.class.bytes();
+            let slot = match read_slot(op, unit.class, off, max_version) {
+                Err(_) if self.options.salvage => continue,
+                slot => slot?,
+            };
+            match slot {
+                Slot::Free => match free.last_mut() {
+                    Some(run) if run.off + run.count * unit.class.bytes() == off => run.count += 1,
+                    _ => free.push(Run { off, count: 1 }),
+                },
+                Slot::Entry(entered) if entered.info.transaction() > 0 && entered.version > watermark => {
+                    collected.undecided.lock().unwrap_or_else(|e| e.into_inner()).push(entered);
+                }
+                Slot::Entry(entered) => self.admit(op, entered, &mut key, collected),
+            }
+        }
+        Ok(free)
+    }
+
+    /// Lets an entry win against what is known of its key so far, or lose.
+    fn admit(&self, op: &Op<'_, M>, entered: Entered, key: &mut Vec<u8>, collected: &Collected) {
+        let m = op.medium();
+        let Some(entry) = Entry::at(op, entered.off) else { return };
+        entry.read_key(op, key);
+        let hash = self.hash(key);
+        let (index, tag) = (self.shard_index(hash), Tag::of(hash));
+        let shard = &self.shards[index];
+        let inner = &mut *shard.lock(m);
+        let losers = &mut *collected.shards[index].lock(m);
+        match shard.find(op, tag, key) {
+            None => {
+                shard.index.reserve(m, &mut inner.tables, 1);
+                shard.index.add(m, &mut inner.tables, Cell::new(tag, entered.off));
+            }
+            Some(other) => {
+                let other_entered = Entered { off: other.off, version: other.meta.version(), info: other.info };
+                if other_entered.version >= entered.version {
+                    return losers.stale.push(entered);
+                }
+                losers.stale.push(other_entered);
+                shard.index.cells(m).store(m, other.at, Cell::new(tag, entered.off));
+            }
+        }
+        if entered.info.is_tombstone() {
+            losers.tombstones.push((entered, hash));
+        }
+    }
+
+    /// Admits the complete transactions above the watermark, and erases the entries of the others.
+    fn decide(&self, op: &Op<'_, M>, collected: &Collected) {
+        let m = op.medium();
+        let mut transactions: BTreeMap<u64, Vec<Entered>> = BTreeMap::new();
+        for entered in std::mem::take(&mut *collected.undecided.lock().unwrap_or_else(|e| e.into_inner())) {
+            transactions.entry(entered.version).or_default().push(entered);
+        }
+        let mut erased = Vec::new();
+        for (version, entries) in transactions {
+            if entries.iter().all(|e| usize::from(e.info.transaction()) == entries.len()) {
+                entries.into_iter().for_each(|e| self.admit(op, e, &mut Vec::new(), collected));
+                m.shared_store(&self.committed, version, Ordering::Release);
+            } else {
+                erased.extend(entries);
+            }
+        }
+        for entered in &erased {
+            entry::erase(op, entered.off);
+            self.arena.adopt(m, class_of(entered.info), 0, &[Run { off: entered.off, count: 1 }]);
+        }
+        if !erased.is_empty() {
+            // PERSIST R1: flush+fence.
+            op.fence();
+        }
+    }
+
+    /// Takes the tombstones out of the index, and queues what can be reused in the order in which it was superseded.
+    fn finish(&self, op: &Op<'_, M>, collected: &Collected) {
+        let m = op.medium();
+        let version = collected.max_version.load(Ordering::Relaxed);
+        for (shard, losers) in self.shards.iter().zip(&collected.shards) {
+            let inner = &mut *shard.lock(m);
+            let losers = &mut *losers.lock(m);
+            queue_losers(m, shard, inner, losers);
+            inner.raise_version(version);
+            shard.set_len(m, inner.tables.used() as u64);
+        }
+    }
+}
+
+fn queue_losers<M: Medium>(m: M, shard: &Shard, inner: &mut Inner, losers: &mut Losers) {
+    let mut order: Vec<(Entered, bool)> = losers.stale.iter().map(|e| (*e, false)).collect();
+    for (entered, hash) in &losers.tombstones {
+        // A tombstone that was beaten later is among the stale already.
+        if let Some(at) = shard.index.find_off(m, Tag::of(*hash), entered.off) {
+            shard.index.remove(m, &mut inner.tables, at);
+            order.push((*entered, true));
+        }
+    }
+    order.sort_unstable_by_key(|(entered, _)| entered.version);
+    for (entered, is_tombstone) in order {
+        let class = class_of(entered.info);
+        let transaction = transaction_of(entered.info, entered.version);
+        if is_tombstone {
+            inner.reuse.push_tombstone(class, entered.off, transaction);
+        } else {
+            inner.reuse.push_stale(class, entered.off, transaction);
+        }
+    }
+}
+
+impl Collected {
+    fn fail(&self, error: Error) {
+        self.error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
+    }
+}

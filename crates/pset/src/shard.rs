@@ -1,0 +1,193 @@
+//! A shard: a part of the keys, with its index, its slots and its versions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use durix_pmem::{Lock, LockGuard, Medium, Op};
+
+use super::entry::Entry;
+use super::layout::{Class, Info, Meta, head_at};
+use super::reuse::Reuse;
+use super::table::{Cell, Index, Tables, Tag};
+
+/// A part of the keys, by hash.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// What readers see.
+    pub(super) index: Index,
+    /// Number of keys.
+    live: AtomicU64,
+    /// What the one writer at a time owns.
+    inner: CachePadded<Lock<Inner>>,
+}
+
+/// What the holder of a shard's lock owns.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Inner {
+    /// The last version given to an entry. Versions of one key ascend; those of different shards have nothing to do with
+    /// each other, except that all start above everything that recovery found.
+    version: u64,
+    pub(super) reuse: Reuse,
+    pub(super) tables: Tables,
+}
+
+/// A key's place in a shard's index and its entry, as the holder of the lock finds them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) at: usize,
+    pub(super) off: u64,
+    pub(super) meta: Meta,
+    pub(super) info: Info,
+}
+
+impl Found {
+    #[inline(always)]
+    fn new(at: usize, off: u64, entry: &Entry<'_>) -> Found {
+        Found { at, off, meta: entry.meta, info: entry.info }
+    }
+}
+
+impl Inner {
+    /// The version for the next entry.
+    #[inline]
+    pub(super) fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Queues the entry that `new` has superseded.
+    #[inline(always)]
+    fn push_stale(&mut self, old: Found, new: New) {
+        let class = if old.info == new.info { new.class } else { class_of(old.info) };
+        self.reuse.push_stale(class, old.off, transaction_of(old.info, old.meta.version()));
+    }
+
+    /// The last version given out.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Gives no version up to `version` any more.
+    pub(super) fn raise_version(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+}
+
+impl Shard {
+    pub(super) fn new() -> Self {
+        let (index, tables) = Index::new();
+        let inner = Inner { version: 0, reuse: Reuse::new(), tables };
+        Shard { index, live: AtomicU64::new(0), inner: CachePadded::new(Lock::new(inner)) }
+    }
+
+    #[inline]
+    pub(super) fn lock<M: Medium>(&self, m: M) -> LockGuard<'_, Inner, M> {
+        self.inner.lock(m)
+    }
+
+    /// The lock, unless somebody holds it.
+    pub(super) fn try_lock<M: Medium>(&self, m: M) -> Option<LockGuard<'_, Inner, M>> {
+        self.inner.try_lock(m)
+    }
+
+    /// Number of keys.
+    pub(super) fn len<M: Medium>(&self, m: M) -> u64 {
+        m.shared_load(&self.live, Ordering::Relaxed)
+    }
+
+    pub(super) fn set_len<M: Medium>(&self, m: M, len: u64) {
+        m.shared_store(&self.live, len, Ordering::Relaxed);
+    }
+
+    /// Asks the processor for what an update of a key with `tag` needs: the lock and what it guards, and the entry that is
+    /// likely to be the key's. A hint; without the lock.
+    #[inline(always)]
+    pub(super) fn prefetch<M: Medium>(&self, op: &Op<'_, M>, tag: Tag) {
+        self.inner.prefetch();
+        if let Some(off) = self.index.hint(tag) {
+            op.prefetch_write(head_at(off));
+        }
+    }
+
+    /// Finds a key whose entry is short and the first with its tag, as most are; under the shard's lock.
+    #[inline(always)]
+    pub(super) fn find_short<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
+        let cells = self.index.cells(op.medium());
+        let (at, cell) = cells.next(op.medium(), &mut cells.probe(tag))?;
+        let entry = Entry::short_at(op, cell.off())?;
+        entry.key_is(op, key).then(|| Found::new(at, cell.off(), &entry))
+    }
+
+    /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
+    #[inline(never)]
+    pub(super) fn find<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
+        let cells = self.index.cells(op.medium());
+        let mut probe = cells.probe(tag);
+        while let Some((at, cell)) = cells.next(op.medium(), &mut probe) {
+            if let Some(entry) = Entry::at(op, cell.off())
+                && entry.key_is(op, key)
+            {
+                return Some(Found::new(at, cell.off(), &entry));
+            }
+        }
+        None
+    }
+
+    /// Makes the durable entry at `off` the one of its key, which had `old` so far.
+    #[inline(always)]
+    pub(super) fn publish<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found>) {
+        match old {
+            Some(old) if !new.info.is_tombstone() => {
+                self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off));
+                inner.push_stale(old, new);
+            }
+            _ => self.publish_otherwise(m, inner, new, old),
+        }
+    }
+
+    /// The same, where the set of keys changes.
+    #[inline(never)]
+    fn publish_otherwise<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found>) {
+        let live = self.len(m);
+        match old {
+            None if new.info.is_tombstone() => {}
+            None => {
+                self.index.reserve(m, &mut inner.tables, 1);
+                self.index.add(m, &mut inner.tables, Cell::new(new.tag, new.off));
+                self.set_len(m, live + 1);
+            }
+            Some(old) => {
+                self.index.remove(m, &mut inner.tables, old.at);
+                self.set_len(m, live - 1);
+                inner.push_stale(old, new);
+            }
+        }
+        if new.info.is_tombstone() {
+            inner.reuse.push_tombstone(new.class, new.off, transaction_of(new.info, new.version));
+        }
+    }
+}
+
+/// An entry that has just become durable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct New {
+    pub(super) tag: Tag,
+    pub(super) off: u64,
+    pub(super) version: u64,
+    pub(super) info: Info,
+    /// The class of its slot.
+    pub(super) class: Class,
+}
+
+/// The class of slots that an entry lies in.
+#[inline(always)]
+pub(super) fn class_of(info: Info) -> Class {
+    Class::of_lines(info.lines())
+}
+
+/// The version of the transaction that an entry belongs to, 0 without one.
+#[inline(always)]
+pub(super) fn transaction_of(info: Info, version: u64) -> u64 {
+    if info.transaction() > 0 { version } else { 0 }
+}

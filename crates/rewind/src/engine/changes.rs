@@ -1,0 +1,258 @@
+//! What a transaction changes, in volatile memory until its commit, and the commit itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{Allocation, Change, Medium, Off, Op, Reserved, Word};
+
+use super::buffer::Buffer;
+use super::error::{Error, Result};
+use super::record::{self, Entry};
+use super::{Engine, Lane, word};
+
+/// How the contents of a new block become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// With the commit's only fence: the words that were set go into the record, as a run from the block's first word on.
+    Logged,
+    /// By a fence of their own before the record, which then does not hold them. For large blocks.
+    Ahead,
+}
+
+/// A block that nothing leads to before the commit.
+struct Fresh<'e, M: Medium> {
+    reserved: Reserved<'e, M>,
+    /// `None`: zeroes that were written back, and writes to it are records of their own.
+    contents: Option<Contents>,
+    /// Words from the first on that have contents.
+    words: u64,
+}
+
+/// The changes of one transaction, for structures that keep order among their own transactions by locks of their own: see
+/// [`Engine::commit_in`]. Words have their old values until the commit; blocks are filled in place, since nobody can reach them.
+/// Dropping it leaves nothing.
+pub struct Changes<'e, M: Medium> {
+    engine: &'e Engine<M>,
+    pub(super) writes: Buffer,
+    fresh: BTreeMap<u64, Fresh<'e, M>>,
+    freed: BTreeMap<u64, Allocation>,
+}
+
+impl<M: Medium> fmt::Debug for Changes<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("writes", &self.writes).field("freed", &self.freed).finish_non_exhaustive()
+    }
+}
+
+impl<'e, M: Medium> Changes<'e, M> {
+    pub(super) fn new(engine: &'e Engine<M>) -> Self {
+        Changes { engine, writes: Buffer::default(), fresh: BTreeMap::new(), freed: BTreeMap::new() }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.writes.writes().is_empty() && self.fresh.is_empty() && self.freed.is_empty()
+    }
+
+    /// The word at an offset, as these changes leave it. Total: an offset that is no word's gives any value.
+    #[inline]
+    pub fn get(&self, op: &Op<'_, M>, off: u64) -> u64 {
+        self.writes.get(off).unwrap_or_else(|| op.load(op.at(Off::<Word>::new(off)), Ordering::Acquire))
+    }
+
+    /// Sets a word.
+    ///
+    /// # Errors
+    /// [`Error::NoCell`]: it is neither in the pool's heap nor a root cell.
+    #[inline]
+    pub fn set(&mut self, op: &Op<'_, M>, off: u64, value: u64) -> Result<()> {
+        let word = self.engine.word(op, off)?;
+        if !self.fresh.is_empty() && self.fill(off) {
+            op.store(word, value, Ordering::Relaxed);
+        } else {
+            self.writes.set(off, value);
+        }
+        Ok(())
+    }
+
+    /// Whether a word lies in a block of these changes that is filled in place; it then has contents up to that word.
+    fn fill(&mut self, off: u64) -> bool {
+        let Some((start, fresh)) = self.fresh.range_mut(..=off).next_back() else { return false };
+        if fresh.contents.is_none() || off - start >= fresh.reserved.len() {
+            return false;
+        }
+        fresh.words = fresh.words.max((off - start) / 8 + 1);
+        true
+    }
+
+    /// Allocates a block of at least `bytes` bytes, and returns its offset. What it holds is arbitrary: the caller
+    /// [sets](Self::set) all words that will be read, up to the last one set.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the pool is full, or the block is larger than one can be.
+    pub fn alloc(&mut self, op: &Op<'_, M>, bytes: u64, contents: Contents) -> Result<u64> {
+        self.reserve(op, bytes, Some(contents))
+    }
+
+    /// Allocates a block of zeroes.
+    pub(super) fn alloc_zeroed(&mut self, op: &Op<'_, M>, bytes: u64) -> Result<u64> {
+        let off = self.reserve(op, bytes, None)?;
+        // PERSIST E1: flush+fence, with the commit
+        self.fresh[&off].reserved.zero(op)?;
+        Ok(off)
+    }
+
+    fn reserve(&mut self, op: &Op<'_, M>, bytes: u64, contents: Option<Contents>) -> Result<u64> {
+        let root = &self.engine.root;
+        let reserved = root.pool().space().reserve_block(op, root.owner(), bytes)?;
+        let off = reserved.off();
+        self.fresh.insert(off, Fresh { reserved, contents, words: 0 });
+        Ok(off)
+    }
+
+    /// Frees the block that begins at an offset, with the commit. Its space is available again after a later trim.
+    ///
+    /// # Errors
+    /// [`Error::NoCell`]: no block of the structure begins there, or these changes have freed it.
+    pub fn free(&mut self, op: &Op<'_, M>, off: u64) -> Result<()> {
+        let missing = Error::NoCell { offset: off };
+        if self.freed.contains_key(&off) {
+            return Err(missing);
+        }
+        match self.fresh.get(&off) {
+            // Nobody has seen it, and no record names it.
+            Some(Fresh { contents: Some(_), .. }) => _ = self.fresh.remove(&off),
+            Some(zeroed) => _ = self.freed.insert(off, zeroed.reserved.allocation()),
+            None => {
+                let root = &self.engine.root;
+                let found = root.pool().space().allocated(op, off);
+                let found = found.ok().filter(|found| found.owner() == root.owner());
+                self.freed.insert(off, found.ok_or(missing)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the record will not hold.
+    fn write_ahead(&self, op: &Op<'_, M>) -> Result<()> {
+        let mut is_any = false;
+        for (off, fresh) in self.fresh.iter().filter(|(_, fresh)| fresh.contents == Some(Contents::Ahead)) {
+            op.write_back_slice::<Word>(op.slice("a new block", Off::new(*off), fresh.words)?);
+            is_any = true;
+        }
+        if is_any {
+            // PERSIST E7: flush+fence
+            op.fence();
+        }
+        Ok(())
+    }
+
+    /// The entries of the record.
+    fn entries<'s>(&self, op: &Op<'s, M>) -> Result<Vec<Entry<'s>>> {
+        let mut entries = Vec::with_capacity(self.writes.writes().len() + 2 * self.fresh.len() + self.freed.len());
+        for (off, fresh) in &self.fresh {
+            let allocation = fresh.reserved.allocation();
+            match fresh.contents {
+                None => entries.push(Entry::Zeroed(allocation)),
+                Some(contents) => {
+                    entries.push(Entry::Change(Change::Allocate(allocation)));
+                    if contents == Contents::Logged {
+                        entries.push(Entry::Run(*off, op.slice("a new block", Off::new(*off), fresh.words)?));
+                    }
+                }
+            }
+        }
+        entries.extend(self.writes.writes().iter().map(|[off, value]| Entry::Write(*off, *value)));
+        entries.extend(self.freed.values().map(|freed| Entry::Change(Change::Free(*freed))));
+        Ok(entries)
+    }
+}
+
+impl<M: Medium> Engine<M> {
+    /// Begins changes of a structure that the engine is [a part of](Engine::part), inside an operation.
+    pub fn changes(&self) -> Changes<'_, M> {
+        Changes::new(self)
+    }
+
+    /// Makes changes happen, durably when this returns, all or none: one fence, one more for blocks with [`Contents::Ahead`], and
+    /// none where there is no change. `publish` is called when they are durable and nobody has seen them; it calls its argument,
+    /// which stores the words in place, and takes care of readers before and after.
+    ///
+    /// Whoever calls this has the words that are changed for itself, by a lock that is held from before the first
+    /// [`get`](Changes::get) until this returns; it waits for it inside operations only.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the log cannot grow, and nothing has happened; [`make_room`](Self::make_room), and try again.
+    pub fn commit_in(
+        &self,
+        op: &Op<'_, M>,
+        mut changes: Changes<'_, M>,
+        publish: impl FnOnce(&mut dyn FnMut()),
+    ) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let m = op.medium();
+        let segments = {
+            let _guard = self.poison.guard(op)?;
+            changes.write_ahead(op)?;
+            self.ask(op);
+            let mut lane = self.lanes[op.slot() as usize].lock(m);
+            let (number, segments) = log(self, op, &mut lane, &changes.entries(op)?)?;
+            // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
+            let (space, mut done) = (self.root.pool().space(), Ok(()));
+            for fresh in std::mem::take(&mut changes.fresh).into_values() {
+                done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
+            }
+            publish(&mut || {
+                for [off, value] in changes.writes.writes() {
+                    // PERSIST E2: the fence of the commit. That there is such a word was found when it was set.
+                    if let Some(word) = word(op, &self.root, *off) {
+                        op.store(word, *value, Ordering::Release);
+                    }
+                }
+            });
+            for freed in changes.freed.into_values() {
+                done = done.and(space.apply(op, Change::Free(freed)).map(drop));
+                lane.frees.push((number, freed));
+            }
+            done?;
+            segments
+        };
+        if segments >= self.trim_at {
+            self.trim_in(op)?;
+        } else if segments * 2 >= self.trim_at && m.shared_load(&self.is_long, Ordering::Relaxed) == 0 {
+            m.shared_store(&self.is_long, 1, Ordering::Release);
+            self.service.get().inspect(|service| service.wake());
+        }
+        Ok(())
+    }
+}
+
+/// Writes the record of a transaction and makes it durable: one fence. Returns the commit's number, and how many segments the
+/// log has.
+fn log<M: Medium>(
+    engine: &Engine<M>,
+    op: &Op<'_, M>,
+    lane: &mut Lane<M>,
+    entries: &[Entry<'_>],
+) -> Result<(u64, usize)> {
+    let chain = match &mut lane.chain {
+        Some(chain) => chain,
+        none => none.insert(engine.logs.chain(op)?),
+    };
+    let words = record::HEAD as u64 + entries.iter().copied().map(record::words_of).sum::<u64>();
+    // What can fail comes first: then nothing has happened.
+    let (segment, room) = chain.room(op, words)?;
+    let number = engine.number(op);
+    record::write(op, room, segment, number, entries.iter().copied());
+    chain.append(op, words)?;
+    // PERSIST E1, E2: flush+fence
+    chain.commit(op)?;
+    match lane.ends.last_mut() {
+        Some((last, end)) if *last == segment => *end = number,
+        _ => lane.ends.push((segment, number)),
+    }
+    Ok((number, lane.ends.len()))
+}

@@ -1,0 +1,340 @@
+//! The one-fence engine: transactions over words, durable when they return, at the price of one fence.
+//!
+//! A transaction keeps its writes in volatile memory. At commit one record with all of them, the allocations and the frees
+//! goes to the session's log, and becomes durable by one fence. Only then the words are stored in place. They are written
+//! back later, by [`Engine::trim`], before their records are given up. After a crash the records are redone, before any
+//! structure of the pool is opened.
+//!
+//! The order of commits is one number for all sessions, drawn while the transaction's locks are held. The *watermark* is the
+//! number below which every commit is durable in place: records below it are never redone. Without it, trimming one session's
+//! log would let an older record of another session's log undo what the trimmed one had written.
+//!
+//! Isolation: strict two-phase locking. Words are locked by stripes, when they are first read or written, until the
+//! transaction has been applied. A transaction that is older waits, a younger one gives up and runs again (wait-die), so no
+//! cycle of waiting can arise. The closure runs outside any operation scope, and so does all waiting for locks: a checkpoint
+//! that waits for operations never waits for a transaction.
+//!
+//! # Persist order
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | E1 record, new blocks' contents < return of `transaction` | flush+fence: the only one | a record that its checksum rejects, or a whole one | not done, or done |
+//! | E2 record < the words in place | the same fence | words as they were | as E1 |
+//! | E3 words in place of all commits below the new watermark < the watermark | flush+fence | the old watermark | redoes all from there: words get their last values |
+//! | E4 watermark < a segment is given back, a freed block is available | flush+fence | the segments, records below the watermark or not | passes over those below |
+//! | E5 records as found < a word that recovery stores | flush+fence | records, words as they were | the same again |
+//! | E7 contents of a new block that the record does not hold < the record | flush+fence | free space | nothing to do |
+//! | E6 words that recovery has stored < the watermark above all records < segments given back | flush+fence, twice | as E3, E4 | the same again |
+//!
+//! When a segment that is given back becomes durably so does not matter: its records are below the watermark.
+//!
+//! Torn lines are met by the checksum over the whole record; it covers the number of the segment's use too, so a record of an
+//! earlier use does not pass. All other decisions are single words. So the engine survives the `TornWords` model.
+
+mod buffer;
+mod changes;
+mod error;
+mod locks;
+mod record;
+mod recover;
+mod trim;
+mod tx;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use durix_pmem::pool::Poison;
+use durix_pmem::service::Registered;
+use durix_pmem::{
+    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Medium, Moments, Off, Op, Rmw, Root, Session,
+    SessionLogs, Structure, Word,
+};
+
+pub use changes::{Changes, Contents};
+pub use error::{Error, Result};
+use locks::Locks;
+pub use recover::EngineRecovery;
+pub use tx::{Cell, Tx};
+
+/// The word of the root entry that holds the watermark.
+const WATERMARK: usize = 0;
+/// Cells in the root entry.
+const ROOT_CELLS: usize = 5;
+/// Times that a transaction runs again before it gives up.
+const RETRIES: u32 = 1 << 16;
+
+/// How an engine is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of a log segment.
+    pub segment: u64,
+    /// Segments of one session's log from which on its commits trim.
+    pub trim_at: usize,
+}
+
+impl Default for Options {
+    /// Segments of 256 KiB, and 4 of them.
+    fn default() -> Self {
+        Options { segment: 256 << 10, trim_at: 4 }
+    }
+}
+
+/// Transactions over the words of a pool; see the [module's documentation](self).
+///
+/// ```
+/// use durix_pmem::{Pool, PoolOptions};
+/// use durix_rewind::engine::{Engine, EngineRecovery, Error};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("pool");
+/// let pool = PoolOptions::new().create(&path)?;
+/// let tm = pool.open_structure::<Engine>("tm", &Default::default())?;
+/// let mut session = pool.session()?;
+/// let (a, b) = (tm.root_cell::<u64>(0)?, tm.root_cell::<u64>(1)?);
+/// tm.transaction(&mut session, |tx| tx.set(a, 100))?;
+/// // All or nothing, durable on return.
+/// tm.transaction(&mut session, |tx| {
+///     let amount = tx.get(a)?;
+///     tx.set(a, 0)?;
+///     tx.set(b, amount)
+/// })?;
+/// // A transaction that ends with an error leaves nothing.
+/// let refused = tm.transaction(&mut session, |tx| {
+///     tx.set(a, 7)?;
+///     Err::<(), _>(Error::RolledBack)
+/// });
+/// assert!(refused.is_err());
+/// assert_eq!(tm.transaction(&mut session, |tx| Ok::<_, Error>((tx.get(a)?, tx.get(b)?)))?, (0, 100));
+/// # drop((session, tm));
+/// # pool.close()?;
+/// // After a crash, records may be pending: give the pool what recovers them.
+/// let pool = PoolOptions::new().open_file(&path)?.recover_with(&[&EngineRecovery])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine<M: Medium = Hardware> {
+    root: Root<M>,
+    logs: Arc<SessionLogs<M>>,
+    poison: Poison<M>,
+    locks: Locks,
+    /// By slot of the session.
+    lanes: Box<[Lock<Lane<M>>]>,
+    /// Ages of transactions, by slot; each is counted by its own session.
+    ages: Box<[AtomicU64]>,
+    /// The number of the next commit.
+    next: AtomicU64,
+    /// 1 once there may be records, and the root asks for recovery.
+    asks: AtomicU64,
+    trimming: Lock<()>,
+    trim_at: usize,
+    /// 1 when a log is long enough for the service.
+    is_long: AtomicU64,
+    service: OnceLock<Registered<M>>,
+    /// Of another structure, which opens it before anything else reads its words: then the root asks for nothing.
+    is_part: bool,
+}
+
+/// One session's part. It is locked within an operation, and no operation is entered while it is.
+struct Lane<M: Medium> {
+    chain: Option<Chain<M>>,
+    /// Segments with the number of the last commit in each, ascending.
+    ends: Vec<(u64, u64)>,
+    /// What commits have freed, and their numbers, ascending.
+    frees: Vec<(u64, Allocation)>,
+}
+
+impl<M: Medium> Default for Lane<M> {
+    fn default() -> Self {
+        Lane { chain: None, ends: Vec::new(), frees: Vec::new() }
+    }
+}
+
+impl<M: Medium> fmt::Debug for Engine<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Structure<M> for Engine<M> {
+    const KIND: Kind = Kind { tag: *b"rwengine", version: 1 };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(_: &mut Session<M>, _: &Root<M>, _: &Options) -> Result<()> {
+        // A line of zeroes: the watermark is below every commit, all cells are zero.
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
+        let op = session.enter()?;
+        // Without pending records this finds nothing to redo, and takes over what was left of the log.
+        let engine = Self::recovered(&op, root, options, false)?;
+        if engine.root.asks(&op)? != Moments::NONE {
+            engine.root.ask(&op, Moments::NONE);
+        }
+        Ok(engine)
+    }
+
+    fn opened(self: &Arc<Self>) {
+        self.serve();
+    }
+}
+
+impl<M: Medium> Engine<M> {
+    /// An engine as a part of another structure, over the structure's own root, whose words are as [`root_cell`](Self::root_cell) and
+    /// the [module](self) say. Redoes what is pending, durably; so the structure opens it before it reads any of its words, and no
+    /// recovery of logs is asked for. The structure puts it into an [`Arc`] and calls [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Corrupt`].
+    pub fn part(op: &Op<'_, M>, root: Root<M>, options: &Options) -> Result<Self> {
+        Self::recovered(op, root, options, true)
+    }
+
+    /// Registers its trimming as a service of the pool. Without that, commits trim when a log has become long.
+    pub fn serve(self: &Arc<Self>) {
+        let _once = self.service.set(self.root.pool().services().register(self));
+    }
+
+    fn recovered(op: &Op<'_, M>, root: Root<M>, options: &Options, is_part: bool) -> Result<Self> {
+        let logs = SessionLogs::open(op, root.clone(), options.segment)?;
+        let next = recover::redo(op, &logs)?;
+        Ok(Engine {
+            poison: Poison::new(root.clone()),
+            root,
+            logs,
+            locks: Locks::new(),
+            lanes: (0..MAX_SESSIONS).map(|_| Lock::new(Lane::default())).collect(),
+            ages: (0..MAX_SESSIONS).map(|_| AtomicU64::new(0)).collect(),
+            next: AtomicU64::new(next),
+            asks: AtomicU64::new(0),
+            trimming: Lock::new(()),
+            trim_at: options.trim_at.max(1),
+            is_long: AtomicU64::new(0),
+            service: OnceLock::new(),
+            is_part,
+        })
+    }
+
+    /// The index's place in its pool.
+    pub fn root(&self) -> &Root<M> {
+        &self.root
+    }
+
+    /// A cell in the root entry, zero at first: where structures begin. There are five.
+    ///
+    /// # Errors
+    /// [`Error::NoCell`].
+    pub fn root_cell<T: Bits>(&self, index: usize) -> Result<Cell<T>> {
+        if index >= ROOT_CELLS {
+            return Err(Error::NoCell { offset: index as u64 });
+        }
+        let owner = self.root.owner();
+        let line = self.root.pool().geometry().root_off(owner) + ROOT_LINE;
+        Ok(Cell::at(Off::new(line + 8 * (index as u64 + 1))))
+    }
+
+    /// Runs a transaction: all that the closure writes, allocates and frees happens, durably when this returns, or nothing
+    /// does. The closure runs again if another transaction was in its way, so it must be repeatable; it holds no operation
+    /// open, and may take long, but keeps what it has read and written locked.
+    ///
+    /// # Errors
+    /// What the closure returns: then nothing has happened. [`Error::Busy`]: the locks could not be had.
+    /// [`Error::Pool`]: the log cannot grow; nothing has happened. [`Error::ForeignSession`].
+    pub fn transaction<R, E: From<Error>>(
+        &self,
+        session: &mut Session<M>,
+        mut f: impl FnMut(&mut Tx<'_, M>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.ensure_own(session)?;
+        let age = self.age(session);
+        for attempt in 0..RETRIES {
+            let mut tx = Tx::begin(self, session, age);
+            let done = f(&mut tx);
+            if !tx.has_lost() {
+                let done = done?;
+                tx.commit()?;
+                return Ok(done);
+            }
+            drop(tx);
+            self.medium().spin(attempt);
+        }
+        Err(Error::Busy.into())
+    }
+
+    /// The committed value of a cell, outside any transaction.
+    ///
+    /// # Errors
+    /// [`Error::NoCell`], [`Error::ForeignSession`], [`Error::Pool`].
+    pub fn peek<T: Bits>(&self, session: &mut Session<M>, cell: Cell<T>) -> Result<T> {
+        self.ensure_own(session)?;
+        let op = session.enter()?;
+        Ok(T::from_bits(op.load(self.word(&op, cell.off().get())?, Ordering::Acquire)))
+    }
+
+    /// The word at an offset that may be a cell's.
+    fn word<'s>(&self, op: &Op<'s, M>, off: u64) -> Result<&'s Word> {
+        word(op, &self.root, off).ok_or(Error::NoCell { offset: off })
+    }
+
+    fn medium(&self) -> M {
+        self.root.pool().mapping().medium()
+    }
+
+    fn ensure_own(&self, session: &Session<M>) -> Result<()> {
+        let own = self.root.pool().mapping();
+        if session.mapping().is_same(own) { Ok(()) } else { Err(Error::ForeignSession) }
+    }
+
+    /// The age of a session's next transaction: unique, never zero, and rising for each session.
+    fn age(&self, session: &Session<M>) -> u64 {
+        let (m, count) = (self.medium(), &self.ages[session.slot() as usize]);
+        let next = m.shared_load(count, Ordering::Relaxed) + 1;
+        m.shared_store(count, next, Ordering::Relaxed);
+        next * u64::from(MAX_SESSIONS) + u64::from(session.slot())
+    }
+
+    /// Has the root ask for recovery, before the first record.
+    fn ask(&self, op: &Op<'_, M>) {
+        let m = op.medium();
+        if m.shared_load(&self.asks, Ordering::Acquire) == 0 {
+            if !self.is_part {
+                // PERSIST K1: flush+fence, inside. Two may do so; both before their records.
+                self.root.ask(op, Moments::BEFORE);
+            }
+            m.shared_store(&self.asks, 1, Ordering::Release);
+        }
+    }
+
+    /// Draws the number of a commit.
+    fn number(&self, op: &Op<'_, M>) -> u64 {
+        op.medium().shared_rmw(&self.next, Rmw::Add, 1)
+    }
+}
+
+/// Where the structure's own line lies in a root entry.
+const ROOT_LINE: u64 = 192;
+
+/// `len` words from an offset on, in the heap.
+fn words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>, off: u64, len: u64) -> Option<&'s [Word]> {
+    let is_heap = off >= root.pool().geometry().heap_off();
+    op.slice("a block", Off::<Word>::new(off), len).ok().filter(|_| is_heap)
+}
+
+/// The word at an offset that may be a cell's: aligned, and in the heap, or a root cell of this engine.
+fn word<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>, off: u64) -> Option<&'s Word> {
+    let geometry = root.pool().geometry();
+    let cells = geometry.root_off(root.owner()) + ROOT_LINE + 8;
+    if off < geometry.heap_off() && !(cells..cells + 8 * ROOT_CELLS as u64).contains(&off) {
+        return None;
+    }
+    op.slice("a cell", Off::<Word>::new(off), 1).ok().map(|words| &words[0])
+}
+
+impl<M: Medium> Drop for Engine<M> {
+    /// Trims all, so that the pool opens for every program. Where that cannot be, the records stay, and recovery redoes them.
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests;

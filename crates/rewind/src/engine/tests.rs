@@ -1,0 +1,261 @@
+use super::*;
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::{Counting, Pool, PoolOptions};
+
+type M = Counting<Hardware>;
+
+const CHUNK: u64 = 4096;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().chunk_size(CHUNK).initial_size(64 * CHUNK).lanes(1).max_indices(2)
+}
+
+fn pool(chunks: u64) -> (Pool<M>, M) {
+    let medium = Counting::new(Hardware::for_pmem().unwrap_or(Hardware::PAGE_CACHE));
+    (options().initial_size(8 * CHUNK).create_on(HeapBacking::new(chunks * CHUNK), medium).unwrap(), medium)
+}
+
+fn engine(pool: &Pool<M>, trim_at: usize) -> Arc<Engine<M>> {
+    pool.open_structure::<Engine<M>>("tm", &Options { segment: CHUNK, trim_at }).unwrap()
+}
+
+fn cells(tm: &Engine<M>, session: &mut Session<M>, count: u64) -> Cell<u64> {
+    tm.transaction(session, |tx| tx.alloc::<u64>(count)).unwrap()
+}
+
+#[test]
+fn a_transaction_costs_one_fence_and_growth_and_trimming_next_to_nothing() {
+    let (pool, medium) = pool(2000);
+    let tm = pool.open_structure::<Engine<M>>("tm", &Options::default()).unwrap();
+    let mut session = pool.session().unwrap();
+    let base = tm.transaction(&mut session, |tx| tx.alloc::<u64>(128)).unwrap();
+    for words in [1, 4, 16] {
+        let before = medium.counts();
+        let count = 20_000;
+        for i in 0..count {
+            tm.transaction(&mut session, |tx| {
+                (0..words).try_for_each(|w| tx.set(base.field::<u64>((i * 7 + w * 5) % 128), i))
+            })
+            .unwrap();
+        }
+        let fences = (medium.counts() - before).fences;
+        assert!(
+            (count..=count + count / 100).contains(&fences),
+            "{words} words: {fences} fences for {count} transactions"
+        );
+        println!(
+            "{words} words: {} fences, {} write-backs a transaction",
+            fences as f64 / count as f64,
+            (medium.counts() - before).write_backs as f64 / count as f64
+        );
+    }
+    let before = medium.counts();
+    tm.transaction(&mut session, |tx| tx.get(base)).unwrap();
+    tm.transaction(&mut session, |_| Ok::<_, Error>(())).unwrap();
+    let cost = medium.counts() - before;
+    assert_eq!((cost.stores, cost.write_backs, cost.fences), (0, 0, 0), "reading costs nothing");
+}
+
+/// The service trims before commits have to, and costs no more.
+#[test]
+fn trimming_by_the_service_is_charged_too() {
+    let (pool, medium) = pool(4000);
+    let options = Options { segment: 64 << 10, trim_at: 4 };
+    let tm = pool.open_structure::<Engine<M>>("tm", &options).unwrap();
+    let mut session = pool.session().unwrap();
+    let base = cells(&tm, &mut session, 128);
+    let (before, count, mut steps) = (medium.counts(), 40_000, 0);
+    for i in 0..count {
+        tm.transaction(&mut session, |tx| tx.set(base.field::<u64>(i * 7 % 128), i)).unwrap();
+        let segments = || tm.lanes[session.slot() as usize].lock(medium).ends.len();
+        assert!(segments() <= 2, "the service comes at half");
+        if tm.is_long.load(Ordering::Relaxed) == 1 {
+            while pool.tick(&mut session).unwrap() == durix_pmem::Tick::Worked {}
+            steps += 1;
+            assert_eq!(tm.lanes[session.slot() as usize].lock(medium).ends.len(), 0, "all of the log was given back");
+        }
+    }
+    let fences = (medium.counts() - before).fences;
+    println!("{steps} steps, {} fences a transaction", fences as f64 / count as f64);
+    assert!(steps > 5 && (count..=count + count / 100).contains(&fences), "{steps} steps, {fences} fences");
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_nobody_sees_those_of_one_that_ends_badly() {
+    let (pool, _) = pool(64);
+    let tm = engine(&pool, 16);
+    let mut session = pool.session().unwrap();
+    let (a, b) = (tm.root_cell::<u64>(0).unwrap(), tm.root_cell::<u64>(4).unwrap());
+    tm.transaction(&mut session, |tx| {
+        tx.set(a, 5)?;
+        assert_eq!(tx.get(a)?, 5);
+        tx.set(b, 6)
+    })
+    .unwrap();
+    let blocks = |session: &mut Session<M>| {
+        let op = session.enter().unwrap();
+        pool.space().blocks(&op, tm.root().owner())
+    };
+    let refused = tm.transaction(&mut session, |tx| {
+        tx.set(a, 7)?;
+        let block = tx.alloc::<u64>(3)?;
+        tx.set(block, 9)?;
+        tx.free(block)?;
+        Err::<(), _>(Error::RolledBack)
+    });
+    assert!(matches!(refused, Err(Error::RolledBack)));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        tm.transaction(&mut session, |tx| {
+            tx.set(b, 8)?;
+            tx.alloc::<u64>(3)?;
+            if true {
+                panic!("in the closure");
+            }
+            Ok::<(), Error>(())
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((tm.peek(&mut session, a).unwrap(), tm.peek(&mut session, b).unwrap()), (5, 6));
+    assert_eq!(blocks(&mut session), []);
+    // The locks are free again, and so is the space.
+    tm.transaction(&mut session, |tx| tx.set(b, 1)).unwrap();
+}
+
+#[test]
+fn space_that_was_freed_comes_back_after_a_trim() {
+    let (pool, _) = pool(64);
+    let tm = engine(&pool, 16);
+    let mut session = pool.session().unwrap();
+    let first = cells(&tm, &mut session, 8);
+    let kept = cells(&tm, &mut session, 8);
+    tm.transaction(&mut session, |tx| tx.free(first)).unwrap();
+    assert_ne!(cells(&tm, &mut session, 8), first, "records may still name it");
+    assert!(tm.trim(&mut session).unwrap());
+    assert_eq!(cells(&tm, &mut session, 8), first);
+    let twice = tm.transaction(&mut session, |tx| {
+        tx.free(kept)?;
+        tx.free(kept)
+    });
+    assert!(matches!(twice, Err(Error::NoCell { .. })));
+    tm.transaction(&mut session, |tx| tx.free(kept)).unwrap();
+    assert!(tm.transaction(&mut session, |tx| tx.free(kept)).is_err());
+}
+
+#[test]
+fn bad_use_is_an_error_and_loses_nothing() {
+    let (pool, _) = pool(64);
+    let (other, _) = self::pool(64);
+    let tm = engine(&pool, 16);
+    let (mut session, mut foreign) = (pool.session().unwrap(), other.session().unwrap());
+    let a = tm.root_cell::<u64>(0).unwrap();
+    assert!(matches!(tm.root_cell::<u64>(5), Err(Error::NoCell { .. })));
+    assert!(matches!(tm.transaction(&mut foreign, |tx| tx.get(a)), Err(Error::ForeignSession)));
+    for off in [0, 8, a.off().get() - 8, a.off().get() + 1, a.off().get() + 48, u64::MAX, 1 << 40] {
+        let cell = Cell::<u64>::at(Off::new(off));
+        assert!(matches!(tm.transaction(&mut session, |tx| tx.set(cell, 1)), Err(Error::NoCell { .. })), "{off:#x}");
+        assert!(tm.transaction(&mut session, |tx| tx.free(cell)).is_err(), "{off:#x}");
+        assert!(tm.peek(&mut session, cell).is_err());
+    }
+    // A pool that is full refuses before anything happens.
+    tm.transaction(&mut session, |tx| tx.set(a, 1)).unwrap();
+    let block = cells(&tm, &mut session, 64);
+    let error = loop {
+        let done = tm.transaction(&mut session, |tx| {
+            tx.set(a, 2)?;
+            tx.set(block.field::<u64>(1), 2)?;
+            tx.alloc::<u64>(64)
+        });
+        if let Err(error) = done {
+            break error;
+        }
+        tm.transaction(&mut session, |tx| tx.set(a, 1)).unwrap();
+    };
+    assert!(matches!(error, Error::Pool(durix_pmem::Error::Full { .. })), "{error}");
+    assert_eq!(tm.peek(&mut session, a).unwrap(), 1);
+}
+
+#[test]
+fn transactions_of_threads_are_serialisable() {
+    const ACCOUNTS: u64 = 16;
+    const EACH: u64 = 100;
+    let (pool, _) = pool(400);
+    let tm = engine(&pool, 2);
+    let base = cells(&tm, &mut pool.session().unwrap(), ACCOUNTS);
+    tm.transaction(&mut pool.session().unwrap(), |tx| (0..ACCOUNTS).try_for_each(|i| tx.set(base.field(i), EACH)))
+        .unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (tm, pool) = (&tm, &pool);
+            scope.spawn(move || {
+                let mut session = pool.session().unwrap();
+                let mut random = thread * 77 + 1;
+                for round in 0..3000u64 {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let (from, to) = (random >> 33 & 15, random >> 40 & 15);
+                    tm.transaction(&mut session, |tx| {
+                        let balance = tx.get(base.field::<u64>(from))?;
+                        tx.set(base.field(from), balance.saturating_sub(1))?;
+                        let other = tx.get(base.field::<u64>(to))?;
+                        tx.set(base.field(to), other + balance.min(1))
+                    })
+                    .unwrap();
+                    if round % 100 == thread {
+                        let sum = tm.transaction(&mut session, |tx| {
+                            (0..ACCOUNTS).try_fold(0, |sum, i| Ok::<_, Error>(sum + tx.get(base.field::<u64>(i))?))
+                        });
+                        assert_eq!(sum.unwrap(), ACCOUNTS * EACH);
+                    }
+                }
+            });
+        }
+    });
+    let image = HeapBacking::image_of(pool.mapping());
+    pool.mapping().shut();
+    drop((tm, pool));
+    // The process has died: its records are redone over what is there, and change nothing.
+    let medium = Counting::new(Hardware::PAGE_CACHE);
+    let found = options().open_on(HeapBacking::from_image(image), medium).unwrap();
+    let pool = found.recover_with(&[&EngineRecovery]).unwrap();
+    let (tm, mut session) = (engine(&pool, 2), pool.session().unwrap());
+    let sum: u64 = (0..ACCOUNTS).map(|i| tm.peek(&mut session, base.field::<u64>(i)).unwrap()).sum();
+    assert_eq!(sum, ACCOUNTS * EACH);
+}
+
+#[test]
+fn a_younger_transaction_gives_up_and_an_older_one_waits() {
+    let locks = Locks::new();
+    let m = Hardware::PAGE_CACHE;
+    let locks::Got::Taken(stripe) = locks.lock(m, 64, 5) else { panic!("it was free") };
+    assert_eq!(locks.lock(m, 64, 5), locks::Got::Held);
+    assert_eq!(locks.lock(m, 64, 6), locks::Got::Lost);
+    std::thread::scope(|scope| {
+        let older = scope.spawn(|| locks.lock(m, 64, 4));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!older.is_finished());
+        locks.unlock(m, stripe);
+        assert_eq!(older.join().unwrap(), locks::Got::Taken(stripe));
+    });
+}
+
+#[test]
+fn a_pool_that_was_closed_opens_without_the_recovery_and_one_that_was_not_does_not() {
+    let (pool, medium) = pool(64);
+    let tm = engine(&pool, 16);
+    let mut session = pool.session().unwrap();
+    let a = tm.root_cell::<u64>(0).unwrap();
+    tm.transaction(&mut session, |tx| tx.set(a, 41)).unwrap();
+    let crashed = HeapBacking::image_of(pool.mapping());
+    drop((session, tm));
+    pool.close().unwrap();
+    let closed = HeapBacking::image_of(pool.mapping());
+    drop(pool);
+    let open = |image| options().open_on(HeapBacking::from_image(image), medium).unwrap().recover().unwrap();
+    let reopened = open(closed);
+    assert!(!reopened.has_pending_records());
+    assert_eq!(engine(&reopened, 16).peek(&mut reopened.session().unwrap(), a).unwrap(), 41);
+    let reopened = open(crashed);
+    let refused = reopened.open_structure::<Engine<M>>("tm", &Options::default());
+    assert!(matches!(refused, Err(Error::Pool(durix_pmem::Error::PendingRecords { .. }))));
+    reopened.recover_logs(&[&EngineRecovery]).unwrap();
+    assert_eq!(engine(&reopened, 16).peek(&mut reopened.session().unwrap(), a).unwrap(), 41);
+}

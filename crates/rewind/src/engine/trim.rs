@@ -1,0 +1,164 @@
+//! Trimming: what records have changed is written back, the watermark moves up, segments and freed space are given back.
+//!
+//! A round looks at all sessions' logs, because the watermark is one for all of them. It first reads the number of the next
+//! commit, B. Then it locks each lane in turn. A commit draws its number, and stores its words in place, while it holds its
+//! lane: so when the round has held a lane after reading B, every commit of that lane below B is in place. If the commit
+//! comes first, the round finds its record; if the round comes first, the commit's number is B or higher.
+//!
+//! The records themselves say which lines have to be written back; nothing is kept beside the log for that.
+
+use std::sync::atomic::Ordering;
+
+use durix_pmem::service::{Due, Service, Urgency};
+use durix_pmem::{Allocation, Change, Medium, Moments, Op, Session};
+
+use super::error::{Error, Result};
+use super::record::{self, Entry};
+use super::{Engine, Lane, WATERMARK, word, words};
+
+impl<M: Medium> Engine<M> {
+    /// Writes back what has been committed so far, and gives the log's space and what was freed back. A service of the pool does so
+    /// when a log has half of [`Options::trim_at`](super::Options::trim_at) segments. Bounded by the length of the logs. Returns
+    /// whether it did; it does not where another session is at it. Two fences.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::ForeignSession`]; [`Error::Corrupt`].
+    pub fn trim(&self, session: &mut Session<M>) -> Result<bool> {
+        self.ensure_own(session)?;
+        let op = session.enter()?;
+        self.trim_in(&op)
+    }
+
+    /// As [`trim`](Self::trim), inside an operation.
+    pub(super) fn trim_in(&self, op: &Op<'_, M>) -> Result<bool> {
+        let Some(_alone) = self.trimming.try_lock(op.medium()) else { return Ok(false) };
+        self.round(op)?;
+        Ok(true)
+    }
+
+    /// Trims, after whoever is at it: for who has found the pool full. What was freed is available afterwards, and so are the
+    /// segments of all logs. The caller holds no part of the engine.
+    ///
+    /// # Errors
+    /// As [`trim`](Self::trim).
+    pub fn make_room(&self, op: &Op<'_, M>) -> Result<()> {
+        self.poison.check(op)?;
+        let _alone = self.trimming.lock(op.medium());
+        self.round(op)
+    }
+
+    /// Trims all there is, while nobody works: afterwards nothing is pending.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if self.asks.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let mut session = self.root.pool().session()?;
+        let op = session.enter()?;
+        self.poison.check(&op)?;
+        self.round(&op)?;
+        if !self.is_part {
+            // PERSIST K3: flush+fence, inside
+            self.root.ask(&op, Moments::NONE);
+        }
+        Ok(())
+    }
+
+    fn round(&self, op: &Op<'_, M>) -> Result<()> {
+        let m = op.medium();
+        // Commits that make a log long from here on ask for another round.
+        m.shared_store(&self.is_long, 0, Ordering::Release);
+        let bound = m.shared_load(&self.next, Ordering::Acquire);
+        for lane in &self.lanes {
+            self.write_back(op, &lane.lock(op.medium()), bound)?;
+        }
+        // PERSIST E3: flush+fence
+        op.drain();
+        let watermark = &self.root.words(op)[WATERMARK];
+        op.store(watermark, bound, Ordering::Release);
+        // PERSIST E4: flush+fence
+        op.persist(watermark);
+        let mut freed = Vec::new();
+        for lane in &self.lanes {
+            let mut lane = lane.lock(op.medium());
+            lane.give_back(op, bound)?;
+            let kept = lane.frees.partition_point(|(number, _)| *number < bound);
+            freed.extend(lane.frees.drain(..kept).map(|(_, allocation)| allocation));
+        }
+        self.release(op, freed);
+        Ok(())
+    }
+
+    fn release(&self, op: &Op<'_, M>, freed: Vec<Allocation>) {
+        for allocation in freed {
+            self.root.pool().space().release(op, allocation);
+        }
+    }
+
+    /// Starts writing back what the commits of a lane below `bound` have changed.
+    fn write_back(&self, op: &Op<'_, M>, lane: &Lane<M>, bound: u64) -> Result<()> {
+        let Some(chain) = &lane.chain else { return Ok(()) };
+        let watermark = op.load(&self.root.words(op)[WATERMARK], Ordering::Relaxed);
+        for segment in chain.segments() {
+            let words = &segment.words(op)?[..segment.used() as usize];
+            for record in record::read_all(op, words, segment.number()) {
+                if (watermark..bound).contains(&record.number) {
+                    self.write_back_record(op, &record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_back_record(&self, op: &Op<'_, M>, record: &record::Record<'_>) -> Result<()> {
+        let (space, corrupt) = (self.root.pool().space(), |what| Error::Corrupt { what, number: record.number });
+        for entry in record.entries(op) {
+            match entry.ok_or(corrupt("an entry"))? {
+                Entry::Write(off, _) => op.defer(word(op, &self.root, off).ok_or(corrupt("an offset"))?),
+                Entry::Run(off, run) => {
+                    op.defer(words(op, &self.root, off, run.len() as u64).ok_or(corrupt("a run"))?);
+                }
+                // The zeroes were durable with the record.
+                Entry::Zeroed(allocation) => op.defer(space.word_of(op, Change::Allocate(allocation))?),
+                Entry::Change(change) => op.defer(space.word_of(op, change)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> Lane<M> {
+    /// Gives the segments back whose commits are all below `bound`. When that becomes durable does not matter: the watermark says
+    /// that their records do not count.
+    fn give_back(&mut self, op: &Op<'_, M>, bound: u64) -> Result<()> {
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        let done = self.ends.iter().take_while(|(_, end)| *end < bound).count();
+        for (segment, _) in self.ends.drain(..done) {
+            chain.give_back(op, segment)?;
+        }
+        Ok(())
+    }
+}
+
+/// The lazy write-back: it is due when a log has become long, and one step trims all logs.
+impl<M: Medium> Service<M> for Engine<M> {
+    fn name(&self) -> String {
+        format!("the trimming of the log of {:?}", self.root.name())
+    }
+
+    fn due(&self) -> Due {
+        let is_long = self.medium().shared_load(&self.is_long, Ordering::Acquire) != 0;
+        if is_long { Due::Now(Urgency::Due) } else { Due::No }
+    }
+
+    fn step(&self, session: &mut Session<M>) -> durix_pmem::Result<()> {
+        match self.trim(session) {
+            Ok(_) => Ok(()),
+            Err(Error::Pool(error)) => Err(error),
+            Err(other) => Err(durix_pmem::Error::Recovery {
+                name: self.root.name(),
+                kind: <Self as durix_pmem::Structure<M>>::KIND,
+                source: Box::new(other),
+            }),
+        }
+    }
+}

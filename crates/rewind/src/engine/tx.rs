@@ -1,0 +1,184 @@
+//! One transaction: reading, writing, allocating, freeing, committing.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+use durix_pmem::{Bits, Medium, Off, Session, Word};
+
+use super::Engine;
+use super::changes::Changes;
+use super::error::{Error, Result};
+use super::locks::Got;
+
+/// A word that transactions read and write, as a `T`.
+pub struct Cell<T: Bits>(Off<Word>, PhantomData<fn(T) -> T>);
+
+impl<T: Bits> Clone for Cell<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Bits> Copy for Cell<T> {}
+
+impl<T: Bits> PartialEq for Cell<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: Bits> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cell({:#x})", self.0.get())
+    }
+}
+
+/// A link from one cell to another; null as long as it was not set.
+impl<T: Bits> Bits for Cell<T> {
+    fn to_bits(self) -> u64 {
+        self.0.get()
+    }
+    fn from_bits(bits: u64) -> Self {
+        Cell::at(Off::new(bits))
+    }
+}
+
+impl<T: Bits> Cell<T> {
+    /// No cell: reading or writing it is an error.
+    pub const NULL: Cell<T> = Cell(Off::NULL, PhantomData);
+
+    /// The cell at an offset, which is checked when it is used.
+    pub const fn at(off: Off<Word>) -> Self {
+        Cell(off, PhantomData)
+    }
+
+    /// Where it lies.
+    pub fn off(self) -> Off<Word> {
+        self.0
+    }
+
+    /// Whether it is no cell.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The cell `words` words behind this one, in the same block, as another type.
+    #[must_use]
+    pub fn field<U: Bits>(self, words: u64) -> Cell<U> {
+        Cell::at(Off::new(self.0.get().wrapping_add(words * 8)))
+    }
+}
+
+/// A transaction that runs; see [`Engine::transaction`].
+pub struct Tx<'e, M: Medium> {
+    engine: &'e Engine<M>,
+    session: &'e mut Session<M>,
+    age: u64,
+    changes: Changes<'e, M>,
+    locked: Vec<u32>,
+    lost: bool,
+}
+
+impl<M: Medium> fmt::Debug for Tx<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").field("changes", &self.changes).finish_non_exhaustive()
+    }
+}
+
+impl<'e, M: Medium> Tx<'e, M> {
+    pub(super) fn begin(engine: &'e Engine<M>, session: &'e mut Session<M>, age: u64) -> Self {
+        Tx { engine, session, age, changes: Changes::new(engine), locked: Vec::new(), lost: false }
+    }
+
+    /// Whether it has met an older transaction and must run again.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Reads a cell: what this transaction has written, or else the committed value.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::NoCell`], [`Error::Pool`].
+    #[inline]
+    pub fn get<T: Bits>(&mut self, cell: Cell<T>) -> Result<T> {
+        let off = cell.off().get();
+        if let Some(value) = self.changes.writes.get(off) {
+            return Ok(T::from_bits(value));
+        }
+        self.lock(off)?;
+        let op = self.session.enter()?;
+        Ok(T::from_bits(op.load(self.engine.word(&op, off)?, Ordering::Acquire)))
+    }
+
+    /// Writes a cell. Nobody else sees it before the commit.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::NoCell`], [`Error::Pool`].
+    #[inline]
+    pub fn set<T: Bits>(&mut self, cell: Cell<T>, value: T) -> Result<()> {
+        let off = cell.off().get();
+        self.lock(off)?;
+        self.changes.set(&self.session.enter()?, off, value.to_bits())
+    }
+
+    /// Allocates a block of `words` cells, which are zero, and returns the first: see [`Cell::field`]. A transaction that does not commit
+    /// leaves no trace of it.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the pool is full, or the block is larger than one can be.
+    pub fn alloc<T: Bits>(&mut self, words: u64) -> Result<Cell<T>> {
+        self.engine.root.pool().ensure_writable()?;
+        let op = self.session.enter()?;
+        let off = self.changes.alloc_zeroed(&op, words.max(1).saturating_mul(8))?;
+        Ok(Cell::at(Off::new(off)))
+    }
+
+    /// Frees the block that begins with a cell, at commit. Its space is available again after a later trim.
+    ///
+    /// # Errors
+    /// [`Error::NoCell`]: no block begins there, or this transaction has freed it. [`Error::Conflict`], [`Error::Pool`].
+    pub fn free<T: Bits>(&mut self, cell: Cell<T>) -> Result<()> {
+        let off = cell.off().get();
+        self.lock(off)?;
+        self.changes.free(&self.session.enter()?, off)
+    }
+
+    #[inline]
+    fn lock(&mut self, off: u64) -> Result<()> {
+        // Whoever goes on after a conflict gets no further.
+        let got = if self.lost { Got::Lost } else { self.engine.locks.lock(self.engine.medium(), off, self.age) };
+        match got {
+            Got::Held => Ok(()),
+            Got::Taken(stripe) => {
+                self.locked.push(stripe);
+                Ok(())
+            }
+            Got::Lost => {
+                self.lost = true;
+                Err(Error::Conflict)
+            }
+        }
+    }
+
+    /// Makes it all happen. One fence, and none where nothing was written.
+    pub(super) fn commit(mut self) -> Result<()> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        self.engine.root.pool().ensure_writable()?;
+        let changes = std::mem::replace(&mut self.changes, Changes::new(self.engine));
+        self.engine.commit_in(&self.session.enter()?, changes, |store| store())
+    }
+
+    fn unlock(&mut self) {
+        let m = self.engine.medium();
+        self.locked.drain(..).for_each(|stripe| self.engine.locks.unlock(m, stripe));
+    }
+}
+
+impl<M: Medium> Drop for Tx<'_, M> {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
