@@ -1,9 +1,32 @@
 #!/usr/bin/env bash
-# That every published crate could be published. Without --allow-dirty, so on a clean tree only.
-# A target folder of its own: cargo keeps what it unpacked from an earlier run in the same folder, also when the crates
-# have changed since without a new version.
+# That every published crate could be published, and what a user then gets: a fresh project outside the workspace takes all
+# crates as they were packaged, and runs the first example of the README. On a clean tree only, as `cargo publish` wants it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-target=$(mktemp -d)
-trap 'rm -rf "$target"' EXIT
-cargo publish --workspace --dry-run --target-dir "$target"
+readme=$PWD/README.md
+# A target folder of its own: cargo keeps what it unpacked from an earlier run in the same folder, also when the crates
+# have changed since without a new version.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+cargo publish --workspace --dry-run --no-verify --target-dir "$work/target"
+
+mkdir "$work/unpacked"
+for package in "$work"/target/package/*.crate; do
+    tar -xzf "$package" -C "$work/unpacked"
+done
+cargo new --quiet --name newcomer "$work/newcomer"
+cd "$work/newcomer"
+echo 'tempfile = "3"' >>Cargo.toml
+for folder in "$work"/unpacked/*; do
+    name=$(basename "$folder" | sed 's/-[0-9][0-9.]*$//')
+    [ "$name" = durix-cli ] || echo "$name = \"*\"" >>Cargo.toml
+    patches+="$name = { path = \"$folder\" }"$'\n'
+done
+printf '\n[patch.crates-io]\n%s' "$patches" >>Cargo.toml
+# The lines that rustdoc hides are part of the program.
+sed -n '/^```rust$/,/^```$/p' "$readme" | sed '/^```/d; s/^# //' >src/main.rs
+cargo run
+cargo build --manifest-path "$(echo "$work"/unpacked/durix-cli-*)/Cargo.toml" --target-dir target \
+    --config "$(sed -n '/^\[patch/,$p' Cargo.toml | tail -n +2 | sed 's/^/patch.crates-io./' >"$work/patches.toml"; echo "$work/patches.toml")"
+echo "publish: the packaged crates build, and the README's example runs in a fresh project"
