@@ -10,6 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 cargo publish --workspace --dry-run --no-verify --target-dir "$work/target"
+cargo package --workspace --no-verify --target-dir "$work/target"
 
 mkdir "$work/unpacked"
 for package in "$work"/target/package/*.crate; do
@@ -27,6 +28,8 @@ printf '\n[patch.crates-io]\n%s' "$patches" >>Cargo.toml
 # The lines that rustdoc hides are part of the program.
 sed -n '/^```rust$/,/^```$/p' "$readme" | sed '/^```/d; s/^# //' >src/main.rs
 cargo run
-cargo build --manifest-path "$(echo "$work"/unpacked/durix-cli-*)/Cargo.toml" --target-dir target \
-    --config "$(sed -n '/^\[patch/,$p' Cargo.toml | tail -n +2 | sed 's/^/patch.crates-io./' >"$work/patches.toml"; echo "$work/patches.toml")"
+# The command is a program: no dependency, but a project of its own with the same packages.
+sed -n '/^\[patch/,$p' Cargo.toml >>"$(echo "$work"/unpacked/durix-cli-*)/Cargo.toml"
+cargo build --manifest-path "$(echo "$work"/unpacked/durix-cli-*)/Cargo.toml" --target-dir target
+target/debug/durix --version
 echo "publish: the packaged crates build, and the README's example runs in a fresh project"
