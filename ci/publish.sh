@@ -10,7 +10,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 cargo publish --workspace --dry-run --no-verify --target-dir "$work/target"
-cargo package --workspace --no-verify --target-dir "$work/target"
+published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(.*\)"/-p \1/p')
+# shellcheck disable=SC2086 # Each name is a word.
+cargo package --no-verify --target-dir "$work/target" $published
 
 mkdir "$work/unpacked"
 for package in "$work"/target/package/*.crate; do
