@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 cargo publish --workspace --dry-run --no-verify --target-dir "$work/target"
-published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(.*\)"/-p \1/p')
+published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(durix.*\)"/-p \1/p' | sort -u)
 # shellcheck disable=SC2086 # Each name is a word.
 cargo package --no-verify --target-dir "$work/target" $published
 
