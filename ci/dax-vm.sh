@@ -113,11 +113,11 @@ build_initramfs() {
     cp "$(command -v busybox)" "$root/bin/busybox"
     add_program ndctl
     add_program mkfs.ext4
+    add_program "$probe"
     for module in libnvdimm nfit nd_btt nd_pmem dax_pmem crc32c_generic crc32c-intel crc32c-cryptoapi libcrc32c crc16 \
         mbcache jbd2 ext4; do
         add_module "$module"
     done
-    cp "$probe" "$root/bin/dax_probe"
     write_init
     (cd "$root" && find . | cpio -o -H newc --quiet) >"$work/initramfs"
 }
@@ -228,9 +228,8 @@ last_acknowledged() {
 # ---- the check ----
 
 install_packages
-RUSTFLAGS='-C target-feature=+crt-static' \
-    cargo build --release --target x86_64-unknown-linux-gnu -p durix-examples --example dax_probe
-probe=${CARGO_TARGET_DIR:-target}/x86_64-unknown-linux-gnu/release/examples/dax_probe
+cargo build --release -p durix-examples --example dax_probe
+probe=$(realpath "${CARGO_TARGET_DIR:-target}/release/examples/dax_probe")
 start=$SECONDS
 unpack_kernel
 build_initramfs
