@@ -12,3 +12,19 @@ struct Transactions;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/what-survives-what.md")]
 struct WhatSurvivesWhat;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/getting-started.md")]
+struct GettingStarted;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/operations.md")]
+struct Operations;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/errors.md")]
+struct Errors;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/moving.md")]
+struct Moving;

@@ -148,7 +148,7 @@ fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
     users.insert(&7, "seven").unwrap();
     let live = place.works(&["stat", "--pool", "p"]);
     assert!(live.contains("open in another process") && live.contains("users"), "{live}");
-    place.fails(&["get", "--pool", "p", "a"], 5, "is open already, in this process or in another");
+    place.fails(&["get", "--pool", "p", "a"], 5, "is open already in process");
     place.fails(&["put", "--pool", "p", "a", "b"], 5, "is open already");
 }
 

@@ -65,6 +65,12 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.read_only(read_only), ..self }
     }
 
+    /// For how long opening waits for another process, or another `Db` of this one, to close the file. Default: it does not wait, and
+    /// returns an error that names the process.
+    pub fn open_timeout(self, timeout: Duration) -> Self {
+        DbBuilder { pool: self.pool.open_timeout(timeout), ..self }
+    }
+
     /// What returned means, on an ordinary file. Default: [`Level::Process`].
     ///
     /// - [`Level::Immediate`]: a call that has returned survives power failure. Updates wait for a flush of a journal beside the file,

@@ -278,10 +278,14 @@ pub enum Error {
     },
 
     /// Another opener has the pool.
-    #[error("{name} is open already, in this process or in another; close it there, or look at it with `Pool::peek`")]
+    #[error(
+        "{name} is open already in {holder}; close it there, wait for that with `open_timeout`, or look at it with `Pool::peek`"
+    )]
     Locked {
         /// The file.
         name: String,
+        /// Who has it open, as far as the system tells.
+        holder: String,
     },
 
     /// The pool has another format.

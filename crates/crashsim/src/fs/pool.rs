@@ -112,7 +112,7 @@ impl Backing for SimulatedPoolFile {
             _ => true,
         };
         self.file.try_lock(alone).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Error::Locked { name: self.describe() },
+            io::ErrorKind::WouldBlock => Error::Locked { name: self.describe(), holder: "this process".into() },
             _ => self.failed("locking")(error),
         })
     }

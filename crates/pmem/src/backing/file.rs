@@ -173,7 +173,9 @@ impl Backing for FileBacking {
             Access::Peek => Ok(()),
         };
         locked.map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Locked { name: self.describe() },
+            TryLockError::WouldBlock => {
+                Error::Locked { name: self.describe(), holder: super::holder::holder(&self.file) }
+            }
             TryLockError::Error(source) => self.io("locking")(source),
         })
     }

@@ -10,6 +10,7 @@
 mod fault;
 mod file;
 mod heap;
+mod holder;
 
 use std::fmt;
 use std::marker::PhantomData;

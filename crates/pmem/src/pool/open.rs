@@ -139,7 +139,7 @@ pub(super) fn create<M: Medium>(
     let geometry = options.checked_geometry()?;
     let sizes = options.sizes(backing.limit())?;
     let id = options.new_pool_id()?;
-    backing.try_lock(Access::Shared)?;
+    options.lock(&*backing, Access::Shared)?;
     match content(&*backing)? {
         Content::Nothing => backing.reset()?,
         Content::Pool => return Err(Error::AlreadyExists { name }),
@@ -201,7 +201,7 @@ pub(super) fn open<M: Medium>(
     if !options.read_only && !backing.is_writable() {
         return Err(Error::ReadOnlyFile { name });
     }
-    backing.try_lock(access)?;
+    options.lock(&*backing, access)?;
     let len = backing.len()?;
     if len < HEADER_SIZE {
         return Err(not_a_pool_by_length(&name, len));

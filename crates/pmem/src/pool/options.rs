@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::geometry::{DEFAULT_CHUNK, DEFAULT_INDICES, DEFAULT_LANES, Geometry};
 use super::header::{BootId, PoolId};
 use super::open::Journals;
 use super::open::Unrecovered;
 use super::{Pool, open};
-use crate::backing::{Backing, BackingKind, FileBacking};
+use crate::backing::{Access, Backing, BackingKind, FileBacking};
 use crate::error::{Error, Result};
 use crate::journal::{BesidePool, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
 use crate::medium::{Hardware, Medium};
@@ -42,6 +43,7 @@ pub struct PoolOptions {
     boot_id: Option<BootId>,
     level: Level,
     journal_segment: u64,
+    open_timeout: Duration,
 }
 
 impl Default for PoolOptions {
@@ -57,6 +59,7 @@ impl Default for PoolOptions {
             boot_id: None,
             level: Level::Process,
             journal_segment: DEFAULT_SEGMENT,
+            open_timeout: Duration::ZERO,
         }
     }
 }
@@ -118,6 +121,12 @@ impl PoolOptions {
     /// may have the pool open, a writer may not.
     pub fn read_only(self, read_only: bool) -> Self {
         PoolOptions { read_only, ..self }
+    }
+
+    /// For how long creating and opening wait for another opener to close the pool, before they return [`Error::Locked`]. Default: they
+    /// do not wait.
+    pub fn open_timeout(self, timeout: Duration) -> Self {
+        PoolOptions { open_timeout: timeout, ..self }
     }
 
     /// The identity of a new pool, instead of a random one: for tests that have to repeat.
@@ -188,12 +197,24 @@ impl PoolOptions {
             return self.open(path);
         }
         let backing = FileBacking::create(path)?;
-        backing.try_lock(crate::backing::Access::Shared)?;
+        self.lock(&backing, Access::Shared)?;
         if open::holds_nothing(&backing)? {
             return self.create_in_file(backing, path);
         }
         let (medium, journals) = self.medium_for(&backing, path)?;
         open::open(self, Arc::new(backing), medium, &journals)?.recover()
+    }
+
+    /// Locks the pool's file, waiting for others as long as [`open_timeout`](Self::open_timeout) says.
+    pub(super) fn lock(&self, backing: &dyn Backing, access: Access) -> Result<()> {
+        const STEP: Duration = Duration::from_millis(10);
+        let begun = Instant::now();
+        loop {
+            match backing.try_lock(access) {
+                Err(Error::Locked { .. }) if begun.elapsed() < self.open_timeout => std::thread::sleep(STEP),
+                locked => return locked,
+            }
+        }
     }
 
     fn create_in_file(&self, backing: FileBacking, path: &Path) -> Result<Pool> {
