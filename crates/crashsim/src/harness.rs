@@ -6,8 +6,9 @@ use proptest::collection::vec;
 use proptest::strategy::Strategy as Generate;
 
 use crate::explore::Explorer;
+use crate::persistency::Persistency;
 use crate::report::Report;
-use crate::subject::{Contract, Persistency, Subject};
+use crate::subject::{Contract, Subject};
 use crate::threads::{Concurrent, Threads};
 
 /// Every crash state, however many there are.

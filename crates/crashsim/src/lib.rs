@@ -85,6 +85,9 @@ mod layer;
 pub mod linear;
 mod medium;
 mod mutation;
+mod panics;
+mod persistency;
+mod random;
 mod recorder;
 mod region;
 mod replay;
@@ -102,8 +105,9 @@ pub use explore::{Explorer, Strategy};
 pub use harness::{Budget, CrashTest, Exhaustive, Numbers, Samples};
 pub use medium::Simulated;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
+pub use persistency::Persistency;
 pub use report::{Cause, Failure, Report, Schedules};
-pub use subject::{Contract, Persistency, Subject};
+pub use subject::{Contract, Subject};
 pub use threads::{Concurrent, Threads};
 
 /// The guide's code is a test.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Reserve, Rmw, Survives};
 
-use crate::Persistency;
 use crate::backing::SimulatedBacking;
+use crate::persistency::Persistency;
 use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
 use crate::region::Region;
 use crate::threads::{self, Step};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, 
 
 use durix_pmem::{LINE, Reserve};
 
-use crate::Persistency;
 use crate::count::Count;
 use crate::layer::{Layer, Machine};
+use crate::persistency::Persistency;
 use crate::region::{OfRegion, REGION, Rejected};
 use crate::trace::{At, Event};
 use crate::window::{Choice, Positions, WORDS};

@@ -10,8 +10,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::explore::next;
 use crate::layer::Layer;
+use crate::random::next;
 use crate::recorder::{DECIDE, Decision, Recorder, State, TOUCHED};
 use crate::window::{Choice, Positions, WORDS, Window};
 

@@ -349,7 +349,7 @@ pub struct Failure {
     /// Give this to [`Explorer::replay`](crate::Explorer::replay) to run exactly this again; at most 200 characters.
     pub replay: String,
     pub(crate) code: Replay,
-    pub(crate) fix: Option<crate::explore::suggest::Fix>,
+    pub(crate) fix: Option<crate::explore::fix::Fix>,
 }
 
 impl Failure {

@@ -85,3 +85,8 @@ impl Event {
         }
     }
 }
+
+/// A place in the source.
+pub(crate) fn place(at: At) -> String {
+    format!("{}:{}", at.file(), at.line())
+}

@@ -13,7 +13,7 @@
 
 use std::panic::Location;
 
-use crate::Persistency;
+use crate::persistency::Persistency;
 
 /// Words in a line.
 pub(crate) const WORDS: usize = 8;

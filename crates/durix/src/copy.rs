@@ -105,8 +105,26 @@ fn exists(path: &Path) -> Error {
     Error::Pool(durix_pmem::Error::AlreadyExists { name: path.display().to_string() })
 }
 
-pub(crate) fn copy_db<M: Medium>(source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
-    copy_on(&OsDisk, source, path, options)
+impl<M: Medium> Db<M> {
+    /// Copies all indices into a new database at `path`, as of one moment, while others go on writing: it copies a
+    /// [`snapshot`](Self::snapshot). The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
+    /// before leaves `path` with `.partial` added, which the next copy overwrites.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`; [`Error::ForeignKind`] where an index
+    /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`]; as [`snapshot`](Self::snapshot), and
+    /// [`Error::SnapshotTooOld`].
+    pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
+        self.copy_to_with(path, &PoolOptions::new())
+    }
+
+    /// As [`copy_to`](Self::copy_to), with options for the new pool.
+    ///
+    /// # Errors
+    /// As [`copy_to`](Self::copy_to).
+    pub fn copy_to_with(&self, path: impl AsRef<Path>, options: &PoolOptions) -> Result<CopyReport> {
+        copy_on(&OsDisk, self, path.as_ref(), options)
+    }
 }
 
 /// [`Db::copy_to_with`] on any files.

@@ -9,12 +9,12 @@ use durix_pmem::pool::{Guarantee, IndexInfo};
 use durix_pmem::{Epochs, Hardware, Level, Medium, Owner, Pool, PoolOptions, Tick};
 
 use crate::background::Background;
-use crate::copy::{CopyReport, copy_db};
 use crate::encode::{Key, Value};
 use crate::kind;
 use crate::map::Map;
 use crate::ordered::OrderedMap;
 use crate::sessions::{Cached, Sessions};
+use crate::shared::Shared;
 use crate::transaction::guard::Guarded;
 use crate::transaction::shared::Transactions;
 use crate::types::Types;
@@ -161,30 +161,6 @@ impl DbBuilder {
             *db.background() = Some(Background::start(db.pool()));
         }
         Ok(db)
-    }
-}
-
-/// What a database and its maps share.
-pub(crate) struct Shared<M: Medium> {
-    /// Goes first: its threads use the pool.
-    background: Mutex<Option<Background<M>>>,
-    pub(crate) pool: Pool<M>,
-    pub(crate) sessions: Sessions<M>,
-    /// Once somebody has asked for a checkpoint.
-    epochs: OnceLock<Arc<Epochs<M>>>,
-    /// Held while an index is opened, so that its types are settled by one opener at a time.
-    opening: Mutex<()>,
-    pub(crate) transactions: Arc<Transactions<M>>,
-}
-
-impl<M: Medium> Drop for Shared<M> {
-    fn drop(&mut self) {
-        // What waits for a checkpoint keeps its indices open, and so the pool. What cannot be finished is left to recovery.
-        let finish = |cached: &mut Cached<M>| self.transactions.finish_all(&mut cached.session);
-        if !self.transactions.nothing_pending() && self.sessions.with(&self.pool, finish).is_err() {
-            self.transactions.abandon();
-        }
-        self.transactions.close_log();
     }
 }
 
@@ -465,26 +441,6 @@ impl<M: Medium> Db<M> {
         }
         self.shared.pool.drop_index(name)?;
         self.commit()
-    }
-
-    /// Copies all indices into a new database at `path`, as of one moment, while others go on writing: it copies a
-    /// [`snapshot`](Self::snapshot). The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
-    /// before leaves `path` with `.partial` added, which the next copy overwrites.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`; [`Error::ForeignKind`] where an index
-    /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`]; as [`snapshot`](Self::snapshot), and
-    /// [`Error::SnapshotTooOld`].
-    pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
-        copy_db(self, path.as_ref(), &PoolOptions::new())
-    }
-
-    /// As [`copy_to`](Self::copy_to), with options for the new pool.
-    ///
-    /// # Errors
-    /// As [`copy_to`](Self::copy_to).
-    pub fn copy_to_with(&self, path: impl AsRef<Path>, options: &PoolOptions) -> Result<CopyReport> {
-        copy_db(self, path.as_ref(), options)
     }
 
     /// Closes the database: takes a last checkpoint, waits up to 10 s for operations in flight, and marks the file as closed.

@@ -39,6 +39,7 @@ pub mod kind;
 mod map;
 mod ordered;
 mod sessions;
+mod shared;
 mod snapshot;
 mod transaction;
 mod types;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
-use crate::db::Shared;
 use crate::encode::{Decode, Encode, Key, Value};
 use crate::sessions::Cached;
+use crate::shared::Shared;
 use crate::transaction::guard::Guarded;
 use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 

@@ -20,6 +20,8 @@ mod batch;
 mod error;
 mod index;
 pub mod kind;
+mod walk;
+mod words;
 
 pub use batch::{Batch, Change};
 pub use error::{Error, Result, Unfit};
@@ -29,4 +31,6 @@ pub use kind::{Entry, Openable};
 /// Helpers for crates that implement an index.
 pub mod implement {
     pub use crate::index::{STEP, alone, writable};
+    pub use crate::walk::{Pair, Walk};
+    pub use crate::words::{WORD, WORDS, WordRange, key_word, value_word};
 }

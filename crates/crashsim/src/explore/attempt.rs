@@ -1,42 +1,14 @@
 //! One recovery, judged.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::atomic::Ordering;
 
-use super::{Point, Run};
+use super::run::{Point, Run};
+use crate::panics::quietly;
 use crate::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
 use crate::trace::Event;
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `f`; a panic becomes its message, and prints nothing.
-pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                before(info);
-            }
-        }));
-    });
-    let outer = QUIET.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(f));
-    QUIET.set(outer);
-    result.map_err(|payload| message_of(&*payload))
-}
-
-/// What a panic says.
-pub(crate) fn message_of(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
-}
 
 impl<S: Subject> Run<'_, S> {
     /// Recovers from the crash state in force and compares; `record` adds `RECORD` to keep a trace of the recovery.

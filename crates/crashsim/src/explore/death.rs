@@ -7,32 +7,14 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::{Found, Run, attempt, story};
-use crate::Persistency;
+use super::run::{Before, Death, Found, Run};
+use super::story;
+use crate::panics::quietly;
+use crate::persistency::Persistency;
 use crate::recorder::{CLOSE, RECORD};
 use crate::report::{Cause, Failure};
 use crate::subject::{Contract, Subject};
 use crate::trace::Event;
-
-/// A death under exploration.
-pub(super) struct Death<S: Subject> {
-    /// Position in the first process's trace: it dies just before this event.
-    pub(super) event: usize,
-    /// Operations of the first process that have returned, and whether one was under way.
-    pub(super) crash: (usize, bool),
-    /// Where that was.
-    pub(super) told: String,
-    /// Number of states that the second process may find.
-    pub(super) found: usize,
-    before: Before<S>,
-}
-
-/// What the exploration of power failures in the first process works with.
-struct Before<S: Subject> {
-    trace: Rc<Vec<Event>>,
-    models: Vec<S::Model>,
-    states: Vec<S::State>,
-}
 
 /// What the second process did.
 struct Second<S: Subject> {
@@ -123,11 +105,11 @@ impl<S: Subject> Run<'_, S> {
         }
         recorder.restart(RECORD);
         let mut models = Vec::new();
-        let outcome = attempt::quietly(|| self.second_run(allowed, &mut models));
+        let outcome = quietly(|| self.second_run(allowed, &mut models));
         recorder.mode.store(CLOSE, Ordering::Relaxed);
         let outcome = outcome.map_err(|message| Cause::Panic { during: "the next process", message });
         let dropped = match outcome {
-            Ok(Ok(live)) => attempt::quietly(|| drop(live))
+            Ok(Ok(live)) => quietly(|| drop(live))
                 .map_err(|message| Cause::Panic { during: "closing in the next process", message }),
             Ok(Err(cause)) | Err(cause) => Err(cause),
         };

@@ -3,7 +3,7 @@
 //! What has been observed after the first recovery must be there after the second: from then on only the states that
 //! agree with it are allowed, and what the operations make of them.
 
-use super::{Found, Point, Run};
+use super::run::{Found, Point, Run};
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
 use crate::trace::Event;

@@ -1,7 +1,8 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
 use super::later::At;
-use super::{Found, Frozen, Point, Run, suggest};
+use super::run::{Found, Frozen, Point, Run};
+use super::suggest;
 use crate::count::Count;
 use crate::recorder::{Decision, RECORD, Recorder, State};
 use crate::report::Cause;

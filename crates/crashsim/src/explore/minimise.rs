@@ -1,7 +1,7 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
+use super::run::{Found, Missing, Point, Run};
 use super::story::{Read, position};
-use super::{Found, Missing, Point, Run};
 use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;

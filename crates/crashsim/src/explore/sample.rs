@@ -1,6 +1,7 @@
 //! Beyond the budget: states picked where bugs are, not uniformly.
 
-use super::{Found, Point, Run};
+use super::run::{Found, Point, Run};
+use crate::random::next;
 use crate::subject::Subject;
 use crate::window::Positions;
 
@@ -72,12 +73,4 @@ impl<S: Subject> Run<'_, S> {
         self.freeze(0);
         Ok(())
     }
-}
-
-/// xorshift64*: good enough to pick samples.
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
 }

@@ -1,10 +1,11 @@
 //! What became of a line, told in the order in which it happened: stores, write-backs, fences, the crash, the read.
 
-use super::{Explorer, Point, Run};
-use crate::Persistency;
+use super::explorer::Explorer;
+use super::run::{Point, Run};
+use crate::persistency::Persistency;
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
-use crate::trace::{At, Event};
+use crate::trace::{At, Event, place};
 use crate::window::{Pending, Positions};
 
 /// Missing stores told of a line, and reads.
@@ -167,11 +168,6 @@ fn fate(trace: &[Event], store: &Pending, number: u32, model: Persistency) -> Ve
         told.push(format!("fenced        at {}, but by another session, whose fence does not cover it", place(at)));
     }
     told
-}
-
-/// A place in the source.
-pub(crate) fn place(at: At) -> String {
-    format!("{}:{}", at.file(), at.line())
 }
 
 /// The event just before a position of a trace, told.

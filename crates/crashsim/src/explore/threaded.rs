@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Found, Point, Run, attempt};
+use super::run::{Found, Point, Run};
+use crate::panics::quietly;
 use crate::recorder::{CLOSE, RECORD, Recorder};
 use crate::replay::{Case, Crash, Replay};
 use crate::report::{Cause, Failure, Report};
@@ -73,7 +74,7 @@ impl<S: Concurrent> Run<'_, S> {
         recorder.reset(self.explorer.machine);
         recorder.restart(RECORD);
         let (subject, store) = (self.subject, self.store.as_ref().expect("not dropped yet"));
-        let outcome = attempt::quietly(|| {
+        let outcome = quietly(|| {
             let live = subject.create(store);
             let mut handles: Vec<S::Thread> = (0..program.len()).map(|n| subject.thread(&live, n)).collect();
             recorder.lock().trace.push(Event::Created);

@@ -8,10 +8,10 @@ use super::files::{At, Change, Snapshot, Step};
 use super::subject::FileSubject;
 use super::world::{NO_STEP, World};
 use crate::explore::Explorer;
-use crate::explore::place;
 use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure};
 use crate::subject::Contract;
+use crate::trace::place;
 use crate::window::{Positions, WORDS};
 
 /// Recoveries spent on finding a state in which fewer things are lost.

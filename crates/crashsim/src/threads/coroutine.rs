@@ -10,7 +10,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 #[cfg(feature = "shuttle")]
 use super::schedule::Turn;
 use super::schedule::{Scheduler, Step, Wrong};
-use crate::explore::message_of;
+use crate::panics::message_of;
 use crate::trace::At;
 
 /// Bytes of a coroutine's stack.

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `concurrent` | what is tested |
 //! | `coroutine` | simulated threads, one thread of the operating system |
 //! | `schedule` | which thread takes the next step; which states were met before |
 //! | `words`, `online`, `history` | what a state is made of: volatile words, persistent lines, operations |
@@ -9,6 +10,7 @@
 //! | `run` | the explorer: programs, bounds, shrinking, replay |
 //! | `shuttle` | shuttle's schedulers in the place of ours |
 
+mod concurrent;
 mod coroutine;
 mod digest;
 mod history;
@@ -19,37 +21,9 @@ mod schedule;
 mod shuttle;
 mod words;
 
-use std::hash::Hash;
-
-use crate::subject::Subject;
+pub use concurrent::Concurrent;
 pub(crate) use coroutine::{Body, begin, end, interleave, meet};
 pub(crate) use history::{MAX_OPS, Mark};
 pub use run::Threads;
 pub(crate) use schedule::{Scheduler, Segment, Step, Wrong};
 pub(crate) use words::MAX_THREADS;
-
-/// A [`Subject`] whose operations may run in several threads at a time.
-///
-/// [`create`](Subject::create) makes the structure, [`thread`](Concurrent::thread) what each thread has of it, usually a
-/// session and a shared reference. [`apply`](Subject::apply), [`observe`](Subject::observe) and
-/// [`check`](Subject::check) run alone, on what was recovered.
-///
-/// All that threads share has to go through the medium: persistent words, volatile ones by the `shared_` accesses, locks
-/// by [`Lock`](durix_pmem::Lock), waiting by [`Medium::spin`](durix_pmem::Medium::spin). Plain volatile data may lie behind
-/// such words, as the content of a lock does. What passes the medium by is to be named by [`hidden`](Concurrent::hidden).
-pub trait Concurrent: Subject<Model: Eq + Hash> {
-    /// What one thread works with.
-    type Thread;
-
-    /// The handle of thread `number`, counted from 0. They are made in order, before any of them runs.
-    fn thread(&self, live: &Self::Live, number: usize) -> Self::Thread;
-
-    /// Runs an operation in a thread.
-    fn run(&self, thread: &mut Self::Thread, op: &Self::Op) -> Self::Ret;
-
-    /// Names shared state that passes the medium by, if there is any. Interleavings of accesses to it are not explored,
-    /// and states that differ in nothing else are taken for equal: reports then say "not complete".
-    fn hidden(&self) -> Option<String> {
-        None
-    }
-}

@@ -45,6 +45,7 @@ mod fvb_entry;
 mod layout;
 mod lines;
 mod named;
+mod position;
 mod random;
 mod record;
 mod ring;
@@ -63,6 +64,7 @@ pub use fvb::{FvbLog, FvbOptions, MAX_LINES};
 pub use fvb_entry::{FvbEntryLog, FvbEntryOptions};
 pub use lines::LinesLog;
 pub use named::{ChainGrowth, NamedChain, NamedLog, NamedOptions};
+pub use position::{Finding, Position};
 pub use random::{RandomLog, RandomOptions};
 pub use record::{Iter, Record};
 pub use ring::Region;
@@ -70,37 +72,6 @@ pub use shared::{SharedLog, SharedOptions};
 pub use source::Source;
 pub use vb::{Geometry, HalfLine, OneLine, TwoLines, VbLog};
 pub use words::WordsLog;
-
-/// Where a record starts: a number that only grows, by the units (slots or lines) that records take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(pub(crate) u64);
-
-impl Position {
-    /// The number; 64 bits that can be stored.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The position with a number that was stored somewhere.
-    pub fn from_raw(number: u64) -> Self {
-        Position(number)
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// An inconsistency found by [`Log::check`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The record concerned.
-    pub position: Position,
-    /// What is wrong.
-    pub what: String,
-}
 
 /// A log in persistent memory: append at the tail, read, trim from the head.
 ///

@@ -49,7 +49,7 @@ use durix_pmem::{LINE, Medium, Off, Op, Word};
 
 use super::error::{Error, Result};
 use super::layout::{Head, Header, Line, MAGIC, VERSION};
-use super::{Finding, Position};
+use super::position::{Finding, Position};
 
 /// A range of a pool: where a log lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,10 +18,11 @@ pub(crate) use versions::Versions;
 pub use view::{SnapshotIndex, SnapshotIter, SnapshotMap, SnapshotPairs, SnapshotRange};
 
 use crate::Index;
-use crate::db::{Db, Shared};
+use crate::db::Db;
 use crate::encode::{Key, Value};
 use crate::kind;
 use crate::map::Map;
+use crate::shared::Shared;
 use crate::transaction::guard::PATIENCE;
 use crate::{Error, Result};
 

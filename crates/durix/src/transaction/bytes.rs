@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use durix_pmem::{Hardware, Medium};
 
-use super::Transaction;
 use super::guard::Guarded;
 use super::iter::TxPairs;
 use super::locks::Wanted;
+use super::part::Writes;
+use super::tx::Transaction;
 use crate::kind;
 use crate::{Direction, Index, KeyRange};
 use crate::{Error, Result};
@@ -22,6 +23,19 @@ pub struct TxIndex<'t, M: Medium = Hardware> {
 impl<M: Medium> fmt::Debug for TxIndex<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TxIndex").field("root", self.guard.root()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Transaction<M> {
+    /// An index inside this transaction, for the vocabulary of bytes.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn index(&self, index: &Arc<dyn Index<M>>) -> Result<TxIndex<'_, M>> {
+        let guard = self.shared.transactions.guard_of(&**index)?;
+        self.shared.sessions.with(&self.shared.pool, |cached| guard.arm_locks(&mut cached.session))?;
+        self.touch(&guard);
+        Ok(TxIndex::new(self, guard))
     }
 }
 
@@ -107,7 +121,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
         Error::NotOrdered { index: self.guard.root().name(), kind: kind::name_of(self.guard.raw()) }
     }
 
-    fn overlay(&self, range: &KeyRange) -> super::Writes {
+    fn overlay(&self, range: &KeyRange) -> Writes {
         let state = self.tx.state.borrow();
         let writes = &state.parts[&self.guard.root().owner().0].writes;
         writes.iter().filter(|(key, _)| range.contains(key)).map(|(key, value)| (key.clone(), value.clone())).collect()

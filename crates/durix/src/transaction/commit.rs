@@ -15,20 +15,18 @@
 //! | TX-E record and buffered changes in epoch e < the boundary of e | one operation, which the boundary waits for | e has failed: the buffered maps undo their part | drops the record |
 //! | TX-S the boundary of e < the first strict change | [`Epochs::wait`](durix_pmem::Epochs::wait) | the record of a completed epoch, any of the strict changes | makes the strict changes |
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use durix_pmem::pool::Durability;
-use durix_pmem::{Epochs, Hardware, Medium, Op, Session};
+use durix_pmem::{Epochs, Medium, Op, Session};
 
 use super::guard::Guarded;
+use super::later::State;
 use super::log::{LaneGuard, record};
+use super::part::Part;
 use super::pending::Work;
-use super::{Part, Transaction};
-use crate::Batch;
-use crate::db::Shared;
-use crate::{Error, Result};
-use crate::{Index, Ticket};
+use super::put::{put, settle};
+use super::tx::Transaction;
+use crate::{Error, Index, Result, Ticket};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -36,61 +34,6 @@ enum Class {
     Direct,
     Logged,
     Mixed,
-}
-
-impl<M: Medium> Part<M> {
-    pub(super) fn is_written(&self) -> bool {
-        !self.writes.is_empty()
-    }
-
-    fn is_buffered(&self) -> bool {
-        self.guard.durability() == Durability::Buffered
-    }
-
-    /// Whether the map makes all changes at once towards crashes.
-    fn is_atomic(&self) -> bool {
-        self.writes.len() == 1 || (self.guard.batch_is_atomic() && self.writes.len() <= self.guard.limits().batch)
-    }
-
-    /// Makes its changes. Durable on return where the map is strict.
-    pub(super) fn change(&self, op: &Op<'_, M>) -> Result<()> {
-        let index = self.guard.raw();
-        self.guard.note(op, self.writes.keys().map(Vec::as_slice));
-        if self.writes.len() > 1 && self.is_atomic() {
-            let mut batch = Batch::new();
-            for (key, value) in &self.writes {
-                match value {
-                    Some(value) => batch.insert(key, value),
-                    None => batch.remove(key),
-                };
-            }
-            index.apply(op, &batch)?;
-        } else {
-            self.writes.iter().try_for_each(|(key, value)| put(index, op, key, value.as_deref()))?;
-        }
-        settle(index, op);
-        Ok(())
-    }
-
-    /// Stores the values that its changes replace, if a snapshot is open.
-    pub(super) fn save(&self, op: &Op<'_, M>) -> Result<()> {
-        self.guard.save_all(op, self.writes.keys().map(Vec::as_slice))
-    }
-}
-
-pub(super) fn put<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-    match value {
-        Some(value) => index.insert(op, key, value)?,
-        None => index.remove(op, key)?,
-    };
-    Ok(())
-}
-
-/// Flushes what an index holds back of each key by itself.
-pub(super) fn settle<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>) {
-    if index.durability() == Durability::BufferedByKey {
-        let _durable = index.ticket(op);
-    }
 }
 
 fn classify<M: Medium>(parts: &[Part<M>]) -> Class {
@@ -136,7 +79,23 @@ impl<M: Medium> Undo<M> {
     }
 }
 
-pub(super) fn commit<M: Medium>(tx: Transaction<M>) -> Result<()> {
+impl<M: Medium> Transaction<M> {
+    /// Makes all changes. Durable on return where all maps are strict; where strict and buffered maps are mixed, after the
+    /// checkpoint that this waits for, unless [`later`](Self::later) was called; where all maps are buffered, with the
+    /// next checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if a call on this transaction has lost a conflict: nothing was changed, begin again.
+    /// [`Error::Pool`] where the pool is full: nothing was changed. [`Error::TransactionTooLarge`]. [`Error::Unsettled`].
+    pub fn commit(self) -> Result<()> {
+        if self.state.borrow().lost.is_some() {
+            return Err(Error::Conflict { attempts: 1 });
+        }
+        commit(self)
+    }
+}
+
+fn commit<M: Medium>(tx: Transaction<M>) -> Result<()> {
     let shared = Arc::clone(&tx.shared);
     shared.sessions.with(&shared.pool, |cached| {
         let parts: Vec<Part<M>> = std::mem::take(&mut tx.state.borrow_mut().parts).into_values().collect();
@@ -303,84 +262,5 @@ impl<M: Medium> Commit<'_, M> {
             return Ok(());
         }
         transactions.pending.finish(&work, session)
-    }
-}
-
-/// Says when a transaction is durable whose commit did not wait: see [`Transaction::later`]. Clones stand for the same.
-pub struct Later<M: Medium = Hardware> {
-    shared: Arc<Shared<M>>,
-    state: Arc<Mutex<State<M>>>,
-}
-
-impl<M: Medium> Clone for Later<M> {
-    fn clone(&self) -> Self {
-        Later { shared: Arc::clone(&self.shared), state: Arc::clone(&self.state) }
-    }
-}
-
-impl<M: Medium> fmt::Debug for Later<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Later").field("is_durable", &self.is_durable()).finish_non_exhaustive()
-    }
-}
-
-enum State<M: Medium> {
-    NotCommitted,
-    Ticket(Ticket),
-    Work(Arc<Work<M>>),
-}
-
-impl<M: Medium> Clone for State<M> {
-    fn clone(&self) -> Self {
-        match self {
-            State::NotCommitted => State::NotCommitted,
-            State::Ticket(ticket) => State::Ticket(*ticket),
-            State::Work(work) => State::Work(Arc::clone(work)),
-        }
-    }
-}
-
-impl<M: Medium> Later<M> {
-    pub(super) fn new(shared: &Arc<Shared<M>>) -> Self {
-        Later { shared: Arc::clone(shared), state: Arc::new(Mutex::new(State::NotCommitted)) }
-    }
-
-    fn set(&self, state: State<M>) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
-    }
-
-    fn state(&self) -> State<M> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether it is durable, and all of it can be seen.
-    pub fn is_durable(&self) -> bool {
-        match self.state() {
-            State::NotCommitted => false,
-            State::Ticket(ticket) => ticket
-                .checkpoint()
-                .is_none_or(|ticket| self.shared.transactions.epochs().is_ok_and(|epochs| epochs.is_durable(ticket))),
-            State::Work(work) => work.is_finished(self.shared.transactions.medium()),
-        }
-    }
-
-    /// Waits for the checkpoint that makes it durable, and takes it if nobody does. Returns at once where it is durable.
-    ///
-    /// # Errors
-    /// [`Error::NotCommitted`]; [`Error::Unsettled`]; [`Error::Pool`] where the checkpoint cannot be taken.
-    pub fn wait(&self) -> Result<()> {
-        let state = self.state();
-        self.shared.sessions.with(&self.shared.pool, |cached| {
-            match &state {
-                State::NotCommitted => return Err(Error::NotCommitted),
-                State::Ticket(ticket) => {
-                    if let Some(ticket) = ticket.checkpoint() {
-                        self.shared.transactions.epochs()?.wait(&mut cached.session, ticket)?;
-                    }
-                }
-                State::Work(work) => self.shared.transactions.pending.finish(work, &mut cached.session)?,
-            }
-            Ok(self.shared.pool.commit(&mut cached.session)?)
-        })
     }
 }

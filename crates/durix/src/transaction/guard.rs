@@ -17,6 +17,7 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Lock, Medium, Op, Rmw, Root, Session};
 
 use super::locks::{Age, Conflict, Table, Wanted};
+use super::running;
 use super::shared::{Transactions, Turn, Waiting};
 use crate::Batch;
 use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Ticket};
@@ -139,7 +140,7 @@ impl<M: Medium> Guarded<M> {
                 Ok(held) => return Ok(held),
                 Err((key, conflict)) => {
                     // Who waits for a closure of this very thread waits for ever.
-                    let own = super::is_own(&self.transactions, &conflict);
+                    let own = running::is_own(running::id(&*self.transactions), &conflict);
                     if own || self.transactions.turn(session, &conflict, &mut waiting)? == Turn::TimedOut {
                         return Err(self.locked(key));
                     }

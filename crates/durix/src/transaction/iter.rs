@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 
 use durix_pmem::{Hardware, Medium};
 
-use super::Writes;
-use crate::db::Shared;
+use super::part::Writes;
 use crate::encode::{Decode, Unfit};
 use crate::ends::{Ends, next_into};
+use crate::shared::Shared;
 use crate::{Cursor, Direction};
 use crate::{Error, Result};
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use durix_pmem::service::{Due, Service, Urgency};
 use durix_pmem::{Epochs, Lock, Medium, Rmw, Session, Ticket};
 
-use super::Part;
 use super::locks::{Age, Conflict};
 use super::log::LaneGuard;
+use super::part::Part;
 use super::shared::Transactions;
 use crate::{Error, Result};
 

@@ -14,8 +14,8 @@ use durix_pmem::{Epochs, Kind, Medium, Pool, Root, Session};
 
 use durix_rewind::engine::EngineRecovery;
 
-use super::commit::{put, settle};
 use super::log::{Found, IntentLog, KIND};
+use super::put::{put, settle};
 use crate::Index;
 use crate::Result;
 use crate::kind;

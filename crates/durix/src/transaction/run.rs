@@ -1,57 +1,17 @@
 //! Running closures as transactions, again where they have lost a conflict.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use durix_pmem::Medium;
 
-use super::locks::Age;
-use super::shared::Transactions;
-use super::{Lost, Transaction};
+use super::running::{self, Running};
+use super::tx::{Lost, Transaction};
 use crate::db::Db;
 use crate::{Error, Result};
 
 /// How often a closure is run at most. An attempt that follows a lost conflict begins with the lock that it has lost, and the
 /// transaction grows older than its rivals, so a few are enough but for a storm.
 const ATTEMPTS: u32 = 1_000;
-
-thread_local! {
-    /// The transactions whose closures run on this thread: which database, and which age.
-    static RUNNING: RefCell<Vec<(usize, Age)>> = const { RefCell::new(Vec::new()) };
-}
-
-fn id<M: Medium>(transactions: &Transactions<M>) -> usize {
-    std::ptr::from_ref(transactions).addr()
-}
-
-/// Whether a lock is held by a transaction whose closure runs on this very thread: who waits for it waits for itself.
-pub(crate) fn is_own<M: Medium>(transactions: &Transactions<M>, holders: &[Age]) -> bool {
-    let id = id(transactions);
-    RUNNING.with_borrow(|running| running.iter().any(|(of, age)| *of == id && holders.contains(age)))
-}
-
-/// A closure that runs on this thread.
-struct Running;
-
-impl Running {
-    fn begin<M: Medium>(transactions: &Transactions<M>, age: Age) -> Result<Running> {
-        let id = id(transactions);
-        RUNNING.with_borrow_mut(|running| {
-            if running.iter().any(|(of, _)| *of == id) {
-                return Err(Error::Nested);
-            }
-            running.push((id, age));
-            Ok(Running)
-        })
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Closures end in the reverse of the order in which they begin.
-        RUNNING.with_borrow_mut(|running| running.pop());
-    }
-}
 
 impl<M: Medium> Db<M> {
     /// Runs `run` as a transaction: its changes to any number of maps are made together when it returns `Ok`, and none of
@@ -92,7 +52,7 @@ impl<M: Medium> Db<M> {
         let transactions = &self.shared.transactions;
         transactions.recover()?;
         let age = transactions.age();
-        let _running = Running::begin(transactions, age)?;
+        let _running = Running::begin(running::id(&**transactions), age)?;
         let mut lost = None;
         for _ in 0..ATTEMPTS {
             let tx = Transaction::new(Arc::clone(&self.shared), age);

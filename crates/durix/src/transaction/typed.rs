@@ -9,9 +9,10 @@ use durix_pmem::{Hardware, Medium};
 
 use super::bytes::TxIndex;
 use super::iter::{TxIter, TxRange};
+use super::tx::Transaction;
 use crate::Result;
 use crate::encode::{Decode, Encode, Key, PrefixOf, Value};
-use crate::map::{decoded, encoded};
+use crate::map::{Map, decoded, encoded};
 use crate::ordered;
 use crate::{Direction, Index, KeyRange};
 
@@ -29,6 +30,17 @@ pub struct TxMap<'t, K, V, M: Medium = Hardware> {
 impl<K, V, M: Medium> fmt::Debug for TxMap<'_, K, V, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.index.fmt(f)
+    }
+}
+
+impl<M: Medium> Transaction<M> {
+    /// A map inside this transaction. The map's first transaction waits for the operations in flight.
+    ///
+    /// # Errors
+    /// [`Error::ForeignMap`] where the map is of another database; [`Error::Pool`] where operations in flight do not end
+    /// within 10 s, or the pool is shut.
+    pub fn map<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<TxMap<'_, K, V, M>> {
+        Ok(TxMap::new(self.index(map.index())?))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Keys of 8 bytes are words in big-endian order, as in `words`.
 
-use durix_index::implement::{STEP, alone, writable};
+use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writable};
 use durix_index::{
     Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
 };
@@ -10,7 +10,7 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
 
-use super::words::{WORD, Words, extent_bytes, finding, key};
+use super::words::{extent_bytes, finding};
 use crate::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, MAX_KEY, MAX_VALUE};
 
 /// Keys and values.
@@ -156,7 +156,7 @@ macro_rules! long_ordered_index {
 
         impl<M: Medium> OrderedIndex<M> for $map<M> {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
-                let words = Words::of(range);
+                let words = WordRange::of(range);
                 match direction {
                     Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let mut entries = Vec::new();
@@ -189,61 +189,6 @@ long_index!(BlobHash, VALUES, key, walk: |map, op, from, into| {
     Ok(next?)
 });
 long_index!(BytesHash, BYTES, bytes, walk: |map, op, from, into| Ok(map.walk(op, from, into)?));
-
-/// A walk that takes some entries at a time.
-struct Walk<S> {
-    /// Appends entries from a place on, and says where to go on.
-    step: S,
-    next: Option<u64>,
-    /// What is left of the last step, its next entry last.
-    entries: Pairs,
-    /// Why the last step has ended early: told when what it had met is lent out.
-    failed: Option<Error>,
-    /// The entry that is lent out.
-    entry: (Vec<u8>, Vec<u8>),
-}
-
-/// Bytes that a step takes before it ends, unless a part has more.
-const STEP_BYTES: usize = 1 << 20;
-
-impl<S> Walk<S> {
-    fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, entries: Vec::new(), failed: None, entry: Default::default() }
-    }
-}
-
-impl<M, S> Cursor<M> for Walk<S>
-where
-    M: Medium,
-    S: FnMut(&Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>>,
-{
-    fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
-        while self.entries.is_empty() {
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            let Some(place) = self.next.take() else { return Ok(None) };
-            let (mut place, mut bytes) = (Some(place), 0);
-            // Parts of a table are small, so that several are taken at a time.
-            while let Some(from) = place
-                && self.entries.len() < STEP
-                && bytes < STEP_BYTES
-            {
-                let had = self.entries.len();
-                place = (self.step)(op, from, &mut self.entries).unwrap_or_else(|error| {
-                    self.failed = Some(error);
-                    None
-                });
-                bytes += self.entries[had..].iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-            }
-            self.next = place;
-            self.entries.reverse();
-        }
-        let Some(entry) = self.entries.pop() else { return Ok(None) };
-        self.entry = entry;
-        Ok(Some((&self.entry.0, &self.entry.1)))
-    }
-}
 
 /// What a map says of a key or a value that is too long.
 pub(crate) fn too_long(what: &str, len: u64, limit: u64) -> Error {

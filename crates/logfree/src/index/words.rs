@@ -7,24 +7,18 @@
 //! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
 //! as a key; an ordered one also needs `walk_back`.
 
-use durix_index::implement::{STEP, alone, writable};
+use durix_index::implement::{WORDS, Walk, WordRange, alone, key_word as key, value_word as value, writable};
 use durix_index::{
-    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
-    Ticket,
+    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Limits, Openable, OrderedIndex, Result, Ticket,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
-use std::ops::Bound;
 
 use crate::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 
 /// Keys and values.
 type Pairs = Vec<(u64, u64)>;
-
-/// Bytes of a key and of a value.
-pub(crate) const WORD: usize = size_of::<u64>();
-const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exactly(WORD), batch: usize::MAX };
 
 impl From<crate::Error> for Error {
     fn from(error: crate::Error) -> Self {
@@ -37,21 +31,6 @@ impl From<crate::Error> for Error {
             E::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
         }
     }
-}
-
-/// The word of a key.
-pub(crate) fn key(bytes: &[u8]) -> Result<u64> {
-    word("key", bytes)
-}
-
-/// The word of a value.
-fn value(bytes: &[u8]) -> Result<u64> {
-    word("value", bytes)
-}
-
-fn word(role: &'static str, bytes: &[u8]) -> Result<u64> {
-    let word = bytes.try_into().map_err(|_| Error::WrongLength { role, len: bytes.len(), expected: WORD })?;
-    Ok(u64::from_be_bytes(word))
 }
 
 pub(crate) fn finding(found: crate::Finding) -> Finding {
@@ -96,7 +75,7 @@ macro_rules! word_index {
 
         impl<M: Medium> OrderedIndex<M> for $map<M> {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
-                let words = Words::of(range);
+                let words = WordRange::of(range);
                 match direction {
                     Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let walked = self.walk(op, from, into);
@@ -231,104 +210,6 @@ word_index!(SoftList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)))
 word_index!(SoftSkipList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
 
-/// The words of a range of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Words {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-}
-
-impl Words {
-    /// `None` where no key of 8 bytes lies in the range.
-    pub(crate) fn of(range: &KeyRange) -> Option<Words> {
-        let first = match &range.lower {
-            Bound::Unbounded => 0,
-            // A key that goes on behind the bound's bytes is behind the bound.
-            Bound::Included(bytes) | Bound::Excluded(bytes) if bytes.len() < WORD => padded(bytes),
-            Bound::Included(bytes) if bytes.len() == WORD => padded(bytes),
-            Bound::Included(bytes) | Bound::Excluded(bytes) => padded(bytes).checked_add(1)?,
-        };
-        let last = match &range.upper {
-            Bound::Unbounded => u64::MAX,
-            Bound::Included(bytes) | Bound::Excluded(bytes) if bytes.len() < WORD => padded(bytes).checked_sub(1)?,
-            Bound::Excluded(bytes) if bytes.len() == WORD => padded(bytes).checked_sub(1)?,
-            Bound::Included(bytes) | Bound::Excluded(bytes) => padded(bytes),
-        };
-        (first <= last).then_some(Words { first, last })
-    }
-
-    /// Takes away the entries above the range; returns where to go on, if it goes on within the range.
-    pub(crate) fn cut_above<V>(self, next: Option<u64>, entries: &mut Vec<(u64, V)>) -> Option<u64> {
-        entries.retain(|(key, _)| *key <= self.last);
-        next.filter(|next| *next <= self.last)
-    }
-
-    /// Takes away the entries below the range; returns where to go on, if it goes on within the range.
-    pub(crate) fn cut_below<V>(self, next: Option<u64>, entries: &mut Vec<(u64, V)>) -> Option<u64> {
-        entries.retain(|(key, _)| *key >= self.first);
-        next.filter(|next| *next >= self.first)
-    }
-}
-
-/// The first 8 bytes as a word; missing ones are zero.
-fn padded(bytes: &[u8]) -> u64 {
-    let mut word = [0; WORD];
-    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    u64::from_be_bytes(word)
-}
-
-/// A walk that takes some entries at a time.
-struct Walk<S> {
-    /// Appends entries from a place on, and says where to go on.
-    step: S,
-    next: Option<u64>,
-    /// What is left of the last step, its next entry last.
-    entries: Pairs,
-    /// Why the last step has ended early: told when what it had met is lent out.
-    failed: Option<Error>,
-    key: [u8; WORD],
-    value: [u8; WORD],
-}
-
-impl<S> Walk<S> {
-    fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, failed: None, entries: Vec::new(), key: [0; WORD], value: [0; WORD] }
-    }
-}
-
-impl<M, S> Cursor<M> for Walk<S>
-where
-    M: Medium,
-    S: FnMut(&Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>>,
-{
-    fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
-        while self.entries.is_empty() {
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            let Some(place) = self.next.take() else { return Ok(None) };
-            // Parts of a table are small, so that several are taken at a time.
-            let mut place = Some(place);
-            while let Some(from) = place
-                && self.entries.len() < STEP
-            {
-                let mut part = Vec::new();
-                let stepped = (self.step)(op, from, &mut part);
-                self.entries.append(&mut part);
-                place = stepped.unwrap_or_else(|error| {
-                    self.failed = Some(error);
-                    None
-                });
-            }
-            self.next = place;
-            self.entries.reverse();
-        }
-        let Some((key, value)) = self.entries.pop() else { return Ok(None) };
-        (self.key, self.value) = (key.to_be_bytes(), value.to_be_bytes());
-        Ok(Some((&self.key, &self.value)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,53 +235,5 @@ mod tests {
         };
         assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 1);
         assert_eq!(fences(&mut || Index::sync(&*buffered, &mut session).unwrap()), 0, "all is durable");
-    }
-
-    /// So that a repair saves what comes before what cannot be read.
-    #[test]
-    fn what_a_walk_has_met_before_an_error_is_lent_out_first() {
-        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
-        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
-        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
-        let mut session = pool.session().unwrap();
-        let op = session.enter().unwrap();
-        let mut cursor = Walk::new(Some(0), |_: &Op<'_, Hardware>, from, into: &mut Pairs| {
-            into.extend([(from, 1), (from + 1, 1)]);
-            if from < 4 { Ok(Some(from + 2)) } else { Err(Error::corrupt("a key", 64, 0)) }
-        });
-        for key in 0..6u64 {
-            assert_eq!(cursor.next(&op).unwrap().unwrap().0, key.to_be_bytes());
-        }
-        assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
-        assert!(cursor.next(&op).unwrap().is_none());
-    }
-
-    #[test]
-    fn ranges_of_bytes_are_ranges_of_words() {
-        let keys: Vec<[u8; 8]> =
-            [0, 1, 255, 256, 1 << 56, (1 << 56) + 1, u64::MAX - 1, u64::MAX].map(u64::to_be_bytes).into();
-        let mut bounds: Vec<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
-        for key in &keys {
-            bounds.extend([
-                key[..7].to_vec(),
-                key[..1].to_vec(),
-                [&key[..], &[0]].concat(),
-                [&key[..], &[255]].concat(),
-            ]);
-        }
-        bounds.push(Vec::new());
-        type Kind = fn(&[u8]) -> Bound<&[u8]>;
-        let kinds: [Kind; 3] = [|bytes| Bound::Included(bytes), |bytes| Bound::Excluded(bytes), |_| Bound::Unbounded];
-        for (lower, upper) in bounds.iter().flat_map(|lower| bounds.iter().map(move |upper| (lower, upper))) {
-            for (a, b) in (0..9).map(|i| (kinds[i / 3], kinds[i % 3])) {
-                let range = KeyRange::new(a(lower), b(upper));
-                let words = Words::of(&range);
-                for key in &keys {
-                    let word = u64::from_be_bytes(*key);
-                    let within = words.is_some_and(|words| (words.first..=words.last).contains(&word));
-                    assert_eq!(within, range.contains(key), "{key:?} in {range:?}");
-                }
-            }
-        }
     }
 }

@@ -1,0 +1,136 @@
+//! Walks that take some pairs at a time: the cursor of an index that can give the pairs from a place on.
+
+use durix_pmem::{Medium, Op};
+
+use crate::error::{Error, Result};
+use crate::index::{Cursor, STEP};
+
+/// Bytes that a step takes before it ends, unless a part has more.
+const STEP_BYTES: usize = 1 << 20;
+
+/// A pair as an index gives it to a [`Walk`].
+pub trait Pair {
+    /// The pair in bytes.
+    type Bytes;
+
+    /// Key and value in bytes.
+    fn into_bytes(self) -> Self::Bytes;
+
+    /// The bytes of the key and of the value.
+    fn lent(bytes: &Self::Bytes) -> (&[u8], &[u8]);
+
+    /// How many bytes they are.
+    fn len_in_bytes(&self) -> usize;
+}
+
+/// Words, in big-endian order.
+impl Pair for (u64, u64) {
+    type Bytes = [[u8; 8]; 2];
+
+    fn into_bytes(self) -> Self::Bytes {
+        [self.0.to_be_bytes(), self.1.to_be_bytes()]
+    }
+
+    fn lent([key, value]: &Self::Bytes) -> (&[u8], &[u8]) {
+        (key, value)
+    }
+
+    fn len_in_bytes(&self) -> usize {
+        size_of::<Self::Bytes>()
+    }
+}
+
+impl Pair for (Vec<u8>, Vec<u8>) {
+    type Bytes = Self;
+
+    fn into_bytes(self) -> Self {
+        self
+    }
+
+    fn lent((key, value): &Self) -> (&[u8], &[u8]) {
+        (key, value)
+    }
+
+    fn len_in_bytes(&self) -> usize {
+        self.0.len() + self.1.len()
+    }
+}
+
+/// A [`Cursor`] over what a closure gives, some pairs at a time.
+///
+/// The closure appends the pairs from a place on, in the order of the walk, and returns the place where the next step begins;
+/// `None` at the end. A step is one operation, so it should take about [`STEP`] pairs. Steps that give fewer are
+/// run again in the same operation. What was appended before an error is lent out before the error is returned.
+pub struct Walk<P: Pair, S, At = u64> {
+    step: S,
+    next: Option<At>,
+    /// What is left of the last step, its next pair last.
+    pairs: Vec<P>,
+    failed: Option<Error>,
+    lent: Option<P::Bytes>,
+}
+
+impl<P: Pair, S, At> Walk<P, S, At> {
+    /// A walk from `first` on; over nothing if that is `None`.
+    pub fn new(first: Option<At>, step: S) -> Self {
+        Walk { step, next: first, pairs: Vec::new(), failed: None, lent: None }
+    }
+}
+
+impl<M, P, S, At> Cursor<M> for Walk<P, S, At>
+where
+    M: Medium,
+    P: Pair,
+    S: FnMut(&Op<'_, M>, At, &mut Vec<P>) -> Result<Option<At>>,
+{
+    fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
+        while self.pairs.is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.next.is_none() {
+                return Ok(None);
+            }
+            let mut bytes = 0;
+            while self.pairs.len() < STEP
+                && bytes < STEP_BYTES
+                && let Some(from) = self.next.take()
+            {
+                let mut part = Vec::new();
+                self.next = (self.step)(op, from, &mut part).unwrap_or_else(|error| {
+                    self.failed = Some(error);
+                    None
+                });
+                bytes += part.iter().map(Pair::len_in_bytes).sum::<usize>();
+                self.pairs.append(&mut part);
+            }
+            self.pairs.reverse();
+        }
+        let Some(pair) = self.pairs.pop() else { return Ok(None) };
+        Ok(Some(P::lent(self.lent.insert(pair.into_bytes()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So that a repair saves what comes before what cannot be read.
+    #[test]
+    fn what_a_walk_has_met_before_an_error_is_lent_out_first() {
+        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut cursor = Walk::new(Some(0), |_: &Op<'_, Hardware>, from, into: &mut Vec<(u64, u64)>| {
+            into.extend([(from, 1), (from + 1, 1)]);
+            if from < 4 { Ok(Some(from + 2)) } else { Err(Error::corrupt("a key", 64, 0)) }
+        });
+        for key in 0..6u64 {
+            assert_eq!(cursor.next(&op).unwrap().unwrap().0, key.to_be_bytes());
+        }
+        assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
+        assert!(cursor.next(&op).unwrap().is_none());
+    }
+}
