@@ -28,5 +28,5 @@ pub use kind::{Entry, Openable};
 
 /// Helpers for crates that implement an index.
 pub mod implement {
-    pub use crate::index::{STEP, alone, writable};
+    pub use crate::index::{Order, STEP, alone, writable};
 }

@@ -2,7 +2,7 @@
 //!
 //! Keys of 8 bytes are words in big-endian order, as in `words`.
 
-use durix_index::implement::{STEP, alone, writable};
+use durix_index::implement::{Order, STEP, alone, writable};
 use durix_index::{
     Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
 };
@@ -68,7 +68,8 @@ macro_rules! long_index {
 
             fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
                 let walk: fn(&$map<M>, &Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>> = $walk;
-                Box::new(Walk::new(Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| walk(self, op, from, into)))
+                let order = Index::as_ordered(self).map(|_| Direction::Forward);
+                Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| walk(self, op, from, into)))
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
@@ -158,7 +159,7 @@ macro_rules! long_ordered_index {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
                 let words = Words::of(range);
                 match direction {
-                    Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let mut entries = Vec::new();
                         let walked = self.walk(op, from, &mut entries);
                         let next = walked.as_ref().ok().copied().flatten();
@@ -166,7 +167,7 @@ macro_rules! long_ordered_index {
                         into.extend(pairs(entries));
                         Ok(walked.map(|_| next)?)
                     })),
-                    Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
                         let mut entries = Vec::new();
                         let next = self.walk_back(op, to, &mut entries)?;
                         let next = words.and_then(|words| words.cut_below(next, &mut entries));
@@ -199,6 +200,7 @@ struct Walk<S> {
     entries: Pairs,
     /// Why the last step has ended early: told when what it had met is lent out.
     failed: Option<Error>,
+    order: Order,
     /// The entry that is lent out.
     entry: (Vec<u8>, Vec<u8>),
 }
@@ -207,8 +209,10 @@ struct Walk<S> {
 const STEP_BYTES: usize = 1 << 20;
 
 impl<S> Walk<S> {
-    fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, entries: Vec::new(), failed: None, entry: Default::default() }
+    /// A walk in a direction, if the map is ordered, from the place `first` on.
+    fn new(direction: Option<Direction>, first: Option<u64>, step: S) -> Self {
+        let order = Order::new(direction);
+        Walk { step, next: first, entries: Vec::new(), failed: None, order, entry: Default::default() }
     }
 }
 
@@ -240,6 +244,10 @@ where
             self.entries.reverse();
         }
         let Some(entry) = self.entries.pop() else { return Ok(None) };
+        if let Err(error) = self.order.pass(&self.entry.0, &entry.0) {
+            (self.next, self.failed, self.entries) = (None, None, Vec::new());
+            return Err(error);
+        }
         self.entry = entry;
         Ok(Some((&self.entry.0, &self.entry.1)))
     }

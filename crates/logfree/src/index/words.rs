@@ -7,7 +7,7 @@
 //! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
 //! as a key; an ordered one also needs `walk_back`.
 
-use durix_index::implement::{STEP, alone, writable};
+use durix_index::implement::{Order, STEP, alone, writable};
 use durix_index::{
     Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
     Ticket,
@@ -98,12 +98,12 @@ macro_rules! word_index {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
                 let words = Words::of(range);
                 match direction {
-                    Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let walked = self.walk(op, from, into);
                         let next = words.and_then(|words| words.cut_above(walked.as_ref().ok().copied().flatten(), into));
                         Ok(walked.map(|_| next)?)
                     })),
-                    Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
                         // What comes with an error need not be the next.
                         let next = self.walk_back(op, to, into).inspect_err(|_| into.clear())?;
                         Ok(words.and_then(|words| words.cut_below(next, into)))
@@ -141,7 +141,8 @@ macro_rules! word_index {
             }
 
             fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
-                Box::new(Walk::new(Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
+                let order = Index::as_ordered(self).map(|_| Direction::Forward);
+                Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
@@ -286,13 +287,24 @@ struct Walk<S> {
     entries: Pairs,
     /// Why the last step has ended early: told when what it had met is lent out.
     failed: Option<Error>,
+    order: Order,
+    /// The entry that is lent out.
     key: [u8; WORD],
     value: [u8; WORD],
 }
 
 impl<S> Walk<S> {
-    fn new(first: Option<u64>, step: S) -> Self {
-        Walk { step, next: first, failed: None, entries: Vec::new(), key: [0; WORD], value: [0; WORD] }
+    /// A walk in a direction, if the map is ordered, from the place `first` on.
+    fn new(direction: Option<Direction>, first: Option<u64>, step: S) -> Self {
+        Walk {
+            step,
+            next: first,
+            failed: None,
+            order: Order::new(direction),
+            entries: Vec::new(),
+            key: [0; WORD],
+            value: [0; WORD],
+        }
     }
 }
 
@@ -324,7 +336,12 @@ where
             self.entries.reverse();
         }
         let Some((key, value)) = self.entries.pop() else { return Ok(None) };
-        (self.key, self.value) = (key.to_be_bytes(), value.to_be_bytes());
+        let key = key.to_be_bytes();
+        if let Err(error) = self.order.pass(&self.key, &key) {
+            (self.next, self.failed, self.entries) = (None, None, Vec::new());
+            return Err(error);
+        }
+        (self.key, self.value) = (key, value.to_be_bytes());
         Ok(Some((&self.key, &self.value)))
     }
 }
@@ -364,7 +381,7 @@ mod tests {
         let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
-        let mut cursor = Walk::new(Some(0), |_: &Op<'_, Hardware>, from, into: &mut Pairs| {
+        let mut cursor = Walk::new(None, Some(0), |_: &Op<'_, Hardware>, from, into: &mut Pairs| {
             into.extend([(from, 1), (from + 1, 1)]);
             if from < 4 { Ok(Some(from + 2)) } else { Err(Error::corrupt("a key", 64, 0)) }
         });
