@@ -347,7 +347,7 @@ mod tests {
     fn cases() -> u64 {
         match std::env::var("DURIX_DAMAGE_CASES") {
             Ok(number) => number.parse().expect("a number"),
-            Err(_) if std::env::var_os("DURIX_DEEP").is_some() => 200_000,
+            Err(_) if crate::is_deep() => 200_000,
             Err(_) => 60,
         }
     }
