@@ -71,7 +71,9 @@ impl Random {
 pub struct Tally {
     /// Flips.
     pub flips: u64,
-    /// The pool or the index was refused, or `check` found something.
+    /// The pool does not open, or says that the index is lost: nothing is saved, whatever the kind. Not among `found`.
+    pub refused: u64,
+    /// The index was refused, or `check` found something.
     pub found: u64,
     /// `check` found nothing, and every pair is there, with its value.
     pub harmless: u64,
@@ -198,15 +200,18 @@ impl Subject {
 
     fn look(&self, image: Vec<u8>, tally: &mut Tally) {
         tally.flips += 1;
-        let pool = open(image);
-        if !pool.as_ref().is_some_and(is_clean) {
-            let saved = pool.as_ref().map(|pool| self.salvaged(pool)).unwrap_or_default();
+        let Some(pool) = open(image).filter(has_index) else {
+            tally.refused += 1;
+            return;
+        };
+        if !is_clean(&pool) {
+            let saved = self.salvaged(&pool);
             let right = saved.iter().filter(|(key, value)| self.pairs.get(*key) == Some(value)).count() as u64;
             tally.found += 1;
             tally.saved += right;
             tally.least = tally.least.min(right);
             tally.wrong += saved.len() as u64 - right;
-        } else if pool.is_some_and(|pool| self.is_whole(&pool)) {
+        } else if self.is_whole(&pool) {
             tally.harmless += 1;
         } else {
             tally.missed += 1;
@@ -257,6 +262,11 @@ fn open(image: Vec<u8>) -> Option<Pool> {
     opened.ok()?.recover().ok()
 }
 
+/// Whether the pool knows of the index.
+fn has_index(pool: &Pool) -> bool {
+    pool.readable_indices().is_ok_and(|(indices, _)| indices.iter().any(|info| info.name == NAME))
+}
+
 /// Whether `check` finds nothing.
 fn is_clean(pool: &Pool) -> bool {
     let Ok((indices, damaged)) = pool.readable_indices() else { return false };
@@ -279,15 +289,15 @@ fn is_clean(pool: &Pool) -> bool {
 /// If an index cannot be made.
 pub fn table(flips: u64, seed: u64) -> String {
     let mut text = String::from(
-        "| kind | keys | flips | found | harmless | missed | keys saved after a find | fewest saved | wrong pairs a find |\n|---|---|---|---|---|---|---|---|---|\n",
+        "| kind | keys | flips | pool refused | found | harmless | missed | keys saved after a find | fewest saved | wrong pairs a find |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for entry in kind::kinds::<Hardware>() {
         let (name, tally) = (entry.name, Subject::new(entry).draw(flips, seed));
-        let Tally { keys, flips, found, harmless, missed, least, wrong, .. } = tally;
+        let Tally { keys, flips, refused, found, harmless, missed, least, wrong, .. } = tally;
         let saved = tally.saved_per_mille();
         let _ = writeln!(
             text,
-            "| `{name}` | {keys} | {flips} | {found} | {harmless} | {missed} | {}.{}% | {least} | {:.2} |",
+            "| `{name}` | {keys} | {flips} | {refused} | {found} | {harmless} | {missed} | {}.{}% | {least} | {:.2} |",
             saved / 10,
             saved % 10,
             wrong as f64 / found.max(1) as f64
@@ -308,7 +318,7 @@ mod tests {
             let subject = Subject::new(entry);
             let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
             eprintln!("{name}: {tally:?}, {} per mille saved", tally.saved_per_mille());
-            assert_eq!(tally.found + tally.harmless + tally.missed, flips, "{name}");
+            assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
         }
     }
 

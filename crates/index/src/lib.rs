@@ -20,11 +20,12 @@ mod batch;
 mod error;
 mod index;
 pub mod kind;
+mod salvaged;
 
 pub use batch::{Batch, Change};
 pub use error::{Error, Result, Unfit};
 pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
-pub use kind::{Entry, Openable};
+pub use kind::{Entry, Leftover, Openable};
 
 /// Helpers for crates that implement an index.
 pub mod implement {

@@ -4,13 +4,16 @@
 
 use durix_index::implement::{Order, STEP, alone, writable};
 use durix_index::{
-    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
 
 use super::words::{WORD, Words, extent_bytes, finding, key};
+use crate::leftovers::{self, Lines};
+use crate::records::{read_blobs, read_bytes};
 use crate::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, MAX_KEY, MAX_VALUE};
 
 /// Keys and values.
@@ -138,11 +141,38 @@ macro_rules! long_index {
                 Ok(())
             }
         }
+    };
+}
 
+/// Implements [`Openable`] for a map with records, whose lines are read as `lines` says, and its records by `read`.
+macro_rules! openable {
+    ($($map:ident, $limits:expr, $lines:expr, $read:expr;)*) => {$(
         impl<M: Medium> Openable<M> for $map<M> {
             const LIMITS: Limits = $limits;
+            const HAS_LEFTOVERS: bool = true;
+
+            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+                leftovers::read(op, root, $lines)
+            }
+
+            fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+                $read(op, root, all, found);
+            }
         }
-    };
+    )*};
+}
+
+/// Reads the records of keys of 8 bytes.
+fn read_values<M: Medium>(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+    read_blobs(op, root, all, &mut |key, value| found(&key.to_be_bytes(), value));
+}
+
+openable! {
+    BlobList, VALUES, Lines::List, read_values;
+    BlobSkipList, VALUES, Lines::Skip, read_values;
+    BlobBst, VALUES, Lines::Tree, read_values;
+    BlobHash, VALUES, Lines::Hash, read_values;
+    BytesHash, BYTES, Lines::Hash, read_bytes;
 }
 
 /// As [`long_index`], for ordered maps with keys of 8 bytes.

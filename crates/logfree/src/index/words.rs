@@ -9,14 +9,15 @@
 
 use durix_index::implement::{Order, STEP, alone, writable};
 use durix_index::{
-    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
-    Ticket,
+    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result, Ticket,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
 use std::ops::Bound;
 
+use crate::leftovers::{self, Lines};
 use crate::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 
 /// Keys and values.
@@ -217,12 +218,30 @@ macro_rules! word_index {
                 Ok(())
             }
         }
-
-        impl<M: Medium> Openable<M> for $map<M> {
-            const LIMITS: Limits = WORDS;
-        }
     };
 }
+
+/// Implements [`Openable`] for a map of words; what lies in its lines is read as `lines` says.
+macro_rules! openable {
+    ($($map:ident $(as $lines:expr)?),* $(,)?) => {$(
+        impl<M: Medium> Openable<M> for $map<M> {
+            const LIMITS: Limits = WORDS;
+
+            $(const HAS_LEFTOVERS: bool = true;
+
+            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+                leftovers::read(op, root, $lines)
+            }
+
+            fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+                leftovers.iter().for_each(|found_in| found(&found_in.key.to_be_bytes(), &found_in.word.to_be_bytes()));
+            })?
+        }
+    )*};
+}
+
+openable!(List as Lines::List, Bst as Lines::Tree, SkipList as Lines::Skip, HashTable as Lines::Hash);
+openable!(SoftList, SoftSkipList, SoftHash);
 
 word_index!(List, ordered, volatile: |_, _| None, link_cache);
 word_index!(Bst, ordered, volatile: |_, _| None);
