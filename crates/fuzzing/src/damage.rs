@@ -20,6 +20,8 @@ const KEYS: u16 = 300;
 const MOST_PAIRS: usize = 100 * KEYS as usize;
 /// No call takes longer. The time for which a busy machine lets the thread wait for a processor is not counted.
 const LONGEST_CALL: Duration = Duration::from_secs(2);
+/// Nor do all calls of a case together: not each of them may wait for something that does not come, or go a million steps.
+const LONGEST_CASE: Duration = Duration::from_secs(4);
 /// How often a call has to take too long before that is a fault: a machine may have other things to do.
 const TIMES_SLOW: u32 = 3;
 
@@ -149,6 +151,15 @@ impl Pristine {
     }
 
     fn damage_once(&self, damages: &[Damage], slow: &Cell<Option<String>>, f: fn(Use<'_>)) {
+        let (start, starved_before) = (Instant::now(), starved());
+        self.damage_unwatched(damages, slow, f);
+        let took = start.elapsed();
+        if took >= LONGEST_CASE && took.saturating_sub(starved() - starved_before) >= LONGEST_CASE {
+            slow.set(Some(format!("all calls together took {took:?}")));
+        }
+    }
+
+    fn damage_unwatched(&self, damages: &[Damage], slow: &Cell<Option<String>>, f: fn(Use<'_>)) {
         let backing = HeapBacking::from_image(self.damaged(damages)).with_limit(LIMIT);
         let watch = Watch { what: self.entry.name, damages, starved: starved(), slow };
         let opened = watch.call("open", || options().accept_unclean(true).open_on(backing, Hardware::PAGE_CACHE));
@@ -363,6 +374,19 @@ mod tests {
             (0..64).for_each(|word| pristine_of(kind).damage_and_use(&[Damage::Word(word, 0)]));
         }
         damage_and_use(&[0x29, 0, 0x15, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// Each operation went a million steps round the upper levels.
+    #[test]
+    fn a_circle_on_an_upper_level_of_a_skip_list_is_found_soon() {
+        for input in [
+            [0x38, 0x0a, 0x01, 0x01, 0x00, 0xfd, 0x28, 0xff, 0xff, 0xff, 0x00],
+            [0x78, 0x78, 0x78, 0x78, 0x31, 0x78, 0xd5, 0xc7, 0x2f, 0x67, 0xf5],
+            [0xb8, 0x6e, 0xf2, 0xb7, 0x75, 0xaf, 0xbe, 0xe2, 0x61, 0xe9, 0x0b],
+            [0x98, 0x58, 0xdf, 0xff, 0xff, 0xff, 0xfe, 0xf7, 0xda, 0xff, 0x29],
+        ] {
+            damage_and_use(&input);
+        }
     }
 
     /// Words of every part of each ordered index, with the values that links, bounds and keys are wrong with most often.
