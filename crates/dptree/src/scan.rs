@@ -10,10 +10,11 @@ use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
 use crate::bloom::hash;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::front::Entry;
 use crate::leaf::{Leaf, load_pair};
 use crate::range::Snapshot;
+use crate::recover::root_words;
 
 /// What one step of a walk gives: pairs, and the key at which the next step begins.
 type Step = Option<u64>;
@@ -26,7 +27,8 @@ impl<M: Medium> DpTree<M> {
     /// value that it had at some moment meanwhile.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) after a panic in an update.
+    /// [`Error::Pool`](crate::Error::Pool) after a panic in an update. [`Error::Corrupt`](crate::Error::Corrupt) where leaves lie out
+    /// of order; no pair is appended then.
     pub fn walk(
         &self,
         op: &Op<'_, M>,
@@ -39,7 +41,14 @@ impl<M: Medium> DpTree<M> {
         let had = pairs.len();
         loop {
             if let Some(next) = self.step(op, from, direction, want.max(1), pairs) {
-                return Ok(next);
+                return match out_of_order(&pairs[had..], direction) {
+                    None => Ok(next),
+                    Some(found) => {
+                        pairs.truncate(had);
+                        let offset = op.off_of(root_words(op, &self.root)).get();
+                        Err(Error::Corrupt { what: "a leaf out of order, in the tree whose root", offset, found })
+                    }
+                };
             }
             pairs.truncate(had);
         }
@@ -170,6 +179,12 @@ impl<M: Medium> DpTree<M> {
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         Ok(self.first(op)?.is_none())
     }
+}
+
+/// The first key of a batch that does not come after the one before it: only damaged leaves hold one.
+fn out_of_order(pairs: &[(u64, u64)], direction: Direction) -> Option<u64> {
+    let is_wrong = |a: u64, b: u64| if direction == Direction::Forward { a >= b } else { a <= b };
+    pairs.windows(2).find(|pair| is_wrong(pair[0].0, pair[1].0)).map(|pair| pair[1].0)
 }
 
 /// The last key of a step from `from` on: the leaves up to it have `want` keys beside those of the first one, or are all.

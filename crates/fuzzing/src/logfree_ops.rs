@@ -77,6 +77,15 @@ fn pool() -> Pool {
     options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).expect("a pool in memory")
 }
 
+/// An input of the fuzzer: a first byte of 0 stands for [`corrupt`], others for [`run`].
+pub fn run_or_corrupt(input: &[u8]) {
+    match input.split_first() {
+        Some((0, rest)) => corrupt(rest),
+        Some((_, rest)) => run(rest),
+        None => {}
+    }
+}
+
 /// Runs the operations in `input` on all maps and on a model.
 ///
 /// # Panics
@@ -143,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+        #![proptest_config(crate::drawn(200))]
 
         #[test]
         fn all_maps_agree_with_the_model(input in prop::collection::vec(any::<u8>(), 0..900)) {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+        #![proptest_config(crate::drawn(3000))]
 
         #[test]
         fn changed_bytes_never_panic(input in prop::collection::vec(any::<u8>(), 0..72)) {

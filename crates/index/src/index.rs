@@ -331,6 +331,41 @@ pub enum Direction {
     Backward,
 }
 
+/// The order that a walk keeps. On a damaged index links may lead back: without this a walk might return keys twice, or never
+/// end.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    direction: Option<Direction>,
+    begun: bool,
+}
+
+impl Order {
+    /// Of a walk in a direction; of a walk over an index without order if that is `None`.
+    pub fn new(direction: Option<Direction>) -> Self {
+        Order { direction, begun: false }
+    }
+
+    /// Takes note of the next key of the walk; `last` is the key before, and is not looked at for the first key. One comparison.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if `key` does not come after `last`.
+    #[inline]
+    pub fn pass(&mut self, last: &[u8], key: &[u8]) -> Result<()> {
+        let begun = std::mem::replace(&mut self.begun, true);
+        match self.direction {
+            Some(Direction::Forward) if begun && key <= last => Err(goes_back(last, key)),
+            Some(Direction::Backward) if begun && key >= last => Err(goes_back(last, key)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn goes_back(last: &[u8], key: &[u8]) -> Error {
+    let what = format!("its keys are out of order: {} follows {}", key.escape_ascii(), last.escape_ascii());
+    Error::Corrupt { index: String::new(), what }
+}
+
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyRange {
@@ -562,6 +597,23 @@ mod tests {
                 assert_eq!(range.contains(key), key.starts_with(prefix), "{prefix:?} {key:?}");
             }
             assert!(!range.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_walk_that_goes_back_or_stays_is_refused() {
+        let walk = |direction, keys: &[&[u8]]| {
+            let (mut order, mut last) = (Order::new(direction), &[][..]);
+            keys.iter().map(|key| order.pass(last, key).inspect(|()| last = key)).collect::<Result<Vec<_>>>()
+        };
+        let (forward, backward) = (Some(Direction::Forward), Some(Direction::Backward));
+        assert!(walk(forward, &[b"", b"a", b"ab", b"b"]).is_ok() && walk(backward, &[b"b", b"ab", b"a", b""]).is_ok());
+        assert!(walk(None, &[b"b", b"a", b"a"]).is_ok());
+        for (direction, keys) in
+            [(forward, [b"a", b"a"]), (forward, [b"b", b"a"]), (backward, [b"a", b"a"]), (backward, [b"a", b"b"])]
+        {
+            let error = walk(direction, &keys.map(|key| &key[..])).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }) && error.to_string().contains("durix repair"), "{error}");
         }
     }
 

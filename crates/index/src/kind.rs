@@ -11,10 +11,11 @@
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Pool, Structure};
+use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Structure};
 
 use crate::error::{Error, Result};
 use crate::index::{Index, Limits};
+use crate::salvaged::Salvaged;
 
 /// A kind of index: what it is called, and how one is opened.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,30 @@ pub trait Openable<M: Medium>: Structure<M> + Index<M> {
     fn salvaging() -> Self::Options {
         Self::Options::default()
     }
+
+    /// Whether it has [`leftovers`](Self::leftovers).
+    const HAS_LEFTOVERS: bool = false;
+
+    /// All entries that lie in the blocks of the index, whether anything leads to them or not. Asked before a damaged index is
+    /// opened, and told for keys only that it does not give itself. Reads whatever it finds, and reaches no further than the pool.
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        let _ = (op, root);
+        Vec::new()
+    }
+
+    /// Calls `found` with the pairs that leftovers stand for, as far as they can be read.
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        let _ = (op, root, leftovers, found);
+    }
+}
+
+/// An entry that was found in a block: two words that mean something to its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// The key, or what stands for it.
+    pub key: u64,
+    /// The value, or where it lies.
+    pub word: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +181,9 @@ fn open<M: Medium, S: Openable<M>>(pool: &Pool<M>, name: &str, how: How) -> Resu
 where
     Error: From<S::Error>,
 {
+    if how == How::Salvage && S::HAS_LEFTOVERS {
+        return Ok(pool.open_existing::<Salvaged<S, M>>(name, &S::salvaging())?);
+    }
     let opened: Arc<S> = match how {
         How::Create => pool.open_structure(name, &S::Options::default())?,
         How::Existing => pool.open_existing(name, &S::Options::default())?,

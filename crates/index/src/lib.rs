@@ -20,17 +20,18 @@ mod batch;
 mod error;
 mod index;
 pub mod kind;
+mod salvaged;
 mod walk;
 mod words;
 
 pub use batch::{Batch, Change};
 pub use error::{Error, Result, Unfit};
 pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
-pub use kind::{Entry, Openable};
+pub use kind::{Entry, Leftover, Openable};
 
 /// Helpers for crates that implement an index.
 pub mod implement {
-    pub use crate::index::{STEP, alone, writable};
+    pub use crate::index::{Order, STEP, alone, writable};
     pub use crate::walk::{Pair, Walk};
     pub use crate::words::{WORD, WORDS, WordRange, key_word, value_word};
 }

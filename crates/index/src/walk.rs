@@ -3,7 +3,7 @@
 use durix_pmem::{Medium, Op};
 
 use crate::error::{Error, Result};
-use crate::index::{Cursor, STEP};
+use crate::index::{Cursor, Direction, Order, STEP};
 
 /// Bytes that a step takes before it ends, unless a part has more.
 const STEP_BYTES: usize = 1 << 20;
@@ -60,20 +60,22 @@ impl Pair for (Vec<u8>, Vec<u8>) {
 ///
 /// The closure appends the pairs from a place on, in the order of the walk, and returns the place where the next step begins;
 /// `None` at the end. A step is one operation, so it should take about [`STEP`] pairs. Steps that give fewer are
-/// run again in the same operation. What was appended before an error is lent out before the error is returned.
+/// run again in the same operation. What was appended before an error is lent out before the error is returned. A walk that goes
+/// back is refused ([`Order`]).
 pub struct Walk<P: Pair, S, At = u64> {
     step: S,
     next: Option<At>,
     /// What is left of the last step, its next pair last.
     pairs: Vec<P>,
     failed: Option<Error>,
+    order: Order,
     lent: Option<P::Bytes>,
 }
 
 impl<P: Pair, S, At> Walk<P, S, At> {
-    /// A walk from `first` on; over nothing if that is `None`.
-    pub fn new(first: Option<At>, step: S) -> Self {
-        Walk { step, next: first, pairs: Vec::new(), failed: None, lent: None }
+    /// A walk in a direction, if the index is ordered, from `first` on; over nothing if that is `None`.
+    pub fn new(direction: Option<Direction>, first: Option<At>, step: S) -> Self {
+        Walk { step, next: first, pairs: Vec::new(), failed: None, order: Order::new(direction), lent: None }
     }
 }
 
@@ -107,7 +109,13 @@ where
             self.pairs.reverse();
         }
         let Some(pair) = self.pairs.pop() else { return Ok(None) };
-        Ok(Some(P::lent(self.lent.insert(pair.into_bytes()))))
+        let bytes = pair.into_bytes();
+        let last = self.lent.as_ref().map_or(&[][..], |last| P::lent(last).0);
+        if let Err(error) = self.order.pass(last, P::lent(&bytes).0) {
+            (self.next, self.failed, self.pairs) = (None, None, Vec::new());
+            return Err(error);
+        }
+        Ok(Some(P::lent(self.lent.insert(bytes))))
     }
 }
 
@@ -123,7 +131,7 @@ mod tests {
         let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
-        let mut cursor = Walk::new(Some(0), |_: &Op<'_, Hardware>, from, into: &mut Vec<(u64, u64)>| {
+        let mut cursor = Walk::new(None, Some(0), |_: &Op<'_, Hardware>, from, into: &mut Vec<(u64, u64)>| {
             into.extend([(from, 1), (from + 1, 1)]);
             if from < 4 { Ok(Some(from + 2)) } else { Err(Error::corrupt("a key", 64, 0)) }
         });

@@ -26,6 +26,7 @@ mod finding;
 mod hash;
 mod index;
 mod layout;
+mod leftovers;
 pub mod link;
 mod link_cache;
 mod list;

@@ -30,6 +30,8 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) const ALL: Room = Room { first: 0, last: u64::MAX, row: Row::NONE };
+    /// No keys.
+    const EMPTY: Room = Room { first: 1, last: 0, row: Row::NONE };
 
     /// The room of the left and of the right side of a branch.
     #[inline(always)]
@@ -39,7 +41,7 @@ impl Room {
         }
         let row = if router == self.first { self.row.and(branch.off())? } else { Row::NONE };
         // An empty room where nothing is below the router: no key is looked for there.
-        let left = Room { last: router.wrapping_sub(1), row: Row::NONE, ..self };
+        let left = router.checked_sub(1).map_or(Room::EMPTY, |last| Room { last, row: Row::NONE, ..self });
         Ok([left, Room { first: router, row, ..self }])
     }
 
@@ -118,5 +120,15 @@ mod tests {
         suspect.begin_again(stop(128, 6)).unwrap();
         assert!(is_corrupt(suspect.begin_again(stop(128, 6))));
         assert!(is_corrupt(room.split(Link::to(64), 6)) && room.split(Link::to(64), 7).is_ok());
+    }
+
+    /// The left room had all keys, so a walk of a damaged tree went back.
+    #[test]
+    fn nothing_is_left_of_the_smallest_key() {
+        for room in [Room::ALL, Room { first: 7, ..Room::ALL }] {
+            let Ok([left, right]) = room.split(Link::to(64), room.first) else { panic!("a router in its room") };
+            assert!(!left.meets((0, u64::MAX)) && [0, 6, 7, u64::MAX].iter().all(|key| !left.contains(*key)));
+            assert!((right.first, right.last) == (room.first, room.last));
+        }
     }
 }

@@ -31,7 +31,8 @@ use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use grow::Growth;
 use runs::{Bucket, Directory, MAX_LEVEL, Runs};
-use spread::{gather, spread};
+pub(crate) use spread::gather;
+use spread::spread;
 
 /// A durable lock-free hash table of 8-byte keys and values, with links in persistent memory: it recovers in the time that
 /// its active pages take, whatever its size. It doubles its buckets as keys come in, without a node being moved or a reader
@@ -103,6 +104,12 @@ impl<M: Medium> Structure<M> for HashTable<M> {
         table.pages.recover(session, &found, &Reachable::Search(&|op, node| table.reaches(op, node)))?;
         Ok(table)
     }
+}
+
+/// Where the arrays of a table are that may be damaged; `None` where that cannot be told.
+pub(crate) fn arrays_of<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Option<Vec<u64>> {
+    let directory = read_directory(op, root).ok()?;
+    Some(directory.arrays(op.medium()))
 }
 
 /// Reads where the arrays are, and makes durable what it has read.

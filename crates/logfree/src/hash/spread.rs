@@ -25,7 +25,7 @@ pub(super) fn spread(key: u64) -> u64 {
 
 /// The key that was spread.
 #[inline(always)]
-pub(super) fn gather(spread: u64) -> u64 {
+pub(crate) fn gather(spread: u64) -> u64 {
     let mut h = spread;
     h = (h ^ h >> 32).wrapping_mul(INVERSE);
     h = (h ^ h >> 32).wrapping_mul(INVERSE);

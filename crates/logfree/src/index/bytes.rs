@@ -4,13 +4,16 @@
 
 use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writable};
 use durix_index::{
-    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
 
 use super::words::{extent_bytes, finding};
+use crate::leftovers::{self, Lines};
+use crate::records::{read_blobs, read_bytes};
 use crate::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, MAX_KEY, MAX_VALUE};
 
 /// Keys and values.
@@ -68,7 +71,8 @@ macro_rules! long_index {
 
             fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
                 let walk: fn(&$map<M>, &Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>> = $walk;
-                Box::new(Walk::new(Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| walk(self, op, from, into)))
+                let order = Index::as_ordered(self).map(|_| Direction::Forward);
+                Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| walk(self, op, from, into)))
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
@@ -137,11 +141,38 @@ macro_rules! long_index {
                 Ok(())
             }
         }
+    };
+}
 
+/// Implements [`Openable`] for a map with records, whose lines are read as `lines` says, and its records by `read`.
+macro_rules! openable {
+    ($($map:ident, $limits:expr, $lines:expr, $read:expr;)*) => {$(
         impl<M: Medium> Openable<M> for $map<M> {
             const LIMITS: Limits = $limits;
+            const HAS_LEFTOVERS: bool = true;
+
+            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+                leftovers::read(op, root, $lines)
+            }
+
+            fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+                $read(op, root, all, found);
+            }
         }
-    };
+    )*};
+}
+
+/// Reads the records of keys of 8 bytes.
+fn read_values<M: Medium>(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+    read_blobs(op, root, all, &mut |key, value| found(&key.to_be_bytes(), value));
+}
+
+openable! {
+    BlobList, VALUES, Lines::List, read_values;
+    BlobSkipList, VALUES, Lines::Skip, read_values;
+    BlobBst, VALUES, Lines::Tree, read_values;
+    BlobHash, VALUES, Lines::Hash, read_values;
+    BytesHash, BYTES, Lines::Hash, read_bytes;
 }
 
 /// As [`long_index`], for ordered maps with keys of 8 bytes.
@@ -158,7 +189,7 @@ macro_rules! long_ordered_index {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
                 let words = WordRange::of(range);
                 match direction {
-                    Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let mut entries = Vec::new();
                         let walked = self.walk(op, from, &mut entries);
                         let next = walked.as_ref().ok().copied().flatten();
@@ -166,7 +197,7 @@ macro_rules! long_ordered_index {
                         into.extend(pairs(entries));
                         Ok(walked.map(|_| next)?)
                     })),
-                    Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
                         let mut entries = Vec::new();
                         let next = self.walk_back(op, to, &mut entries)?;
                         let next = words.and_then(|words| words.cut_below(next, &mut entries));

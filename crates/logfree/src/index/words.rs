@@ -9,12 +9,14 @@
 
 use durix_index::implement::{WORDS, Walk, WordRange, alone, key_word as key, value_word as value, writable};
 use durix_index::{
-    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Limits, Openable, OrderedIndex, Result, Ticket,
+    Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Leftover, Limits, Openable, OrderedIndex, Result,
+    Ticket,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 use std::fmt;
 
+use crate::leftovers::{self, Lines};
 use crate::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
 
 /// Keys and values.
@@ -77,12 +79,12 @@ macro_rules! word_index {
             fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
                 let words = WordRange::of(range);
                 match direction {
-                    Direction::Forward => Box::new(Walk::new(words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
                         let walked = self.walk(op, from, into);
                         let next = words.and_then(|words| words.cut_above(walked.as_ref().ok().copied().flatten(), into));
                         Ok(walked.map(|_| next)?)
                     })),
-                    Direction::Backward => Box::new(Walk::new(words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
                         // What comes with an error need not be the next.
                         let next = self.walk_back(op, to, into).inspect_err(|_| into.clear())?;
                         Ok(words.and_then(|words| words.cut_below(next, into)))
@@ -120,7 +122,8 @@ macro_rules! word_index {
             }
 
             fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
-                Box::new(Walk::new(Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
+                let order = Index::as_ordered(self).map(|_| Direction::Forward);
+                Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
             }
 
             fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
@@ -195,12 +198,30 @@ macro_rules! word_index {
                 Ok(())
             }
         }
-
-        impl<M: Medium> Openable<M> for $map<M> {
-            const LIMITS: Limits = WORDS;
-        }
     };
 }
+
+/// Implements [`Openable`] for a map of words; what lies in its lines is read as `lines` says.
+macro_rules! openable {
+    ($($map:ident $(as $lines:expr)?),* $(,)?) => {$(
+        impl<M: Medium> Openable<M> for $map<M> {
+            const LIMITS: Limits = WORDS;
+
+            $(const HAS_LEFTOVERS: bool = true;
+
+            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+                leftovers::read(op, root, $lines)
+            }
+
+            fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+                leftovers.iter().for_each(|found_in| found(&found_in.key.to_be_bytes(), &found_in.word.to_be_bytes()));
+            })?
+        }
+    )*};
+}
+
+openable!(List as Lines::List, Bst as Lines::Tree, SkipList as Lines::Skip, HashTable as Lines::Hash);
+openable!(SoftList, SoftSkipList, SoftHash);
 
 word_index!(List, ordered, volatile: |_, _| None, link_cache);
 word_index!(Bst, ordered, volatile: |_, _| None);

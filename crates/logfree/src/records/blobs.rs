@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use durix_index::Leftover;
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Session, Structure};
 
@@ -78,6 +79,24 @@ impl<S: WordMap<M>, M: Medium> Structure<M> for Blobs<S, M> {
         let blobs = Blobs { map, units };
         blobs.units.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
         Ok(blobs)
+    }
+}
+
+/// Calls `found` with keys and what their records hold, as far as these are whole: their places were found in a map that may be
+/// damaged.
+pub(crate) fn read_leftovers<M: Medium>(
+    op: &Op<'_, M>,
+    root: &Root<M>,
+    leftovers: &[Leftover],
+    found: &mut dyn FnMut(u64, &[u8]),
+) {
+    let units = Units::to_read(op, root.clone());
+    let (records, mut bytes) = (Records { op, units: &units }, Vec::new());
+    for Leftover { key, word } in leftovers {
+        bytes.clear();
+        if records.at(*key, *word).and_then(|record| records.read(&record, &mut bytes)).is_ok() {
+            found(*key, &bytes);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_index::Leftover;
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
@@ -132,6 +133,30 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((key, value, rest))
 }
 
+/// As that of `blobs`, with the keys that records hold, as far as they have the hash that led to them.
+pub(crate) fn read_leftovers<M: Medium>(
+    op: &Op<'_, M>,
+    root: &Root<M>,
+    leftovers: &[Leftover],
+    found: &mut dyn FnMut(&[u8], &[u8]),
+) {
+    let bits = op.load(&root.words(op)[ROOT_HASH_BITS], Relaxed);
+    let bits = if (1..=65).contains(&bits) { bits as u32 - 1 } else { 64 };
+    super::blobs::read_leftovers(op, root, leftovers, &mut |expected, mut bytes| {
+        while let Some((key, value, rest)) = split(bytes) {
+            if cut(hash(key), bits) == expected {
+                found(key, value);
+            }
+            bytes = rest;
+        }
+    });
+}
+
+/// The bits of a hash that count.
+fn cut(hash: u64, bits: u32) -> u64 {
+    if bits == 0 { 0 } else { hash >> (64 - bits) }
+}
+
 /// An entry that was found in the bytes of a record.
 struct Entry<'a> {
     value: &'a [u8],
@@ -184,10 +209,7 @@ impl<M: Medium> BytesHash<M> {
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
-        match self.bits {
-            0 => 0,
-            bits => hash(key) >> (64 - bits),
-        }
+        cut(hash(key), self.bits)
     }
 
     /// Where a key is in the bytes of the record at `off`.

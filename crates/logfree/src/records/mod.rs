@@ -34,6 +34,8 @@ mod bytes;
 mod record;
 mod words;
 
+pub(crate) use blobs::read_leftovers as read_blobs;
 pub use blobs::{BlobBst, BlobHash, BlobList, BlobSkipList, Blobs};
+pub(crate) use bytes::read_leftovers as read_bytes;
 pub use bytes::{BytesHash, MAX_BYTES_VALUE, MAX_KEY};
 pub use record::MAX_VALUE;

@@ -68,11 +68,15 @@ use crate::error::{Error, Result};
 use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, TallNode, Upper};
 use crate::link::{Announced, DurableLink, settle};
 use crate::pages::Known;
+use crate::row::Row;
 
 /// Steps on a level that bring a search no further, at most; more are a loop. In a sound list a step that does not come to a
 /// higher key meets a node that is deleted or rising, or follows a change by somebody else. (No row of nodes with one
-/// key grows as in the list below: an update links the new node before the old one here.)
-const MAX_IDLE: u32 = 1 << 20;
+/// key grows as in the list below: an update links the new node before the old one here.) Nodes of one key that are passed are
+/// watched for circles besides ([`Row`]), so that a damaged file does not cost each search that many steps.
+const MAX_IDLE: u32 = 1 << 16;
+/// Times that a node is looked for anew to take it out on its upper levels: each but the first follows a change by somebody else.
+const MAX_SEVERS: u32 = 1 << 14;
 
 /// The upper levels, by their first links; the first of all, that of level 0, included.
 pub(super) struct Towers<'a, 's, M: Medium> {
@@ -136,10 +140,19 @@ impl<'s> Path<'s> {
 struct Passing {
     last: u64,
     idle: u32,
+    /// Nodes with the key `last` that were passed.
+    row: Row,
 }
 
 impl Passing {
-    const START: Passing = Passing { last: 0, idle: 0 };
+    const START: Passing = Passing { last: 0, idle: 0, row: Row::NONE };
+
+    /// Whether it may pass a node of this key, which lies at `off`.
+    fn passes(&mut self, key: u64, off: u64) -> bool {
+        let row = if key > self.last { Row::NONE } else { self.row };
+        let passed = row.and(off).map(|row| self.row = row);
+        self.goes_on(key) && passed.is_ok()
+    }
 
     /// Whether it may go on with a node of this key.
     fn goes_on(&mut self, key: u64) -> bool {
@@ -271,7 +284,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
         // Where deleted nodes are gone around, the link of one.
         let (mut around, mut seen) = (word, op.load(word, Acquire));
-        let (mut idle, mut passed, lines) = (0, at.1, op.lines());
+        let (mut idle, mut passed, mut row, lines) = (0, at.1, Row::NONE, op.lines());
         while !seen.is_null() {
             let node: &TallNode = lines.at(seen.to_bits());
             let found = op.load(&node.key, Relaxed);
@@ -300,8 +313,10 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             } else {
                 around = own;
             }
-            if passed != Some(found) {
-                (idle, passed) = (0, Some(found));
+            if passed == Some(found) {
+                row = row.and(seen.off())?;
+            } else {
+                (idle, passed, row) = (0, Some(found), Row::NONE);
             }
             seen = op.load(around, Acquire);
         }
@@ -328,7 +343,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             if found > key {
                 return Ok(None);
             }
-            let own = self.word(Some(node), level).filter(|_| passing.goes_on(found));
+            let own = self.word(Some(node), level).filter(|_| passing.passes(found, seen.off()));
             word = own.ok_or_else(|| self.corrupt(seen, found))?;
         }
     }
@@ -427,7 +442,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     pub(super) fn sever(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<()> {
         let node: &TallNode = self.op.at(off.cast());
         let (key, height) = (self.op.load(&node.key, Relaxed), self.height(node));
-        for _ in 0..MAX_IDLE {
+        for _ in 0..MAX_SEVERS {
             let path = self.path(key, true)?;
             let mut done = true;
             for level in (1..height).rev() {
@@ -576,6 +591,16 @@ mod tests {
         assert!((0..=1 << 21).all(|key| passing.goes_on(key)));
         assert!((1..MAX_IDLE).all(|_| passing.goes_on(1 << 21)) && !passing.goes_on(1 << 21));
         assert!(!passing.goes_on(5), "it descends");
+    }
+
+    /// Each search went a million steps.
+    #[test]
+    fn a_circle_of_nodes_with_one_key_is_found_soon() {
+        for len in [1, 2, 3, 100] {
+            let mut passing = Passing::START;
+            let passed = (0..).take_while(|step| passing.passes(7, 64 + 64 * (step % len))).count() as u64;
+            assert!((len..=4 * len).contains(&passed), "{passed} steps in a circle of {len}");
+        }
     }
 
     /// U9. It takes two threads and four switches between them, too many for all interleavings.

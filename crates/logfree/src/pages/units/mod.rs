@@ -39,7 +39,7 @@ use super::active::Active;
 use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
 use super::words;
 use crate::error::{Error, Result};
-use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, PageShape, RECORDS, ROOT_PAGE, ROOT_RECORDS, Segment};
+use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, MIN_PAGE, PageShape, RECORDS, ROOT_PAGE, ROOT_RECORDS, Segment};
 use crate::options::Options;
 
 /// Words of the head of a page.
@@ -106,7 +106,7 @@ struct Unassigned {
 }
 
 /// Whether an extent holds pages of records.
-pub(super) fn holds_records<M: Medium>(op: &Op<'_, M>, extent: &Extent) -> bool {
+pub(crate) fn holds_records<M: Medium>(op: &Op<'_, M>, extent: &Extent) -> bool {
     let head = op.slice("the first head of an extent", Off::<Word>::new(extent.off), HEAD).unwrap_or_default();
     // Bit 0 is clear in pages of nodes; arrays of links never hold the tag.
     head.len() as u64 == HEAD
@@ -121,6 +121,13 @@ impl<M: Medium> Units<M> {
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (active_pages, generation) = (options.active_pages, options.generation);
         Units { root, page, active_pages, generation, slots, unassigned: Lock::new(Unassigned::default()) }
+    }
+
+    /// Units of a map that may be damaged, to read records of: their pages are not looked for.
+    pub(crate) fn to_read(op: &Op<'_, M>, root: Root<M>) -> Self {
+        let units = Units::new(op, root, &Options::default());
+        let is_sound = units.page.is_power_of_two() && units.page >= MIN_PAGE;
+        Units { page: if is_sound { units.page } else { Options::default().page }, ..units }
     }
 
     /// Lines of the largest unit: all of a page but its head.

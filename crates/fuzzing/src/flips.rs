@@ -1,0 +1,334 @@
+//! The experiment of flips: what `check` finds of damage, and what `repair` saves after it, kind by kind.
+//!
+//! A pool with one index is filled, partly emptied, and closed. Then one thing in it is changed at random: a bit, a byte, a word, a line
+//! of 64 bytes or a page of 4096, in a line that is not all zero. Asked is what the commands do: `check` (of the pool's tables, its space
+//! and the index), and `repair`. The same seed draws the same changes on every machine.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use durix::kind::{self, Entry};
+use durix::{Hardware, Index, Lengths, Pool, PoolOptions};
+use durix_pmem::backing::HeapBacking;
+
+const CHUNK: u64 = 4096;
+const LIMIT: u64 = 1024 * CHUNK;
+const NAME: &str = "flipped";
+/// Keys that are inserted; a third of them is removed again.
+const KEYS: u64 = 1200;
+/// As many where operations are linear.
+const FEW: u64 = 180;
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How much of a pool changes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// One bit is flipped.
+    Bit,
+    /// A byte gets another value.
+    Byte,
+    /// A word gets any value, that of another word, or zero.
+    Word,
+    /// A line is zeroed, or gets the bytes of another one.
+    Line,
+    /// A page is zeroed, or gets the bytes of another one.
+    Page,
+}
+
+impl Size {
+    /// All of them.
+    pub const ALL: [Size; 5] = [Size::Bit, Size::Byte, Size::Word, Size::Line, Size::Page];
+
+    fn bytes(self) -> usize {
+        match self {
+            Size::Bit | Size::Byte => 1,
+            Size::Word => 8,
+            Size::Line => 64,
+            Size::Page => 4096,
+        }
+    }
+}
+
+/// A small generator: a seed draws the same flips everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        mixed ^ mixed >> 32
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+/// What became of the flips of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Flips.
+    pub flips: u64,
+    /// The pool does not open, or says that the index is lost: nothing is saved, whatever the kind. Not among `found`.
+    pub refused: u64,
+    /// The index was refused, or `check` found something.
+    pub found: u64,
+    /// `check` found nothing, and every pair is there, with its value.
+    pub harmless: u64,
+    /// `check` found nothing, and a pair is missing, has another value, or was never there.
+    pub missed: u64,
+    /// Keys of the index.
+    pub keys: u64,
+    /// Keys with their values that `repair` saved after what was found, of `keys` for each.
+    pub saved: u64,
+    /// The smallest number that it saved of one index.
+    pub least: u64,
+    /// Pairs that `repair` saved, and that were not in the index: a key that was never there or had been removed, or a wrong value.
+    pub wrong: u64,
+}
+
+impl Tally {
+    /// Keys saved of a thousand, after what was found; 1000 if nothing was.
+    pub fn saved_per_mille(&self) -> u64 {
+        (self.saved * 1000).checked_div(self.found * self.keys).unwrap_or(1000)
+    }
+}
+
+/// A closed pool of one kind, and what its index holds.
+pub struct Subject {
+    /// The kind.
+    pub entry: Entry,
+    image: Vec<u8>,
+    /// Offsets of lines that are not all zero.
+    lines: Vec<usize>,
+    pairs: Pairs,
+}
+
+fn options() -> PoolOptions {
+    let options = PoolOptions::new().chunk_size(CHUNK).lanes(1).max_indices(2).initial_size(24 * CHUNK);
+    options.pool_id([1; 16]).boot_id([2; 16])
+}
+
+fn key(entry: &Entry, number: u64) -> Vec<u8> {
+    let word = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    match entry.limits.key {
+        Lengths::Exactly(_) => word.to_vec(),
+        // Some share their first bytes, some are long.
+        Lengths::UpTo(_) if number.is_multiple_of(5) => [b"the same beginning of", &word[..], &[7; 20]].concat(),
+        Lengths::UpTo(_) => word.to_vec(),
+    }
+}
+
+fn value(entry: &Entry, number: u64) -> Vec<u8> {
+    let len = match entry.limits.value {
+        Lengths::Exactly(len) => len,
+        Lengths::UpTo(_) => 8 + (number % 4) as usize * 20,
+    };
+    number.wrapping_mul(0xd6e8_feb8_6659_fd93).to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+impl Subject {
+    /// Fills an index of a kind.
+    ///
+    /// # Panics
+    /// If that does not work.
+    pub fn new(entry: Entry) -> Self {
+        let pool = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).expect("a pool");
+        let index = entry.open_or_create(&pool, NAME).expect("an index");
+        let mut session = pool.session().expect("a session");
+        let keys = if entry.meant_for < KEYS { FEW } else { KEYS };
+        let mut pairs = Pairs::new();
+        for number in 0..keys {
+            let (key, value) = (key(&entry, number), value(&entry, number));
+            index.insert(&session.enter().expect("open"), &key, &value).expect("room");
+            pairs.insert(key, value);
+        }
+        index.sync(&mut session).expect("a sync");
+        for number in (0..keys).step_by(3) {
+            let key = key(&entry, number);
+            index.remove(&session.enter().expect("open"), &key).expect("removed");
+            pairs.remove(&key);
+        }
+        index.sync(&mut session).expect("a sync");
+        drop((index, session));
+        pool.close().expect("nothing is open");
+        let image = HeapBacking::image_of(pool.mapping());
+        let is_used = |line: &usize| image[*line..*line + 64] != [0; 64];
+        let lines = (0..image.len()).step_by(64).filter(is_used).collect();
+        Subject { entry, image, lines, pairs }
+    }
+
+    /// Keys of the index.
+    pub fn keys(&self) -> u64 {
+        self.pairs.len() as u64
+    }
+
+    fn flipped(&self, size: Size, random: &mut Random) -> Vec<u8> {
+        let mut image = self.image.clone();
+        let mut place = || self.lines[random.below(self.lines.len())];
+        let (line, other) = (place(), place());
+        let bytes = size.bytes();
+        let within = random.below(64);
+        let at = (line + within) / bytes * bytes;
+        match size {
+            Size::Bit => image[at] ^= 1 << random.below(8),
+            Size::Byte => image[at] ^= 1 + random.below(255) as u8,
+            Size::Word | Size::Line | Size::Page => match random.below(if size == Size::Word { 3 } else { 2 }) {
+                0 => image[at..at + bytes].fill(0),
+                1 => image.copy_within(other / bytes * bytes..other / bytes * bytes + bytes, at),
+                _ => image[at..at + 8].copy_from_slice(&random.next().to_le_bytes()),
+            },
+        }
+        image
+    }
+
+    /// Draws flips, the same number of each size, until there are `flips`, and says what became of them.
+    pub fn draw(&self, flips: u64, seed: u64) -> Tally {
+        let mut random = Random(seed);
+        let mut tally = Tally { keys: self.keys(), least: self.keys(), ..Tally::default() };
+        for size in Size::ALL.into_iter().cycle().take(flips as usize) {
+            let mut image = self.flipped(size, &mut random);
+            while image == self.image {
+                image = self.flipped(size, &mut random);
+            }
+            self.look(image, &mut tally);
+        }
+        tally
+    }
+
+    fn look(&self, image: Vec<u8>, tally: &mut Tally) {
+        tally.flips += 1;
+        let Some(pool) = open(image).filter(has_index) else {
+            tally.refused += 1;
+            return;
+        };
+        if !is_clean(&pool) {
+            let saved = self.salvaged(&pool);
+            let right = saved.iter().filter(|(key, value)| self.pairs.get(*key) == Some(value)).count() as u64;
+            tally.found += 1;
+            tally.saved += right;
+            tally.least = tally.least.min(right);
+            tally.wrong += saved.len() as u64 - right;
+        } else if self.is_whole(&pool) {
+            tally.harmless += 1;
+        } else {
+            tally.missed += 1;
+        }
+    }
+
+    /// Whether all answers are right, in a pool whose check found nothing.
+    fn is_whole(&self, pool: &Pool) -> bool {
+        let (Ok(index), Ok(mut session)) = (kind::open_as_is(pool, NAME), pool.session()) else { return false };
+        let (mut cursor, mut walked) = (index.cursor(), Pairs::new());
+        let most = 2 * self.pairs.len();
+        loop {
+            let Ok(op) = session.enter() else { return false };
+            match cursor.next(&op) {
+                Ok(Some((key, value))) if walked.len() < most => _ = walked.insert(key.to_vec(), value.to_vec()),
+                Ok(None) => break,
+                _ => return false,
+            }
+        }
+        let Ok(op) = session.enter() else { return false };
+        let mut got = self.pairs.iter();
+        walked == self.pairs && got.all(|(key, value)| matches!(index.get_vec(&op, key), Ok(Some(v)) if v == *value))
+    }
+
+    /// What `repair` would put into a new pool: the first value of each key.
+    fn salvaged(&self, pool: &Pool) -> Pairs {
+        let mut saved = Pairs::new();
+        if durix::recover(pool).is_err() {
+            pool.accept_pending_records();
+        }
+        let found: Option<Arc<dyn Index>> = pool.readable_indices().ok().and_then(|(indices, _)| {
+            let info = indices.into_iter().find(|info| info.name == NAME)?;
+            kind::of::<Hardware>(info.kind)?.salvage(pool, NAME).ok()
+        });
+        if let (Some(index), Ok(mut session)) = (found, pool.session()) {
+            let _ = index.salvage(&mut session, &mut |key, value| {
+                saved.entry(key.to_vec()).or_insert_with(|| value.to_vec());
+            });
+        }
+        saved
+    }
+}
+
+/// Opens a pool as `check` and `repair` do.
+fn open(image: Vec<u8>) -> Option<Pool> {
+    let backing = HeapBacking::from_image(image).with_limit(LIMIT);
+    let opened = options().read_only(true).accept_unclean(true).open_on(backing, Hardware::PAGE_CACHE);
+    opened.ok()?.recover().ok()
+}
+
+/// Whether the pool knows of the index.
+fn has_index(pool: &Pool) -> bool {
+    pool.readable_indices().is_ok_and(|(indices, _)| indices.iter().any(|info| info.name == NAME))
+}
+
+/// Whether `check` finds nothing.
+fn is_clean(pool: &Pool) -> bool {
+    let Ok((indices, damaged)) = pool.readable_indices() else { return false };
+    let Ok(mut session) = pool.session() else { return false };
+    let of_space = session.enter().map(|op| {
+        let live = |owner| indices.iter().any(|info| info.owner == owner);
+        pool.space().check(&op, live).is_empty()
+    });
+    damaged.is_empty()
+        && indices.iter().any(|info| info.name == NAME)
+        && of_space.is_ok_and(|sound| sound)
+        && kind::open_as_is(pool, NAME).is_ok_and(|index| {
+            index.check(&mut session).is_ok_and(|found| found.is_empty()) && index.len(&mut session).is_ok()
+        })
+}
+
+/// The table of all kinds, as Markdown.
+///
+/// # Panics
+/// If an index cannot be made.
+pub fn table(flips: u64, seed: u64) -> String {
+    let mut text = String::from(
+        "| kind | keys | flips | pool refused | found | harmless | missed | keys saved after a find | fewest saved | wrong pairs a find |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for entry in kind::kinds::<Hardware>() {
+        let (name, tally) = (entry.name, Subject::new(entry).draw(flips, seed));
+        let Tally { keys, flips, refused, found, harmless, missed, least, wrong, .. } = tally;
+        let saved = tally.saved_per_mille();
+        let _ = writeln!(
+            text,
+            "| `{name}` | {keys} | {flips} | {refused} | {found} | {harmless} | {missed} | {}.{}% | {least} | {:.2} |",
+            saved / 10,
+            saved % 10,
+            wrong as f64 / found.max(1) as f64
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kinds whose damage may cost more than what lies on it are held to what they save now, in keys of a thousand.
+    #[test]
+    fn repair_saves_what_it_saved_and_every_flip_is_counted() {
+        let flips = if crate::is_deep() { 2000 } else { 25 };
+        for entry in kind::kinds::<Hardware>() {
+            let subject = Subject::new(entry);
+            let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
+            eprintln!("{name}: {tally:?}, {} per mille saved", tally.saved_per_mille());
+            assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_index_that_was_not_flipped_is_whole() {
+        for entry in kind::kinds::<Hardware>() {
+            let subject = Subject::new(entry);
+            let pool = open(subject.image.clone()).expect("sound");
+            assert!(is_clean(&pool) && subject.is_whole(&pool), "{}", subject.entry.name);
+            assert_eq!(subject.salvaged(&pool), subject.pairs, "{}", subject.entry.name);
+        }
+    }
+}
