@@ -98,7 +98,11 @@ impl Filled {
     ) -> Result<f64, Error> {
         let start = Instant::now();
         for key in keys {
-            assert!(call(&*self.index, &session.enter()?, key)?, "{}: a call has not done what it was to do", self.name);
+            assert!(
+                call(&*self.index, &session.enter()?, key)?,
+                "{}: a call has not done what it was to do",
+                self.name
+            );
         }
         Ok(start.elapsed().as_nanos() as f64 / keys.len().max(1) as f64)
     }

@@ -285,6 +285,15 @@ mod tests {
     use super::*;
     use durix_pmem::PoolOptions;
 
+    /// Whoever changes one of these changes the version of the kind.
+    #[test]
+    fn the_layout_is_frozen() {
+        use std::mem::offset_of;
+        let offsets = [offset_of!(Line, state), offset_of!(Line, key), offset_of!(Line, value), offset_of!(Line, rest)];
+        assert_eq!((offsets, size_of::<Line>(), align_of::<Line>()), ([0, 8, 16, 24], 64, 64));
+        assert_eq!(<Toy as Structure<Hardware>>::KIND.version, 1);
+    }
+
     #[test]
     fn pairs_are_found_again_and_a_check_says_what_is_wrong() {
         let dir = tempfile::tempdir().unwrap();
