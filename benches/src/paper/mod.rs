@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…` | one module a figure, or for figures that differ in one thing |
+//! | `cso_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -30,6 +30,7 @@ mod incll_same;
 mod incll_sizes;
 mod incll_trees;
 mod journal_commit;
+mod kinds;
 mod logfree_fig10;
 mod logfree_fig5;
 mod logfree_fig6;
@@ -90,6 +91,7 @@ pub const FIGURES: &[Figure] = &[
     logfree_fig8::FIGURE,
     logfree_fig9::FIGURE,
     logfree_fig10::FIGURE,
+    kinds::FIGURE,
     journal_commit::FIGURE,
     pool_growth::FIGURE,
     rewind_fig3::FIGURE,

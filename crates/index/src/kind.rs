@@ -8,6 +8,7 @@
 //! }
 //! ```
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
@@ -37,6 +38,8 @@ pub struct Entry<M: Medium = Hardware> {
     pub experimental: bool,
     /// How the pool calls it.
     pub kind: Kind,
+    /// The source file in which it was entered: tools that judge its persistence code find that by it.
+    pub source: &'static str,
     open: Open<M>,
     /// Names of other kinds, for messages.
     names: Names,
@@ -91,6 +94,7 @@ enum How {
 
 impl<M: Medium> Entry<M> {
     /// A kind that keeps no order, is durable on return, and takes any number of keys. The methods below say what differs.
+    #[track_caller]
     pub fn new<S: Openable<M>>(name: &'static str, about: &'static str) -> Self
     where
         Error: From<S::Error>,
@@ -104,6 +108,7 @@ impl<M: Medium> Entry<M> {
             meant_for: u64::MAX,
             experimental: false,
             kind: S::KIND,
+            source: Location::caller().file(),
             open: open::<M, S>,
             names: |_| None,
         }

@@ -14,7 +14,7 @@
 //! # A new kind of index
 //! Its crate implements [`Index`] and [`Openable`] (and [`OrderedIndex`]), and exports `kinds()`, a list of [`Entry`]. The
 //! facade names that function in its own list. The command, torture, fuzzing, tests and the tables of the guide take kinds
-//! from there.
+//! from there. `docs/adding-a-kind.md` walks through the smallest one.
 
 mod batch;
 mod error;

@@ -107,6 +107,8 @@ pub struct Kind {
     pub before: Vec<Act>,
     /// How many other indices stand before it in the table of roots, so that its words and its first space lie elsewhere.
     pub neighbours: u32,
+    /// Whether an index of the kind was there before, and was dropped: what it has left is in the chunks that are used next.
+    pub used_before: bool,
     /// Whether it matters that the pool was closed.
     pub closing: bool,
 }
@@ -132,7 +134,7 @@ fn options() -> PoolOptions {
 impl Kind {
     /// An index of a kind; these operations come before what is tested.
     pub fn new(entry: Entry<M>, before: &[Act]) -> Self {
-        Kind { entry, plan: Plan::new(), before: before.to_vec(), neighbours: 0, closing: false }
+        Kind { entry, plan: Plan::new(), before: before.to_vec(), neighbours: 0, used_before: false, closing: false }
     }
 
     /// How it is explored: by its contract.
@@ -196,6 +198,18 @@ impl Kind {
         let index = self.entry.open_or_create(&pool, "it").map_err(|e| e.to_string())?;
         let other = pool.session().map_err(|e| e.to_string())?;
         Ok(Live { session, other, index: Some(index), pool, closed: false })
+    }
+
+    /// Fills an index, and drops it.
+    fn leave_traces(&self, pool: &Pool<M>) {
+        let mut session = pool.session().unwrap();
+        let index = self.entry.open_or_create(pool, "dropped").unwrap();
+        for number in 0..40 {
+            index.insert(&session.enter().unwrap(), &self.key(number), &self.value(90 + number)).unwrap();
+        }
+        index.sync(&mut session).unwrap();
+        drop((index, session));
+        pool.drop_index("dropped").unwrap();
     }
 
     fn run(&self, index: &dyn Index<M>, session: &mut Session<M>, act: &Act) -> Answer {
@@ -356,6 +370,9 @@ impl Subject for Kind {
         let pool = options().create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap();
         for neighbour in 0..self.neighbours {
             drop(self.entry.open_or_create(&pool, &format!("neighbour {neighbour}")).unwrap());
+        }
+        if self.used_before {
+            self.leave_traces(&pool);
         }
         let mut live = self.live(pool).unwrap();
         for act in &self.before {

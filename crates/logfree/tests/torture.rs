@@ -7,33 +7,21 @@
 //! or not.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
+use durix_killing::{Board, MAX_SIZE, POOL, Progress, kill, mix, open, rounds, task};
 use durix_logfree::testing::Act::{self, Insert, Remove, Update};
 use durix_logfree::testing::{Contents, Map, run, small, step};
 use durix_logfree::{
     BlobBst, BlobHash, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList,
     SoftSkipList,
 };
-use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Error as PoolError, Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 40;
-const CHILD: &str = "DURIX_TORTURE_CHILD";
-
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 /// The operation with that number. Keys of threads alternate.
 fn act(seed: u64, thread: u64, number: u64) -> Act {
@@ -48,48 +36,18 @@ fn act(seed: u64, thread: u64, number: u64) -> Act {
 
 // ---- the child ----
 
-/// Where a thread counts: begun at 0, ended at 8.
-struct Counter<'a> {
-    file: &'a std::fs::File,
-    at: u64,
-}
-
-impl Counter<'_> {
-    fn set(&self, field: u64, value: u64) {
-        self.file.write_all_at(&value.to_le_bytes(), self.at + field * 8).unwrap();
-    }
-
-    fn get(&self, field: u64) -> u64 {
-        let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, self.at + field * 8).unwrap();
-        u64::from_le_bytes(bytes)
-    }
-}
-
-fn counters(path: &Path) -> std::fs::File {
-    std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
-}
-
-fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardware>) -> M) -> Pool<M> {
-    let file = FileBacking::create(dir.join("pool")).unwrap();
-    let (backing, shadow) = Shadow::over(Hardware::PAGE_CACHE, file, 200, seed);
-    let options = PoolOptions::new().max_size(64 << 20);
-    options.open_on(backing, medium(shadow)).unwrap().recover().unwrap()
-}
-
 fn work<M: Medium, S: Map<M>>(pool: &Pool<M>, dir: &Path, seed: u64, options: &S::Options) {
     let map: Arc<S> = pool.open_structure("map", options).unwrap();
-    let file = counters(&dir.join("counters"));
+    let board = Board::open(dir, THREADS);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
-            let (map, file) = (&map, &file);
+            let (map, board) = (&map, &board);
             s.spawn(move || {
                 let mut session = pool.session().unwrap();
-                let counter = Counter { file, at: thread * 16 };
                 for number in 0.. {
-                    counter.set(0, number + 1);
+                    board.begin(thread, number);
                     run(&**map, &session.enter().unwrap(), &act(seed, thread, number));
-                    counter.set(1, number + 1);
+                    board.end(thread, number);
                 }
             });
         }
@@ -135,12 +93,10 @@ fn link_cache() -> Options {
 /// Not a test of its own: the body of the child, which ends when it is killed.
 #[test]
 fn child() {
-    let Ok(task) = std::env::var(CHILD) else { return };
-    end_at_the_first_panic();
-    let words: Vec<&str> = task.split(' ').collect();
-    let [kind, dir, seed, mutant] = words[..] else { panic!("kind dir seed mutant") };
+    let Some(words) = task() else { return };
+    let [kind, dir, seed, mutant] = &words[..] else { panic!("kind dir seed mutant") };
     let (dir, seed, mutant) = (PathBuf::from(dir), seed.parse().unwrap(), mutant == "mutant");
-    match kind {
+    match kind.as_str() {
         "list" => child_of::<List<_>, List<_>>(&dir, seed, mutant),
         "skiplist" => child_of::<SkipList<_>, SkipList<_>>(&dir, seed, mutant),
         "bst" => child_of::<Bst<_>, Bst<_>>(&dir, seed, mutant),
@@ -156,25 +112,7 @@ fn child() {
     }
 }
 
-/// A panic in any thread ends the child at once, and is told: after the kill nobody would hear of it.
-fn end_at_the_first_panic() {
-    std::panic::set_hook(Box::new(|info| {
-        // Not by `eprintln`, which the test harness captures.
-        let _ = writeln!(std::io::stderr(), "{info}");
-        std::process::exit(70);
-    }));
-}
-
 // ---- the parent ----
-
-/// Waits until a child has begun its first operation, or has ended. On a busy machine its start may take longer than its life is
-/// to be; the kills that come before are those of every fourth round.
-fn wait_until_at_work(file: &std::fs::File, child: &mut std::process::Child) {
-    let begun = || (0..THREADS).any(|thread| Counter { file, at: thread * 16 }.get(0) > 0);
-    while !begun() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_micros(500));
-    }
-}
 
 struct Torture {
     kind: &'static str,
@@ -186,51 +124,32 @@ struct Torture {
 impl Torture {
     fn new(kind: &'static str, mutant: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options = PoolOptions::new().initial_size(1 << 20).max_size(64 << 20);
-        options.create(dir.path().join("pool")).unwrap().close().unwrap();
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE);
+        options.create(dir.path().join(POOL)).unwrap().close().unwrap();
         Torture { kind, dir, model: Contents::new(), mutant }
     }
 
     /// Runs a child for a while and kills it; returns how many operations it had ended.
     fn round<S: Map<Hardware>>(&mut self, seed: u64) -> Result<u64, String> {
         let dir = self.dir.path();
-        let file = counters(&dir.join("counters"));
-        file.set_len(0).unwrap();
-        file.set_len(THREADS * 16).unwrap();
+        let board = Board::open(dir, THREADS);
         let task = format!("{} {} {seed} {}", self.kind, dir.display(), if self.mutant { "mutant" } else { "sound" });
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--test-threads=1"])
-            .env(CHILD, task)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        if !seed.is_multiple_of(4) {
-            wait_until_at_work(&file, &mut child);
-        }
-        std::thread::sleep(Duration::from_micros(3000 + mix(seed) % 45_000));
-        child.kill().unwrap();
-        let output = child.wait_with_output().unwrap();
-        // What it told counts, too, if the kill came before its end.
-        if output.status.code().is_some() || !output.stderr.is_empty() {
-            return Err(format!("the child ended by itself: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        self.verify::<S>(&file, seed)
+        kill(&board, &task, seed)?;
+        self.verify::<S>(&board, seed)
     }
 
-    fn verify<S: Map<Hardware>>(&mut self, file: &std::fs::File, seed: u64) -> Result<u64, String> {
+    fn verify<S: Map<Hardware>>(&mut self, board: &Board, seed: u64) -> Result<u64, String> {
         let mut open_ended = Vec::new();
         let mut done = 0;
         for thread in 0..THREADS {
-            let counter = Counter { file, at: thread * 16 };
-            let (begun, ended) = (counter.get(0), counter.get(1));
+            let Progress { begun, ended } = board.progress(thread);
             done += ended;
             for number in 0..ended {
                 step(&mut self.model, &act(seed, thread, number));
             }
             open_ended.extend((begun > ended).then(|| act(seed, thread, ended)));
         }
-        let pool: Pool = PoolOptions::new().open(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
+        let pool: Pool = PoolOptions::new().open(self.dir.path().join(POOL)).map_err(|e| e.to_string())?;
         // Not made here where the kill came before: the child has options of its own.
         let map: Arc<S> = match pool.open_existing("map", &S::small()) {
             Err(Error::Pool(PoolError::NoSuchIndex { .. })) if self.model.is_empty() => return Ok(done),
@@ -262,8 +181,7 @@ impl Torture {
 }
 
 fn nothing_is_lost<S: Map<Hardware>>(kind: &'static str) {
-    let rounds = std::env::var("DURIX_TORTURE_ROUNDS").ok().and_then(|r| r.parse().ok());
-    let rounds = rounds.unwrap_or(if std::env::var_os("DURIX_DEEP").is_some() { 500 } else { 15 });
+    let rounds = rounds(15);
     let mut torture = Torture::new(kind, false);
     let mut done = 0;
     for round in 0..rounds {

@@ -7,11 +7,14 @@
 //! 2. Add the crate to the dependencies of `durix-mutants`, with the feature.
 //! 3. Add a function here like `list`, and name it in [`structures`].
 //!
+//! A kind of index whose crate has none of this is swept with operations that any kind has: see [`kinds`].
+//!
 //! A scenario is a run that reaches some of the sites. It should be short: each is explored once for every site that it
 //! reaches. Where a site matters only to operations after the recovery, to a crash in it, or after the mere death of a
 //! process, say so with `after`, `nested` or `deaths`.
 
 mod incll;
+mod kinds;
 mod logfree;
 mod logs;
 mod rewind;
@@ -32,6 +35,7 @@ pub fn structures() -> Vec<Structure> {
     all.extend([set(), incll::epochs(), incll::masstree()]);
     all.extend(logfree::all());
     all.extend(rewind::all());
+    all.extend(kinds::others(&all));
     all
 }
 
