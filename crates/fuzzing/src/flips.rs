@@ -310,15 +310,27 @@ pub fn table(flips: u64, seed: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Kinds whose damage may cost more than what lies on it are held to what they save now, in keys of a thousand.
+    /// What `repair` saves at least, in keys of a thousand, after the damage that is found: with the seed of the test, which draws the
+    /// same flips everywhere.
+    fn saved_at_least(kind: &str) -> u64 {
+        match kind {
+            // Its logs and range blocks are not read without what leads to them.
+            "dptree" => 100,
+            // Few keys: a page has half of them.
+            "list" | "list-values" | "list-soft" => 800,
+            "masstree" => 850,
+            _ => 930,
+        }
+    }
+
     #[test]
-    fn repair_saves_what_it_saved_and_every_flip_is_counted() {
+    fn repair_saves_most_keys_of_every_kind_and_every_flip_is_counted() {
         let flips = if crate::is_deep() { 2000 } else { 25 };
         for entry in kind::kinds::<Hardware>() {
             let subject = Subject::new(entry);
             let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
-            eprintln!("{name}: {tally:?}, {} per mille saved", tally.saved_per_mille());
             assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
+            assert!(tally.saved_per_mille() >= saved_at_least(name), "{name}: {tally:?}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! | node of a list | its link is not marked deleted, and leads to a line of the structure or to nothing | its key and value |
 //! | node of a skip list | the same, and it has 1 to 11 levels, and is no line of upper links | its key and value |
 //! | node of a hash table | the same; the last link of a run is an end | its key and value |
+//! | member (SOFT), whatever bitmaps say: there are none | its state is one of a live member | its key and value |
 //! | branch | no edge is frozen | the leaves that its edges lead to, if they lie on their sides of the router |
 //!
 //! A removed node is marked, a spliced branch frozen, so neither comes back. Lines that were never written are all zero in a pool that
@@ -23,6 +24,7 @@ use crate::hash::{arrays_of, gather};
 use crate::layout::{HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE};
 use crate::options::Options;
 use crate::pages::units::holds_records;
+use crate::soft::live_member;
 
 /// What the lines of a structure are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(crate) enum Lines {
     Hash,
     /// Branches.
     Tree,
+    /// Members, of the maps with volatile links.
+    Members,
 }
 
 /// Words of a line.
@@ -57,13 +61,16 @@ struct Blocks<'a, 's, M: Medium> {
 
 /// Keys and values of all lines that count.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lines: Lines) -> Vec<Leftover> {
+    if lines == Lines::Members {
+        return members(op, root);
+    }
     let words = root.words(op);
     let bytes = op.load(&words[ROOT_PAGE], Relaxed);
     let is_sound = bytes.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&bytes);
     let shape = PageShape::of_nodes(if is_sound { bytes } else { Options::default().page });
     let head = op.load(&words[ROOT_HEAD], Relaxed);
     let arrays = match lines {
-        Lines::List | Lines::Tree => Some(Vec::new()),
+        Lines::List | Lines::Tree | Lines::Members => Some(Vec::new()),
         Lines::Skip => Some(vec![head]),
         Lines::Hash => arrays_of(op, root),
     };
@@ -72,6 +79,13 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lines: Lines) -> V
     extents.retain(|extent| !arrays.contains(&extent.off) && !holds_records(op, extent));
     let extents = extents.iter().map(|extent| (extent.off, extent.len)).collect();
     Blocks { op, lines, shape, extents, has_arrays }.read()
+}
+
+/// All members that are live.
+fn members<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+    let extents = root.pool().space().extents(op, root.owner());
+    let lines = extents.iter().flat_map(|extent| (extent.off..extent.off + extent.len).step_by(NODE as usize));
+    lines.filter_map(|off| live_member(op, off)).map(|(key, word)| Leftover { key, word }).collect()
 }
 
 impl<M: Medium> Blocks<'_, '_, M> {
@@ -138,7 +152,7 @@ impl<M: Medium> Blocks<'_, '_, M> {
                 let edges = [0, 1].map(|side| Link::from_bits(line[side]));
                 edges.iter().all(|edge| !edge.is_deleted() && (edge.is_leaf() || leads(*edge)))
             }
-            Lines::List => is_node,
+            Lines::List | Lines::Members => is_node,
             // An array of buckets has links in the place of keys and values.
             Lines::Hash => {
                 is_node && link.off() != 0 && !(self.has_arrays && (1..3).all(|word| line[word].is_multiple_of(NODE)))

@@ -12,6 +12,7 @@
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
 //! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps above, and for keys, over the hash table |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | `leftovers` | what lies in the lines of a damaged map, for repair |
 //! | `index` | the maps as [`Index`](durix_index::Index), and their entries among the kinds |
 //!
 //! # Guarantees

@@ -203,25 +203,24 @@ macro_rules! word_index {
 
 /// Implements [`Openable`] for a map of words; what lies in its lines is read as `lines` says.
 macro_rules! openable {
-    ($($map:ident $(as $lines:expr)?),* $(,)?) => {$(
+    ($($map:ident as $lines:expr),* $(,)?) => {$(
         impl<M: Medium> Openable<M> for $map<M> {
             const LIMITS: Limits = WORDS;
-
-            $(const HAS_LEFTOVERS: bool = true;
+            const HAS_LEFTOVERS: bool = true;
 
             fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
                 leftovers::read(op, root, $lines)
             }
 
             fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
-                leftovers.iter().for_each(|found_in| found(&found_in.key.to_be_bytes(), &found_in.word.to_be_bytes()));
-            })?
+                leftovers.iter().for_each(|left| found(&left.key.to_be_bytes(), &left.word.to_be_bytes()));
+            }
         }
     )*};
 }
 
 openable!(List as Lines::List, Bst as Lines::Tree, SkipList as Lines::Skip, HashTable as Lines::Hash);
-openable!(SoftList, SoftSkipList, SoftHash);
+openable!(SoftList as Lines::Members, SoftSkipList as Lines::Members, SoftHash as Lines::Members);
 
 word_index!(List, ordered, volatile: |_, _| None, link_cache);
 word_index!(Bst, ordered, volatile: |_, _| None);

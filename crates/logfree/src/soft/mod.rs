@@ -33,6 +33,7 @@ mod table;
 pub use hash::SoftHash;
 pub use layout::LAYOUT_VERSION;
 pub use ordered::{SoftList, SoftOrdered, SoftSkipList};
+pub(crate) use store::live_member;
 
 /// How a structure with links in volatile memory is opened. None of it changes what lies in the pool.
 #[derive(Clone, Debug)]

@@ -129,6 +129,13 @@ pub(super) struct Live {
     pub(super) value: usize,
 }
 
+/// Key and value of the member at an offset, if it is live. The pool may be damaged.
+pub(crate) fn live_member<M: Medium>(op: &Op<'_, M>, off: u64) -> Option<(u64, u64)> {
+    let member = &op.slice("a member", Off::<Member>::new(off), 1).ok()?[0];
+    let value = op.load(&member.state, Relaxed).decode().ok()??;
+    Some((op.load(&member.key, Relaxed), op.load(&member.values[value], Relaxed)))
+}
+
 /// Where a member is, or could be.
 pub(super) type Place = Off<Member>;
 
