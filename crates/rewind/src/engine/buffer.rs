@@ -43,6 +43,9 @@ impl Buffer {
     /// The value of a word that was set. It may look through all writes since the last [`set`](Self::set) or [`tidy`](Self::tidy).
     #[inline]
     pub(super) fn get(&self, off: u64) -> Option<u64> {
+        if self.writes.is_empty() {
+            return None;
+        }
         self.find(off).map(|at| self.writes[at][1])
     }
 
