@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpT
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     let about =
         "ordered map of bytes, durable on return with one fence an update, atomic batches (B+-tree over a redo log)";
-    vec![Entry::new::<BPlusTree<M>>("bplustree", about).ordered().experimental()]
+    vec![Entry::new::<BPlusTree<M>>("bplustree", about).ordered()]
 }
 
 impl<M: Medium> Index<M> for BPlusTree<M> {

@@ -333,7 +333,7 @@ fn indices_and_kinds_that_are_not_there_are_told() {
     place.fails(
         &["get", "--pool", "p", "--kind", "btree", "k"],
         2,
-        "there is no kind of index named \"btree\"; there are: pset, masstree, hash",
+        "there is no kind of index named \"btree\"; there are: pset, masstree, bplustree, hash",
     );
     place.fails(&["load", "--pool", "new", "--kind", "btree"], 2, "there is no kind of index named \"btree\"");
     assert!(!place.path("new").exists());

@@ -123,7 +123,7 @@ fn kinds_of_words_say_what_they_do_not_take_before_anything_is_made() {
             assert!(!place.path("p").exists(), "{args:?} made a pool");
         };
         let tree = format!(
-            "--tree loads paths, and {name} takes keys of exactly 8 bytes; kinds that take any: pset, masstree, hash-bytes"
+            "--tree loads paths, and {name} takes keys of exactly 8 bytes; kinds that take any: pset, masstree, bplustree, hash-bytes"
         );
         load(&["--tree", "tree"], 2, &tree);
         let lines = format!("lines have no values, and {name} takes values of exactly 8 bytes: use --format tsv");

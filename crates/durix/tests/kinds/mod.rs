@@ -305,7 +305,7 @@ fn types_that_a_kind_cannot_hold_are_refused_before_it_is_created() {
         let error = db.map_of_kind::<String, u64>("m", entry.name).unwrap_err().to_string();
         let text = format!(
             "a {} takes keys of exactly 8 bytes (u64, i64, [u8; 8]), so keys of type string do not fit; kinds that take any: \
-             pset, masstree, hash-bytes",
+             pset, masstree, bplustree, hash-bytes",
             entry.name
         );
         assert_eq!(error, text);

@@ -1,76 +1,140 @@
-//! A transaction's writes, in volatile memory: a word once, with its last value.
+//! What a transaction keeps in volatile memory: its writes, a word once, with its last value, and the locks that it holds.
+//!
+//! A thread keeps the memory of its last transaction for the next one, so that transactions allocate nothing once they have
+//! become as large as they will be.
 
-/// Writes that are looked through one by one; beyond them an index is kept.
-const FEW: usize = 8;
+use std::cell::Cell;
 
-/// Offsets and values, in the order of the first write to each.
+/// Writes that are looked through one by one; where there are more, they go into an index.
+const FEW: usize = 24;
+/// Writes whose memory is kept for the next transaction, at most.
+const KEPT: usize = 1 << 12;
+
+thread_local! {
+    static SPARE: Cell<Option<Box<Buffer>>> = const { Cell::new(None) };
+}
+
+/// Offsets and values, in the order of the first write to each; and stripes of locks.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     writes: Vec<[u64; 2]>,
-    /// Places in `writes`, plus one, by hash of the offset; a power of two of them, at most half full. Empty while there are few.
-    index: Vec<u32>,
+    /// By hash of the offset, a power of two of them, at most half full: the round in the upper half, the place in `writes` in the
+    /// lower one. Those of other rounds are empty.
+    index: Vec<u64>,
+    round: u32,
+    /// Writes that the index has. Zero: it has to begin a round first.
+    indexed: usize,
+    /// Stripes that are locked.
+    pub(super) stripes: Vec<u32>,
 }
 
 impl Buffer {
+    /// An empty one, with the memory of the thread's last one.
+    #[inline]
+    pub(super) fn new() -> Box<Buffer> {
+        SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default()
+    }
+
+    #[inline]
     pub(super) fn writes(&self) -> &[[u64; 2]] {
         &self.writes
     }
 
+    /// The value of a word that was set. It may look through all writes since the last [`set`](Self::set) or [`tidy`](Self::tidy).
     #[inline]
     pub(super) fn get(&self, off: u64) -> Option<u64> {
+        if self.writes.is_empty() {
+            return None;
+        }
         self.find(off).map(|at| self.writes[at][1])
     }
 
     #[inline]
     pub(super) fn set(&mut self, off: u64, value: u64) {
+        self.tidy();
         match self.find(off) {
             Some(at) => self.writes[at][1] = value,
-            None => {
-                self.writes.push([off, value]);
-                self.added();
-            }
+            None => self.add(off, value),
+        }
+    }
+
+    /// Sets a word that was not set before.
+    #[inline]
+    pub(super) fn add(&mut self, off: u64, value: u64) {
+        self.writes.push([off, value]);
+    }
+
+    /// Makes sure that few writes are not in the index.
+    #[inline]
+    pub(super) fn tidy(&mut self) {
+        if self.writes.len() - self.indexed > FEW {
+            self.keep_up();
         }
     }
 
     #[inline]
     fn find(&self, off: u64) -> Option<usize> {
-        if self.index.is_empty() {
-            return self.writes.iter().position(|write| write[0] == off);
-        }
+        let others = self.indexed..;
+        let found = if self.indexed > 0 { self.find_in_index(off) } else { None };
+        found.or_else(|| Some(self.indexed + self.writes[others].iter().position(|write| write[0] == off)?))
+    }
+
+    fn find_in_index(&self, off: u64) -> Option<usize> {
         let mut at = self.slot(off);
         loop {
-            match self.index[at] {
-                0 => return None,
-                place if self.writes[place as usize - 1][0] == off => return Some(place as usize - 1),
-                _ => at = (at + 1) & (self.index.len() - 1),
+            let entry = self.index[at];
+            if entry >> 32 != u64::from(self.round) {
+                return None;
             }
+            let place = entry as u32 as usize;
+            if self.writes[place][0] == off {
+                return Some(place);
+            }
+            at = (at + 1) & (self.index.len() - 1);
         }
     }
 
+    #[inline]
     fn slot(&self, off: u64) -> usize {
         ((off >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.index.len().trailing_zeros())) as usize
     }
 
-    /// Keeps the index up with the write that was added.
-    fn added(&mut self) {
+    /// Puts the writes into the index that it does not have.
+    fn keep_up(&mut self) {
         let count = self.writes.len();
-        if count <= FEW {
-            return;
-        }
         if count * 2 > self.index.len() {
-            self.index = vec![0; (count * 4).next_power_of_two()];
-            (0..count).for_each(|place| self.enter(place));
-        } else {
-            self.enter(count - 1);
+            (self.index, self.round, self.indexed) = (vec![0; (count * 8).next_power_of_two()], 0, 0);
         }
+        if self.indexed == 0 {
+            // Where rounds begin again, entries of long ago would count.
+            self.round = self.round.checked_add(1).unwrap_or_else(|| {
+                self.index.fill(0);
+                1
+            });
+        }
+        (self.indexed..count).for_each(|place| self.enter(place));
+        self.indexed = count;
     }
 
+    #[inline]
     fn enter(&mut self, place: usize) {
         let mut at = self.slot(self.writes[place][0]);
-        while self.index[at] != 0 {
+        while self.index[at] >> 32 == u64::from(self.round) {
             at = (at + 1) & (self.index.len() - 1);
         }
-        self.index[at] = place as u32 + 1;
+        self.index[at] = u64::from(self.round) << 32 | place as u64;
+    }
+
+    /// Keeps the memory for the thread's next transaction.
+    #[inline]
+    pub(super) fn give_back(mut self: Box<Self>) {
+        if self.writes.capacity().max(self.stripes.capacity()) <= KEPT {
+            self.writes.clear();
+            self.stripes.clear();
+            self.indexed = 0;
+            // At the end of a thread it is freed.
+            let _ = SPARE.try_with(|spare| spare.set(Some(self)));
+        }
     }
 }
 
@@ -83,7 +147,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(writes in prop::collection::vec((0..60u64, any::<u64>()), 0..200)) {
-            let (mut buffer, mut model) = (Buffer::default(), HashMap::new());
+            let (mut buffer, mut model) = (Buffer::new(), HashMap::new());
             for (word, value) in writes {
                 buffer.set(word * 8, value);
                 model.insert(word * 8, value);
@@ -96,5 +160,35 @@ mod tests {
             prop_assert_eq!(all.len(), buffer.writes().len());
             prop_assert_eq!(all, model);
         }
+    }
+
+    #[test]
+    fn a_buffer_has_nothing_of_the_one_before() {
+        for round in 0..3u64 {
+            let mut buffer = Buffer::new();
+            assert!(buffer.writes().is_empty() && buffer.stripes.is_empty());
+            buffer.stripes.push(1);
+            assert_eq!(buffer.indexed, 0);
+            for word in 0..40 {
+                assert_eq!(buffer.get(word * 8), None);
+                buffer.set(word * 8, round);
+                // While this one is in use, another one is empty, too.
+                assert!(Buffer::new().writes().is_empty());
+            }
+            buffer.give_back();
+        }
+    }
+
+    #[test]
+    fn entries_of_a_round_of_long_ago_do_not_count() {
+        let mut buffer = Buffer::new();
+        (0..100).for_each(|word| buffer.set(word * 8, 1));
+        assert_eq!(buffer.get(0), Some(1));
+        // As after 2^32 - 1 rounds, of which the first was this one.
+        (buffer.indexed, buffer.round) = (0, u32::MAX);
+        buffer.writes.clear();
+        (100..200).for_each(|word| buffer.set(word * 8, 2));
+        assert!((0..100).all(|word| buffer.get(word * 8).is_none()));
+        assert!((100..200).all(|word| buffer.get(word * 8) == Some(2)));
     }
 }

@@ -8,8 +8,11 @@ use durix_pmem::{Allocation, Change, Medium, Off, Op, Reserved, Word};
 
 use super::buffer::Buffer;
 use super::error::{Error, Result};
-use super::record::{self, Entry};
-use super::{Engine, Lane, word};
+use super::record::{Draft, Entry};
+use super::{Engine, Lane};
+
+/// Words that are asked for ahead of their stores, at most: more would push one another out of the processor's cache.
+const PREFETCHED: usize = 256;
 
 /// How the contents of a new block become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,31 +37,67 @@ struct Fresh<'e, M: Medium> {
 /// Dropping it leaves nothing.
 pub struct Changes<'e, M: Medium> {
     engine: &'e Engine<M>,
-    pub(super) writes: Buffer,
+    /// `Some` until it is dropped.
+    buffer: Option<Box<Buffer>>,
+    /// Most transactions have none.
+    blocks: Option<Box<Blocks<'e, M>>>,
+}
+
+/// Blocks by offset.
+struct Blocks<'e, M: Medium> {
     fresh: BTreeMap<u64, Fresh<'e, M>>,
     freed: BTreeMap<u64, Allocation>,
 }
 
+impl<M: Medium> Default for Blocks<'_, M> {
+    fn default() -> Self {
+        Blocks { fresh: BTreeMap::new(), freed: BTreeMap::new() }
+    }
+}
+
 impl<M: Medium> fmt::Debug for Changes<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("writes", &self.writes).field("freed", &self.freed).finish_non_exhaustive()
+        f.debug_struct("Changes").field("writes", &self.writes().writes()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Drop for Changes<'_, M> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.give_back();
+        }
     }
 }
 
 impl<'e, M: Medium> Changes<'e, M> {
     pub(super) fn new(engine: &'e Engine<M>) -> Self {
-        Changes { engine, writes: Buffer::default(), fresh: BTreeMap::new(), freed: BTreeMap::new() }
+        Changes { engine, buffer: Some(Buffer::new()), blocks: None }
+    }
+
+    #[inline]
+    pub(super) fn writes(&self) -> &Buffer {
+        self.buffer.as_deref().expect("there until it is dropped")
+    }
+
+    #[inline]
+    pub(super) fn writes_mut(&mut self) -> &mut Buffer {
+        self.buffer.as_deref_mut().expect("there until it is dropped")
+    }
+
+    fn blocks_mut(&mut self) -> &mut Blocks<'e, M> {
+        self.blocks.get_or_insert_default()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.writes.writes().is_empty() && self.fresh.is_empty() && self.freed.is_empty()
+        self.writes().writes().is_empty()
+            && self.blocks.as_ref().is_none_or(|b| b.fresh.is_empty() && b.freed.is_empty())
     }
 
     /// The word at an offset, as these changes leave it. Total: an offset that is no word's gives any value.
     #[inline]
     pub fn get(&self, op: &Op<'_, M>, off: u64) -> u64 {
-        self.writes.get(off).unwrap_or_else(|| op.load(op.at(Off::<Word>::new(off)), Ordering::Acquire))
+        self.writes().get(off).unwrap_or_else(|| op.load(op.at(Off::<Word>::new(off)), Ordering::Acquire))
     }
 
     /// Sets a word.
@@ -67,18 +106,19 @@ impl<'e, M: Medium> Changes<'e, M> {
     /// [`Error::NoCell`]: it is neither in the pool's heap nor a root cell.
     #[inline]
     pub fn set(&mut self, op: &Op<'_, M>, off: u64, value: u64) -> Result<()> {
-        let word = self.engine.word(op, off)?;
-        if !self.fresh.is_empty() && self.fill(off) {
-            op.store(word, value, Ordering::Relaxed);
+        self.engine.ensure_word(off)?;
+        if self.blocks.is_some() && self.fill(off) {
+            op.store(op.at(Off::<Word>::new(off)), value, Ordering::Relaxed);
         } else {
-            self.writes.set(off, value);
+            self.writes_mut().set(off, value);
         }
         Ok(())
     }
 
     /// Whether a word lies in a block of these changes that is filled in place; it then has contents up to that word.
     fn fill(&mut self, off: u64) -> bool {
-        let Some((start, fresh)) = self.fresh.range_mut(..=off).next_back() else { return false };
+        let Some(blocks) = &mut self.blocks else { return false };
+        let Some((start, fresh)) = blocks.fresh.range_mut(..=off).next_back() else { return false };
         if fresh.contents.is_none() || off - start >= fresh.reserved.len() {
             return false;
         }
@@ -99,7 +139,7 @@ impl<'e, M: Medium> Changes<'e, M> {
     pub(super) fn alloc_zeroed(&mut self, op: &Op<'_, M>, bytes: u64) -> Result<u64> {
         let off = self.reserve(op, bytes, None)?;
         // PERSIST E1: flush+fence, with the commit
-        self.fresh[&off].reserved.zero(op)?;
+        self.blocks_mut().fresh[&off].reserved.zero(op)?;
         Ok(off)
     }
 
@@ -107,7 +147,7 @@ impl<'e, M: Medium> Changes<'e, M> {
         let root = &self.engine.root;
         let reserved = root.pool().space().reserve_block(op, root.owner(), bytes)?;
         let off = reserved.off();
-        self.fresh.insert(off, Fresh { reserved, contents, words: 0 });
+        self.blocks_mut().fresh.insert(off, Fresh { reserved, contents, words: 0 });
         Ok(off)
     }
 
@@ -117,18 +157,19 @@ impl<'e, M: Medium> Changes<'e, M> {
     /// [`Error::NoCell`]: no block of the structure begins there, or these changes have freed it.
     pub fn free(&mut self, op: &Op<'_, M>, off: u64) -> Result<()> {
         let missing = Error::NoCell { offset: off };
-        if self.freed.contains_key(&off) {
+        let root = &self.engine.root;
+        let Blocks { fresh, freed } = &mut **self.blocks.get_or_insert_default();
+        if freed.contains_key(&off) {
             return Err(missing);
         }
-        match self.fresh.get(&off) {
+        match fresh.get(&off) {
             // Nobody has seen it, and no record names it.
-            Some(Fresh { contents: Some(_), .. }) => _ = self.fresh.remove(&off),
-            Some(zeroed) => _ = self.freed.insert(off, zeroed.reserved.allocation()),
+            Some(Fresh { contents: Some(_), .. }) => _ = fresh.remove(&off),
+            Some(zeroed) => _ = freed.insert(off, zeroed.reserved.allocation()),
             None => {
-                let root = &self.engine.root;
                 let found = root.pool().space().allocated(op, off);
                 let found = found.ok().filter(|found| found.owner() == root.owner());
-                self.freed.insert(off, found.ok_or(missing)?);
+                freed.insert(off, found.ok_or(missing)?);
             }
         }
         Ok(())
@@ -136,8 +177,9 @@ impl<'e, M: Medium> Changes<'e, M> {
 
     /// Makes durable what the record will not hold.
     fn write_ahead(&self, op: &Op<'_, M>) -> Result<()> {
+        let Some(blocks) = &self.blocks else { return Ok(()) };
         let mut is_any = false;
-        for (off, fresh) in self.fresh.iter().filter(|(_, fresh)| fresh.contents == Some(Contents::Ahead)) {
+        for (off, fresh) in blocks.fresh.iter().filter(|(_, fresh)| fresh.contents == Some(Contents::Ahead)) {
             op.write_back_slice::<Word>(op.slice("a new block", Off::new(*off), fresh.words)?);
             is_any = true;
         }
@@ -148,24 +190,26 @@ impl<'e, M: Medium> Changes<'e, M> {
         Ok(())
     }
 
-    /// The entries of the record.
-    fn entries<'s>(&self, op: &Op<'s, M>) -> Result<Vec<Entry<'s>>> {
-        let mut entries = Vec::with_capacity(self.writes.writes().len() + 2 * self.fresh.len() + self.freed.len());
-        for (off, fresh) in &self.fresh {
+    /// Puts the entries into a record.
+    fn enter(&self, op: &Op<'_, M>, record: &mut Draft) -> Result<()> {
+        let fresh = self.blocks.iter().flat_map(|blocks| &blocks.fresh);
+        for (off, fresh) in fresh {
             let allocation = fresh.reserved.allocation();
             match fresh.contents {
-                None => entries.push(Entry::Zeroed(allocation)),
+                None => record.push(op, Entry::Zeroed(allocation)),
                 Some(contents) => {
-                    entries.push(Entry::Change(Change::Allocate(allocation)));
+                    record.push(op, Entry::Change(Change::Allocate(allocation)));
                     if contents == Contents::Logged {
-                        entries.push(Entry::Run(*off, op.slice("a new block", Off::new(*off), fresh.words)?));
+                        let run = op.slice("a new block", Off::new(*off), fresh.words)?;
+                        record.push(op, Entry::Run(*off, run));
                     }
                 }
             }
         }
-        entries.extend(self.writes.writes().iter().map(|[off, value]| Entry::Write(*off, *value)));
-        entries.extend(self.freed.values().map(|freed| Entry::Change(Change::Free(*freed))));
-        Ok(entries)
+        record.push_writes(self.writes().writes());
+        let freed = self.blocks.iter().flat_map(|blocks| blocks.freed.values());
+        freed.for_each(|freed| record.push(op, Entry::Change(Change::Free(*freed))));
+        Ok(())
     }
 }
 
@@ -190,6 +234,17 @@ impl<M: Medium> Engine<M> {
         mut changes: Changes<'_, M>,
         publish: impl FnOnce(&mut dyn FnMut()),
     ) -> Result<()> {
+        self.commit_changes(op, &mut changes, publish)
+    }
+
+    /// As [`commit_in`](Self::commit_in).
+    #[inline]
+    pub(super) fn commit_changes(
+        &self,
+        op: &Op<'_, M>,
+        changes: &mut Changes<'_, M>,
+        publish: impl FnOnce(&mut dyn FnMut()),
+    ) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -198,22 +253,27 @@ impl<M: Medium> Engine<M> {
             let _guard = self.poison.guard(op)?;
             changes.write_ahead(op)?;
             self.ask(op);
-            let mut lane = self.lanes[op.slot() as usize].lock(m);
-            let (number, segments) = log(self, op, &mut lane, &changes.entries(op)?)?;
+            let mut lane = self.slots[op.slot() as usize].lane.lock(m);
+            // The words' lines come while the record becomes durable. Otherwise the next transaction's first lock waits for them.
+            for [off, _] in changes.writes().writes().iter().take(PREFETCHED) {
+                op.prefetch_write(Off::<Word>::new(*off));
+            }
+            let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
             let (space, mut done) = (self.root.pool().space(), Ok(()));
-            for fresh in std::mem::take(&mut changes.fresh).into_values() {
-                done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
+            let mut blocks = changes.blocks.take();
+            if let Some(blocks) = &mut blocks {
+                for fresh in std::mem::take(&mut blocks.fresh).into_values() {
+                    done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
+                }
             }
             publish(&mut || {
-                for [off, value] in changes.writes.writes() {
+                for [off, value] in changes.writes().writes() {
                     // PERSIST E2: the fence of the commit. That there is such a word was found when it was set.
-                    if let Some(word) = word(op, &self.root, *off) {
-                        op.store(word, *value, Ordering::Release);
-                    }
+                    op.store(op.at(Off::<Word>::new(*off)), *value, Ordering::Release);
                 }
             });
-            for freed in changes.freed.into_values() {
+            for freed in blocks.into_iter().flat_map(|blocks| blocks.freed.into_values()) {
                 done = done.and(space.apply(op, Change::Free(freed)).map(drop));
                 lane.frees.push((number, freed));
             }
@@ -236,23 +296,25 @@ fn log<M: Medium>(
     engine: &Engine<M>,
     op: &Op<'_, M>,
     lane: &mut Lane<M>,
-    entries: &[Entry<'_>],
+    changes: &Changes<'_, M>,
 ) -> Result<(u64, usize)> {
-    let chain = match &mut lane.chain {
+    let Lane { chain, draft, ends, .. } = lane;
+    let chain = match chain {
         Some(chain) => chain,
         none => none.insert(engine.logs.chain(op)?),
     };
-    let words = record::HEAD as u64 + entries.iter().copied().map(record::words_of).sum::<u64>();
+    draft.begin();
+    changes.enter(op, draft)?;
     // What can fail comes first: then nothing has happened.
-    let (segment, room) = chain.room(op, words)?;
+    let (segment, room) = chain.room(op, draft.words())?;
     let number = engine.number(op);
-    record::write(op, room, segment, number, entries.iter().copied());
-    chain.append(op, words)?;
+    draft.write(op, room, segment, number);
+    chain.append(op, room.len() as u64)?;
     // PERSIST E1, E2: flush+fence
     chain.commit(op)?;
-    match lane.ends.last_mut() {
+    match ends.last_mut() {
         Some((last, end)) if *last == segment => *end = number,
-        _ => lane.ends.push((segment, number)),
+        _ => ends.push((segment, number)),
     }
-    Ok((number, lane.ends.len()))
+    Ok((number, ends.len()))
 }

@@ -33,6 +33,7 @@
 mod buffer;
 mod changes;
 mod error;
+mod lines;
 mod locks;
 mod record;
 mod recover;
@@ -46,13 +47,15 @@ use std::sync::{Arc, OnceLock};
 use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{
-    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Medium, Moments, Off, Op, Rmw, Root, Session,
+    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, Rmw, Root, Session,
     SessionLogs, Structure, Word,
 };
 
 pub use changes::{Changes, Contents};
 pub use error::{Error, Result};
+use lines::Lines;
 use locks::Locks;
+use record::Draft;
 pub use recover::EngineRecovery;
 pub use tx::{Cell, Tx};
 
@@ -116,20 +119,36 @@ pub struct Engine<M: Medium = Hardware> {
     poison: Poison<M>,
     locks: Locks,
     /// By slot of the session.
-    lanes: Box<[Lock<Lane<M>>]>,
-    /// Ages of transactions, by slot; each is counted by its own session.
-    ages: Box<[AtomicU64]>,
+    slots: Box<[Slot<M>]>,
     /// The number of the next commit.
     next: AtomicU64,
     /// 1 once there may be records, and the root asks for recovery.
     asks: AtomicU64,
-    trimming: Lock<()>,
+    /// Held by whoever trims.
+    trimming: Lock<Lines>,
     trim_at: usize,
     /// 1 when a log is long enough for the service.
     is_long: AtomicU64,
     service: OnceLock<Registered<M>>,
     /// Of another structure, which opens it before anything else reads its words: then the root asks for nothing.
     is_part: bool,
+    /// Offsets of the heap and of the first root cell.
+    heap: u64,
+    cells: u64,
+}
+
+/// What belongs to the session of a slot, on lines of its own.
+#[repr(align(128))]
+struct Slot<M: Medium> {
+    /// Counts transactions; only the session does so.
+    age: AtomicU64,
+    lane: Lock<Lane<M>>,
+}
+
+impl<M: Medium> Default for Slot<M> {
+    fn default() -> Self {
+        Slot { age: AtomicU64::new(0), lane: Lock::new(Lane::default()) }
+    }
 }
 
 /// One session's part. It is locked within an operation, and no operation is entered while it is.
@@ -139,11 +158,13 @@ struct Lane<M: Medium> {
     ends: Vec<(u64, u64)>,
     /// What commits have freed, and their numbers, ascending.
     frees: Vec<(u64, Allocation)>,
+    /// The record that is being written.
+    draft: Draft,
 }
 
 impl<M: Medium> Default for Lane<M> {
     fn default() -> Self {
-        Lane { chain: None, ends: Vec::new(), frees: Vec::new() }
+        Lane { chain: None, ends: Vec::new(), frees: Vec::new(), draft: Draft::default() }
     }
 }
 
@@ -197,16 +218,18 @@ impl<M: Medium> Engine<M> {
     fn recovered(op: &Op<'_, M>, root: Root<M>, options: &Options, is_part: bool) -> Result<Self> {
         let logs = SessionLogs::open(op, root.clone(), options.segment)?;
         let next = recover::redo(op, &logs)?;
+        let geometry = root.pool().geometry();
         Ok(Engine {
+            heap: geometry.heap_off(),
+            cells: cells_of(&root),
             poison: Poison::new(root.clone()),
             root,
             logs,
             locks: Locks::new(),
-            lanes: (0..MAX_SESSIONS).map(|_| Lock::new(Lane::default())).collect(),
-            ages: (0..MAX_SESSIONS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..MAX_SESSIONS).map(|_| Slot::default()).collect(),
             next: AtomicU64::new(next),
             asks: AtomicU64::new(0),
-            trimming: Lock::new(()),
+            trimming: Lock::new(Lines::new()),
             trim_at: options.trim_at.max(1),
             is_long: AtomicU64::new(0),
             service: OnceLock::new(),
@@ -227,9 +250,7 @@ impl<M: Medium> Engine<M> {
         if index >= ROOT_CELLS {
             return Err(Error::NoCell { offset: index as u64 });
         }
-        let owner = self.root.owner();
-        let line = self.root.pool().geometry().root_off(owner) + ROOT_LINE;
-        Ok(Cell::at(Off::new(line + 8 * (index as u64 + 1))))
+        Ok(Cell::at(Off::new(self.cells + 8 * index as u64)))
     }
 
     /// Runs a transaction: all that the closure writes, allocates and frees happens, durably when this returns, or nothing
@@ -271,22 +292,35 @@ impl<M: Medium> Engine<M> {
     }
 
     /// The word at an offset that may be a cell's.
+    #[inline]
     fn word<'s>(&self, op: &Op<'s, M>, off: u64) -> Result<&'s Word> {
-        word(op, &self.root, off).ok_or(Error::NoCell { offset: off })
+        self.ensure_word(off)?;
+        Ok(op.at(Off::new(off)))
+    }
+
+    /// Fails where an offset cannot be a cell's: it has to be aligned, and in the heap, or a root cell of this engine.
+    #[inline]
+    fn ensure_word(&self, off: u64) -> Result<()> {
+        let is_there = off >= self.heap || off.wrapping_sub(self.cells) < 8 * ROOT_CELLS as u64;
+        let is_whole = off.is_multiple_of(8) && off.checked_add(8).is_some_and(|end| end <= self.mapping().len());
+        if is_there && is_whole { Ok(()) } else { Err(Error::NoCell { offset: off }) }
+    }
+
+    fn mapping(&self) -> &Mapping<M> {
+        self.root.pool().mapping()
     }
 
     fn medium(&self) -> M {
-        self.root.pool().mapping().medium()
+        self.mapping().medium()
     }
 
     fn ensure_own(&self, session: &Session<M>) -> Result<()> {
-        let own = self.root.pool().mapping();
-        if session.mapping().is_same(own) { Ok(()) } else { Err(Error::ForeignSession) }
+        if session.mapping().is_same(self.mapping()) { Ok(()) } else { Err(Error::ForeignSession) }
     }
 
     /// The age of a session's next transaction: unique, never zero, and rising for each session.
     fn age(&self, session: &Session<M>) -> u64 {
-        let (m, count) = (self.medium(), &self.ages[session.slot() as usize]);
+        let (m, count) = (self.medium(), &self.slots[session.slot() as usize].age);
         let next = m.shared_load(count, Ordering::Relaxed) + 1;
         m.shared_store(count, next, Ordering::Relaxed);
         next * u64::from(MAX_SESSIONS) + u64::from(session.slot())
@@ -313,6 +347,11 @@ impl<M: Medium> Engine<M> {
 /// Where the structure's own line lies in a root entry.
 const ROOT_LINE: u64 = 192;
 
+/// Offset of the first root cell.
+fn cells_of<M: Medium>(root: &Root<M>) -> u64 {
+    root.pool().geometry().root_off(root.owner()) + ROOT_LINE + 8 * (WATERMARK as u64 + 1)
+}
+
 /// `len` words from an offset on, in the heap.
 fn words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>, off: u64, len: u64) -> Option<&'s [Word]> {
     let is_heap = off >= root.pool().geometry().heap_off();
@@ -321,8 +360,7 @@ fn words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>, off: u64, len: u64) -> O
 
 /// The word at an offset that may be a cell's: aligned, and in the heap, or a root cell of this engine.
 fn word<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>, off: u64) -> Option<&'s Word> {
-    let geometry = root.pool().geometry();
-    let cells = geometry.root_off(root.owner()) + ROOT_LINE + 8;
+    let (geometry, cells) = (root.pool().geometry(), cells_of(root));
     if off < geometry.heap_off() && !(cells..cells + 8 * ROOT_CELLS as u64).contains(&off) {
         return None;
     }

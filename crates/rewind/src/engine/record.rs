@@ -18,6 +18,7 @@
 use std::sync::atomic::Ordering;
 
 use durix_pmem::{Allocation, Change, Medium, Op, Word};
+use zerocopy::IntoBytes;
 
 /// Words before the entries.
 pub(super) const HEAD: usize = 2;
@@ -78,50 +79,63 @@ pub(super) fn words_of(entry: Entry<'_>) -> u64 {
     }
 }
 
-/// The checksum of a record, word by word.
-struct Sum(u32);
+/// A record in volatile memory, so that its checksum is computed over all of it at once.
+#[derive(Debug, Default)]
+pub(super) struct Draft(Vec<u64>);
 
-impl Sum {
-    fn new(segment: u64) -> Sum {
-        Sum(crc32c::crc32c(&segment.to_le_bytes()))
+/// Words of a draft before the entries: what the checksum covers beside them.
+const COVERED: usize = 3;
+/// Words whose memory is kept for the next record, at most.
+const KEPT: usize = 1 << 13;
+
+impl Draft {
+    /// Begins a record without entries.
+    pub(super) fn begin(&mut self) {
+        self.0.clear();
+        if self.0.capacity() > KEPT {
+            self.0 = Vec::new();
+        }
+        self.0.extend([0; COVERED]);
     }
 
+    /// Words of the record.
+    pub(super) fn words(&self) -> u64 {
+        (self.0.len() - COVERED + HEAD) as u64
+    }
+
+    /// Adds an entry.
+    pub(super) fn push<M: Medium>(&mut self, op: &Op<'_, M>, entry: Entry<'_>) {
+        self.0.extend(head_of(entry));
+        if let Entry::Run(_, words) = entry {
+            self.0.extend(words.iter().map(|word| op.load(word, Ordering::Relaxed)));
+            self.0.extend((words.len() % 2 == 1).then_some(0));
+        }
+    }
+
+    /// Adds an entry for each of these offsets and values.
+    pub(super) fn push_writes(&mut self, writes: &[[u64; 2]]) {
+        const { assert!(WRITE == 0) };
+        self.0.extend_from_slice(writes.as_flattened());
+    }
+
+    /// Writes the record into the room for it, which is as long as [`words`](Self::words) says.
     #[inline]
-    fn add(&mut self, words: &[u64; 2]) {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&words[0].to_le_bytes());
-        bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-        self.0 = crc32c::crc32c_append(self.0, &bytes);
+    pub(super) fn write<M: Medium>(&mut self, op: &Op<'_, M>, room: &[Word], segment: u64, number: u64) {
+        self.0[..COVERED].copy_from_slice(&[segment, number, room.len() as u64]);
+        let sum = sum(&self.0);
+        let (pairs, _) = room[HEAD..].as_chunks::<2>();
+        let (entries, _) = self.0[COVERED..].as_chunks::<2>();
+        for (to, from) in pairs.iter().zip(entries) {
+            op.store_words(to, from);
+        }
+        op.store(&room[1], number, Ordering::Relaxed);
+        op.store(&room[0], (room.len() as u64) << 32 | u64::from(sum), Ordering::Release);
     }
 }
 
-/// Writes a record into the room for it, which is as long as its entries.
-pub(super) fn write<'e, M: Medium>(
-    op: &Op<'_, M>,
-    room: &[Word],
-    segment: u64,
-    number: u64,
-    entries: impl Iterator<Item = Entry<'e>>,
-) {
-    let mut sum = Sum::new(segment);
-    sum.add(&[number, room.len() as u64]);
-    let (mut rest, _) = room[HEAD..].as_chunks::<2>();
-    let mut put = |pair: [u64; 2]| {
-        let Some((to, after)) = rest.split_first() else { return };
-        op.store(&to[0], pair[0], Ordering::Relaxed);
-        op.store(&to[1], pair[1], Ordering::Relaxed);
-        sum.add(&pair);
-        rest = after;
-    };
-    for entry in entries {
-        put(head_of(entry));
-        if let Entry::Run(_, words) = entry {
-            let load = |word: Option<&Word>| word.map_or(0, |word| op.load(word, Ordering::Relaxed));
-            words.chunks(2).for_each(|pair| put([load(pair.first()), load(pair.get(1))]));
-        }
-    }
-    op.store(&room[1], number, Ordering::Relaxed);
-    op.store(&room[0], (room.len() as u64) << 32 | u64::from(sum.0), Ordering::Release);
+/// The checksum over the number of the segment's use, that of the commit, the record's length, and the entries.
+fn sum(covered: &[u64]) -> u32 {
+    crc32c::crc32c(covered.as_bytes())
 }
 
 /// A whole record.
@@ -132,45 +146,81 @@ pub(super) struct Record<'s> {
     pub(super) words: &'s [Word],
 }
 
-/// The record that words of a segment begin with, if there is a whole one.
-pub(super) fn read<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64) -> Option<Record<'s>> {
-    let head = op.load(words.first()?, Ordering::Acquire);
+/// The length that a record's first word says, if a record of that length can be there.
+fn len_of(head: u64, room: usize) -> Option<usize> {
     let len = (head >> 32) as usize;
-    if len < HEAD || len > words.len() || !(len - HEAD).is_multiple_of(2) {
-        return None;
-    }
-    let words = &words[..len];
+    (HEAD..=room).contains(&len).then_some(len).filter(|len| (len - HEAD).is_multiple_of(2))
+}
+
+/// The record that words of a segment begin with, if there is a whole one.
+fn read<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64, covered: &mut Vec<u64>) -> Option<Record<'s>> {
+    let head = op.load(words.first()?, Ordering::Acquire);
+    let words = &words[..len_of(head, words.len())?];
     let load = |word: &Word| op.load(word, Ordering::Relaxed);
     let is_whole = op.load_checked(words, || {
-        let mut sum = Sum::new(segment);
-        sum.add(&[load(&words[1]), len as u64]);
-        words[HEAD..].chunks_exact(2).for_each(|entry| sum.add(&[load(&entry[0]), load(&entry[1])]));
-        head as u32 == sum.0
+        covered.clear();
+        covered.extend([segment, load(&words[1]), words.len() as u64]);
+        covered.extend(words[HEAD..].iter().map(load));
+        head as u32 == sum(covered)
     });
     is_whole.then(|| Record { number: load(&words[1]), words })
 }
 
 /// All whole records of a segment, up to the first that is not.
 pub(super) fn read_all<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64) -> Vec<Record<'s>> {
-    let mut at = 0;
+    let (mut at, mut covered) = (0, Vec::new());
     let next = || {
-        let record = read(op, &words[at..], segment)?;
+        let record = read(op, &words[at..], segment, &mut covered)?;
         at += record.words.len();
         Some(record)
     };
     std::iter::from_fn(next).collect()
 }
 
+/// The records that this process has written into these words of a segment; `None` for one that nobody can have written, and nothing
+/// after that.
+pub(super) fn read_own<'s, M: Medium>(op: &Op<'_, M>, words: &'s [Word]) -> impl Iterator<Item = Option<Record<'s>>> {
+    let mut rest = words;
+    std::iter::from_fn(move || {
+        let head = op.load(rest.first()?, Ordering::Relaxed);
+        let record = len_of(head, rest.len()).map(|len| {
+            let words = &rest[..len];
+            Record { number: op.load(&words[1], Ordering::Relaxed), words }
+        });
+        rest = record.as_ref().map_or(&[], |record| &rest[record.words.len()..]);
+        Some(record)
+    })
+}
+
 impl<'s> Record<'s> {
     /// Its entries; `None` for one that nobody has written, and nothing after that.
     pub(super) fn entries<M: Medium>(&self, op: &Op<'_, M>) -> impl Iterator<Item = Option<Entry<'s>>> {
-        let mut rest = &self.words[HEAD..];
-        std::iter::from_fn(move || {
-            let (head, after) = rest.split_at_checked(2)?;
-            let load = |word: &Word| op.load(word, Ordering::Relaxed);
-            let entry = entry_of([load(&head[0]), load(&head[1])], after);
-            rest = entry.and_then(|entry| after.get(words_of(entry) as usize - 2..)).unwrap_or(&[]);
-            Some(entry)
-        })
+        entries(op, &self.words[HEAD..])
     }
+
+    /// Shows the offsets of the writes that it begins with, and returns the words of its other entries: most records have none.
+    #[inline]
+    pub(super) fn pass_writes<M: Medium>(&self, op: &Op<'_, M>, mut write: impl FnMut(u64)) -> &'s [Word] {
+        let (pairs, _) = self.words[HEAD..].as_chunks::<2>();
+        for (at, [tagged, _]) in pairs.iter().enumerate() {
+            let off = op.load(tagged, Ordering::Relaxed);
+            if off & 7 != WRITE {
+                return &self.words[HEAD + 2 * at..];
+            }
+            write(off);
+        }
+        &[]
+    }
+}
+
+/// The entries in these words of a record.
+pub(super) fn entries<'s, M: Medium>(op: &Op<'_, M>, words: &'s [Word]) -> impl Iterator<Item = Option<Entry<'s>>> {
+    let mut rest = words;
+    std::iter::from_fn(move || {
+        let (head, after) = rest.split_at_checked(2)?;
+        let load = |word: &Word| op.load(word, Ordering::Relaxed);
+        let entry = entry_of([load(&head[0]), load(&head[1])], after);
+        rest = entry.and_then(|entry| after.get(words_of(entry) as usize - 2..)).unwrap_or(&[]);
+        Some(entry)
+    })
 }

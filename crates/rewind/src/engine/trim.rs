@@ -13,8 +13,9 @@ use durix_pmem::service::{Due, Service, Urgency};
 use durix_pmem::{Allocation, Change, Medium, Moments, Op, Session};
 
 use super::error::{Error, Result};
+use super::lines::{LINE, Lines};
 use super::record::{self, Entry};
-use super::{Engine, Lane, WATERMARK, word, words};
+use super::{Engine, Lane, WATERMARK, words};
 
 impl<M: Medium> Engine<M> {
     /// Writes back what has been committed so far, and gives the log's space and what was freed back. A service of the pool does so
@@ -31,8 +32,8 @@ impl<M: Medium> Engine<M> {
 
     /// As [`trim`](Self::trim), inside an operation.
     pub(super) fn trim_in(&self, op: &Op<'_, M>) -> Result<bool> {
-        let Some(_alone) = self.trimming.try_lock(op.medium()) else { return Ok(false) };
-        self.round(op)?;
+        let Some(mut lines) = self.trimming.try_lock(op.medium()) else { return Ok(false) };
+        self.round(op, &mut lines)?;
         Ok(true)
     }
 
@@ -43,8 +44,8 @@ impl<M: Medium> Engine<M> {
     /// As [`trim`](Self::trim).
     pub fn make_room(&self, op: &Op<'_, M>) -> Result<()> {
         self.poison.check(op)?;
-        let _alone = self.trimming.lock(op.medium());
-        self.round(op)
+        let mut lines = self.trimming.lock(op.medium());
+        self.round(op, &mut lines)
     }
 
     /// Trims all there is, while nobody works: afterwards nothing is pending.
@@ -54,8 +55,7 @@ impl<M: Medium> Engine<M> {
         }
         let mut session = self.root.pool().session()?;
         let op = session.enter()?;
-        self.poison.check(&op)?;
-        self.round(&op)?;
+        self.make_room(&op)?;
         if !self.is_part {
             // PERSIST K3: flush+fence, inside
             self.root.ask(&op, Moments::NONE);
@@ -63,14 +63,17 @@ impl<M: Medium> Engine<M> {
         Ok(())
     }
 
-    fn round(&self, op: &Op<'_, M>) -> Result<()> {
+    fn round(&self, op: &Op<'_, M>, lines: &mut Lines) -> Result<()> {
         let m = op.medium();
         // Commits that make a log long from here on ask for another round.
         m.shared_store(&self.is_long, 0, Ordering::Release);
         let bound = m.shared_load(&self.next, Ordering::Acquire);
-        for lane in &self.lanes {
-            self.write_back(op, &lane.lock(op.medium()), bound)?;
+        // A round that has failed may have left some.
+        lines.clear();
+        for slot in self.slots.iter() {
+            self.gather(op, &slot.lane.lock(op.medium()), bound, lines)?;
         }
+        lines.write_back(op);
         // PERSIST E3: flush+fence
         op.drain();
         let watermark = &self.root.words(op)[WATERMARK];
@@ -78,8 +81,8 @@ impl<M: Medium> Engine<M> {
         // PERSIST E4: flush+fence
         op.persist(watermark);
         let mut freed = Vec::new();
-        for lane in &self.lanes {
-            let mut lane = lane.lock(op.medium());
+        for slot in self.slots.iter() {
+            let mut lane = slot.lane.lock(op.medium());
             lane.give_back(op, bound)?;
             let kept = lane.frees.partition_point(|(number, _)| *number < bound);
             freed.extend(lane.frees.drain(..kept).map(|(_, allocation)| allocation));
@@ -94,28 +97,35 @@ impl<M: Medium> Engine<M> {
         }
     }
 
-    /// Starts writing back what the commits of a lane below `bound` have changed.
-    fn write_back(&self, op: &Op<'_, M>, lane: &Lane<M>, bound: u64) -> Result<()> {
+    /// Gathers the lines that the commits of a lane below `bound` have changed.
+    fn gather(&self, op: &Op<'_, M>, lane: &Lane<M>, bound: u64, lines: &mut Lines) -> Result<()> {
         let Some(chain) = &lane.chain else { return Ok(()) };
         let watermark = op.load(&self.root.words(op)[WATERMARK], Ordering::Relaxed);
         for segment in chain.segments() {
+            // This process has written them, and nobody else does: there is nothing to verify.
             let words = &segment.words(op)?[..segment.used() as usize];
-            for record in record::read_all(op, words, segment.number()) {
+            for record in record::read_own(op, words) {
+                let record = record.ok_or(Error::Corrupt { what: "a length", number: watermark })?;
                 if (watermark..bound).contains(&record.number) {
-                    self.write_back_record(op, &record)?;
+                    self.gather_record(op, &record, lines)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn write_back_record(&self, op: &Op<'_, M>, record: &record::Record<'_>) -> Result<()> {
+    #[inline]
+    fn gather_record(&self, op: &Op<'_, M>, record: &record::Record<'_>, lines: &mut Lines) -> Result<()> {
         let (space, corrupt) = (self.root.pool().space(), |what| Error::Corrupt { what, number: record.number });
-        for entry in record.entries(op) {
+        let others = record.pass_writes(op, |off| lines.add(op, off));
+        for entry in record::entries(op, others) {
             match entry.ok_or(corrupt("an entry"))? {
-                Entry::Write(off, _) => op.defer(word(op, &self.root, off).ok_or(corrupt("an offset"))?),
+                Entry::Write(off, _) => lines.add(op, off),
                 Entry::Run(off, run) => {
-                    op.defer(words(op, &self.root, off, run.len() as u64).ok_or(corrupt("a run"))?);
+                    let len = run.len() as u64;
+                    words(op, &self.root, off, len).ok_or(corrupt("a run"))?;
+                    let ends = off.next_multiple_of(LINE)..off + 8 * len;
+                    std::iter::once(off).chain(ends.step_by(LINE as usize)).for_each(|off| lines.add(op, off));
                 }
                 // The zeroes were durable with the record.
                 Entry::Zeroed(allocation) => op.defer(space.word_of(op, Change::Allocate(allocation))?),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use durix_pmem::{Bits, Medium, Off, Session, Word};
@@ -76,7 +77,8 @@ pub struct Tx<'e, M: Medium> {
     session: &'e mut Session<M>,
     age: u64,
     changes: Changes<'e, M>,
-    locked: Vec<u32>,
+    /// Offsets that are in the heap.
+    words: Range<u64>,
     lost: bool,
 }
 
@@ -88,7 +90,14 @@ impl<M: Medium> fmt::Debug for Tx<'_, M> {
 
 impl<'e, M: Medium> Tx<'e, M> {
     pub(super) fn begin(engine: &'e Engine<M>, session: &'e mut Session<M>, age: u64) -> Self {
-        Tx { engine, session, age, changes: Changes::new(engine), locked: Vec::new(), lost: false }
+        Tx {
+            engine,
+            session,
+            age,
+            changes: Changes::new(engine),
+            words: engine.heap..engine.mapping().len() & !7,
+            lost: false,
+        }
     }
 
     /// Whether it has met an older transaction and must run again.
@@ -103,23 +112,35 @@ impl<'e, M: Medium> Tx<'e, M> {
     #[inline]
     pub fn get<T: Bits>(&mut self, cell: Cell<T>) -> Result<T> {
         let off = cell.off().get();
-        if let Some(value) = self.changes.writes.get(off) {
-            return Ok(T::from_bits(value));
+        // What was written is locked.
+        if self.lock(off)? == Got::Held {
+            self.changes.writes_mut().tidy();
+            if let Some(value) = self.changes.writes().get(off) {
+                return Ok(T::from_bits(value));
+            }
         }
-        self.lock(off)?;
         let op = self.session.enter()?;
         Ok(T::from_bits(op.load(self.engine.word(&op, off)?, Ordering::Acquire)))
     }
 
-    /// Writes a cell. Nobody else sees it before the commit.
+    /// Writes a cell. Nobody else sees it before the commit. The pool is not touched before that.
     ///
     /// # Errors
-    /// [`Error::Conflict`], [`Error::NoCell`], [`Error::Pool`].
+    /// [`Error::Conflict`], [`Error::NoCell`].
     #[inline]
     pub fn set<T: Bits>(&mut self, cell: Cell<T>, value: T) -> Result<()> {
         let off = cell.off().get();
-        self.lock(off)?;
-        self.changes.set(&self.session.enter()?, off, value.to_bits())
+        let got = self.lock(off)?;
+        // The pool may have grown; it never shrinks.
+        if off < self.words.start || off >= self.words.end || !off.is_multiple_of(8) {
+            self.engine.ensure_word(off)?;
+        }
+        // No block of a transaction is filled in place: see `Changes::fill`. And what was written before is locked.
+        match got {
+            Got::Held => self.changes.writes_mut().set(off, value.to_bits()),
+            _ => self.changes.writes_mut().add(off, value.to_bits()),
+        }
+        Ok(())
     }
 
     /// Allocates a block of `words` cells, which are zero, and returns the first: see [`Cell::field`]. A transaction that does not commit
@@ -145,20 +166,18 @@ impl<'e, M: Medium> Tx<'e, M> {
     }
 
     #[inline]
-    fn lock(&mut self, off: u64) -> Result<()> {
+    fn lock(&mut self, off: u64) -> Result<Got> {
         // Whoever goes on after a conflict gets no further.
         let got = if self.lost { Got::Lost } else { self.engine.locks.lock(self.engine.medium(), off, self.age) };
         match got {
-            Got::Held => Ok(()),
-            Got::Taken(stripe) => {
-                self.locked.push(stripe);
-                Ok(())
-            }
+            Got::Held => {}
+            Got::Taken(stripe) => self.changes.writes_mut().stripes.push(stripe),
             Got::Lost => {
                 self.lost = true;
-                Err(Error::Conflict)
+                return Err(Error::Conflict);
             }
         }
+        Ok(got)
     }
 
     /// Makes it all happen. One fence, and none where nothing was written.
@@ -167,13 +186,12 @@ impl<'e, M: Medium> Tx<'e, M> {
             return Ok(());
         }
         self.engine.root.pool().ensure_writable()?;
-        let changes = std::mem::replace(&mut self.changes, Changes::new(self.engine));
-        self.engine.commit_in(&self.session.enter()?, changes, |store| store())
+        self.engine.commit_changes(&self.session.enter()?, &mut self.changes, |store| store())
     }
 
     fn unlock(&mut self) {
         let m = self.engine.medium();
-        self.locked.drain(..).for_each(|stripe| self.engine.locks.unlock(m, stripe));
+        self.changes.writes_mut().stripes.drain(..).for_each(|stripe| self.engine.locks.unlock(m, stripe));
     }
 }
 
