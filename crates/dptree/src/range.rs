@@ -8,6 +8,7 @@ use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
 
 use crate::bloom::Bloom;
 use crate::front::{Front, Frozen};
+use crate::in_place::InPlace;
 use crate::layout::RangeHead;
 use crate::leaf::Leaf;
 use crate::published::Published;
@@ -23,6 +24,8 @@ pub(crate) struct Range {
     pub(crate) snapshot: Published<Snapshot>,
     /// The log's clock at the first record of its fronts, at most; [`NO_RECORD`] without one. Stored under the lock.
     oldest: AtomicU64,
+    /// Values that are replaced in place. Stored under the lock.
+    pub(crate) in_place: InPlace,
     /// Its block in the pool.
     pub(crate) block: Off<RangeHead>,
     inner: Lock<Inner>,
@@ -74,6 +77,33 @@ pub(crate) struct Inner {
     pub(crate) trusted: bool,
     /// It has been absorbed by its neighbour: look again.
     pub(crate) dead: bool,
+    /// Readers may still reach its leaves by the range that it was split from, so no value is replaced in place.
+    pub(crate) shares_leaves: bool,
+    /// Goes up to 3 with inserts that meet their key in a leaf, and down with the others. From 2 on an insert is taken for one that
+    /// replaces a value.
+    pub(crate) overwrites: u8,
+}
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<'a> {
+    /// In a front: what it is mapped to.
+    InFront(Option<u64>),
+    /// In no front; in a slot of a leaf, with its value.
+    InLeaf(&'a Leaf, usize, u64),
+    Nowhere,
+}
+
+impl Found<'_> {
+    /// What the key is mapped to.
+    #[inline(always)]
+    pub(crate) fn value(self) -> Option<u64> {
+        match self {
+            Found::InFront(entry) => entry,
+            Found::InLeaf(_, _, value) => Some(value),
+            Found::Nowhere => None,
+        }
+    }
 }
 
 /// Number of keys in leaves.
@@ -107,12 +137,15 @@ impl Snapshot {
         if frozen.bloom.may_have(m, hash) { frozen.front.get(key, hash) } else { None }
     }
 
-    /// The value of a key in the second front or its leaf; valid if this snapshot is still current.
+    /// Where a key is in the second front and its leaf; valid if this snapshot is still current.
     #[inline(always)]
-    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<u64> {
-        match self.find_frozen(op.medium(), key, hash) {
-            Some(entry) => entry,
-            None => Some(self.leaf(key)?.find(op, key, hash)?.1),
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Found<'_> {
+        if let Some(entry) = self.find_frozen(op.medium(), key, hash) {
+            return Found::InFront(entry);
+        }
+        match self.leaf(key).and_then(|leaf| Some((leaf, leaf.find(op, key, hash)?))) {
+            Some((leaf, (slot, value))) => Found::InLeaf(leaf, slot, value),
+            None => Found::Nowhere,
         }
     }
 
@@ -134,8 +167,16 @@ impl Range {
             merging: false,
             trusted,
             dead: false,
+            shares_leaves: false,
+            overwrites: 1,
         };
-        Range { block, snapshot: Published::new(snapshot), oldest: AtomicU64::new(NO_RECORD), inner: Lock::new(inner) }
+        Range {
+            block,
+            snapshot: Published::new(snapshot),
+            oldest: AtomicU64::new(NO_RECORD),
+            in_place: InPlace::default(),
+            inner: Lock::new(inner),
+        }
     }
 
     #[inline(always)]

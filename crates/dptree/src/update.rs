@@ -1,4 +1,5 @@
-//! Updates: a record in the session's log, then an entry in the range's front, under the range's lock.
+//! Updates: a record in the session's log, then an entry in the range's front, under the range's lock; or a value that is replaced in place
+//! (see `in_place`).
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
@@ -12,7 +13,8 @@ use crate::DpTree;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::{Front, Frozen};
-use crate::range::{Inner, NO_RECORD, Range, Snapshot};
+use crate::leaf::store_value;
+use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
 use crate::record::Record;
 
 impl<M: Medium> DpTree<M> {
@@ -110,26 +112,46 @@ impl<M: Medium> DpTree<M> {
         let (range, mut inner) = self.lock_range(op, key)?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
-        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        let found = self.find_locked(op, &inner, snapshot, key, hash);
+        let old = found.value();
         let Some(new) = decide(old) else { return Ok(None) };
+        if let Some(value) = new
+            && replace(op, range, &inner, found, (hash, value))
+        {
+            return Ok(Some(old));
+        }
         self.append(op, range, &mut inner, (key, hash), new)?;
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), new);
         Ok(Some(old))
     }
 
-    /// Maps `key` to `value`, and returns what it was mapped to. Looks that up while the record is being written back.
+    /// Maps `key` to `value`, and returns what it was mapped to. Looks that up while the record is being written back, unless the last
+    /// inserts into the range have met their keys there: then first, so that the value can be replaced in place.
     #[inline(always)]
     fn upsert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
         let hash = hash(key);
         let (range, mut inner) = self.lock_range(op, key)?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
+        let looks_first = inner.overwrites >= 2;
+        let mut found = Found::Nowhere;
+        if looks_first {
+            found = self.find_locked(op, &inner, snapshot, key, hash);
+            if replace(op, range, &inner, found, (hash, value)) {
+                inner.overwrites = 3;
+                return Ok(found.value());
+            }
+        }
         self.append(op, range, &mut inner, (key, hash), Some(value))?;
-        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        if !looks_first {
+            found = self.find_locked(op, &inner, snapshot, key, hash);
+        }
+        let overwrites = matches!(found, Found::InLeaf(..));
+        inner.overwrites = if overwrites { 3.min(inner.overwrites + 1) } else { inner.overwrites.saturating_sub(1) };
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), Some(value));
-        Ok(old)
+        Ok(found.value())
     }
 
     /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together.
@@ -143,18 +165,20 @@ impl<M: Medium> DpTree<M> {
         }
     }
 
-    /// What a key of a locked range is mapped to.
+    /// Where a key of a locked range is.
     #[inline(always)]
-    pub(crate) fn find_locked(
+    pub(crate) fn find_locked<'a>(
         &self,
         op: &Op<'_, M>,
         inner: &Inner,
-        snapshot: &Snapshot,
+        snapshot: &'a Snapshot,
         key: u64,
         hash: u64,
-    ) -> Option<u64> {
-        match inner.active.get(key, hash) {
-            Some(entry) => entry,
+    ) -> Found<'a> {
+        // The filter spares the line of a bucket.
+        let may_have = snapshot.bloom.may_have(op.medium(), hash);
+        match may_have.then(|| inner.active.get(key, hash)).flatten() {
+            Some(entry) => Found::InFront(entry),
             None => snapshot.find(op, key, hash),
         }
     }
@@ -254,4 +278,25 @@ impl<M: Medium> DpTree<M> {
         }
         self.log.open_page(op, &self.root)
     }
+}
+
+/// Replaces the value of a key in place, durably, if it can be done (see `in_place`). The caller holds the range's lock.
+#[inline(always)]
+fn replace<M: Medium>(
+    op: &Op<'_, M>,
+    range: &Range,
+    inner: &Inner,
+    found: Found<'_>,
+    (hash, value): (u64, u64),
+) -> bool {
+    let Found::InLeaf(leaf, slot, _) = found else { return false };
+    if inner.merging || inner.shares_leaves {
+        return false;
+    }
+    let m = op.medium();
+    range.in_place.begin(m, hash);
+    store_value(op, leaf.off, slot, value);
+    op.fence(); // PERSIST DP-V1: flush+fence
+    range.in_place.end(m);
+    true
 }
