@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `layout`, `record` | persistent structs, line maps, the record of an update |
 //! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P3) |
-//! | `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: filters, fingerprints, leaves, ranges and their fronts, reclamation |
+//! | `arena`, `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, leaves, ranges and their fronts, reclamation |
 //! | `read`, `scan`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
@@ -20,6 +20,7 @@
 
 #![deny(missing_docs)]
 
+mod arena;
 mod bloom;
 mod check;
 mod error;

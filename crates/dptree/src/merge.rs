@@ -167,7 +167,7 @@ impl<M: Medium> DpTree<M> {
             range.tell_oldest(m, &inner);
         }
         // After the directory: who finds that the range does not cover a key any more finds the other one there.
-        self.retire(op, range.snapshot.replace(op, new));
+        self.retire(op, range.show(op, new));
         drop(inner);
         // After the snapshot: who still reads the leaves by it finds that it is not current any more.
         added.iter().for_each(|(_, range)| range.lock(m).shares_leaves = false);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
+use durix_pmem::{LINE, Lock, LockGuard, Medium, Off, Op};
 
+use crate::arena::Shared;
 use crate::bloom::Bloom;
-use crate::front::{Front, Frozen};
+use crate::front::{Front, Frozen, prefetch};
 use crate::in_place::InPlace;
 use crate::layout::RangeHead;
 use crate::leaf::Leaf;
@@ -24,6 +25,9 @@ pub(crate) struct Range {
     pub(crate) snapshot: Published<Snapshot>,
     /// The log's clock at the first record of its fronts, at most; [`NO_RECORD`] without one. Stored under the lock.
     oldest: AtomicU64,
+    /// Where the current snapshot's list of leaves and the words of its filter lie, and how many words there are less one: to ask for their
+    /// lines before the snapshot is there. Never followed.
+    hints: [AtomicU64; 3],
     /// Values that are replaced in place. Stored under the lock.
     pub(crate) in_place: InPlace,
     /// Its block in the pool.
@@ -57,7 +61,7 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) low: u64,
-    pub(crate) leaf: Arc<Leaf>,
+    pub(crate) leaf: Shared<Leaf>,
 }
 
 /// What the holder of a range's lock owns.
@@ -155,6 +159,20 @@ impl Snapshot {
     }
 }
 
+/// Asks the processor for the lines of a list of leaves that a search begins with: those in the middle, of 31.
+#[inline(always)]
+fn prefetch_leaves(leaves: *const Part) {
+    let first = leaves.cast::<u8>();
+    // Hints, and no accesses: the list may be shorter.
+    (0..8).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
+}
+
+/// See [`Range::hints`](Range).
+fn hints(snapshot: &Snapshot) -> [u64; 3] {
+    let [words, mask] = snapshot.bloom.hints();
+    [snapshot.leaves.as_ptr().addr() as u64, words, mask]
+}
+
 impl Range {
     /// A range without records.
     pub(crate) fn new(block: Off<RangeHead>, snapshot: Snapshot, version: u64, trusted: bool) -> Self {
@@ -172,11 +190,27 @@ impl Range {
         };
         Range {
             block,
+            hints: hints(&snapshot).map(AtomicU64::new),
             snapshot: Published::new(snapshot),
             oldest: AtomicU64::new(NO_RECORD),
             in_place: InPlace::default(),
             inner: Lock::new(inner),
         }
+    }
+
+    /// Shows readers another snapshot; returns the one before. The caller holds the lock.
+    pub(crate) fn show<M: Medium>(&self, op: &Op<'_, M>, snapshot: Snapshot) -> Box<Snapshot> {
+        self.hints.iter().zip(hints(&snapshot)).for_each(|(word, hint)| word.store(hint, Relaxed));
+        self.snapshot.replace(op, snapshot)
+    }
+
+    /// Asks the processor for the lines between the range and a key's leaf, so that it waits for all of them together.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let [leaves, words, mask] = self.hints.each_ref().map(|hint| hint.load(Relaxed));
+        self.snapshot.prefetch();
+        prefetch(std::ptr::without_provenance::<u8>((words + Bloom::word_of(hash, mask) * 8) as usize));
+        prefetch_leaves(std::ptr::without_provenance(leaves as usize));
     }
 
     #[inline(always)]

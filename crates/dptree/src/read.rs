@@ -31,6 +31,7 @@ impl<M: Medium> DpTree<M> {
     #[inline(always)]
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
         let range = self.directory.get(op).find(key);
+        range.prefetch(hash);
         self.look_up_in(op, range, range.snapshot.get(op), key, hash)
     }
 
@@ -116,16 +117,10 @@ impl<M: Medium> DpTree<M> {
             Some((range, hash(key)))
         });
         let snapshots = ranges.map(|found| {
-            let snapshot = found?.0.snapshot.get(op);
-            prefetch(snapshot);
-            Some(snapshot)
+            let (range, hash) = found?;
+            range.prefetch(hash);
+            Some(range.snapshot.get(op))
         });
-        for (snapshot, found) in snapshots.iter().zip(ranges) {
-            if let (Some(snapshot), Some((_, hash))) = (snapshot, found) {
-                snapshot.bloom.prefetch(hash);
-                prefetch(snapshot.leaves.as_ptr());
-            }
-        }
         let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
             let leaf = snapshots[i]?.leaf(keys[i])?;
             leaf.prefetch(ranges[i]?.1);

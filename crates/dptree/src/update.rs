@@ -109,7 +109,7 @@ impl<M: Medium> DpTree<M> {
         decide: &mut impl FnMut(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Option<u64>>> {
         let hash = hash(key);
-        let (range, mut inner) = self.lock_range(op, key)?;
+        let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
         let found = self.find_locked(op, &inner, snapshot, key, hash);
@@ -131,7 +131,7 @@ impl<M: Medium> DpTree<M> {
     #[inline(always)]
     fn upsert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
         let hash = hash(key);
-        let (range, mut inner) = self.lock_range(op, key)?;
+        let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
         let looks_first = inner.overwrites >= 2;
@@ -223,10 +223,15 @@ impl<M: Medium> DpTree<M> {
 
     /// Locks the range of a key, with room in its front.
     #[inline(always)]
-    fn lock_range<'a>(&self, op: &'a Op<'_, M>, key: u64) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
+    fn lock_range<'a>(
+        &self,
+        op: &'a Op<'_, M>,
+        (key, hash): (u64, u64),
+    ) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
         let mut turn = 0;
         loop {
             let range = self.directory.get(op).find(key);
+            range.prefetch(hash);
             let mut inner = range.lock(op.medium());
             let snapshot = range.snapshot.get(op);
             if !inner.dead && snapshot.covers(key) {
@@ -262,7 +267,7 @@ impl<M: Medium> DpTree<M> {
         let new = Snapshot { bloom, frozen: Some(Arc::new(frozen)), ..old.clone() };
         inner.frozen_oldest = std::mem::replace(&mut inner.active_oldest, NO_RECORD);
         range.tell_oldest(op.medium(), inner);
-        self.retire(op, range.snapshot.replace(op, new));
+        self.retire(op, range.show(op, new));
         self.queue.push(op.medium(), Arc::clone(range));
         if let Some(service) = self.service.get() {
             service.wake();

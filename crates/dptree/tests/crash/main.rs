@@ -68,7 +68,8 @@ fn in_leaves() -> Vec<Act> {
 
 /// Replaces values in place, then by the log, then in place again. The third insert finds that the others have met their key.
 fn in_place_acts() -> Vec<Act> {
-    let mut acts = vec![Update(10, 2), Get(10), Put(11, 3), Update(11, 4), Put(10, 5), Swap(10, Some(5), Some(6)), Tick];
+    let mut acts =
+        vec![Update(10, 2), Get(10), Put(11, 3), Update(11, 4), Put(10, 5), Swap(10, Some(5), Some(6)), Tick];
     acts.extend([Update(11, 7), Merge, Update(11, 8), Put(11, 9), Next(10, true), Remove(10), Put(10, 3)]);
     acts
 }
