@@ -78,6 +78,9 @@ pub enum Error {
     /// One of the log-free sets, or of their comparators.
     #[error(transparent)]
     Logfree(#[from] crate::logfree::Error),
+    /// A DPTree.
+    #[error("{0}; set DURIX_DIR to another directory, or --keys to less")]
+    Dptree(#[from] durix_dptree::Error),
     /// A database.
     #[error(transparent)]
     Db(#[from] durix::Error),

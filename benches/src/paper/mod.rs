@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds` | one module a figure, or for figures that differ in one thing |
+//! | `cso_…`, `dptree_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -18,6 +18,9 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod dptree_goals;
+mod dptree_table1;
+mod dptree_trees;
 mod figure;
 mod incll_delays;
 mod incll_fig2;
@@ -74,6 +77,8 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7a::FIGURE,
     cso_fig7b::FIGURE,
     cso_fig7c::FIGURE,
+    dptree_table1::FIGURE,
+    dptree_goals::FIGURE,
     incll_fig2::FIGURE,
     incll_delays::FIG3,
     incll_fig4::FIGURE,

@@ -38,7 +38,18 @@ impl Bloom {
     #[inline(always)]
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
         let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63);
-        (&self.words[(hash >> 32) as usize & (self.words.len() - 1)], bits)
+        (&self.words[Self::word_of(hash, self.words.len() as u64 - 1) as usize], bits)
+    }
+
+    /// The number of a hash's word; `mask` is the number of words less one.
+    #[inline(always)]
+    pub(crate) fn word_of(hash: u64, mask: u64) -> u64 {
+        hash >> 32 & mask
+    }
+
+    /// Where the words lie, and the number of words less one.
+    pub(crate) fn hints(&self) -> [u64; 2] {
+        [self.words.as_ptr().addr() as u64, self.words.len() as u64 - 1]
     }
 
     /// Asks the processor for the word of a hash.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use crate::arena::Slice;
 use crate::bloom::{Bloom, hash};
 
 /// An entry of a front: a key and what it is mapped to, `None` if it was removed.
@@ -47,7 +48,7 @@ impl Bucket {
 /// Entries of a range.
 #[derive(Default)]
 pub(crate) struct Front {
-    buckets: Box<[Bucket]>,
+    buckets: Slice<Bucket>,
     len: usize,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Debug for Front {
 impl Front {
     /// A front that takes so many entries without growing.
     pub(crate) fn new(entries: usize) -> Self {
-        Front { buckets: vec![Bucket::default(); entries * 5 / 9 + 1].into(), len: 0 }
+        Front { buckets: Slice::of(Bucket::default(), entries * 5 / 9 + 1), len: 0 }
     }
 
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = Entry>, least: usize) -> Self {
@@ -155,7 +156,7 @@ impl Front {
     /// The entries of keys from `low` to `high`, in no order.
     pub(crate) fn within(&self, low: u64, high: u64) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
-        for bucket in &self.buckets {
+        for bucket in &*self.buckets {
             for place in 0..bucket.len as usize {
                 let key = bucket.keys[place];
                 if low <= key && key <= high {

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
+use crate::arena::Shared;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::{Front, Frozen};
@@ -61,7 +62,7 @@ impl<M: Medium> DpTree<M> {
                 turn += 1;
                 continue;
             }
-            let old = self.find_locked(op, &inner, snapshot, key, hash(key));
+            let old = self.find_locked(op, &inner, snapshot, key, hash(key)).value();
             return match decide(old) {
                 None => Ok(None),
                 Some(Some(_)) => Err(full),
@@ -87,7 +88,7 @@ impl<M: Medium> DpTree<M> {
             freed.push(leaf.off);
             leaves.remove(number);
         } else {
-            leaves[number] = Part { low: leaves[number].low, leaf: Arc::new(Leaf::new(leaf.off, taken, table)) };
+            leaves[number] = Part { low: leaves[number].low, leaf: Shared::new(Leaf::new(leaf.off, taken, table)) };
         }
         let side = 1 - old.side;
         self.write_side(op, (range.block, side), &leaves, old.next, inner.trusted);
@@ -98,7 +99,7 @@ impl<M: Medium> DpTree<M> {
         op.fence(); // PERSIST DP-D1: flush+fence
         inner.trusted = true;
         let new = Snapshot { side, leaves: leaves.into(), ..old.clone() };
-        self.retire(op, range.snapshot.replace(op, new));
+        self.retire(op, range.show(op, new));
         self.units.give_back(op.medium(), &freed);
     }
 
@@ -120,7 +121,7 @@ impl<M: Medium> DpTree<M> {
             front.put(key, hash, None);
             let frozen = Frozen::new(front, frozen.bloom.clone(), frozen.floor);
             let new = Snapshot { frozen: Some(Arc::new(frozen)), ..old.clone() };
-            self.retire(op, range.snapshot.replace(op, new));
+            self.retire(op, range.show(op, new));
         }
     }
 }

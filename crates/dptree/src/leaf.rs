@@ -6,7 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
 use durix_pmem::{Medium, Off, Op};
@@ -90,6 +90,14 @@ pub(crate) fn store_pair<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize, (key
     op.store_words(words(op, leaf, slot), &[key, value]);
 }
 
+/// Replaces the value of a slot that is taken, and starts writing it back. The caller has told readers before.
+#[inline(always)]
+pub(crate) fn store_value<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize, value: u64) {
+    let word = &words(op, leaf, slot)[1];
+    op.store(word, value, Release);
+    op.write_back(word); // PERSIST DP-V1: the caller's fence
+}
+
 impl Leaf {
     /// A leaf whose keys are not known yet.
     pub(crate) fn unknown(off: u64, taken: Taken) -> Self {
@@ -114,7 +122,7 @@ impl Leaf {
         self.count as usize
     }
 
-    /// Where its keys lie; reads all slots the first time.
+    /// Where its keys lie; reads all slots the first time after a restart, and writes them back.
     #[inline(always)]
     pub(crate) fn table<M: Medium>(&self, op: &Op<'_, M>) -> &Table {
         if !self.known.is_completed() {
@@ -127,7 +135,17 @@ impl Leaf {
     #[cold]
     fn learn<M: Medium>(&self, op: &Op<'_, M>) {
         let mut table = Table::EMPTY;
-        bits(&self.taken).for_each(|slot| table.add(hash(load_key(op, self.off, slot)), slot));
+        let mut lines = 0u64;
+        for slot in bits(&self.taken) {
+            table.add(hash(load_key(op, self.off, slot)), slot);
+            lines |= 1 << (slot / LINE_SLOTS);
+        }
+        while lines != 0 {
+            let slot = lines.trailing_zeros() as usize * LINE_SLOTS;
+            op.write_back(op.at(slot_line(self.off, slot))); // PERSIST DP-V2: the fence below
+            lines &= lines - 1;
+        }
+        op.fence(); // PERSIST DP-V2: flush+fence
         self.known.call_once(|| {
             // SAFETY: `call_once` runs one closure alone, and nobody reads the table before it is done.
             unsafe { *self.table.get() = table }
@@ -144,6 +162,8 @@ impl Leaf {
     /// The taken slots in the order of their keys.
     pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &[u8] {
         self.order.get_or_init(|| {
+            // For DP-V2: nobody reads values of a leaf that is not known.
+            self.table(op);
             let mut keys = Vec::with_capacity(self.count());
             keys.extend(bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)));
             keys.sort_unstable();

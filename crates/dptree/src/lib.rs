@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `layout`, `record` | persistent structs, line maps, the record of an update |
 //! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P3) |
-//! | `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: filters, fingerprints, leaves, ranges and their fronts, reclamation |
-//! | `read`, `scan`, `update` | operations |
+//! | `arena`, `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, leaves, ranges and their fronts, reclamation |
+//! | `read`, `scan`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
 //! | `index` | the tree in the vocabulary of all indices |
@@ -20,11 +20,13 @@
 
 #![deny(missing_docs)]
 
+mod arena;
 mod bloom;
 mod check;
 mod error;
 mod front;
 mod full;
+mod in_place;
 mod index;
 pub mod layout;
 mod leaf;

@@ -155,11 +155,11 @@ impl<M: Medium> DpTree<M> {
         inner.frozen_oldest = NO_RECORD;
         inner.merging = false;
         inner.trusted = true;
-        let added: Vec<_> = more.into_iter().rev().map(|new| self.split_off(op, &mut inner, new)).collect();
+        let mut added: Vec<_> = more.into_iter().rev().map(|new| self.split_off(op, &mut inner, new)).collect();
+        added.reverse();
         {
             let _structure = self.structure.lock(m);
             if !added.is_empty() {
-                let added: Vec<_> = added.into_iter().rev().collect();
                 let directory = self.directory.get(op).with(&added);
                 self.retire(op, self.directory.replace(op, directory));
             }
@@ -167,8 +167,10 @@ impl<M: Medium> DpTree<M> {
             range.tell_oldest(m, &inner);
         }
         // After the directory: who finds that the range does not cover a key any more finds the other one there.
-        self.retire(op, range.snapshot.replace(op, new));
+        self.retire(op, range.show(op, new));
         drop(inner);
+        // After the snapshot: who still reads the leaves by it finds that it is not current any more.
+        added.iter().for_each(|(_, range)| range.lock(m).shares_leaves = false);
         self.units.give_back(m, &freed);
     }
 
@@ -188,6 +190,7 @@ impl<M: Medium> DpTree<M> {
             let mut own = range.lock(m);
             own.active_oldest = if active.is_empty() { NO_RECORD } else { inner.active_oldest };
             own.active = active;
+            own.shares_leaves = true;
             range.tell_oldest(m, &own);
         }
         (low, range)

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Op};
 
 use crate::DpTree;
+use crate::arena::Shared;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::Entry;
@@ -143,7 +144,7 @@ impl<M: Medium> DpTree<M> {
                 How::InPlace => {
                     let Part { low, leaf } = &leaves[0];
                     let leaf = self.change_in_place(op, leaf, segments.entries_of(segment));
-                    new.push(Part { low: *low, leaf: Arc::new(leaf) });
+                    new.push(Part { low: *low, leaf: Shared::new(leaf) });
                 }
                 How::Halve => {
                     let pairs = self.merged_pairs(op, leaves, segments.entries_of(segment));
@@ -278,13 +279,13 @@ impl<M: Medium> DpTree<M> {
         let upper = pairs.split_off(cut);
         let middle = upper[0].key;
         if needs(&pairs) <= free {
-            let leaf = Arc::new(self.keep_in_place(op, leaf, &pairs));
+            let leaf = Shared::new(self.keep_in_place(op, leaf, &pairs));
             new.push(Part { low: *low, leaf });
             return self.write_anew(op, middle, upper, taking, new);
         }
         if needs(&upper) <= free {
             self.write_anew(op, *low, pairs, taking, new)?;
-            new.push(Part { low: middle, leaf: Arc::new(self.keep_in_place(op, leaf, &upper)) });
+            new.push(Part { low: middle, leaf: Shared::new(self.keep_in_place(op, leaf, &upper)) });
             return Ok(());
         }
         freed.push(leaf.off);
@@ -313,7 +314,7 @@ impl<M: Medium> DpTree<M> {
             let pairs = &pairs[part];
             let low = if number == 0 { low } else { pairs[0].key };
             let off = taking.take()?;
-            new.push(Part { low, leaf: Arc::new(self.write_leaf(op, off, pairs)) });
+            new.push(Part { low, leaf: Shared::new(self.write_leaf(op, off, pairs)) });
         }
         Ok(())
     }

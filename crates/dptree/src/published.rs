@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-use durix_pmem::{Grace, Lock, Medium, Op};
+use durix_pmem::{Grace, LINE, Lock, Medium, Op};
+
+use crate::front::prefetch;
 
 /// The current object of its place.
 pub(crate) struct Published<T> {
@@ -37,6 +39,14 @@ impl<T> Published<T> {
         // SAFETY: the pointer came from a box. It is replaced before it goes to the limbo, and dropped after a grace period that
         // waits for all operations but the one that polls, which holds no reference by then (see the module).
         unsafe { &*self.current.load(Acquire) }
+    }
+
+    /// Asks the processor for the first lines of the current object.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        let first = self.current.load(Relaxed).cast::<u8>();
+        prefetch(first);
+        prefetch(first.wrapping_add(LINE));
     }
 
     /// Whether `object`, got in the same operation, is still the current one. Loads that came before this call have seen nothing that

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use durix_pmem::{Lock, LockGuard, Medium, Off, Op};
+use durix_pmem::{LINE, Lock, LockGuard, Medium, Off, Op};
 
+use crate::arena::Shared;
 use crate::bloom::Bloom;
-use crate::front::{Front, Frozen};
+use crate::front::{Front, Frozen, prefetch};
+use crate::in_place::InPlace;
 use crate::layout::RangeHead;
 use crate::leaf::Leaf;
 use crate::published::Published;
@@ -23,6 +25,11 @@ pub(crate) struct Range {
     pub(crate) snapshot: Published<Snapshot>,
     /// The log's clock at the first record of its fronts, at most; [`NO_RECORD`] without one. Stored under the lock.
     oldest: AtomicU64,
+    /// Where the current snapshot's list of leaves and the words of its filter lie, and how many words there are less one: to ask for their
+    /// lines before the snapshot is there. Never followed.
+    hints: [AtomicU64; 3],
+    /// Values that are replaced in place. Stored under the lock.
+    pub(crate) in_place: InPlace,
     /// Its block in the pool.
     pub(crate) block: Off<RangeHead>,
     inner: Lock<Inner>,
@@ -54,7 +61,7 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) low: u64,
-    pub(crate) leaf: Arc<Leaf>,
+    pub(crate) leaf: Shared<Leaf>,
 }
 
 /// What the holder of a range's lock owns.
@@ -74,6 +81,33 @@ pub(crate) struct Inner {
     pub(crate) trusted: bool,
     /// It has been absorbed by its neighbour: look again.
     pub(crate) dead: bool,
+    /// Readers may still reach its leaves by the range that it was split from, so no value is replaced in place.
+    pub(crate) shares_leaves: bool,
+    /// Goes up to 3 with inserts that meet their key in a leaf, and down with the others. From 2 on an insert is taken for one that
+    /// replaces a value.
+    pub(crate) overwrites: u8,
+}
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<'a> {
+    /// In a front: what it is mapped to.
+    InFront(Option<u64>),
+    /// In no front; in a slot of a leaf, with its value.
+    InLeaf(&'a Leaf, usize, u64),
+    Nowhere,
+}
+
+impl Found<'_> {
+    /// What the key is mapped to.
+    #[inline(always)]
+    pub(crate) fn value(self) -> Option<u64> {
+        match self {
+            Found::InFront(entry) => entry,
+            Found::InLeaf(_, _, value) => Some(value),
+            Found::Nowhere => None,
+        }
+    }
 }
 
 /// Number of keys in leaves.
@@ -107,12 +141,15 @@ impl Snapshot {
         if frozen.bloom.may_have(m, hash) { frozen.front.get(key, hash) } else { None }
     }
 
-    /// The value of a key in the second front or its leaf; valid if this snapshot is still current.
+    /// Where a key is in the second front and its leaf; valid if this snapshot is still current.
     #[inline(always)]
-    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<u64> {
-        match self.find_frozen(op.medium(), key, hash) {
-            Some(entry) => entry,
-            None => Some(self.leaf(key)?.find(op, key, hash)?.1),
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Found<'_> {
+        if let Some(entry) = self.find_frozen(op.medium(), key, hash) {
+            return Found::InFront(entry);
+        }
+        match self.leaf(key).and_then(|leaf| Some((leaf, leaf.find(op, key, hash)?))) {
+            Some((leaf, (slot, value))) => Found::InLeaf(leaf, slot, value),
+            None => Found::Nowhere,
         }
     }
 
@@ -120,6 +157,20 @@ impl Snapshot {
     pub(crate) fn leaf_keys(&self) -> usize {
         keys_in(&self.leaves)
     }
+}
+
+/// Asks the processor for the lines of a list of leaves that a search begins with: those in the middle, of 31.
+#[inline(always)]
+fn prefetch_leaves(leaves: *const Part) {
+    let first = leaves.cast::<u8>();
+    // Hints, and no accesses: the list may be shorter.
+    (0..8).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
+}
+
+/// See [`Range::hints`](Range).
+fn hints(snapshot: &Snapshot) -> [u64; 3] {
+    let [words, mask] = snapshot.bloom.hints();
+    [snapshot.leaves.as_ptr().addr() as u64, words, mask]
 }
 
 impl Range {
@@ -134,8 +185,32 @@ impl Range {
             merging: false,
             trusted,
             dead: false,
+            shares_leaves: false,
+            overwrites: 1,
         };
-        Range { block, snapshot: Published::new(snapshot), oldest: AtomicU64::new(NO_RECORD), inner: Lock::new(inner) }
+        Range {
+            block,
+            hints: hints(&snapshot).map(AtomicU64::new),
+            snapshot: Published::new(snapshot),
+            oldest: AtomicU64::new(NO_RECORD),
+            in_place: InPlace::default(),
+            inner: Lock::new(inner),
+        }
+    }
+
+    /// Shows readers another snapshot; returns the one before. The caller holds the lock.
+    pub(crate) fn show<M: Medium>(&self, op: &Op<'_, M>, snapshot: Snapshot) -> Box<Snapshot> {
+        self.hints.iter().zip(hints(&snapshot)).for_each(|(word, hint)| word.store(hint, Relaxed));
+        self.snapshot.replace(op, snapshot)
+    }
+
+    /// Asks the processor for the lines between the range and a key's leaf, so that it waits for all of them together.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let [leaves, words, mask] = self.hints.each_ref().map(|hint| hint.load(Relaxed));
+        self.snapshot.prefetch();
+        prefetch(std::ptr::without_provenance::<u8>((words + Bloom::word_of(hash, mask) * 8) as usize));
+        prefetch_leaves(std::ptr::without_provenance(leaves as usize));
     }
 
     #[inline(always)]

@@ -7,10 +7,11 @@ use crate::bloom::hash;
 use crate::error::Result;
 use crate::front::prefetch;
 use crate::leaf::Leaf;
-use crate::range::{Range, Snapshot};
+use crate::range::{Found, Range, Snapshot};
 
 impl<M: Medium> DpTree<M> {
-    /// The value of `key`, if it is there. Takes no lock, unless the key may have been updated since the range's last merge.
+    /// The value of `key`, if it is there. Takes no lock, unless the key may have been updated since the range's last merge. The
+    /// first use of a leaf after a restart writes its lines back.
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) after a panic in an update.
@@ -30,6 +31,7 @@ impl<M: Medium> DpTree<M> {
     #[inline(always)]
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
         let range = self.directory.get(op).find(key);
+        range.prefetch(hash);
         self.look_up_in(op, range, range.snapshot.get(op), key, hash)
     }
 
@@ -51,7 +53,16 @@ impl<M: Medium> DpTree<M> {
         }
         // The key was not in the active front when the snapshot was loaded: a filter keeps its bits.
         let found = snapshot.find(op, key, hash);
-        range.snapshot.is_current(op, snapshot).then_some(found)
+        if !range.snapshot.is_current(op, snapshot) {
+            return None;
+        }
+        match found {
+            // Not durable yet, perhaps: the holder of the lock waits for that.
+            Found::InLeaf(..) if range.in_place.is_in_flight(op.medium(), hash) => {
+                self.look_up_locked(op, range, key, hash)
+            }
+            _ => Some(found.value()),
+        }
     }
 
     #[inline(never)]
@@ -63,7 +74,7 @@ impl<M: Medium> DpTree<M> {
         }
         Some(match inner.active.get(key, hash) {
             Some(entry) => entry,
-            None => snapshot.find(op, key, hash),
+            None => snapshot.find(op, key, hash).value(),
         })
     }
 
@@ -106,16 +117,10 @@ impl<M: Medium> DpTree<M> {
             Some((range, hash(key)))
         });
         let snapshots = ranges.map(|found| {
-            let snapshot = found?.0.snapshot.get(op);
-            prefetch(snapshot);
-            Some(snapshot)
+            let (range, hash) = found?;
+            range.prefetch(hash);
+            Some(range.snapshot.get(op))
         });
-        for (snapshot, found) in snapshots.iter().zip(ranges) {
-            if let (Some(snapshot), Some((_, hash))) = (snapshot, found) {
-                snapshot.bloom.prefetch(hash);
-                prefetch(snapshot.leaves.as_ptr());
-            }
-        }
         let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
             let leaf = snapshots[i]?.leaf(keys[i])?;
             leaf.prefetch(ranges[i]?.1);

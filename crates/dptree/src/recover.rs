@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use durix_pmem::pool::Poison;
 use durix_pmem::{Lock, Medium, Off, Op, Persistent, Root, Session};
 
+use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
 use crate::error::{Error, Result};
 use crate::layout::{
@@ -246,6 +247,6 @@ impl<M: Medium> Walk<'_, '_, M> {
             return Err(self.corrupt("the slots of a leaf", off, taken[0]));
         }
         self.survey.mark(off, self.shape.unit()).ok_or_else(|| self.corrupt("the place of a leaf", off, off))?;
-        Ok(Part { low, leaf: Arc::new(Leaf::unknown(off, taken)) })
+        Ok(Part { low, leaf: Shared::new(Leaf::unknown(off, taken)) })
     }
 }

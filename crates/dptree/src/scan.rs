@@ -1,7 +1,8 @@
 //! Walks over the pairs of a key range, in either direction.
 //!
 //! A walk goes range by range. Each step takes a batch: it copies entries of the active front under the range's lock, together with the
-//! snapshot of that moment, then merges them with the second front and the leaves. So a batch is the range at one moment.
+//! snapshot of that moment, then merges them with the second front and the leaves. Where a value of the range was replaced in place
+//! meanwhile, it begins again under the lock. So a batch is the range at one moment.
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
@@ -39,8 +40,10 @@ impl<M: Medium> DpTree<M> {
     ) -> Result<Option<u64>> {
         self.poison.check(op)?;
         let had = pairs.len();
+        // Under the lock the second time, so that writers cannot keep it from ever ending.
+        let mut locked = false;
         loop {
-            if let Some(next) = self.step(op, from, direction, want.max(1), pairs) {
+            if let Some(next) = self.step(op, from, direction, (want.max(1), locked), pairs) {
                 return match out_of_order(&pairs[had..], direction) {
                     None => Ok(next),
                     Some(found) => {
@@ -51,6 +54,7 @@ impl<M: Medium> DpTree<M> {
                 };
             }
             pairs.truncate(had);
+            locked = true;
         }
     }
 
@@ -60,28 +64,31 @@ impl<M: Medium> DpTree<M> {
         op: &Op<'_, M>,
         from: u64,
         direction: Direction,
-        want: usize,
+        (want, locked): (usize, bool),
         pairs: &mut Vec<(u64, u64)>,
     ) -> Option<Step> {
+        let m = op.medium();
         let range = self.directory.get(op).find(from);
-        let (active, edge, snapshot) = {
-            let inner = range.lock(op.medium());
+        let (active, edge, snapshot, in_place, _lock) = {
+            let inner = range.lock(m);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(from) {
                 return None;
             }
             let edge = edge(snapshot, from, direction, want);
             let mut active = inner.active.within(from.min(edge), from.max(edge));
-            drop(inner);
+            let in_place = range.in_place.now(m);
+            let lock = locked.then_some(inner);
             active.sort_unstable_by_key(|(key, _)| *key);
             if direction == Direction::Backward {
                 active.reverse();
             }
-            (active, edge, snapshot)
+            (active, edge, snapshot, in_place, lock)
         };
         let walk = Merge { op, direction, snapshot, from, edge };
         let stopped = walk.run(&active, want, pairs);
-        if !range.snapshot.is_current(op, snapshot) && !snapshot.leaves.is_empty() {
+        let is_changed = !range.snapshot.is_current(op, snapshot) || !range.in_place.is_still(m, in_place);
+        if is_changed && !snapshot.leaves.is_empty() {
             return None;
         }
         let last = stopped.unwrap_or(edge);

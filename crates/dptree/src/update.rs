@@ -1,4 +1,5 @@
-//! Updates: a record in the session's log, then an entry in the range's front, under the range's lock.
+//! Updates: a record in the session's log, then an entry in the range's front, under the range's lock; or a value that is replaced in place
+//! (see `in_place`).
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
@@ -12,7 +13,8 @@ use crate::DpTree;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::{Front, Frozen};
-use crate::range::{Inner, NO_RECORD, Range, Snapshot};
+use crate::leaf::store_value;
+use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
 use crate::record::Record;
 
 impl<M: Medium> DpTree<M> {
@@ -107,29 +109,49 @@ impl<M: Medium> DpTree<M> {
         decide: &mut impl FnMut(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Option<u64>>> {
         let hash = hash(key);
-        let (range, mut inner) = self.lock_range(op, key)?;
+        let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
-        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        let found = self.find_locked(op, &inner, snapshot, key, hash);
+        let old = found.value();
         let Some(new) = decide(old) else { return Ok(None) };
+        if let Some(value) = new
+            && replace(op, range, &inner, found, (hash, value))
+        {
+            return Ok(Some(old));
+        }
         self.append(op, range, &mut inner, (key, hash), new)?;
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), new);
         Ok(Some(old))
     }
 
-    /// Maps `key` to `value`, and returns what it was mapped to. Looks that up while the record is being written back.
+    /// Maps `key` to `value`, and returns what it was mapped to. Looks that up while the record is being written back, unless the last
+    /// inserts into the range have met their keys there: then first, so that the value can be replaced in place.
     #[inline(always)]
     fn upsert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
         let hash = hash(key);
-        let (range, mut inner) = self.lock_range(op, key)?;
+        let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
         self.ask_for(op, &inner, snapshot, key, hash);
+        let looks_first = inner.overwrites >= 2;
+        let mut found = Found::Nowhere;
+        if looks_first {
+            found = self.find_locked(op, &inner, snapshot, key, hash);
+            if replace(op, range, &inner, found, (hash, value)) {
+                inner.overwrites = 3;
+                return Ok(found.value());
+            }
+        }
         self.append(op, range, &mut inner, (key, hash), Some(value))?;
-        let old = self.find_locked(op, &inner, snapshot, key, hash);
+        if !looks_first {
+            found = self.find_locked(op, &inner, snapshot, key, hash);
+        }
+        let overwrites = matches!(found, Found::InLeaf(..));
+        inner.overwrites = if overwrites { 3.min(inner.overwrites + 1) } else { inner.overwrites.saturating_sub(1) };
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), Some(value));
-        Ok(old)
+        Ok(found.value())
     }
 
     /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together.
@@ -143,18 +165,20 @@ impl<M: Medium> DpTree<M> {
         }
     }
 
-    /// What a key of a locked range is mapped to.
+    /// Where a key of a locked range is.
     #[inline(always)]
-    pub(crate) fn find_locked(
+    pub(crate) fn find_locked<'a>(
         &self,
         op: &Op<'_, M>,
         inner: &Inner,
-        snapshot: &Snapshot,
+        snapshot: &'a Snapshot,
         key: u64,
         hash: u64,
-    ) -> Option<u64> {
-        match inner.active.get(key, hash) {
-            Some(entry) => entry,
+    ) -> Found<'a> {
+        // The filter spares the line of a bucket.
+        let may_have = snapshot.bloom.may_have(op.medium(), hash);
+        match may_have.then(|| inner.active.get(key, hash)).flatten() {
+            Some(entry) => Found::InFront(entry),
             None => snapshot.find(op, key, hash),
         }
     }
@@ -199,10 +223,15 @@ impl<M: Medium> DpTree<M> {
 
     /// Locks the range of a key, with room in its front.
     #[inline(always)]
-    fn lock_range<'a>(&self, op: &'a Op<'_, M>, key: u64) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
+    fn lock_range<'a>(
+        &self,
+        op: &'a Op<'_, M>,
+        (key, hash): (u64, u64),
+    ) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
         let mut turn = 0;
         loop {
             let range = self.directory.get(op).find(key);
+            range.prefetch(hash);
             let mut inner = range.lock(op.medium());
             let snapshot = range.snapshot.get(op);
             if !inner.dead && snapshot.covers(key) {
@@ -238,7 +267,7 @@ impl<M: Medium> DpTree<M> {
         let new = Snapshot { bloom, frozen: Some(Arc::new(frozen)), ..old.clone() };
         inner.frozen_oldest = std::mem::replace(&mut inner.active_oldest, NO_RECORD);
         range.tell_oldest(op.medium(), inner);
-        self.retire(op, range.snapshot.replace(op, new));
+        self.retire(op, range.show(op, new));
         self.queue.push(op.medium(), Arc::clone(range));
         if let Some(service) = self.service.get() {
             service.wake();
@@ -254,4 +283,25 @@ impl<M: Medium> DpTree<M> {
         }
         self.log.open_page(op, &self.root)
     }
+}
+
+/// Replaces the value of a key in place, durably, if it can be done (see `in_place`). The caller holds the range's lock.
+#[inline(always)]
+fn replace<M: Medium>(
+    op: &Op<'_, M>,
+    range: &Range,
+    inner: &Inner,
+    found: Found<'_>,
+    (hash, value): (u64, u64),
+) -> bool {
+    let Found::InLeaf(leaf, slot, _) = found else { return false };
+    if inner.merging || inner.shares_leaves {
+        return false;
+    }
+    let m = op.medium();
+    range.in_place.begin(m, hash);
+    store_value(op, leaf.off, slot, value);
+    op.fence(); // PERSIST DP-V1: flush+fence
+    range.in_place.end(m);
+    true
 }

@@ -55,9 +55,23 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)
             of(&[]),
             vec![Put(1, 1), Put(2, 1), other(Tick), Put(5, 1), Put(6, 1), Put(7, 1)],
         ),
+        ("values are replaced in place", of(&in_leaves()), in_place_acts()),
         ("an extent for each unit", one_unit_an_extent(plan), vec![Put(1, 1), Put(2, 1), Tick, Put(3, 1)]),
         ("a page that was not full", partly_used_page(plan), vec![Put(60, 5)]),
     ]
+}
+
+/// Two keys in a leaf, in no front.
+fn in_leaves() -> Vec<Act> {
+    vec![Put(10, 1), Put(11, 1), Merge]
+}
+
+/// Replaces values in place, then by the log, then in place again. The third insert finds that the others have met their key.
+fn in_place_acts() -> Vec<Act> {
+    let mut acts =
+        vec![Update(10, 2), Get(10), Put(11, 3), Update(11, 4), Put(10, 5), Swap(10, Some(5), Some(6)), Tick];
+    acts.extend([Update(11, 7), Merge, Update(11, 8), Put(11, 9), Next(10, true), Remove(10), Put(10, 3)]);
+    acts
 }
 
 /// A tree whose blocks are so large that each extent has one unit.
@@ -71,7 +85,7 @@ fn one_unit_an_extent(plan: &'static Plan) -> TreeUnderTest {
 fn partly_used_page(plan: &'static Plan) -> TreeUnderTest {
     let mut before = two_leaves();
     before.extend([Put(32, 2), Put(34, 2), Merge]);
-    before.extend((0..12).flat_map(|i| [Put(10, 70 + i), Put(20, 90 + i)]));
+    before.extend((0..6).flat_map(|i| [Remove(10), Remove(20), Put(10, 70 + i), Put(20, 90 + i)]));
     before.extend([Merge, Reopen]);
     TreeUnderTest { plan, chunks: 30, ..TreeUnderTest::new(&before) }
 }
@@ -121,6 +135,13 @@ fn deaths(plan: &'static Plan) -> Report {
     for (_, subject, acts) in scenarios {
         if total.failure.is_none() {
             total.merge(Explorer::new().process_deaths(true).run_then(&subject, &acts, &short_after()));
+        }
+    }
+    // The next process reads a value that the one before has replaced in place, and the power fails.
+    for after in [[Get(10), Get(11)], [Next(10, true), Len]] {
+        if total.failure.is_none() {
+            let subject = of(&in_leaves());
+            total.merge(Explorer::new().process_deaths(true).run_then(&subject, &[Update(10, 2)], &after));
         }
     }
     total
@@ -231,6 +252,12 @@ fn all_short_sequences_of_other_operations() {
     let alphabet =
         [PutNew(1, 3), Update(1, 4), Swap(1, Some(4), None), Swap(1, None, Some(5)), Next(0, true), Len, Merge];
     sequences("others", &[Put(2, 1)], &alphabet, 3);
+}
+
+#[test]
+fn all_short_sequences_of_values_replaced_in_place() {
+    let alphabet = [Put(10, 2), Update(10, 3), Update(11, 4), Remove(10), Swap(10, Some(3), Some(5)), Tick, Merge];
+    sequences("in place", &in_leaves(), &alphabet, 3);
 }
 
 /// Every entry point comes first after a crash in a merge that splits a range.

@@ -51,6 +51,43 @@ fn a_scan_and_a_split_of_a_range() {
 }
 
 #[test]
+fn a_value_replaced_in_place_and_a_reader_of_it() {
+    let before = [Put(1, 1), Put(2, 1), Merge];
+    complete("in place", &before, [vec![Update(1, 2), Update(1, 3)], vec![Get(1), Get(1)]]);
+}
+
+#[test]
+fn two_values_replaced_in_place_and_a_scan() {
+    let before = [Put(1, 1), Put(2, 1), Merge];
+    complete("in place, scan", &before, [vec![Update(1, 2), Update(2, 2)], vec![Next(0, true), Next(2, false)]]);
+}
+
+#[test]
+fn a_value_replaced_in_place_and_a_merge() {
+    let before = [Put(1, 1), Put(2, 1), Merge, Put(3, 1), Put(4, 1)];
+    complete("in place, merge", &before, [vec![Update(1, 2), Update(2, 2)], vec![Tick, Get(1)]]);
+}
+
+#[test]
+fn a_value_replaced_in_place_in_a_range_that_is_split() {
+    let before = [
+        Put(10, 1),
+        Put(20, 1),
+        Merge,
+        Put(30, 1),
+        Put(40, 1),
+        Merge,
+        Put(50, 1),
+        Put(60, 1),
+        Merge,
+        Put(32, 2),
+        Put(34, 2),
+    ];
+    complete("in place, split", &before, [vec![Tick, Get(60)], vec![Update(60, 2), Get(60)]]);
+    complete("read in a split", &before, [vec![Tick, Update(60, 2)], vec![Get(60), Get(60)]]);
+}
+
+#[test]
 fn a_writer_whose_fronts_are_full_and_a_merge() {
     let before = [Put(1, 1), Put(2, 1), Put(3, 1), Put(4, 1)];
     complete("full fronts", &before, [vec![Put(5, 1)], vec![Tick, Get(5)]]);

@@ -1,0 +1,258 @@
+//! Memory for objects in DRAM that operations meet at random: leaves and fronts. It comes in chunks under pages of 2 MiB, so that an
+//! access does not miss the cache and the table of pages, too.
+//!
+//! One arena serves the process. What is given back is used again for objects of the same class of sizes, by all trees, and is not given
+//! back to the system.
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+
+use durix_pmem::{LINE, Reserve};
+
+/// Sizes of chunks: each is twice as large as the one before.
+const FIRST_CHUNK: usize = 2 << 20;
+const LARGEST_CHUNK: usize = 64 << 20;
+
+#[derive(Default)]
+struct Arena {
+    /// The memory. Each chunk lives as long as the process.
+    chunks: Vec<Reserve>,
+    /// What the last chunk has left: its first address, and bytes.
+    rest: Option<NonNull<u8>>,
+    left: usize,
+    /// Memory that was given back, by its class.
+    free: BTreeMap<usize, Vec<NonNull<u8>>>,
+}
+
+// SAFETY: it owns its memory, and hands each piece out once until the piece is given back.
+unsafe impl Send for Arena {}
+
+/// Locked for some instructions, in which nothing goes through a medium: so a scheduler of threads never waits for it.
+static ARENA: Mutex<Arena> = Mutex::new(Arena { chunks: Vec::new(), rest: None, left: 0, free: BTreeMap::new() });
+
+/// The bytes that an object of a size gets: at most an eighth more than it needs, or a line.
+fn class_of(size: usize) -> usize {
+    let step = (size.next_power_of_two() / 16).max(LINE);
+    size.max(LINE).next_multiple_of(step)
+}
+
+impl Arena {
+    fn take(&mut self, class: usize) -> NonNull<u8> {
+        if let Some(piece) = self.free.get_mut(&class).and_then(Vec::pop) {
+            return piece;
+        }
+        if self.left < class {
+            self.add_chunk(class);
+        }
+        let piece = self.rest.expect("a chunk was added");
+        self.left -= class;
+        // SAFETY: at least `class` bytes of the chunk were left, so the sum is at most its end.
+        self.rest = Some(unsafe { piece.add(class) });
+        piece
+    }
+
+    #[cold]
+    fn add_chunk(&mut self, class: usize) {
+        let len = (FIRST_CHUNK << self.chunks.len().min(10)).min(LARGEST_CHUNK).max(class);
+        let chunk = Reserve::pages(len as u64, len as u64).unwrap_or_else(|_| Reserve::heap(len));
+        // Small pages do, too.
+        let _ = chunk.advise_huge_pages();
+        (self.rest, self.left) = (Some(chunk.base()), chunk.len());
+        self.chunks.push(chunk);
+    }
+}
+
+/// Memory for an object of a layout, aligned to a line, with arbitrary content.
+fn take(layout: Layout) -> NonNull<u8> {
+    assert!(layout.align() <= LINE, "an alignment of {}", layout.align());
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner).take(class_of(layout.size()))
+}
+
+/// Takes memory back.
+///
+/// # Safety
+/// It came from [`take`] with this layout, and nobody uses it any more.
+unsafe fn give_back(piece: NonNull<u8>, layout: Layout) {
+    let mut arena = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
+    arena.free.entry(class_of(layout.size())).or_default().push(piece);
+}
+
+/// An object in the arena that has several owners, as [`Arc`](std::sync::Arc).
+pub(crate) struct Shared<T>(NonNull<Counted<T>>);
+
+#[repr(C)]
+struct Counted<T> {
+    object: T,
+    owners: AtomicUsize,
+}
+
+// SAFETY: as for `Arc`: owners in several threads share the object, and the last one drops it.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(object: T) -> Self {
+        let at = take(Layout::new::<Counted<T>>()).cast::<Counted<T>>();
+        // SAFETY: the memory is ours, large enough and aligned.
+        unsafe { at.write(Counted { object, owners: AtomicUsize::new(1) }) };
+        Shared(at)
+    }
+
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: the object lives as long as one of its owners.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.counted().object
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        let owners = self.counted().owners.fetch_add(1, Relaxed);
+        assert!(owners < usize::MAX / 2, "too many owners");
+        Shared(self.0)
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.counted().owners.fetch_sub(1, Release) != 1 {
+            return;
+        }
+        std::sync::atomic::fence(Acquire);
+        // SAFETY: this was the last owner; what the others did came before.
+        unsafe {
+            self.0.drop_in_place();
+            give_back(self.0.cast(), Layout::new::<Counted<T>>());
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}
+
+/// A slice in the arena, as a box.
+pub(crate) struct Slice<T: Copy> {
+    first: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: it owns its elements.
+unsafe impl<T: Copy + Send> Send for Slice<T> {}
+// SAFETY: as above.
+unsafe impl<T: Copy + Sync> Sync for Slice<T> {}
+
+impl<T: Copy> Slice<T> {
+    /// So many copies of an element.
+    pub(crate) fn of(element: T, len: usize) -> Self {
+        let first = take(Self::layout(len)).cast::<T>();
+        // SAFETY: the memory is ours, large enough and aligned.
+        (0..len).for_each(|at| unsafe { first.add(at).write(element) });
+        Slice { first, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::array::<T>(len).expect("a slice of at most half of the addresses")
+    }
+}
+
+impl<T: Copy> Default for Slice<T> {
+    fn default() -> Self {
+        Slice { first: NonNull::dangling(), len: 0 }
+    }
+}
+
+impl<T: Copy> Deref for Slice<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: it owns so many elements, all of them written.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for Slice<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> Drop for Slice<T> {
+    fn drop(&mut self) {
+        // One without elements has no memory.
+        if self.len > 0 {
+            // SAFETY: it came from `of` with this layout, and goes away.
+            unsafe { give_back(self.first.cast(), Self::layout(self.len)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn classes_hold_their_sizes_and_waste_little() {
+        for size in (0..10_000).chain([1 << 20, (1 << 20) + 1, (5 << 20) - 1]) {
+            let class = class_of(size);
+            assert!(class >= size && class.is_multiple_of(LINE), "{size} in {class}");
+            assert!(class <= size + (size / 8).max(LINE), "{size} in {class}");
+            assert_eq!(class_of(class), class);
+        }
+    }
+
+    #[test]
+    fn slices_do_not_overlap_and_keep_what_is_written() {
+        let mut slices: Vec<Slice<u64>> = (0..300).map(|i| Slice::of(i, 1 + (i as usize * 37) % 900)).collect();
+        slices.retain(|slice| slice[0] % 3 != 0);
+        slices.extend((1000..1200).map(|i| Slice::of(i, 1 + (i as usize * 91) % 900)));
+        slices.push(Slice::of(7777, 1 << 20));
+        for slice in &mut slices {
+            let last = slice.len() - 1;
+            let first = slice[0];
+            assert!(slice.iter().all(|element| *element == first));
+            assert_eq!(slice.as_ptr().addr() % LINE, 0);
+            slice[last] = first + 1_000_000;
+        }
+        let all: std::collections::BTreeSet<u64> = slices.iter().map(|slice| slice[slice.len() - 1]).collect();
+        assert_eq!(all.len(), slices.len());
+        assert!(Slice::<u64>::default().is_empty());
+    }
+
+    #[test]
+    fn the_last_owner_drops_the_object() {
+        let witness = Arc::new(());
+        let object = Shared::new((Arc::clone(&witness), 5));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let object = object.clone();
+                std::thread::spawn(move || (0..1000).map(|_| object.clone().1).sum::<i32>())
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), 5000));
+        assert_eq!(Arc::strong_count(&witness), 2);
+        drop(object);
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+}
