@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::drawn(300))]
+        #![proptest_config(crate::cases(300, 6000))]
 
         #[test]
         fn changed_bytes_never_panic(input in prop::collection::vec(any::<u8>(), 0..72)) {

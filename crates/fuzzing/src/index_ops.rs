@@ -229,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::drawn(if crate::is_deep() { 600 } else { 24 }))]
+        #![proptest_config(crate::cases(24, 600))]
 
         #[test]
         fn any_operations_on_every_kind_do_what_the_model_does(input in prop::collection::vec(any::<u8>(), 0..800)) {

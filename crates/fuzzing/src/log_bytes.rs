@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::drawn(1500))]
+        #![proptest_config(crate::cases(1500, 30000))]
 
         #[test]
         fn changed_bytes_never_panic(kind in 0..KINDS, steps in prop::collection::vec(any::<u8>(), 0..72)) {

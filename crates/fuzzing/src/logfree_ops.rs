@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(crate::drawn(200))]
+        #![proptest_config(crate::cases(200, 4000))]
 
         #[test]
         fn all_maps_agree_with_the_model(input in prop::collection::vec(any::<u8>(), 0..900)) {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::drawn(3000))]
+        #![proptest_config(crate::cases(3000, 60000))]
 
         #[test]
         fn changed_bytes_never_panic(input in prop::collection::vec(any::<u8>(), 0..72)) {

@@ -66,3 +66,5 @@ pub use session_log::{Chain, Segment, SessionLogs};
 pub use space::{Allocation, Change, Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};
+#[doc(hidden)]
+pub use word::{prove_layout, size_of_persistent};

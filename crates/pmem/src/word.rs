@@ -89,6 +89,23 @@ unsafe impl<T: Persistent, const N: usize> Persistent for [T; N] {}
 // SAFETY: slices are laid out as arrays.
 unsafe impl<T: Persistent> Persistent for [T] {}
 
+/// The size of a field of a persistent struct, which has to be persistent itself: part of the proof in [`persistent!`](crate::persistent).
+#[doc(hidden)]
+pub const fn size_of_persistent<T: Persistent>() -> usize {
+    size_of::<T>()
+}
+
+/// The rest of that proof: the struct consists of its fields, and may be laid over persistent memory.
+#[doc(hidden)]
+pub const fn prove_layout<T>(fields: usize) {
+    assert!(
+        size_of::<T>() == fields,
+        "a persistent struct must have no padding: add words until the sizes of the fields add up"
+    );
+    assert!(align_of::<T>() >= 8);
+    assert!(size_of::<T>() <= MAX_OBJECT);
+}
+
 /// Declares structs that live in persistent memory, and proves that they may.
 ///
 /// Each struct gets `#[repr(C)]` with the given alignment, and an implementation of [`Persistent`]. It does not compile
@@ -133,18 +150,10 @@ macro_rules! persistent {
         #[derive(Debug)]
         $vis struct $name { $( $(#[doc = $fdoc])* $fvis $field : $ty ),* }
 
-        const _: () = {
-            const fn is_persistent<T: $crate::Persistent>() {}
-            $( is_persistent::<$ty>(); )*
-            assert!(
-                ::core::mem::size_of::<$name>() == 0 $( + ::core::mem::size_of::<$ty>() )*,
-                "a persistent struct must have no padding: add words until the sizes of the fields add up"
-            );
-            assert!(::core::mem::align_of::<$name>() >= 8);
-            assert!(::core::mem::size_of::<$name>() <= $crate::MAX_OBJECT);
-        };
+        const _: () = $crate::prove_layout::<$name>(0 $( + $crate::size_of_persistent::<$ty>() )*);
         // SAFETY: the constant above does not compile unless all fields are `Persistent` and there is no padding. The struct is
-        // the one declared here, with exactly these fields: no attribute but documentation is taken.
+        // the one declared here, with exactly these fields: no attribute but documentation is taken. The proof is made by functions
+        // of this crate, reached by `$crate`: a caller can give `assert!`, `core` or any other name a meaning of their own.
         unsafe impl $crate::Persistent for $name {}
     )* };
 }

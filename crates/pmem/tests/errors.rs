@@ -3,9 +3,11 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use durix_pmem::backing::{Call, FaultBacking, Faults, FileBacking, HeapBacking};
+use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{Kind, Root, Structure};
 use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session};
 
@@ -611,6 +613,169 @@ fn sessions_run_out_with_a_message() {
     pool.close().unwrap();
 }
 
+// ---- journals ----
+
+/// A journaled pool as the death of its process leaves it, under a name of its own, with its journal. `commits` are made before.
+fn killed(bench: &Bench, name: &str, commits: u64) -> PathBuf {
+    let (open, left) = (bench.dir.path().join(format!("{name}.open")), bench.dir.path().join(name));
+    let _ = std::fs::remove_file(&open);
+    let _ = std::fs::remove_file(journal(&open));
+    let pool = options().durability(Level::Immediate).create(&open).unwrap();
+    for number in 0..commits {
+        drop(pool.open_structure::<Empty<1>>(&number.to_string(), &()).unwrap());
+        pool.commit(&mut pool.session().unwrap()).unwrap();
+    }
+    std::fs::copy(&open, &left).unwrap();
+    std::fs::copy(journal(&open), journal(&left)).unwrap();
+    left
+}
+
+fn journal(pool: &Path) -> PathBuf {
+    DiskJournal::path_of(pool)
+}
+
+/// What opening a pool says, with its file called PATH and other names in its folder left alone.
+#[track_caller]
+fn said(bench: &Bench, path: &Path) -> String {
+    let error = options().open(path).err().expect("an error").to_string();
+    assert!(!error.contains('\n'), "one line: {error}");
+    let text = error.replace(&path.display().to_string(), "PATH");
+    text.replace(&bench.dir.path().display().to_string(), "DIR")
+}
+
+#[test]
+fn a_journal_that_is_missing_foreign_or_damaged_says_what_to_do() {
+    let bench = Bench::new();
+    let pool = killed(&bench, "a", 1);
+    let id = Pool::peek(&pool).unwrap().id;
+    let whole = std::fs::read(journal(&pool)).unwrap();
+
+    std::fs::remove_file(journal(&pool)).unwrap();
+    let missing = "PATH was not closed, and its journal PATH-journal is not there, without which it is not whole; put the journal \
+                   back beside it, or restore a copy (a pool can be copied without its journal only while it is closed)";
+    assert_eq!(said(&bench, &pool), missing);
+
+    let other = killed(&bench, "b", 1);
+    let theirs = Pool::peek(&other).unwrap().id;
+    std::fs::copy(journal(&other), journal(&pool)).unwrap();
+    let foreign = |what: &str| {
+        format!(
+            "PATH-journal is not the journal that PATH was last open with: {what}; put the right one back, or restore pool and \
+             journal from the same copy"
+        )
+    };
+    assert_eq!(said(&bench, &pool), foreign(&format!("it belongs to pool {theirs}, and this is pool {id}")));
+
+    // The same pool, opened once more.
+    let again = options().open(bench.dir.path().join("a.open")).unwrap();
+    again.close().unwrap();
+    let reopened = options().durability(Level::Immediate).open(bench.dir.path().join("a.open")).unwrap();
+    std::fs::copy(journal(&bench.dir.path().join("a.open")), journal(&pool)).unwrap();
+    drop(reopened);
+    assert_eq!(said(&bench, &pool), foreign("it belongs to another opening of this pool"));
+
+    let damaged =
+        |what: &str| format!("the journal PATH-journal is damaged: {what}; restore pool and journal from a copy");
+    let mut headless = whole.clone();
+    headless[..8192].fill(0xab);
+    std::fs::write(journal(&pool), headless).unwrap();
+    assert_eq!(said(&bench, &pool), damaged("no sound header in its first 8192 bytes"));
+    std::fs::write(journal(&pool), &whole[..10_000]).unwrap();
+    let speaks = damaged(&format!("it has 10000 bytes, and its header speaks of {}", whole.len()));
+    assert_eq!(said(&bench, &pool), speaks);
+
+    // None of that has changed anything: with its own journal it opens.
+    std::fs::write(journal(&pool), whole).unwrap();
+    let pool = options().open(&pool).unwrap();
+    assert_eq!(pool.indices().unwrap().len(), 1);
+}
+
+/// A journal whose syncs fail from some moment on.
+#[derive(Clone, Debug)]
+struct Failing {
+    place: BesidePool,
+    fails: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct FailingFile {
+    file: Arc<dyn JournalFile>,
+    fails: Arc<AtomicBool>,
+}
+
+impl JournalPlace for Failing {
+    fn describe(&self) -> String {
+        self.place.describe()
+    }
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>, Error> {
+        let wrapped = |file| Arc::new(FailingFile { file, fails: Arc::clone(&self.fails) }) as Arc<dyn JournalFile>;
+        Ok(self.place.open(read_only)?.map(wrapped))
+    }
+    fn create(&self) -> Result<Arc<dyn JournalFile>, Error> {
+        Ok(Arc::new(FailingFile { file: self.place.create()?, fails: Arc::clone(&self.fails) }))
+    }
+}
+
+impl JournalFile for FailingFile {
+    fn describe(&self) -> String {
+        self.file.describe()
+    }
+    fn len(&self) -> Result<u64, Error> {
+        self.file.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.file.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<(), Error> {
+        self.file.allocate(len)
+    }
+    fn sync(&self) -> Result<(), Error> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Error::Io { action: "syncing the journal".into(), source: ErrorKind::Other.into() });
+        }
+        self.file.sync()
+    }
+    fn sync_name(&self) -> Result<(), Error> {
+        self.file.sync_name()
+    }
+}
+
+/// From the sync that fails on, everybody is told so, and nothing is tried again; what was acknowledged is found after opening.
+#[test]
+fn a_journal_that_fails_says_so_to_everybody() {
+    let bench = Bench::new();
+    let fails = Arc::new(AtomicBool::new(false));
+    let place = Failing { place: BesidePool::new(bench.path()), fails: Arc::clone(&fails) };
+    let options = options().durability(Level::Immediate);
+    let pool = options.create_journaled_on(FileBacking::create(bench.path()).unwrap(), place).unwrap();
+    let mut session = pool.session().unwrap();
+    drop(pool.open_structure::<Empty<1>>("kept", &()).unwrap());
+    pool.commit(&mut session).unwrap();
+
+    fails.store(true, Ordering::Relaxed);
+    let text = "the journal of PATH failed: syncing the journal: other error; nothing works in this pool until it is opened \
+                again, which keeps everything that was acknowledged";
+    // Somebody makes a change, and a commit that fails.
+    let lost = pool.open_structure::<Empty<1>>("lost", &()).map(drop).and_then(|()| pool.commit(&mut session));
+    assert_eq!(bench.text(lost), text);
+    fails.store(false, Ordering::Relaxed);
+    assert_eq!(bench.text(pool.commit(&mut session)), text, "no second try");
+    assert_eq!(bench.text(session.enter()), text);
+    assert_eq!(bench.text(pool.open_structure::<Empty<1>>("more", &())), text);
+    assert_eq!(bench.text(pool.close()), text);
+    drop((session, pool));
+
+    let pool = options.open(bench.path()).unwrap();
+    let names: Vec<String> = pool.indices().unwrap().into_iter().map(|index| index.name).collect();
+    assert!(names.contains(&"kept".to_owned()) && !names.contains(&"more".to_owned()), "{names:?}");
+}
+
 /// Those that take an interrupted process, a service or a damaged log to provoke, which other tests do: here is what they say.
 #[test]
 fn errors_of_logs_services_and_blocks_say_what_to_do() {
@@ -618,7 +783,12 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
     let (name, service) = (|| "log".to_owned(), || "the service \"merge\"".to_owned());
     let waited = std::time::Duration::from_millis(1500);
     let full = || Box::new(Error::Full { needed: 4096 });
-    let said: [(Error, &str); 12] = [
+    let said: [(Error, &str); 14] = [
+        (
+            Error::Forked,
+            "the pool was opened before this process was forked; open it again in the child, after the parent has closed it",
+        ),
+        (Error::Shut { reason: "it was closed" }, "the pool is shut: it was closed; open it again"),
         (
             Error::PendingRecords { name: name(), kind },
             "index \"log\" holds records of work that a crash interrupted, and nothing in the pool can be opened before they are \

@@ -45,7 +45,7 @@ fn what_breaks_the_rules_does_not_compile() {
     let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui");
     let temporary = tempfile::tempdir().unwrap();
     let programs = files(&ui, "rs");
-    assert_eq!(programs.len(), 16);
+    assert_eq!(programs.len(), 17);
     for program in &programs {
         std::fs::copy(program, temporary.path().join(program.file_name().unwrap())).unwrap();
     }

@@ -15,6 +15,7 @@
 mod closing;
 mod deaths;
 mod looks;
+mod matrix;
 mod restarts;
 mod threads;
 

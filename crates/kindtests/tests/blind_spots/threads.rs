@@ -1,8 +1,8 @@
-//! Two writers and a reader of neighbouring keys, two operations each, two preemptions; and memory that is used again beside a
-//! reader that was interrupted.
+//! Two writers and a reader of neighbouring keys, two operations each, two preemptions; memory that is used again beside a reader that
+//! was interrupted; and what a split moves beside one.
 
 use durix::Direction;
-use durix_crashsim::Threads;
+use durix_crashsim::{Report, Threads};
 
 use crate::Act::{self, *};
 use crate::{Kind, deep, every_kind, filled};
@@ -46,5 +46,29 @@ fn memory_is_not_used_again_beside_a_reader() {
         reads.extend(kind.entry.ordered.then_some(Range(4, 5, Direction::Forward)));
         let writes = vec![Remove(4), Put(6, 6), Remove(5), Put(7, 7), Put(8, 8)];
         threads(&kind, 40).preemptions(1).run(&kind, &[reads, writes], &[])
+    });
+}
+
+/// The reader looks for a key in a full node, which a writer splits meanwhile: it is found, and only once.
+#[test]
+fn a_key_that_a_split_moves_beside_a_reader_is_found() {
+    every_kind(|entry| {
+        // Nodes of the trees have 15 slots. The new key comes in between, so that half of the others move.
+        let before: Vec<Act> = (1..=15).map(|k| Put(2 * k, k)).collect();
+        let kind = Kind::new(entry, &before);
+        let mut reads = vec![vec![Get(28)], vec![GetMany(vec![4, 28])]];
+        if kind.entry.ordered {
+            reads.extend([Direction::Forward, Direction::Backward].map(|direction| vec![Range(28, 29, direction)]));
+        }
+        let mut total = Report::default();
+        for read in &reads[..if deep() { reads.len() } else { 1 }] {
+            if total.failure.is_none() {
+                let explorer = kind.explorer().executions_per_point(1).samples(1).crash_points(2);
+                let threads = Threads::new(explorer).preemptions(1);
+                let threads = threads.max_schedules(if deep() { 4000 } else { 120 });
+                total.merge(threads.run(&kind, &[read.clone(), vec![Put(7, 1)]], &[]));
+            }
+        }
+        total
     });
 }
