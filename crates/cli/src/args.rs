@@ -90,9 +90,10 @@ pub struct PoolArgs {
     /// Take a pool as it is that was not closed before the system stopped
     #[arg(long)]
     pub accept_unclean: bool,
-    /// What returned means on an ordinary file: immediate and interval=64ms survive power failure, by a journal beside the file
-    #[arg(long, value_name = "LEVEL", default_value = "process")]
-    pub durability: Level,
+    /// What returned means on an ordinary file: immediate and interval=64ms survive power failure, by a journal beside the file; process
+    /// does not. Unless set: immediate; process where the file system is in memory (tmpfs)
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<Level>,
 }
 
 #[derive(Debug, Args)]
@@ -391,7 +392,8 @@ pub struct TortureArgs {
     /// What survives a kill
     #[arg(long, value_enum, default_value = "shadow")]
     pub medium: TortureMedium,
-    /// Work on a pool with a journal: what a thread has waited for must be in the files when the process is killed (immediate)
+    /// Work on a pool with a journal: what a thread has waited for (immediate) or a sync covers (interval=5ms) must be in the files when the
+    /// process is killed
     #[arg(long, value_name = "LEVEL", default_value = "process")]
     pub durability: Level,
     /// Seed of everything random but the moments of the kills

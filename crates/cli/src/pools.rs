@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use durix::kind::Entry;
-use durix::{Hardware, Index, Lengths, Pool, PoolOptions, Session, TypeTag, Types};
+use durix::{Hardware, Index, Lengths, Level, Pool, PoolOptions, Session, TypeTag, Types};
 use durix_pmem::pool::IndexInfo;
 
 use crate::args::{IndexArgs, PoolArgs, TypeArgs};
@@ -12,7 +12,9 @@ use crate::failure::Failure;
 use crate::text::Codec;
 
 pub fn options(args: &PoolArgs) -> PoolOptions {
-    PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean).durability(args.durability)
+    let options = PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean);
+    let options = options.usual_durability(Level::Immediate);
+    args.durability.map_or(options.clone(), |level| options.durability(level))
 }
 
 /// That a pool can be there.

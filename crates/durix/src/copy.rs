@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use durix_pmem::{Medium, Pool, PoolOptions};
+use durix_pmem::{Level, Medium, Pool, PoolOptions};
 
 use crate::db::Db;
 use crate::kind;
@@ -118,7 +118,8 @@ impl<M: Medium> Db<M> {
         self.copy_to_with(path, &PoolOptions::new())
     }
 
-    /// As [`copy_to`](Self::copy_to), with options for the new pool.
+    /// As [`copy_to`](Self::copy_to), with options for the new pool. A level of durability has no meaning: the copy is closed before it
+    /// gets its name.
     ///
     /// # Errors
     /// As [`copy_to`](Self::copy_to).
@@ -151,7 +152,8 @@ pub fn copy_on<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options
 }
 
 fn copy_into<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
-    let target = disk.create(path, options)?;
+    // Nobody sees the copy before it is whole and synced, so it needs no journal, whatever the options say.
+    let target = disk.create(path, &options.clone().durability(Level::Process))?;
     let snapshot = source.snapshot()?;
     let mut report = CopyReport::default();
     for info in snapshot.indices() {

@@ -71,10 +71,12 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.open_timeout(timeout), ..self }
     }
 
-    /// What returned means, on an ordinary file. Default: [`Level::Process`].
+    /// What returned means, on an ordinary file. Default: [`Level::Immediate`]; [`Level::Process`] where the file system keeps the file in
+    /// memory (tmpfs).
     ///
     /// - [`Level::Immediate`]: a call that has returned survives power failure. Updates wait for a flush of a journal beside the file,
-    ///   which many threads share; a read waits only if what it has seen is not flushed yet.
+    ///   which many threads share; a read waits only if what it has seen is not flushed yet. Put many updates into a batch or a
+    ///   transaction: it is one flush. Every page that is written to stays in memory until the database is closed.
     /// - [`Level::Interval`]: after any crash, the death of the process too, one consistent state of all maps is found, at most that old
     ///   and the time of a flush. [`Db::sync`] is a barrier.
     /// - [`Level::Process`]: it survives the death of the process, not power failure.
@@ -84,7 +86,7 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.durability(level), ..self }
     }
 
-    /// All options at once.
+    /// All options at once. Where they name no level of durability, the default of [`durability`](Self::durability) holds.
     pub fn pool_options(self, pool: PoolOptions) -> Self {
         DbBuilder { pool, ..self }
     }
@@ -119,7 +121,7 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::create`].
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.over(self.pool.create(path)?)
+        self.over(self.options().create(path)?)
     }
 
     /// Opens a database that is there, recovering it.
@@ -127,7 +129,7 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.over(self.pool.open(path)?)
+        self.over(self.options().open(path)?)
     }
 
     /// Opens a database, or creates it where there is none.
@@ -135,7 +137,11 @@ impl DbBuilder {
     /// # Errors
     /// As [`PoolOptions::open_or_create`].
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.over(self.pool.open_or_create(path)?)
+        self.over(self.options().open_or_create(path)?)
+    }
+
+    fn options(&self) -> PoolOptions {
+        self.pool.clone().usual_durability(Level::Immediate)
     }
 }
 
@@ -174,7 +180,7 @@ impl DbBuilder {
 /// let db = Db::open_or_create(&path)?;
 /// let users = db.map::<String, u16>("users")?;
 /// users.insert("ada", &1815)?;
-/// // Returned: durable, as far as the database's medium goes.
+/// // Returned: on an ordinary file it survives power failure.
 /// assert_eq!(users.get("ada")?, Some(1815));
 /// println!("{}", users.guarantee());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -184,7 +190,8 @@ impl DbBuilder {
 /// Every call on a map enters a short operation. It waits while a checkpoint, a check, or closing, finds a moment without
 /// operations: for the longest operation that is under way elsewhere, and the checkpoint's own work in that moment (10 to 30
 /// ns a line that was changed since the last one). Strict indices take no checkpoints, so with them alone nothing waits but
-/// for [`close`](Self::close) and [`Map::check`]. Checkpoints are taken by a thread of the database, and by [`Map::sync`],
+/// for [`close`](Self::close) and [`Map::check`]. With a journal ([`DbBuilder::durability`]) each commit finds such a moment, too, and an
+/// update waits for a flush of the disk. Checkpoints are taken by a thread of the database, and by [`Map::sync`],
 /// [`Map::wait`], [`Db::sync`] and [`Db::tick`], which give up after 10 s in which other operations did not end.
 ///
 /// What a thread of the database fails at is returned by the next update, which then was not begun, or by the next sync.

@@ -452,8 +452,8 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         Ok(removed)
     }
 
-    /// Inserts all pairs, each as [`insert`](Self::insert) does; in batches of 256 where the kind of index has them. `pairs` may give
-    /// owned or borrowed forms.
+    /// Inserts all pairs, each as [`insert`](Self::insert) does; in batches of 256 pairs or 1 MiB of keys and values, whatever comes first.
+    /// With a journal, a batch is one commit. `pairs` may give owned or borrowed forms.
     ///
     /// # Errors
     /// As [`apply`](Self::apply); what was inserted before stays.
@@ -462,13 +462,17 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         Q: Borrow<K>,
         W: Borrow<V>,
     {
-        const BATCH: usize = 256;
-        let mut batch = MapBatch::new();
+        const PAIRS: usize = 256;
+        const BYTES: usize = 1 << 20;
+        let (mut batch, mut bytes) = (MapBatch::new(), 0);
         for (key, value) in pairs {
-            batch.insert::<K, V>(key.borrow(), value.borrow())?;
-            if batch.len() == BATCH {
+            let (key, value) = (encoded(key.borrow())?, encoded(value.borrow())?);
+            bytes += key.len() + value.len();
+            batch.batch.insert(&key, &value);
+            if batch.len() == PAIRS || bytes >= BYTES {
                 self.apply(&batch)?;
                 batch.clear();
+                bytes = 0;
             }
         }
         if batch.is_empty() { Ok(()) } else { self.apply(&batch) }
@@ -500,6 +504,9 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
 
     /// The index, for operations on several indices in one scope, with bytes for keys and values. An update of a key that a
     /// transaction has locked is [`Error::Locked`].
+    ///
+    /// Its calls do not wait for the journal. After your operation has ended, call [`Pool::settle`](durix_pmem::Pool::settle) with its
+    /// session: what you have updated is durable then. An operation that stays open keeps every commit waiting, and so every update.
     pub fn index(&self) -> &Arc<dyn Index<M>> {
         &self.index
     }

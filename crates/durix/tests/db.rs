@@ -414,7 +414,7 @@ fn a_copy_has_everything_that_nobody_changed_meanwhile() {
     let map: Map<u64, String> = db.map("m").unwrap();
     let raw: Map<Vec<u8>, Vec<u8>> = db.map("raw").unwrap();
     raw.insert(&b"k"[..], &b"v"[..]).unwrap();
-    (0..5000).for_each(|i| _ = map.insert(&i, "old").unwrap());
+    map.try_extend((0..5000).map(|i| (i, "old".to_string()))).unwrap();
     let (stop, target) = (AtomicBool::new(false), dir.path().join("copy"));
     let report = std::thread::scope(|scope| {
         for writer in 0..2u64 {

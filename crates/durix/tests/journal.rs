@@ -113,3 +113,176 @@ fn threads_share_flushes_and_transactions_are_whole() {
         "an operation that has returned survives power failure, by a flush of the journal"
     );
 }
+
+/// A folder that is not in memory, as far as the machine has one.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Whether a folder lies in memory, by what the kernel says in words.
+fn in_memory(folder: &Path) -> bool {
+    let folder = folder.canonicalize().unwrap();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    // Of two mounts at one place the later one is seen.
+    let found = fields.filter(|f| folder.starts_with(f[1])).max_by_key(|f| f[1].len());
+    found.is_some_and(|f| ["tmpfs", "ramfs"].contains(&f[2]))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn without_a_word_a_database_on_a_disk_survives_power_failure() {
+    let dir = folder();
+    let path = dir.path().join("db");
+    let disk = !in_memory(dir.path());
+    let expected = disk.then_some(Level::Immediate);
+    let db = Db::open_or_create(&path).unwrap();
+    assert_eq!(db.pool().level(), expected);
+    let map = db.map::<u64, u64>("map").unwrap();
+    map.insert(&1, &2).unwrap();
+    let survives = if disk { "survives power failure, by a flush of the journal" } else { "not a power failure" };
+    assert!(map.guarantee().to_string().contains(survives), "{}", map.guarantee());
+    if disk {
+        let found = Db::open(crashed(&path, "copy")).unwrap();
+        assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
+    }
+    drop(map);
+    db.close().unwrap();
+
+    // A database that was used without a journal gets one, and the other way round; options of the pool change nothing.
+    let db = Db::builder().durability(Level::Process).open(&path).unwrap();
+    assert_eq!(db.pool().level(), None);
+    db.map::<u64, u64>("map").unwrap().insert(&3, &4).unwrap();
+    drop(db);
+    let db = Db::builder().pool_options(durix::PoolOptions::new()).open(&path).unwrap();
+    assert_eq!(db.pool().level(), expected);
+    assert_eq!(db.map::<u64, u64>("map").unwrap().get(&3).unwrap(), Some(4));
+    drop(db);
+    let db = Db::builder().read_only(true).open(&path).unwrap();
+    assert_eq!((db.pool().level(), db.map::<u64, u64>("map").unwrap().len().unwrap()), (None, 2));
+}
+
+#[test]
+fn in_memory_there_is_no_journal_unless_asked_for_and_it_promises_no_more() {
+    let shm = Path::new("/dev/shm");
+    if !shm.is_dir() || !in_memory(shm) {
+        return;
+    }
+    let dir = tempfile::tempdir_in(shm).unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open_or_create(&path).unwrap();
+    assert_eq!(db.pool().level(), None);
+    assert_eq!(names(dir.path()), ["db"]);
+    drop(db);
+    for level in [Level::Immediate, Level::Interval(Duration::from_secs(1))] {
+        let db = Db::builder().durability(level).open(&path).unwrap();
+        assert_eq!(db.pool().level(), Some(level));
+        assert!(db.guarantee().to_string().contains("not a power failure"), "{}", db.guarantee());
+    }
+}
+
+#[test]
+fn nothing_that_the_facade_hands_out_holds_up_commits() {
+    let dir = folder();
+    let db = db(&dir.path().join("db"), Level::Immediate);
+    let (map, tree) = (db.map::<u64, u64>("map").unwrap(), db.ordered_map::<u64, u64>("tree").unwrap());
+    for key in 0..10 {
+        map.insert(&key, &key).unwrap();
+        tree.insert(&key, &key).unwrap();
+    }
+    let (mut all, mut range) = (map.iter(), tree.range(2..).unwrap());
+    all.next().unwrap().unwrap();
+    range.next().unwrap().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let handle = map.handle().unwrap();
+    let tx = db.begin().unwrap();
+    tx.map(&map).unwrap().insert(&0, &100).unwrap();
+    // An update that had to wait for one of them would fail after 10 s.
+    map.insert(&20, &20).unwrap();
+    tree.insert(&20, &20).unwrap();
+    map.update_with(&21, |_| {
+        tree.insert(&21, &21).unwrap();
+        Some(21)
+    })
+    .unwrap();
+    map.retain(|key, _| {
+        tree.insert(key, &22).unwrap();
+        true
+    })
+    .unwrap();
+    db.transaction(|tx| {
+        tx.map(&tree)?.insert(&1, &1)?;
+        map.insert(&30, &30)?;
+        Ok(())
+    })
+    .unwrap();
+    tx.commit().unwrap();
+    drop((all, range, snapshot, handle));
+    assert_eq!(map.get(&0).unwrap(), Some(100));
+}
+
+#[test]
+fn a_copy_is_one_file_whatever_level_its_options_name() {
+    let dir = folder();
+    let db = db(&dir.path().join("db"), Level::Immediate);
+    db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
+    let options = durix::PoolOptions::new().initial_size(1 << 20).durability(Level::Immediate);
+    db.copy_to_with(dir.path().join("copy"), &options).unwrap();
+    assert_eq!(names(dir.path()), ["copy", "db", "db-journal"]);
+    let found = Db::open(dir.path().join("copy")).unwrap();
+    assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
+}
+
+#[test]
+fn a_link_to_a_pool_leads_to_its_journal_which_has_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = folder();
+    let (path, link) = (dir.path().join("db"), dir.path().join("link"));
+    std::fs::write(&path, b"").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("db", &link).unwrap();
+    let db = db(&link, Level::Immediate);
+    db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
+    assert_eq!(names(dir.path()), ["db", "db-journal", "link"]);
+    assert_eq!(journal(&path).metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    let found = Db::open(crashed(&path, "copy")).unwrap();
+    assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
+}
+
+#[test]
+fn many_large_pairs_go_in_by_batches_of_bounded_size() {
+    let dir = folder();
+    let path = dir.path().join("db");
+    let db = db(&path, Level::Immediate);
+    let map = db.map::<u64, Vec<u8>>("map").unwrap();
+    let before = db.pool().journal_stats().unwrap().commits;
+    map.try_extend((0..40u64).map(|key| (key, vec![key as u8; 256 << 10]))).unwrap();
+    let commits = db.pool().journal_stats().unwrap().commits - before;
+    // 10 MiB by batches of 1 MiB; the database's own thread may commit, too.
+    assert!(commits >= 10, "{commits} commits");
+    let before = db.pool().journal_stats().unwrap().commits;
+    map.try_extend((0..1000u64).map(|key| (key, vec![1]))).unwrap();
+    let commits = db.pool().journal_stats().unwrap().commits - before;
+    assert!((4..500).contains(&commits), "{commits} commits");
+}
+
+#[test]
+fn a_look_at_a_live_database_sees_what_its_journal_holds() {
+    let dir = folder();
+    let path = dir.path().join("db");
+    let db = db(&path, Level::Immediate);
+    for number in 0..30u64 {
+        let name = format!("map {number}");
+        db.map::<u64, Vec<u8>>(&name).unwrap().insert(&number, &vec![7; 100_000]).unwrap();
+        let seen = durix::Pool::peek(&path).unwrap();
+        assert_eq!(seen.indices.len(), number as usize + 1, "{name}");
+        assert_eq!(seen.size, path.metadata().unwrap().len().min(seen.size));
+        assert!(seen.space.free < seen.space.total);
+    }
+}

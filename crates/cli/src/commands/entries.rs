@@ -53,12 +53,14 @@ pub fn put(args: &PutArgs) -> Result<Code, Failure> {
     };
     drop(op);
     let refused = args.if_absent && !done;
-    if args.at.json {
-        output::json(&json!({ "key": at.codec.show_key(&key), "new": done, "written": !refused }))?;
-    } else if refused {
-        eprintln!("durix: {} is there already; it stays as it is", at.codec.show_key(&key));
-    }
+    let key = at.codec.show_key(&key);
+    // Before anything is said.
     at.close()?;
+    if args.at.json {
+        output::json(&json!({ "key": key, "new": done, "written": !refused }))?;
+    } else if refused {
+        eprintln!("durix: {key} is there already; it stays as it is");
+    }
     Ok(if refused { Code::No } else { Code::Done })
 }
 
@@ -71,11 +73,11 @@ pub fn del(args: &DelArgs) -> Result<Code, Failure> {
             missing.push(at.codec.show_key(key));
         }
     }
+    at.close()?;
     if args.at.json {
         output::json(&json!({ "removed": keys.len() - missing.len(), "missing": missing }))?;
     } else {
         missing.iter().for_each(|key| eprintln!("durix: {key} was not there"));
     }
-    at.close()?;
     Ok(if missing.is_empty() { Code::Done } else { Code::No })
 }

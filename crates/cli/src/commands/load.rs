@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use durix::{Durability, Hardware, Lengths, Limits, Types};
+use durix::{Db, Durability, Hardware, Lengths, Limits, Types};
 use durix_pmem::Epochs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -55,7 +55,10 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     must_take(&format!("index {:?}", args.at.index), at.index.limits(), args)?;
     let buffered = at.index.durability() != Durability::Strict;
     let epochs = buffered.then(|| at.pool.epochs()).transpose()?;
-    let mut load = Load { at, epochs, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new(), done: 0 };
+    // Its threads take checkpoints and commit in time, also while the input makes the load wait.
+    let threads = Db::builder().over(at.pool.clone())?;
+    let mut load =
+        Load { at, epochs, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new(), done: 0, uncommitted: 0 };
     let start = Instant::now();
     let done = match &args.tree {
         Some(tree) => load.tree(tree),
@@ -63,6 +66,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     };
     load.bar.finish_and_clear();
     let took = start.elapsed();
+    drop(threads);
     let Load { mut at, loaded, .. } = load;
     let keys = at.index.len(&mut at.session);
     let closed = at.close();
@@ -106,12 +110,16 @@ fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
 const TICK_EVERY: u64 = 256;
 /// Records between two commits, of a pool with a journal.
 const COMMIT_EVERY: u64 = 10_000;
+/// Bytes of keys and values between two commits.
+const COMMIT_BYTES: usize = 4 << 20;
 
 struct Load {
     at: Opened,
     /// Where the index is buffered: what a kill loses of the load is at most what came since the last checkpoint.
     epochs: Option<Arc<Epochs<Hardware>>>,
     done: u64,
+    /// Bytes since the last commit that the load has asked for.
+    uncommitted: usize,
     loaded: Loaded,
     bar: ProgressBar,
     value: Vec<u8>,
@@ -130,9 +138,11 @@ impl Load {
         if let Some(epochs) = self.epochs.as_ref().filter(|_| self.done.is_multiple_of(TICK_EVERY)) {
             epochs.tick(&mut self.at.session)?;
         }
-        if self.done.is_multiple_of(COMMIT_EVERY) {
+        self.uncommitted += key.len() + value.len();
+        if self.done.is_multiple_of(COMMIT_EVERY) || self.uncommitted >= COMMIT_BYTES {
             // A pool with a journal is committed in batches.
             self.at.pool.commit(&mut self.at.session)?;
+            self.uncommitted = 0;
         }
         let op = self.at.session.enter()?;
         let found = self.at.index.get(&op, key, &mut self.value)?;

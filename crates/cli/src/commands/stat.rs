@@ -55,10 +55,12 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
 
 fn here(args: &PoolArgs) -> Result<Here, Failure> {
     // Opening for writing tells whether the file system maps synchronously. Nothing is written, and no lock is taken.
-    let dax = FileBacking::open(&args.pool).is_ok_and(|file| file.kind() == BackingKind::Dax);
+    let file = FileBacking::open(&args.pool).or_else(|_| FileBacking::open_read_only(&args.pool))?;
+    let dax = file.kind() == BackingKind::Dax;
     let mapping = match (dax, args.assume_pmem) {
         (true, _) => "persistent memory (DAX, MAP_SYNC)",
         (false, true) => "ordinary file, taken as persistent memory",
+        (false, false) if file.is_in_memory() => "file in memory (tmpfs)",
         (false, false) => "ordinary file",
     };
     let medium = if dax || args.assume_pmem {
@@ -69,7 +71,8 @@ fn here(args: &PoolArgs) -> Result<Here, Failure> {
     let guarantee = if dax || args.assume_pmem {
         Guarantee { reach: Reach::PowerFailure, assumed: !dax, ..Guarantee::at(Level::Process) }
     } else {
-        Guarantee::at(args.durability)
+        let guarantee = Guarantee::at(pools::options(args).level_on(&file));
+        if file.is_in_memory() { guarantee.in_memory() } else { guarantee }
     };
     Ok(Here { mapping, medium: medium.describe(), guarantee })
 }

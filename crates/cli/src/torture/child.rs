@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use durix::{Direction, Durability, Hardware, Index, KeyRange, Level, Medium, Pool, PoolOptions};
+use durix::{Db, Direction, Durability, Hardware, Index, KeyRange, Level, Medium, Pool, PoolOptions};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
@@ -28,7 +28,7 @@ const SYNC_EVERY: u64 = 256;
 /// Where a thread draws a ticket after a sync, instead of syncing again: it waits for it at the next turn.
 const TICKET_AFTER: u64 = 192;
 /// Bytes of a segment of the journal: so few that kills meet checkpoints.
-const SEGMENT: u64 = 64 << 10;
+pub const SEGMENT: u64 = 64 << 10;
 /// How the process ends where something has failed that was not meant to.
 pub const FAILED: i32 = 70;
 /// Most pairs of a scan.
@@ -99,8 +99,11 @@ fn plant<M: Medium>(pool: &Pool<M>, kind: &str, mutants: &'static Mutants) -> Re
 fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Failure> {
     let board = Board::open(&args.dir)?;
     let index = open(pool, &args.kind)?;
-    let buffered = index.durability() != Durability::Strict;
+    let at_intervals = matches!(args.durability, Level::Interval(_));
+    let buffered = index.durability() != Durability::Strict || at_intervals;
     let clocks = buffered.then(|| Clocks::open(&args.dir, args.threads)).transpose()?;
+    // Its threads commit and checkpoint beside the writers.
+    let _threads = at_intervals.then(|| Db::builder().over(pool.clone())).transpose()?;
     let form = steps::Form::of(index.limits());
     let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys, form };
     let fail = |what: &dyn std::fmt::Display| -> ! {
@@ -161,13 +164,20 @@ fn work_as<M: Medium>(
         steps::run(index, &op, plan, thread, &step)?;
         op.note_commit();
         drop(op);
-        if pool.level().is_some() {
-            // On a journaled pool everything is durable then, of a buffered kind too.
-            pool.settle(&mut session)?;
+        pool.settle(&mut session)?;
+        if pool.level() == Some(Level::Immediate) {
+            // Everything is durable then, of a buffered kind too.
             board.synced(thread, number + 1);
         }
         board.end(thread, number);
-        if clocks.is_none() || pool.level().is_some() {
+        if let Some(level) = pool.level() {
+            if level != Level::Immediate && number % SYNC_EVERY == SYNC_EVERY - 1 {
+                pool.commit(&mut session)?;
+                board.synced(thread, number + 1);
+            }
+            continue;
+        }
+        if clocks.is_none() {
             continue;
         }
         if number % (2 * SYNC_EVERY) == SYNC_EVERY + TICKET_AFTER {

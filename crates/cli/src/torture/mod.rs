@@ -55,11 +55,6 @@ struct Tally {
 }
 
 pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
-    if args.kind == transactions::NAME && args.durability != Level::Process {
-        return Err(Failure::usage(
-            "torture transactions works without a journal; a kind of index can be tortured with one",
-        ));
-    }
     if args.kind == transactions::NAME {
         return transactions::run(args);
     }
@@ -68,9 +63,6 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
         return Err(Failure::usage(
             "a fence is left out on the shadow medium only: on an ordinary file every store survives a kill",
         ));
-    }
-    if matches!(args.durability, Level::Interval(_)) {
-        return Err(Failure::usage("torture knows what must be found at the levels immediate and process"));
     }
     if let Some(keys) = args.keys.filter(|keys| *keys > kind.meant_for) {
         let what = format!("{} is meant for {} keys at most, not {keys}", args.kind, kind.meant_for);
@@ -278,7 +270,7 @@ impl Torture<'_> {
             Err(error) => return Ok(Err(format!("what was left cannot be opened: {error}"))),
         };
         let clocks = || clocks::Clocks::open(&self.dir, plan.threads);
-        if let Err(what) = verify::verify(&pool, &*index, &mut self.model, plan, &done, clocks) {
+        if let Err(what) = verify::verify(&pool, &*index, &mut self.model, plan, &done, self.args.durability, clocks) {
             return Ok(Err(what));
         }
         let mut session = pool.session()?;
@@ -353,7 +345,8 @@ fn succeeded(
         }))?;
         return Ok(Code::Done);
     }
-    let promise = if durability == durix::Durability::Strict { "acknowledged" } else { "synced" };
+    let strict = durability == durix::Durability::Strict || args.durability == Level::Immediate;
+    let promise = if strict && !matches!(args.durability, Level::Interval(_)) { "acknowledged" } else { "synced" };
     output::line(&format!(
         "{kills} kills ({in_recovery} in recovery) in {} rounds, {acknowledged} operations ended, up to {largest} keys, \
          {growths} times the pool had grown: nothing {promise} was lost ({:.0} s, seed {})",

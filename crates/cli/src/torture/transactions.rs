@@ -3,19 +3,20 @@
 //! The process moves amounts between accounts in any of three maps, in transactions of several threads. Each transaction also
 //! writes its number for its thread into the first and the last map. Another thread takes snapshots and sums the accounts up.
 //! After a kill: the sum is as it was; both maps hold the same number of each thread; it is at least that of the last
-//! transaction that had returned, and at most that of the last one begun.
+//! transaction that had returned (at intervals: that a completed sync covers), and at most that of the last one begun.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use durix::{Db, Map, Medium, Pool, PoolOptions, Snapshot};
+use durix::{Db, Level, Map, Medium, Pool, PoolOptions, Snapshot};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
 use durix_pmem::{Hardware, Mutating, Mutation, Plan as Mutants, Site, SiteKind};
 use serde_json::json;
 
 use super::board::Board;
+use super::child::SEGMENT;
 use super::{MAX_SIZE, POOL, default_dir, mix, progress, random_seed};
 use crate::args::{TortureArgs, TortureChildArgs, TortureMedium};
 use crate::failure::{Code, Failure};
@@ -41,6 +42,8 @@ const ACCOUNTS: u64 = 50;
 const NUMBERS: u64 = 1 << 40;
 const LONGEST_WORK: Duration = Duration::from_millis(80);
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Transactions between two syncs of a thread, of a pool that is committed at intervals.
+const SYNC_EVERY: u64 = 64;
 /// One store in so many also evicts a line that nobody has written back.
 const EVICT_ONE_IN: u64 = 200;
 
@@ -132,7 +135,10 @@ impl<M: Medium> Bank<M> {
 
 pub fn child(args: &TortureChildArgs) -> Result<Code, Failure> {
     let path = args.dir.join(POOL);
-    let options = PoolOptions::new().max_size(MAX_SIZE);
+    let options = PoolOptions::new().max_size(MAX_SIZE).durability(args.durability).journal_segment(SEGMENT);
+    if args.durability != Level::Process {
+        return work(options.open(&path)?, args);
+    }
     if args.medium == TortureMedium::Hardware {
         return work(options.open(&path)?, args);
     }
@@ -181,12 +187,19 @@ fn work<M: Medium>(pool: Pool<M>, args: &TortureChildArgs) -> Result<Code, Failu
 }
 
 fn transfers<M: Medium>(bank: &Bank<M>, board: &Board, seed: u64, thread: u64, first: u64) -> Result<(), Failure> {
+    let at_intervals = matches!(bank.db.pool().level(), Some(Level::Interval(_)));
     for number in first.. {
         board.begin(thread, number);
         if let Err(error) = bank.transfer(mix(seed ^ mix(thread << 48 | number)), thread, number) {
             fail(&error.to_string());
         }
         board.end(thread, number);
+        if at_intervals && number % SYNC_EVERY == SYNC_EVERY - 1 {
+            if let Err(error) = bank.db.sync() {
+                fail(&error.to_string());
+            }
+            board.synced(thread, number + 1);
+        }
     }
     Ok(())
 }
@@ -216,6 +229,8 @@ struct Torture<'a> {
     seed: u64,
     accounts: u64,
     kinds: [&'static str; 3],
+    /// What was found last of each thread.
+    numbers: Vec<u64>,
     kills: u64,
     in_recovery: u64,
 }
@@ -231,7 +246,8 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
     let board = Board::open(dir.path())?;
     let accounts = args.keys.unwrap_or(ACCOUNTS);
     let (kinds, path) = (KINDS[0], dir.path());
-    let mut torture = Torture { args, dir: path, board, seed, accounts, kinds, kills: 0, in_recovery: 0 };
+    let (numbers, kills, in_recovery) = (Vec::new(), 0, 0);
+    let mut torture = Torture { args, dir: path, board, seed, accounts, kinds, numbers, kills, in_recovery };
     let (start, bar) = (Instant::now(), progress(args));
     for round in 0..args.rounds {
         if let Err(what) = torture.round(round)? {
@@ -260,8 +276,10 @@ impl Torture<'_> {
     }
 
     fn new_pool(&mut self, number: u64) -> Result<(), Failure> {
+        self.numbers = vec![0; self.args.threads as usize];
         self.kinds = KINDS[(number % KINDS.len() as u64) as usize];
         let path = self.dir.join(POOL);
+        let _ = std::fs::remove_file(durix_pmem::journal::DiskJournal::path_of(&path));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::Io { what: format!("removing {}", path.display()), source: error });
@@ -323,7 +341,7 @@ impl Torture<'_> {
 
     /// Looks at what the kill has left, without changing it.
     fn verify(&mut self) -> Result<Result<(), String>, Failure> {
-        let options = PoolOptions::new().read_only(true).accept_unclean(true);
+        let options = PoolOptions::new().read_only(true).accept_unclean(self.args.durability == Level::Process);
         let opened = options.open(self.dir.join(POOL)).map_err(durix::Error::from);
         let opened = opened.and_then(|pool| Bank::open(Db::builder().over(pool)?, None, self.accounts));
         let bank = match opened {
@@ -334,17 +352,22 @@ impl Torture<'_> {
             Ok(numbers) => numbers,
             Err(what) => return Ok(Err(what)),
         };
-        for (thread, number) in (0..).zip(numbers) {
+        for (thread, &number) in (0..).zip(&numbers) {
             let done = self.board.progress(thread);
-            // Before the child has begun one, what is there is of an earlier child.
-            if done.begun != 0 && !(done.ended..=done.begun).contains(&number) {
-                let what = format!(
-                    "thread {thread}: transaction {} had returned, {} was begun, and {number} is found",
-                    done.ended, done.begun
-                );
+            // What an earlier child has left, and was found before, is not lost any more.
+            let before = self.numbers[thread as usize];
+            let (least, how) = match self.args.durability {
+                Level::Interval(_) => (done.synced.max(before), "was synced"),
+                _ => (done.ended.max(before), "had returned"),
+            };
+            if !(least..=done.begun.max(before)).contains(&number) {
+                let begun = done.begun;
+                let what =
+                    format!("thread {thread}: transaction {least} {how}, {begun} was begun, and {number} is found");
                 return Ok(Err(what));
             }
         }
+        self.numbers = numbers;
         for map in &bank.maps {
             if let Some(finding) = map.check()?.first() {
                 return Ok(Err(format!("check of {}: {finding}", map.name())));
@@ -355,6 +378,8 @@ impl Torture<'_> {
 
     fn done(&self, took: Duration) -> Result<Code, Failure> {
         let (rounds, seconds) = (self.args.rounds, took.as_secs_f64());
+        let at_intervals = matches!(self.args.durability, Level::Interval(_));
+        let promised = if at_intervals { "was synced" } else { "had returned" };
         if self.args.json {
             output::json(&json!({
                 "lost": false, "rounds": rounds, "kills": self.kills, "kills_in_recovery": self.in_recovery,
@@ -363,7 +388,7 @@ impl Torture<'_> {
         } else {
             output::line(&format!(
                 "{} kills ({} in recovery) in {rounds} rounds, 3 maps of {} accounts: every sum held, and no transaction \
-                 that had returned was lost ({seconds:.0} s, seed {})",
+                 that {promised} was lost ({seconds:.0} s, seed {})",
                 self.kills, self.in_recovery, self.accounts, self.seed,
             ))?;
         }
@@ -373,7 +398,11 @@ impl Torture<'_> {
 
 fn lost(args: &TortureArgs, seed: u64, round: u64, kinds: [&str; 3], what: &str, kept: &Path) -> Result<Code, Failure> {
     let pool = kept.join(POOL);
-    let again = format!("durix torture {NAME} --rounds {} --threads {} --seed {seed}", (round + 1) * 2, args.threads);
+    let mut again =
+        format!("durix torture {NAME} --rounds {} --threads {} --seed {seed}", (round + 1) * 2, args.threads);
+    if args.durability != Level::Process {
+        again.push_str(&format!(" --durability {}", args.durability));
+    }
     if args.json {
         output::json(&json!({
             "lost": true, "round": round, "what": what, "seed": seed, "kinds": kinds, "pool": pool, "replay": again,

@@ -5,6 +5,8 @@
 //! least those that the last completed sync covers, at most those that it had begun. And all threads are cut at one moment: an
 //! operation that is found needs all that had ended, in any thread, before it began.
 //!
+//! On a pool that is committed at intervals every kind is buffered. On a journaled pool every operation is found whole, or not at all.
+//!
 //! # Keys that all threads share
 //! Nobody knows in which order operations of several threads took effect, so there is no model of these keys, but a rule. What
 //! is found in a key was made by the operation on it that took effect last; say, the one with number `n` of a thread. All
@@ -16,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use durix::{Durability, Index, Pool};
+use durix::{Durability, Index, Level, Pool};
 
 use super::board::Progress;
 use super::clocks::Clocks;
@@ -49,11 +51,14 @@ pub fn verify(
     model: &mut Model,
     plan: &Plan,
     done: &[Progress],
+    level: Level,
     clocks: impl Fn() -> Result<Clocks, Failure>,
 ) -> Result<(), String> {
     let mut found = read(pool, index, plan.form, model.threads.len() + 1).map_err(|error| error.to_string())?;
     let shared = found.threads.pop().unwrap_or_default();
-    let (atomic, is_strict) = (index.batch_is_atomic(), index.durability() == Durability::Strict);
+    // A commit of a journal holds whole operations.
+    let atomic = index.batch_is_atomic() || level != Level::Process;
+    let is_strict = index.durability() == Durability::Strict && !matches!(level, Level::Interval(_));
     let (mut cuts, mut extents) = (Vec::new(), Vec::new());
     for (thread, contents) in model.threads.iter_mut().enumerate() {
         let progress = done.get(thread).copied().unwrap_or_default();

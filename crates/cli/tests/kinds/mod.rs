@@ -47,7 +47,7 @@ fn every_verb_works_on_every_kind() {
         let index = &json_of(&["stat", "--pool", name])["indices"][0];
         assert_eq!((&index["kind"], &index["keys"]), (&name.into(), &800.into()));
         assert_eq!((&index["key_type"], &index["value_type"]), (&"u64".into(), &"u64".into()));
-        let durable = place.works(&["stat", "--pool", name, "--index", "main"]);
+        let durable = place.works(&["stat", "--pool", name, "--index", "main", "--durability", "process"]);
         let expected = match kind.durability {
             Durability::Strict => "an operation that has returned survives the death of the process",
             _ => "what the last completed sync covers survives the death of the process",
@@ -107,7 +107,8 @@ fn a_tree_is_loaded_into_an_ordered_kind_and_comes_back_in_order() {
     let sub =
         place.works(&["scan", "--pool", "p", "--keys-only", "--prefix", "tree/sub/", "--reverse", "--limit", "1"]);
     assert_eq!(sub, "tree/sub/b\n");
-    assert!(place.works(&["stat", "--pool", "p"]).contains("at checkpoints"));
+    assert!(place.works(&["stat", "--pool", "p", "--durability", "process"]).contains("at checkpoints"));
+    assert!(place.works(&["stat", "--pool", "p", "--durability", "immediate"]).contains("on return"));
     let again = json(&place.works(&["load", "--pool", "p", "--tree", "tree", "--json"]));
     assert_eq!((&again["there"], &again["added"]), (&6.into(), &0.into()));
 }

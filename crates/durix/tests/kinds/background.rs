@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use durix::{Db, Hardware};
+use durix::{Db, Hardware, Level};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::service::Urgency;
 use durix_pmem::{Due, Lane, PoolOptions, Result, Service, Session};
@@ -25,7 +25,9 @@ fn checkpoints(db: &Db) -> u64 {
 #[test]
 fn a_database_takes_checkpoints_by_itself_unless_it_is_told_not_to() {
     let dir = tempfile::tempdir().unwrap();
-    let quiet = Db::builder().no_background_threads().create(dir.path().join("quiet")).unwrap();
+    // With a journal, each commit would be a checkpoint.
+    let process = || Db::builder().durability(Level::Process);
+    let quiet = process().no_background_threads().create(dir.path().join("quiet")).unwrap();
     let tree = quiet.ordered_map::<u64, u64>("m").unwrap();
     tree.insert(&1, &1).unwrap();
     std::thread::sleep(Duration::from_millis(150));
@@ -35,7 +37,7 @@ fn a_database_takes_checkpoints_by_itself_unless_it_is_told_not_to() {
     assert_eq!(checkpoints(&quiet), 2);
 
     let path = dir.path().join("busy");
-    let busy = Db::open_or_create(&path).unwrap();
+    let busy = process().create(&path).unwrap();
     let tree = busy.ordered_map::<u64, u64>("m").unwrap();
     let start = Instant::now();
     let ticket = {
@@ -183,7 +185,8 @@ fn threads_are_started_when_needed_and_end_with_the_database() {
     }
     let running = || ["durix-services", "durix-disk"].map(threads_named);
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::open_or_create(dir.path().join("p")).unwrap();
+    let process = || Db::builder().durability(Level::Process);
+    let db = process().create(dir.path().join("p")).unwrap();
     let strict = db.map::<u64, u64>("strict").unwrap();
     strict.insert(&1, &1).unwrap();
     assert_eq!(running(), [0, 0], "there is nothing to do yet");
@@ -192,17 +195,24 @@ fn threads_are_started_when_needed_and_end_with_the_database() {
     drop((strict, tree));
     db.close().unwrap();
     wait_until("it ends when the database is closed", || running() == [0, 0]);
-    let db = Db::open_or_create(dir.path().join("p")).unwrap();
+    let db = process().open(dir.path().join("p")).unwrap();
     let tree = db.ordered_map::<u64, u64>("tree").unwrap();
     drop(db);
     wait_until("a map keeps the database", || running() == [1, 0]);
     drop(tree);
     wait_until("it ends with the last handle", || running() == [0, 0]);
-    let db = Db::builder().no_background_threads().open(dir.path().join("p")).unwrap();
-    let tree = db.ordered_map::<u64, u64>("tree").unwrap();
-    tree.insert(&1, &1).unwrap();
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(running(), [0, 0]);
+    for level in [Level::Process, Level::Immediate] {
+        let quiet = Db::builder().no_background_threads().durability(level);
+        let db = quiet.open(dir.path().join("p")).unwrap();
+        let tree = db.ordered_map::<u64, u64>("tree").unwrap();
+        tree.insert(&1, &1).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(running(), [0, 0]);
+    }
+    let db = Db::builder().durability(Level::Immediate).open(dir.path().join("p")).unwrap();
+    wait_until("one for the journal", || running()[1] == 1);
+    db.close().unwrap();
+    wait_until("it ends when the database is closed, too", || running() == [0, 0]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use durix::kind::{Entry, kinds};
-use durix::{Batch, Cursor, Db, Durability, Error, Index, Lengths, Map, OrderedMap, Pool, PoolOptions, Session};
+use durix::{Batch, Cursor, Db, Durability, Error, Index, Lengths, Level, Map, OrderedMap, Pool, PoolOptions, Session};
 use durix_pmem::Hardware;
 use durix_pmem::backing::HeapBacking;
 
@@ -260,7 +260,7 @@ fn every_kind_holds_maps_of_integers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let keys = [i64::MIN, -5, -1, 0, 1, 1000, i64::MAX];
-    let db = Db::open_or_create(&path).unwrap();
+    let db = Db::builder().durability(Level::Process).create(&path).unwrap();
     for entry in kinds::<Hardware>() {
         let map = numbers(&db, &entry, entry.name);
         for key in keys {
@@ -331,7 +331,7 @@ fn a_copy_keeps_every_kind_and_its_contents() {
     let db = Db::open_or_create(dir.path().join("db")).unwrap();
     for entry in kinds::<Hardware>() {
         let map = numbers(&db, &entry, entry.name);
-        (0..500).for_each(|i| _ = map.insert(&(i - 250), &(i as u64)).unwrap());
+        map.try_extend((0..500).map(|i| (i - 250, i as u64))).unwrap();
     }
     let report = db.copy_to(dir.path().join("copy")).unwrap();
     assert_eq!(report.indices.len(), kinds::<Hardware>().len());

@@ -134,6 +134,10 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.limit()
     }
 
+    fn is_in_memory(&self) -> bool {
+        self.inner.is_in_memory()
+    }
+
     fn is_writable(&self) -> bool {
         self.inner.is_writable()
     }

@@ -18,6 +18,8 @@ pub struct FileBacking {
     file: File,
     writable: bool,
     dax: bool,
+    /// Whether the file system has no device.
+    in_memory: bool,
     /// Whether opening made the file.
     created: bool,
     /// The process that opened the file: a forked child must not give the lock back.
@@ -71,8 +73,8 @@ impl FileBacking {
             _ => Error::Io { action: format!("opening {}", path.display()), source },
         })?;
         let dax = writable && offers_sync(&file);
-        let filled = AtomicU64::new(0);
-        Ok(FileBacking { path: path.into(), file, writable, dax, created: false, process: std::process::id(), filled })
+        let (in_memory, filled, process) = (lies_in_memory(&file), AtomicU64::new(0), std::process::id());
+        Ok(FileBacking { path: path.into(), file, writable, dax, in_memory, created: false, process, filled })
     }
 
     /// Whether opening made the file.
@@ -88,7 +90,8 @@ impl FileBacking {
     fn flags(&self, access: Access) -> (ProtFlags, MapFlags) {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         match access {
-            Access::Private | Access::Journaled => (both, MapFlags::PRIVATE),
+            // Only pages that are written to take memory: the size of the file must not be asked for beforehand.
+            Access::Private | Access::Journaled => (both, MapFlags::PRIVATE | MapFlags::NORESERVE),
             Access::Peek => (ProtFlags::READ, MapFlags::SHARED),
             #[cfg(target_os = "linux")]
             Access::Shared if self.dax => (both, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
@@ -149,6 +152,22 @@ fn offers_sync(_file: &File) -> bool {
     false
 }
 
+/// Whether the file lies on tmpfs, ramfs or hugetlbfs. Where the system does not tell, it is taken for a file on a device.
+#[cfg(target_os = "linux")]
+fn lies_in_memory(file: &File) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|found| [TMPFS, RAMFS, HUGETLBFS].contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+/// Not known on this system.
+#[cfg(not(target_os = "linux"))]
+fn lies_in_memory(_file: &File) -> bool {
+    false
+}
+
 impl Backing for FileBacking {
     fn describe(&self) -> String {
         self.path.display().to_string()
@@ -160,6 +179,10 @@ impl Backing for FileBacking {
 
     fn len(&self) -> Result<u64> {
         self.file.metadata().map(|m| m.len()).map_err(self.io("asking for the length of"))
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     fn is_writable(&self) -> bool {

@@ -124,6 +124,11 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         u64::MAX
     }
 
+    /// Whether a file system keeps it in memory only (tmpfs, ramfs): no sync makes it survive a power failure.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     /// Whether it may be written.
     fn is_writable(&self) -> bool {
         true

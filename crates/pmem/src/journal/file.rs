@@ -2,9 +2,9 @@
 //! syncs and lengths can be recorded, torn and made to fail.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,9 +109,20 @@ impl DiskJournal {
     /// # Errors
     /// [`Error::Io`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|source| io_error("creating", &path, source))?;
+        Self::create_like(path.into(), None)
+    }
+
+    /// The same. A new file gets these permissions.
+    fn create_like(path: PathBuf, permissions: Option<Permissions>) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(permissions.as_ref().map_or(0o666, PermissionsExt::mode));
+        let file = match options.clone().create_new(true).open(&path) {
+            // The mask of the process may have taken some away.
+            Ok(file) => permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions)).map(|()| file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(&path),
+            Err(error) => Err(error),
+        };
+        let file = file.map_err(|source| io_error("creating the journal", &path, source))?;
         Ok(DiskJournal { path, file })
     }
 
@@ -209,28 +220,37 @@ pub trait JournalPlace: fmt::Debug + Send + Sync {
     fn create(&self) -> Result<Arc<dyn JournalFile>>;
 }
 
-/// The place beside a pool's file: its path with `-journal` added.
+/// The place beside a pool's file: its path with `-journal` added. Of a symbolic link it is the file that counts, so that every name
+/// leads to the same journal. A new journal gets the permissions of the pool's file: it holds the same data.
 #[derive(Clone, Debug)]
-pub struct BesidePool(PathBuf);
+pub struct BesidePool {
+    pool: PathBuf,
+    journal: PathBuf,
+}
 
 impl BesidePool {
     /// That of the pool at `pool`.
     pub fn new(pool: impl AsRef<Path>) -> Self {
-        BesidePool(DiskJournal::path_of(pool.as_ref()))
+        let pool = pool.as_ref();
+        let target = if pool.is_symlink() { std::fs::canonicalize(pool).ok() } else { None };
+        let pool = target.unwrap_or_else(|| pool.to_owned());
+        BesidePool { journal: DiskJournal::path_of(&pool), pool }
     }
 }
 
 impl JournalPlace for BesidePool {
     fn describe(&self) -> String {
-        self.0.display().to_string()
+        self.journal.display().to_string()
     }
 
     fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
-        let file = if read_only { DiskJournal::open_read_only(&self.0) } else { DiskJournal::open(&self.0) };
+        let file =
+            if read_only { DiskJournal::open_read_only(&self.journal) } else { DiskJournal::open(&self.journal) };
         Ok(file?.map(|file| Arc::new(file) as Arc<dyn JournalFile>))
     }
 
     fn create(&self) -> Result<Arc<dyn JournalFile>> {
-        Ok(Arc::new(DiskJournal::create(&self.0)?))
+        let permissions = self.pool.metadata().ok().map(|there| there.permissions());
+        Ok(Arc::new(DiskJournal::create_like(self.journal.clone(), permissions)?))
     }
 }

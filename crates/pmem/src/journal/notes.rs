@@ -44,6 +44,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As many null pointers as there can be leaves: zeroed pages from the allocator, which take no memory before they are used.
+fn no_leaves() -> Box<[AtomicPtr<Leaf>]> {
+    const { assert!(align_of::<AtomicPtr<Leaf>>() == align_of::<*mut Leaf>()) }
+    let nulls = vec![std::ptr::null_mut::<Leaf>(); LEAVES].into_boxed_slice();
+    // SAFETY: an `AtomicPtr` has the representation of a pointer, and here its alignment; nobody else has the box.
+    unsafe { Box::from_raw(Box::into_raw(nulls) as *mut [AtomicPtr<Leaf>]) }
+}
+
 /// The notes of a medium, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct NotesTicket(pub(crate) u16);
@@ -60,12 +68,8 @@ impl NotesTicket {
             let rule = "at most 1024 in a process";
             return Err(Error::BadOption { option: "number of journaled pools", value: MOST as u64 + 1, rule });
         }
-        let notes = Notes {
-            base: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            leaves: (0..LEAVES).map(|_| AtomicPtr::default()).collect(),
-            pages: Mutex::default(),
-        };
+        let notes =
+            Notes { base: AtomicUsize::new(0), len: AtomicUsize::new(0), leaves: no_leaves(), pages: Mutex::default() };
         TABLE[usize::from(number)].store(Box::leak(Box::new(notes)), Ordering::Release);
         free.1 += 1;
         Ok(NotesTicket(number))

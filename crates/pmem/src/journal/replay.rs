@@ -121,6 +121,11 @@ impl Replay {
         backing.sync() // PERSIST R3<J1: sync
     }
 
+    /// Whether the journal has not been trimmed since it was read.
+    pub(crate) fn is_current(&self) -> bool {
+        Self::header(&*self.file).is_ok_and(|header| header == self.header)
+    }
+
     /// The lines, for a pool that is only read.
     pub(crate) fn images(&self) -> &Images {
         &self.images

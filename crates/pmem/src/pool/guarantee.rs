@@ -70,6 +70,12 @@ impl Guarantee {
         }
     }
 
+    /// The same for a file that a file system keeps [in memory](crate::backing::Backing::is_in_memory): a journal does not help there.
+    #[must_use]
+    pub fn in_memory(self) -> Guarantee {
+        Guarantee { reach: self.reach.min(Reach::ProcessDeath), ..self }
+    }
+
     /// The guarantee of a structure with this contract: the minimum of both.
     #[must_use]
     pub fn with(self, durability: Durability) -> Guarantee {

@@ -269,7 +269,8 @@ impl<M: Medium> Pool<M> {
     pub fn guarantee(&self) -> Guarantee {
         let file = &self.inner.file;
         if let Some(level) = self.level() {
-            return Guarantee::at(level);
+            let guarantee = Guarantee::at(level);
+            return if file.backing.is_in_memory() { guarantee.in_memory() } else { guarantee };
         }
         Guarantee::of(file.mapping.medium().survives(), file.backing.kind(), self.is_read_only())
     }

@@ -41,7 +41,10 @@ pub struct PoolOptions {
     pub(super) read_only: bool,
     pool_id: Option<PoolId>,
     boot_id: Option<BootId>,
-    level: Level,
+    /// Named by the caller.
+    level: Option<Level>,
+    /// Where none was named.
+    usual_level: Level,
     journal_segment: u64,
     open_timeout: Duration,
 }
@@ -57,7 +60,8 @@ impl Default for PoolOptions {
             read_only: false,
             pool_id: None,
             boot_id: None,
-            level: Level::Process,
+            level: None,
+            usual_level: Level::Process,
             journal_segment: DEFAULT_SEGMENT,
             open_timeout: Duration::ZERO,
         }
@@ -140,10 +144,26 @@ impl PoolOptions {
     }
 
     /// What returned means, on an ordinary file: with [`Level::Immediate`] and [`Level::Interval`] the pool has a
-    /// [journal](crate::journal), a file beside it, and survives power failure. Default: [`Level::Process`]. It may be another one at
-    /// each opening. On persistent memory, real or [assumed](Self::assume_pmem), it has no meaning.
+    /// [journal](crate::journal), a file beside it, and survives power failure. It may be another one at each opening. On persistent
+    /// memory, real or [assumed](Self::assume_pmem), it has no meaning.
+    ///
+    /// Default of a pool: [`Level::Process`], because whoever works below the facade has to wait for commits by
+    /// [`Pool::settle`]. The facade `durix` waits by itself, and its default is [`Level::Immediate`].
     pub fn durability(self, level: Level) -> Self {
-        PoolOptions { level, ..self }
+        PoolOptions { level: Some(level), ..self }
+    }
+
+    /// The level where [`durability`](Self::durability) names none: on a file system that has a device. In memory (tmpfs, ramfs) it
+    /// stays [`Level::Process`], because no journal makes anything survive a power failure there. For facades, which wait for
+    /// commits by themselves.
+    pub fn usual_durability(self, level: Level) -> Self {
+        PoolOptions { usual_level: level, ..self }
+    }
+
+    /// The level that a pool in this file gets, unless it lies in persistent memory.
+    pub fn level_on(&self, backing: &FileBacking) -> Level {
+        let usual = if backing.is_in_memory() { Level::Process } else { self.usual_level };
+        self.level.unwrap_or(usual)
     }
 
     /// Bytes of a segment of the journal, of which there are two; memory holds up to as much. It becomes larger by itself where one
@@ -238,13 +258,16 @@ impl PoolOptions {
         if self.assume_pmem || backing.kind() == BackingKind::Dax {
             return Ok((Hardware::for_pmem().ok_or(Error::NoWriteBack)?, none));
         }
-        if self.level == Level::Process { Ok((Hardware::PAGE_CACHE, none)) } else { self.journals(place) }
+        match self.level_on(backing) {
+            Level::Process => Ok((Hardware::PAGE_CACHE, none)),
+            level => self.journals(level, place),
+        }
     }
 
-    fn journals(&self, place: Arc<dyn JournalPlace>) -> Result<(Hardware, Journals)> {
+    fn journals(&self, level: Level, place: Arc<dyn JournalPlace>) -> Result<(Hardware, Journals)> {
         let notes = Arc::new(NotesTicket::take()?);
         let medium = Hardware::journaled(&notes);
-        let (level, segment) = (Some(self.level), self.journal_segment);
+        let (level, segment) = (Some(level), self.journal_segment);
         Ok((medium, Journals { place: Some(place), notes: Some(notes), level, segment }))
     }
 
@@ -263,12 +286,12 @@ impl PoolOptions {
     }
 
     /// Creates a pool with a journal on any backing that can be [written](Backing::write), at the level of these options
-    /// ([`durability`](Self::durability)); [`Level::Process`] counts as [`Level::Immediate`].
+    /// ([`durability`](Self::durability)); [`Level::Process`] and none count as [`Level::Immediate`].
     ///
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_journaled_on(&self, backing: impl Backing, place: impl JournalPlace + 'static) -> Result<Pool> {
-        let (medium, journals) = self.journaled().journals(Arc::new(place))?;
+        let (medium, journals) = self.journals(self.journaled_level(), Arc::new(place))?;
         open::create(self, Arc::new(backing), medium, &journals)
     }
 
@@ -281,13 +304,12 @@ impl PoolOptions {
         backing: impl Backing,
         place: impl JournalPlace + 'static,
     ) -> Result<Unrecovered<Hardware>> {
-        let (medium, journals) = self.journaled().journals(Arc::new(place))?;
+        let (medium, journals) = self.journals(self.journaled_level(), Arc::new(place))?;
         open::open(self, Arc::new(backing), medium, &journals)
     }
 
-    fn journaled(&self) -> PoolOptions {
-        let level = if self.level == Level::Process { Level::Immediate } else { self.level };
-        PoolOptions { level, ..self.clone() }
+    fn journaled_level(&self) -> Level {
+        self.level.filter(|level| *level != Level::Process).unwrap_or(Level::Immediate)
     }
 
     /// Opens a pool on any backing and medium up to the point where recovery would begin: as [`open`](Self::open).

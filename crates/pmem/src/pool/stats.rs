@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::file::PoolFile;
 use super::geometry::HEADER_SIZE;
-use super::header::{HeaderRef, PoolId, State, not_a_pool_by_length};
+use super::header::{HeaderRef, PoolId, State, journal_of, not_a_pool_by_length};
+use super::layout::Header;
 use super::structure::{IndexInfo, list};
 use super::{Geometry, Pool};
 use crate::backing::{Access, Backing, FileBacking};
 use crate::error::{Error, Result};
+use crate::journal::{BesidePool, Replay};
 use crate::medium::{Hardware, Medium};
 use crate::session::Op;
 use crate::space::SpaceStats;
@@ -49,15 +51,16 @@ impl<M: Medium> Pool<M> {
 
 impl Pool<Hardware> {
     /// Figures of a pool that may be open elsewhere: takes no lock, writes nothing. What changes meanwhile may or may not
-    /// be counted.
+    /// be counted; of a pool with a journal what its last commit holds is.
     ///
     /// # Errors
     /// As [`PoolOptions::open`](super::PoolOptions::open), apart from locks and unclean pools.
     pub fn peek(path: impl AsRef<Path>) -> Result<Stats> {
+        let path = path.as_ref();
         let backing: Arc<dyn Backing> = Arc::new(FileBacking::open_read_only(path)?);
         loop {
             let len = backing.len()?;
-            match peek(&backing, len) {
+            match peek(&backing, len, path) {
                 // It has grown since its length was asked for.
                 Err(Error::Truncated { .. }) if backing.len()? > len => {}
                 done => return done,
@@ -66,14 +69,40 @@ impl Pool<Hardware> {
     }
 }
 
-fn peek(backing: &Arc<dyn Backing>, len: u64) -> Result<Stats> {
+/// How often a look at a journaled pool is repeated where a checkpoint meets it.
+const LOOKS: usize = 5;
+
+fn peek(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<Stats> {
     let name = backing.describe();
     if len < HEADER_SIZE {
         return Err(not_a_pool_by_length(&name, len));
     }
+    let mut found = peek_once(backing, len, path)?;
+    for _ in 1..LOOKS {
+        // Until the journal is trimmed, the file and the records that were read make one state, whatever a checkpoint writes meanwhile.
+        if found.1.is_none_or(|replay| replay.is_current()) {
+            break;
+        }
+        found = peek_once(backing, len, path)?;
+    }
+    Ok(found.0)
+}
+
+/// The figures, and what the journal says that the file may not. A journal that cannot be read is told of by whoever opens the pool.
+fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats, Option<Replay>)> {
+    let name = backing.describe();
+    let mut head = [0; size_of::<Header>()];
+    backing.read(0, &mut head)?;
+    let replay =
+        journal_of(&head).and_then(|(id, salt)| Replay::read(&BesidePool::new(path), true, &name, id, salt).ok());
+    let access = if replay.is_some() { Access::Private } else { Access::Peek };
     let (backing, medium) = (Arc::clone(backing), Hardware::PAGE_CACHE);
-    let mut file = PoolFile::map(backing, medium, Access::Peek, len, len, Geometry::default())?;
-    file.alone(|_, op| look(op, &name, len))
+    let mut file = PoolFile::map(backing, medium, access, len, len, Geometry::default())?;
+    let stats = file.alone(|_, op| {
+        replay.as_ref().inspect(|replay| replay.images().store(op));
+        look(op, &name, len)
+    })?;
+    Ok((stats, replay))
 }
 
 fn look<M: Medium>(op: &Op<'_, M>, name: &str, file_size: u64) -> Result<Stats> {
