@@ -152,7 +152,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             let how =
                 format!("medians of {rounds} interleaved rounds of {CALLS} calls of each sort, ratios within rounds");
             let title = format!("{keys} keys of 8 bytes in random order: {title}");
-            let panel = Panel::new(title, place, medium().describe(), how);
+            let panel = Panel::new(title, place, super::figure::medium_text(medium()), how);
             panel.axes("call", SORTS.map(str::to_owned).to_vec(), y, Form::Bars)
         };
         let (mut times, mut ratios) = (panel("time", "ns"), panel("beside the B+-tree", "times its time"));

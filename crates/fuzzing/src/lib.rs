@@ -15,6 +15,9 @@ fn is_deep() -> bool {
 }
 
 #[cfg(test)]
+pub(crate) use cases::cases;
+
+#[cfg(test)]
 mod cases {
     use proptest::test_runner::{Config, RngSeed};
 
@@ -47,5 +50,3 @@ mod cases {
         }
     }
 }
-#[cfg(test)]
-pub(crate) use cases::cases;

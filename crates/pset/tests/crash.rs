@@ -6,7 +6,7 @@ use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_pmem::{Mutation, Plan, SiteKind};
 use durix_pset::SetOptions;
 use durix_pset::testing::set::Act::{self, *};
-use durix_pset::testing::set::{SetUnderTest, after, pair, scenarios, scenarios_of_two_shards};
+use durix_pset::testing::set::{SetUnderTest, after, keys_of, pair, scenarios, scenarios_of_two_shards};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::{Strategy, prop_oneof};
@@ -155,6 +155,18 @@ fn a_watermark_counts_when_it_is_durable() {
     println!("{}", report.assert_ok());
     let report = Explorer::new().run_then(&subject, &[pair(1, 2), Put(0, 3), Put(0, 4), Put(0, 5)], &after());
     println!("{}", report.assert_ok());
+}
+
+/// A transaction has a version above the watermark, also in a shard that none of those below has changed: otherwise recovery would count
+/// its entries one by one before all of them are durable.
+#[test]
+fn a_transaction_of_another_shard_comes_above_the_watermark() {
+    let options = SetOptions::default().shards(2).recovery_threads(1);
+    let of = |shard: u64, value: u8| Commit(keys_of(shard)[..2].iter().map(|key| (*key, Some(value))).collect());
+    // The third has the second covered by the durable watermark.
+    let before = [1, 2, 3].map(|value| of(0, value)).to_vec();
+    let subject = SetUnderTest { options, before, ..SetUnderTest::new() };
+    complete("another shard", Explorer::new().run_then(&subject, &[of(1, 4), of(0, 5), of(1, 6)], &after()));
 }
 
 // ---- long ones ----

@@ -43,18 +43,23 @@
 //! # let _ = write;
 //! ```
 //!
+//! A process that is killed writes its history down by [`Moments`]; [`History::add_moments`] takes it up.
+//!
 //! # How
 //! The algorithm is Wing and Gong's with the memo of Lowe: depth first over "which of the operations that nothing
 //! precedes takes effect next", never twice from the same set of operations and the same state. Where every operation
 //! has a [key](Spec::key), each key is a history of its own under the strict contract, because durable
 //! linearizability is a local property; a consistent cut is not, so the buffered contract is checked as a whole.
 
+mod moments;
 mod search;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Debug;
 use std::hash::Hash;
+
+pub use moments::{Moment, Moments};
 
 use crate::subject::Contract;
 pub(crate) use search::{Search, Span, SpanOf};

@@ -294,7 +294,7 @@ pub fn pair(a: u8, b: u8) -> Act {
 }
 
 /// The short keys of a shard, of two.
-fn keys_of(shard: u64) -> Vec<u8> {
+pub fn keys_of(shard: u64) -> Vec<u8> {
     (0..100).filter(|k| hash_word(u64::from_le_bytes([*k; 8]), SetOptions::default().seed) & 1 == shard).collect()
 }
 
