@@ -12,28 +12,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-<<<<<<< HEAD
-use durix_killing::{Board, MAX_SIZE, POOL, Progress, kill, mix, open, rounds, task};
-use durix_pmem::{Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
-=======
 use durix_crashsim::Contract;
 use durix_crashsim::linear::{History, Moment, Moments, Spec, Verdict, check};
-use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
-use durix_pmem::{Hardware, Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, SiteKind};
->>>>>>> blind
+use durix_killing::{Board, MAX_SIZE, POOL, Progress, kill, mix, open, rounds, task};
+use durix_pmem::{Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, SiteKind};
 use durix_pset::{PersistentSet, SetOptions};
 
 const THREADS: u64 = 2;
 const KEYS: u64 = 40;
-<<<<<<< HEAD
-=======
 /// Keys that all threads share.
 const SHARED: u64 = 5;
 /// Operations of a thread that have room; it stops there.
 const MOST: u64 = 1 << 20;
-const CHILD: &str = "DURIX_TORTURE_CHILD";
->>>>>>> blind
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -173,34 +163,21 @@ fn moments(dir: &Path) -> Moments {
 
 fn work<M: Medium>(pool: &Pool<M>, dir: &Path, seed: u64) {
     let set: Arc<PersistentSet<M>> = PersistentSet::open_with(pool, "set", &SetOptions::default().shards(4)).unwrap();
-<<<<<<< HEAD
     let board = Board::open(dir, THREADS);
-    std::thread::scope(|s| {
-        for thread in 0..THREADS {
-            let (set, board) = (&set, &board);
-            s.spawn(move || {
-                let mut session = pool.session().unwrap();
-                for number in 0.. {
-                    let (key, value) = step(seed, thread, number);
-                    board.begin(thread, number);
-=======
-    let file = counters(&dir.join("counters"));
     let moments = moments(dir);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
-            let (set, file, moments) = (&set, &file, &moments);
+            let (set, board, moments) = (&set, &board, &moments);
             s.spawn(move || {
                 let mut session = pool.session().unwrap();
-                let counter = Counter { file, at: thread * 16 };
                 for number in 0..MOST {
                     let (key, value) = step(seed, thread, number);
-                    counter.set(0, number + 1);
+                    board.begin(thread, number);
                     if let Some(shared) = shared(seed, thread, number) {
                         moments.call(thread, number, || shared.run(set, &session.enter().unwrap())).unwrap();
-                        counter.set(1, number + 1);
+                        board.end(thread, number);
                         continue;
                     }
->>>>>>> blind
                     let op = session.enter().unwrap();
                     match value {
                         Some(value) => _ = set.insert(&op, &key, &value).unwrap(),
@@ -267,27 +244,16 @@ impl Torture {
     /// Runs a child for a while and kills it; returns how many operations it had ended.
     fn round(&mut self, seed: u64) -> Result<u64, String> {
         let dir = self.dir.path();
-<<<<<<< HEAD
         let board = Board::open(dir, THREADS);
-=======
-        let file = counters(&dir.join("counters"));
-        file.set_len(0).unwrap();
-        file.set_len(THREADS * 16).unwrap();
         moments(dir).clear().unwrap();
->>>>>>> blind
         let task = format!("{} {seed} {}", dir.display(), if self.mutant { "mutant" } else { "sound" });
         kill(&board, &task, seed)?;
         self.verify(&board, seed)
     }
 
-<<<<<<< HEAD
     fn verify(&mut self, board: &Board, seed: u64) -> Result<u64, String> {
-        let mut open_ended = BTreeMap::new();
-=======
-    fn verify(&mut self, file: &std::fs::File, seed: u64) -> Result<u64, String> {
         let (mut open_ended, mut acts) = (BTreeMap::new(), Vec::new());
         let moments = moments(self.dir.path());
->>>>>>> blind
         let mut done = 0;
         for thread in 0..THREADS {
             let Progress { begun, ended } = board.progress(thread);
