@@ -288,3 +288,26 @@ pub(crate) fn too_long(what: &str, len: u64, limit: u64) -> Error {
     let (len, limit) = (usize::try_from(len).unwrap_or(usize::MAX), usize::try_from(limit).unwrap_or(usize::MAX));
     if what == "a key" { Error::KeyTooLong { len, limit } } else { Error::ValueTooLong { len, limit } }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Links of a damaged map may lead back.
+    #[test]
+    fn a_walk_ends_with_an_error_at_a_key_out_of_order() {
+        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let step = |_: &Op<'_, Hardware>, from, into: &mut Pairs| {
+            into.extend([(vec![1], vec![]), (vec![2], vec![])]);
+            Ok(Some(from))
+        };
+        let mut cursor = Walk::new(Some(Direction::Forward), Some(0), step);
+        assert!((0..2).all(|_| cursor.next(&op).unwrap().is_some()));
+        assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
+        assert!(cursor.next(&op).unwrap().is_none());
+    }
+}
