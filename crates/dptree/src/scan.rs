@@ -352,3 +352,20 @@ impl<M: Medium> Merge<'_, '_, M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_out_of_order_are_found_in_both_directions() {
+        let (forward, backward) = (Direction::Forward, Direction::Backward);
+        let pairs = |keys: &[u64]| keys.iter().map(|key| (*key, 0)).collect::<Vec<_>>();
+        assert_eq!(out_of_order(&pairs(&[1, 2, 9]), forward), None);
+        assert_eq!(out_of_order(&pairs(&[9, 2, 1]), backward), None);
+        assert_eq!(out_of_order(&pairs(&[1, 9, 2]), forward), Some(2));
+        assert_eq!(out_of_order(&pairs(&[9, 1, 2]), backward), Some(2));
+        assert_eq!(out_of_order(&pairs(&[1, 1]), forward), Some(1));
+        assert_eq!(out_of_order(&pairs(&[1, 1]), backward), Some(1));
+    }
+}

@@ -141,4 +141,27 @@ mod tests {
         assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
         assert!(cursor.next(&op).unwrap().is_none());
     }
+
+    /// Links of a damaged index may lead back.
+    #[test]
+    fn a_walk_ends_with_an_error_at_a_key_out_of_order() {
+        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        // It would never end.
+        let step = |_: &Op<'_, Hardware>, from, into: &mut Vec<(u64, u64)>| {
+            into.extend([(from, 1), (from + 9, 1)]);
+            Ok(Some(from))
+        };
+        let mut cursor = Walk::new(Some(Direction::Forward), Some(5), step);
+        assert!((0..2).all(|_| cursor.next(&op).unwrap().is_some()));
+        assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
+        assert!(cursor.next(&op).unwrap().is_none());
+        let mut cursor = Walk::new(Some(Direction::Backward), Some(5), step);
+        assert!(
+            cursor.next(&op).unwrap().is_some() && cursor.next(&op).is_err() && cursor.next(&op).unwrap().is_none()
+        );
+    }
 }
