@@ -79,6 +79,21 @@ fn growth_and_many_keys_are_reached() {
 }
 
 #[test]
+fn nothing_promised_is_lost_on_a_pool_with_a_journal() {
+    let place = Place::new();
+    let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "6" };
+    for what in ["pset", "masstree", "transactions"] {
+        for level in ["immediate", "interval=5ms"] {
+            let args = ["torture", what, "--rounds", rounds, "--threads", "3", "--durability", level, "--dir", "."];
+            let said = json(&place.works(&[&args[..], &["--json"]].concat()));
+            assert_eq!(said["lost"], false, "{what}, {level}: {said}");
+            assert!(said["kills"].as_u64().unwrap() >= rounds.parse().unwrap(), "{said}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
+}
+
+#[test]
 fn transactions_keep_every_sum() {
     let place = Place::new();
     let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "40" };

@@ -55,9 +55,9 @@ pub fn run(args: &BenchArgs) -> Result<Code, Failure> {
     let pool = create(args, &dir.path().join("pool"))?;
     let index = kind.open_or_create(&pool, "bench")?;
     let buffered = kind.durability != Durability::Strict;
-    // Its thread takes checkpoints, where the kind needs them, until it is dropped.
+    // Its threads take checkpoints, where the kind or a journal needs them, until it is dropped.
     let checkpoints = Db::builder().checkpoint_every(Duration::from_millis(args.checkpoint_ms));
-    let _db = buffered.then(|| checkpoints.over(pool.clone())).transpose()?;
+    let _db = (buffered || pool.level().is_some()).then(|| checkpoints.over(pool.clone())).transpose()?;
     let filled = fill(&pool, &*index, keys, args)?;
     let (took, latencies) = measure(&pool, &index, keys, args)?;
     let epochs = buffered.then(|| Ok::<_, Failure>(pool.epochs()?.stats())).transpose()?;
@@ -101,7 +101,8 @@ fn fill<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, keys: u64, args: &Bench
         for number in (thread..keys).step_by(args.threads as usize) {
             index.insert(&session.enter()?, &key(number), &value)?;
         }
-        Ok(index.sync(&mut session)?)
+        index.sync(&mut session)?;
+        Ok(pool.commit(&mut session)?)
     })?;
     Ok(start.elapsed())
 }
@@ -162,6 +163,7 @@ fn new_latencies() -> Latencies {
 
 /// A thread at work.
 struct Worker<'a, M: Medium> {
+    pool: &'a Pool<M>,
     index: &'a dyn Index<M>,
     session: durix::Session<M>,
     found: Vec<u8>,
@@ -169,14 +171,26 @@ struct Worker<'a, M: Medium> {
 }
 
 impl<'a, M: Medium> Worker<'a, M> {
-    fn new(pool: &Pool<M>, index: &'a dyn Index<M>, args: &BenchArgs) -> Result<Self, Failure> {
+    fn new(pool: &'a Pool<M>, index: &'a dyn Index<M>, args: &BenchArgs) -> Result<Self, Failure> {
         let value = vec![b'w'; args.value_bytes as usize];
-        Ok(Worker { index, session: pool.session()?, found: Vec::new(), value })
+        Ok(Worker { pool, index, session: pool.session()?, found: Vec::new(), value })
     }
 
-    /// Does what is requested; returns the number of its kind.
+    /// Does what is requested, and waits as long as the pool's level asks for; returns the number of its kind.
     fn run(&mut self, request: Request) -> Result<usize, Failure> {
+        let writes = !matches!(request, Request::Read(_) | Request::Scan(..));
+        let at = self.run_in_operation(request)?;
+        if writes {
+            self.pool.settle(&mut self.session)?;
+        }
+        Ok(at)
+    }
+
+    fn run_in_operation(&mut self, request: Request) -> Result<usize, Failure> {
         let op = self.session.enter()?;
+        if !matches!(request, Request::Read(_) | Request::Scan(..)) {
+            op.note_commit();
+        }
         Ok(match request {
             Request::Read(number) => {
                 self.index.get(&op, &key(number), &mut self.found)?;
