@@ -68,6 +68,15 @@ fn a_value_replaced_in_place_and_a_merge() {
     complete("in place, merge", &before, [vec![Update(1, 2), Update(2, 2)], vec![Tick, Get(1)]]);
 }
 
+/// The merge copies the key into a fresh leaf.
+#[test]
+fn a_value_is_not_replaced_in_place_where_a_merge_copies_it() {
+    let before = [Put(10, 1), Put(20, 1), Merge, Put(30, 1), Put(40, 1), Merge, Put(12, 1), Put(14, 1)];
+    for key in [10, 40] {
+        complete("copied", &before, [vec![Tick, Get(key)], vec![Update(key, 2)]]);
+    }
+}
+
 #[test]
 fn a_value_replaced_in_place_in_a_range_that_is_split() {
     let before = [
