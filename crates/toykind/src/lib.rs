@@ -265,14 +265,18 @@ impl<M: Medium> Index<M> for Toy<M> {
 impl<M: Medium> OrderedIndex<M> for Toy<M> {
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
         // One step: everything, as of its moment.
-        Box::new(Walk::new(WordRange::of(range), move |op: &Op<'_, M>, range: WordRange, into: &mut Pairs| {
-            into.extend(self.lines(op).pairs()?);
-            into.retain(|(key, _)| (range.first..=range.last).contains(key));
-            if direction == Direction::Backward {
-                into.reverse();
-            }
-            Ok(None)
-        }))
+        Box::new(Walk::new(
+            Some(direction),
+            WordRange::of(range),
+            move |op: &Op<'_, M>, range: WordRange, into: &mut Pairs| {
+                into.extend(self.lines(op).pairs()?);
+                into.retain(|(key, _)| (range.first..=range.last).contains(key));
+                if direction == Direction::Backward {
+                    into.reverse();
+                }
+                Ok(None)
+            },
+        ))
     }
 }
 
