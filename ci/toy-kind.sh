@@ -33,7 +33,7 @@ dir=$(mktemp -d -p "${DURIX_DIR:-$copy}")
 trap 'rm -rf "$copy" "$dir"' EXIT
 
 say the command and the table of kinds
-"$bin/durix" kinds --all --markdown | has '^| `toy` |' 'the table of kinds'
+"$bin/durix" kinds --all --markdown | has '^| `toy` ' 'the table of kinds'
 "$bin/durix" put --create --pool "$dir/p" --kind toy 1 2
 "$bin/durix" scan --pool "$dir/p" | has '^1	2$' scan
 for verb in check dump stat; do "$bin/durix" $verb --pool "$dir/p" | has . $verb; done

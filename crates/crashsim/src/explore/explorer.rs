@@ -114,7 +114,7 @@ impl Explorer {
         Explorer { crashes: crashes.max(1), ..self }
     }
 
-    /// Crashes also while the structure is being created: [`Subject::recover`] then has to cope with nothing, or with
+    /// Crashes also while the structure is being created: [`Subject::recover`](crate::Subject::recover) then has to cope with nothing, or with
     /// half of it, and create it anew.
     #[must_use]
     pub fn crash_in_create(self, crash_in_create: bool) -> Self {

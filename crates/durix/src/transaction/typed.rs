@@ -37,8 +37,8 @@ impl<M: Medium> Transaction<M> {
     /// A map inside this transaction. The map's first transaction waits for the operations in flight.
     ///
     /// # Errors
-    /// [`Error::ForeignMap`] where the map is of another database; [`Error::Pool`] where operations in flight do not end
-    /// within 10 s, or the pool is shut.
+    /// [`Error::ForeignMap`](crate::Error::ForeignMap) where the map is of another database; [`Error::Pool`](crate::Error::Pool) where
+    /// operations in flight do not end within 10 s, or the pool is shut.
     pub fn map<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<TxMap<'_, K, V, M>> {
         Ok(TxMap::new(self.index(map.index())?))
     }
