@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_crashsim::{Explorer, Persistency, Threads};
 use durix_logfree::testing::Act::{self, Get, Insert, Remove, Update, Walk};
 use durix_logfree::testing::{Map, Sim, UnderTest};
-use durix_logfree::{BlobBst, BlobHash, BlobList, Bst, BytesHash, Error, HashTable, List, SkipList};
+use durix_logfree::{Bst, Error};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Off, Op, Plan, Pool, PoolOptions, Word};
 
@@ -40,29 +40,6 @@ fn a_walk_has_passed_a_branch_that_is_spliced_out() {
     let before = [&TOP_IS_9[..], &[Insert(12, 120), Remove(9)]].concat();
     held_up::<Bst<Sim>>(&before, Walk, &[Remove(5), Insert(5, 51)]);
     held_up::<Bst<Sim>>(&TOP_IS_9, Walk, &[Remove(5), Insert(3, 30), Update(3, 31), Remove(9)]);
-}
-
-/// Nodes, and the units of records, are free two removals later: the inserts take them. A reader that was held up on one of them must not
-/// find the new key's value, or go on from there.
-#[test]
-fn what_is_taken_out_is_not_used_again_beside_a_reader() {
-    fn of<S: Map<Sim>>(walks: bool) {
-        let before = [Insert(1, 10), Insert(5, 50), Insert(9, 90)];
-        let writer = [Remove(5), Remove(1), Insert(6, 66), Insert(2, 22), Insert(7, 77), Remove(6), Insert(3, 33)];
-        held_up::<S>(&before, Get(5), &writer);
-        held_up::<S>(&before, Get(9), &writer);
-        if walks {
-            held_up::<S>(&before, Walk, &writer);
-        }
-    }
-    of::<List<Sim>>(true);
-    of::<HashTable<Sim>>(false);
-    of::<SkipList<Sim>>(true);
-    of::<Bst<Sim>>(true);
-    of::<BlobList<Sim>>(true);
-    of::<BlobHash<Sim>>(false);
-    of::<BlobBst<Sim>>(true);
-    of::<BytesHash<Sim>>(false);
 }
 
 /// What the readers forgive in a tree that changes they do not in one that is damaged.
