@@ -612,7 +612,7 @@ fn journal(pool: &Path) -> PathBuf {
 /// What opening a pool says, with its file called PATH and other names in its folder left alone.
 #[track_caller]
 fn said(bench: &Bench, path: &Path) -> String {
-    let error = options().open(path).err().expect("an error").to_string();
+    let error = options().open(path).expect_err("an error").to_string();
     assert!(!error.contains('\n'), "one line: {error}");
     let text = error.replace(&path.display().to_string(), "PATH");
     text.replace(&bench.dir.path().display().to_string(), "DIR")

@@ -64,7 +64,7 @@ enum Shared {
 fn shared(seed: u64, thread: u64, number: u64) -> Option<Shared> {
     let random = mix(seed ^ mix(thread << 40 | number) ^ 1);
     let (key, value) = ((random >> 8) % SHARED, number * THREADS + thread);
-    (random & 3 == 0).then(|| match random >> 61 {
+    (random & 3 == 0).then_some(match random >> 61 {
         0..2 => Shared::Insert(key, value),
         2..4 => Shared::Update(key, value),
         4..6 => Shared::Remove(key),
