@@ -8,6 +8,9 @@ pub mod logfree_ops;
 pub mod pool_bytes;
 
 #[cfg(test)]
+pub(crate) use cases::cases;
+
+#[cfg(test)]
 mod cases {
     use proptest::test_runner::{Config, RngSeed};
 
@@ -40,5 +43,3 @@ mod cases {
         }
     }
 }
-#[cfg(test)]
-pub(crate) use cases::cases;
