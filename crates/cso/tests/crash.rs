@@ -52,6 +52,17 @@ fn crashes_in_recovery<L: Tiny + 'static>() {
     }
 }
 
+/// The process dies after any of its stores, the next one goes on, and then the power fails.
+fn deaths<L: Tiny + 'static>() {
+    use Do::{Commit, Stage, Trim};
+    for age in [0, 1, 3] {
+        let explorer = Explorer::new().process_deaths(true).executions_per_point(200).samples(20);
+        let ops = [Stage(1), Commit, Trim(1), Stage(0), Commit];
+        let report = explorer.run_then(&tested::<L>(age, false), &ops, &AFTER).assert_ok();
+        println!("age {age}: {report}");
+    }
+}
+
 fn formatting_is_all_or_nothing<L: Tiny + 'static>() {
     let ops = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::WillFormat, Do::Format, Do::Stage(1), Do::Commit];
     let report = Explorer::new().crashes(2).run_then(&tested::<L>(3, false), &ops, &AFTER).assert_ok();
@@ -92,6 +103,10 @@ macro_rules! for_kinds {
             #[test]
             fn crashes_in_recovery() {
                 super::crashes_in_recovery::<$log>();
+            }
+            #[test]
+            fn what_a_dead_process_left_survives_the_power_failure_that_follows() {
+                super::deaths::<$log>();
             }
             #[test]
             fn formatting_is_all_or_nothing() {

@@ -5,6 +5,9 @@
 //! The test runs itself as a child. Each writer works on keys of its own, in an order that only depends on the seed, and
 //! in the same operation notes in the tree how many operations it has done and how many of the others' it had seen to
 //! end. So a tree says which cut it is: the parent replays that many operations on a model, and everything must agree.
+//!
+//! One operation in four is on keys that both writers share. For these the child writes down when each operation began and ended, and
+//! what it answered. Those of the cut, with what is found, are a history with a crash in it, and have to be durably linearizable.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,12 +19,18 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use durix_crashsim::Contract;
+use durix_crashsim::linear::{History, Moment, Moments, Spec, Verdict, check};
 use durix_incll::Masstree;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::medium::Shadow;
-use durix_pmem::{Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, Session, SiteKind};
+use durix_pmem::{Hardware, Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, Session, SiteKind};
 
 const WRITERS: u64 = 2;
+/// Keys that both writers share.
+const SHARED: u64 = 5;
+/// Operations of a writer that have room; it stops there.
+const MOST: u64 = 1 << 22;
 const CHILD: &str = "DURIX_TORTURE_CHILD";
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -71,6 +80,110 @@ fn value(random: u64) -> Vec<u8> {
 fn step(size: Size, seed: u64, writer: u64, number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     let random = mix(seed ^ mix(writer << 40 | number));
     (key(writer, random % size.keys), (random >> 40 & 3 != 0).then(|| value(random >> 20)))
+}
+
+/// An operation on a key that both writers share: a new value, or none. Each value comes once.
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    key: u64,
+    value: Option<u64>,
+}
+
+/// The operation with that number, if it is on such a key.
+fn shared(seed: u64, writer: u64, number: u64) -> Option<Shared> {
+    let random = mix(seed ^ mix(writer << 40 | number) ^ 1);
+    let value = (random >> 40 & 3 != 0).then_some(number * WRITERS + writer);
+    (random & 3 == 0).then_some(Shared { key: (random >> 8) % SHARED, value })
+}
+
+/// Beside those of the writers, in one layer or in two.
+fn shared_key(number: u64) -> Vec<u8> {
+    [b"\x80shared-".as_slice(), &b"with more "[..number as usize * 2], &[number as u8]].concat()
+}
+
+/// In place, or out of line.
+fn shared_value(number: u64) -> Vec<u8> {
+    let len = [8, 20, 250][number as usize % 3];
+    number.to_le_bytes().into_iter().chain((8..len).map(|i| number as u8 ^ i)).collect()
+}
+
+fn shared_number(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert_eq!(bytes, shared_value(number), "the bytes of no value");
+    number
+}
+
+impl Shared {
+    /// Whether the key was there before.
+    fn run<M: Medium>(self, tree: &Masstree<M>, op: &Op<'_, M>) -> bool {
+        let key = shared_key(self.key);
+        match self.value {
+            Some(value) => !tree.insert(op, &key, &shared_value(value)).unwrap(),
+            None => tree.remove(op, &key).unwrap(),
+        }
+    }
+}
+
+/// A key by itself. What is found after the kill is told by an operation that removes nothing: see [`judge`].
+struct Key;
+
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Change(Shared),
+    Found(u64),
+}
+
+impl Spec for Key {
+    type Op = Seen;
+    type Ret = Option<u64>;
+    type State = Option<u64>;
+
+    fn initial(&self) -> Option<u64> {
+        None
+    }
+
+    fn step(&self, state: &mut Option<u64>, seen: &Seen) -> Option<u64> {
+        match seen {
+            Seen::Change(shared) => Some(u64::from(std::mem::replace(state, shared.value).is_some())),
+            Seen::Found(_) => *state,
+        }
+    }
+
+    fn key(&self, seen: &Seen) -> Option<u64> {
+        let (Seen::Change(Shared { key, .. }) | Seen::Found(key)) = seen;
+        Some(*key)
+    }
+}
+
+/// Whether the operations of a cut on shared keys, by their moments, explain what is found, where `before` was found before them.
+fn judge(
+    before: &BTreeMap<u64, u64>,
+    acts: &[(usize, Seen, Moment)],
+    found: &BTreeMap<u64, u64>,
+) -> Result<(), String> {
+    let mut history = History::new();
+    for (key, value) in before {
+        history.runs(0, Seen::Change(Shared { key: *key, value: Some(*value) }), Some(0));
+    }
+    history.add_moments(acts);
+    history.crash();
+    for key in 0..SHARED {
+        history.runs(0, Seen::Found(key), found.get(&key).copied());
+    }
+    match check(&Key, &history, Contract::Strict) {
+        Verdict::Legal => Ok(()),
+        Verdict::Undecided(_) => Err("the keys that both writers share: undecided".into()),
+        Verdict::Illegal(why) => {
+            let mut of_key: Vec<_> = acts.iter().filter(|(_, act, _)| Key.key(act) == why.key).collect();
+            of_key.sort_unstable_by_key(|(_, _, moment)| moment.begin);
+            let last = &of_key[of_key.len().saturating_sub(12)..];
+            Err(format!("wrong: keys of both writers hold {found:?}, after {last:?}: {why}"))
+        }
+    }
+}
+
+fn moments(dir: &Path) -> Moments {
+    Moments::open(&dir.join("moments"), MOST).unwrap()
 }
 
 /// Where a writer says which operation of which round was its last, and how many of the other's it had seen.
@@ -123,10 +236,14 @@ fn work<M: Medium>(pool: &Pool<M>, dir: &Path, size: Size, seed: u64) {
     let tree = Masstree::open(pool, "tree").unwrap();
     tree.epochs().set_interval(Duration::from_millis(1));
     let (file, done) = (counts(dir), [(); WRITERS as usize].map(|()| AtomicU64::new(0)));
+    let moments = moments(dir);
     std::thread::scope(|s| {
         for writer in 0..WRITERS {
-            let (tree, file, done) = (&tree, &file, &done);
-            s.spawn(move || write(tree, &mut pool.session().unwrap(), &Counter { file, writer }, done, size, seed));
+            let (tree, file, done, moments) = (&tree, &file, &done, &moments);
+            s.spawn(move || {
+                let counter = Counter { file, writer };
+                write(tree, &mut pool.session().unwrap(), (&counter, moments), done, size, seed);
+            });
         }
         s.spawn(|| scan(&tree, &mut pool.session().unwrap(), seed));
     });
@@ -135,7 +252,7 @@ fn work<M: Medium>(pool: &Pool<M>, dir: &Path, size: Size, seed: u64) {
 fn write<M: Medium>(
     tree: &Masstree<M>,
     session: &mut Session<M>,
-    counter: &Counter<'_>,
+    (counter, moments): (&Counter<'_>, &Moments),
     done: &[AtomicU64],
     size: Size,
     seed: u64,
@@ -148,9 +265,12 @@ fn write<M: Medium>(
         {
             let op = session.enter().unwrap();
             let seen = done[(1 - writer) as usize].load(Ordering::SeqCst);
-            match value {
-                Some(value) => _ = tree.insert(&op, &key, &value).unwrap(),
-                None => _ = tree.remove(&op, &key).unwrap(),
+            match (shared(seed, writer, number).filter(|_| number < MOST), value) {
+                (Some(shared), _) => {
+                    moments.call(writer, number, || Some(u64::from(shared.run(tree, &op)))).unwrap();
+                }
+                (None, Some(value)) => _ = tree.insert(&op, &key, &value).unwrap(),
+                (None, None) => _ = tree.remove(&op, &key).unwrap(),
             }
             tree.insert(&op, &mark_of(writer), &mark(seed, number + 1, seen)).unwrap();
             if ticket.is_none() {
@@ -252,6 +372,8 @@ fn wait_until_at_work(file: &File, child: &mut std::process::Child) {
 struct Torture {
     dir: tempfile::TempDir,
     model: Contents,
+    /// What the keys that both writers share held after the last kill.
+    shared: BTreeMap<u64, u64>,
     size: Size,
     mutant: bool,
     failed_ranges: usize,
@@ -274,7 +396,7 @@ impl Torture {
             }
         }
         pool.close().unwrap();
-        Torture { dir, model, size, mutant, failed_ranges: 0 }
+        Torture { dir, model, shared: BTreeMap::new(), size, mutant, failed_ranges: 0 }
     }
 
     /// Runs a child for a while and kills it; returns how many operations were found.
@@ -283,6 +405,7 @@ impl Torture {
         let file = counts(dir);
         file.set_len(0).unwrap();
         file.set_len(WRITERS * 16).unwrap();
+        moments(dir).clear().unwrap();
         let size = if self.size.keys == DEEP.keys { "deep" } else { "quick" };
         let mutant = if self.mutant { "mutant" } else { "sound" };
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -321,6 +444,9 @@ impl Torture {
         };
         tree.range(&op, Bound::Unbounded, Bound::Unbounded, &mut all).map_err(|e| e.to_string())?;
         let marks: Vec<_> = (0..WRITERS).map(|w| found.remove(&mark_of(w)).unwrap_or_default()).collect();
+        let of_both = |key| found.remove(&shared_key(key)).map(|bytes| (key, shared_number(&bytes)));
+        let found_shared: BTreeMap<u64, u64> = (0..SHARED).filter_map(of_both).collect();
+        let (moments, mut acts) = (moments(self.dir.path()), Vec::new());
         let mut done = [0; WRITERS as usize];
         let mut seen = [0; WRITERS as usize];
         for writer in 0..WRITERS as usize {
@@ -335,12 +461,20 @@ impl Torture {
                 return Err(format!("{} operations found, {promised} promised, {begun} begun", done[writer]));
             }
             for number in 0..done[writer] {
-                apply(&mut self.model, step(self.size, seed, writer as u64, number));
+                match shared(seed, writer as u64, number).filter(|_| number < MOST) {
+                    Some(shared) => {
+                        let moment = moments.get(writer as u64, number).unwrap().ok_or("found, and never begun")?;
+                        acts.push((writer, Seen::Change(shared), moment));
+                    }
+                    None => apply(&mut self.model, step(self.size, seed, writer as u64, number)),
+                }
             }
         }
         if seen[0] > done[1] || seen[1] > done[0] {
             return Err(format!("no consistent cut: {done:?} done, {seen:?} of each other seen"));
         }
+        judge(&self.shared, &acts, &found_shared)?;
+        self.shared = found_shared;
         if found != self.model {
             let differs = |(k, v): &(&Vec<u8>, &Vec<u8>)| found.get(*k) != Some(*v);
             let wrong = self.model.iter().find(differs).map(|(k, _)| k.clone());
@@ -355,6 +489,23 @@ fn apply(model: &mut Contents, (key, value): (Vec<u8>, Option<Vec<u8>>)) {
         Some(value) => _ = model.insert(key, value),
         None => _ = model.remove(&key),
     }
+}
+
+/// The judge itself.
+#[test]
+fn a_history_of_shared_keys_is_judged_with_what_is_found() {
+    let held = |value: Option<u64>| value.map(|value| (2, value)).into_iter().collect::<BTreeMap<_, _>>();
+    let change = |writer, value, begin, end, was| {
+        (writer, Seen::Change(Shared { key: 2, value }), Moment { begin, end: Some((end, Some(was))) })
+    };
+    let (first, second) = (change(0, Some(7), 1, 4, 0), change(1, Some(8), 2, 3, 1));
+    judge(&held(None), &[first, second], &held(Some(8))).unwrap();
+    // The second found a key that only the first can have made.
+    let wrong = judge(&held(None), &[first, second], &held(Some(7))).unwrap_err();
+    assert!(wrong.contains("wrong: keys of both writers hold {2: 7}"), "{wrong}");
+    judge(&held(None), &[second], &held(Some(8))).unwrap_err();
+    judge(&held(Some(3)), &[second], &held(Some(8))).unwrap();
+    judge(&held(Some(3)), &[change(0, None, 1, 2, 1)], &held(Some(3))).unwrap_err();
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -5,13 +5,18 @@
 //! the others', in an order that only depends on the seed, and counts in a shared file how many operations it has begun and
 //! ended. The parent replays the same operations on a model: ended ones must be found, the one in between may have happened
 //! or not.
+//!
+//! One operation in four is on keys that all threads share. For these the child writes down when each operation began and ended, and
+//! what it answered. With what is found after the kill, that is a history with a crash in it, and has to be durably linearizable.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durix_crashsim::Contract;
+use durix_crashsim::linear::{History, Moment, Moments, Spec, Verdict, check};
 use durix_killing::{Board, MAX_SIZE, POOL, Progress, kill, mix, open, rounds, task};
-use durix_logfree::testing::Act::{self, Insert, Remove, Update};
+use durix_logfree::testing::Act::{self, Get, Insert, Remove, Update};
 use durix_logfree::testing::{Contents, Map, run, small, step};
 use durix_logfree::{
     BlobBst, BlobHash, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList,
@@ -22,10 +27,25 @@ use durix_pmem::{Error as PoolError, Hardware, Medium, Mutating, Mutation, Plan,
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 40;
+/// Keys that all threads share, from this one on.
+const SHARED: u64 = 1000;
+const SHARED_KEYS: u64 = 5;
+/// Operations of a thread whose moments have room; it stops there.
+const MOST: u64 = 1 << 20;
 
 /// The operation with that number. Keys of threads alternate.
 fn act(seed: u64, thread: u64, number: u64) -> Act {
     let random = mix(seed ^ mix(thread << 40 | number));
+    if random >> 36 & 3 == 0 {
+        // Each value once, so that an answer names the operation that it comes from.
+        let (key, value) = (SHARED + (random >> 40) % SHARED_KEYS, number * THREADS + thread);
+        return match random >> 61 {
+            0..2 => Insert(key, value),
+            2..4 => Remove(key),
+            4..6 => Update(key, value),
+            _ => Get(key),
+        };
+    }
     let (key, value) = (random % KEYS * THREADS + thread, random >> 8);
     match (random >> 60) % 8 {
         0..3 => Insert(key, value),
@@ -36,18 +56,37 @@ fn act(seed: u64, thread: u64, number: u64) -> Act {
 
 // ---- the child ----
 
+fn moments(dir: &Path) -> Moments {
+    Moments::open(&dir.join("moments"), MOST).unwrap()
+}
+
+fn is_shared(act: &Act) -> bool {
+    matches!(act, Insert(key, _) | Remove(key) | Update(key, _) | Get(key) if *key >= SHARED)
+}
+
 fn work<M: Medium, S: Map<M>>(pool: &Pool<M>, dir: &Path, seed: u64, options: &S::Options) {
     let map: Arc<S> = pool.open_structure("map", options).unwrap();
     let board = Board::open(dir, THREADS);
+    let moments = moments(dir);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
-            let (map, board) = (&map, &board);
+            let (map, board, moments) = (&map, &board, &moments);
             s.spawn(move || {
                 let mut session = pool.session().unwrap();
-                for number in 0.. {
+                for number in 0..MOST {
+                    let act = act(seed, thread, number);
                     board.begin(thread, number);
-                    run(&**map, &session.enter().unwrap(), &act(seed, thread, number));
+                    let mut run = || run(&**map, &session.enter().unwrap(), &act);
+                    if is_shared(&act) {
+                        moments.call(thread, number, run).unwrap();
+                    } else {
+                        run();
+                    }
                     board.end(thread, number);
+                }
+                // A child that returned would have ended by itself.
+                loop {
+                    std::thread::park();
                 }
             });
         }
@@ -114,10 +153,68 @@ fn child() {
 
 // ---- the parent ----
 
+/// A key by itself.
+struct Key;
+
+impl Spec for Key {
+    type Op = Act;
+    type Ret = Option<u64>;
+    type State = Option<u64>;
+
+    fn initial(&self) -> Option<u64> {
+        None
+    }
+
+    fn step(&self, state: &mut Option<u64>, act: &Act) -> Option<u64> {
+        let mut one: Contents = state.map(|value| (0, value)).into_iter().collect();
+        let answer = match *act {
+            Insert(_, value) => step(&mut one, &Insert(0, value)),
+            Remove(_) => step(&mut one, &Remove(0)),
+            Update(_, value) => step(&mut one, &Update(0, value)),
+            _ => step(&mut one, &Get(0)),
+        };
+        *state = one.get(&0).copied();
+        answer
+    }
+
+    fn key(&self, act: &Act) -> Option<u64> {
+        let (Insert(key, _) | Remove(key) | Update(key, _) | Get(key)) = act else {
+            unreachable!("nothing else is run")
+        };
+        Some(*key)
+    }
+}
+
+/// Whether operations on shared keys, by their moments, explain what is found after the kill, where `before` was found before them.
+fn judge(before: &Contents, acts: &[(usize, Act, Moment)], found: &Contents) -> Result<(), String> {
+    let mut history = History::new();
+    for (key, value) in before {
+        history.runs(0, Insert(*key, *value), Some(*value));
+    }
+    history.add_moments(acts);
+    history.crash();
+    for key in SHARED..SHARED + SHARED_KEYS {
+        history.runs(0, Get(key), found.get(&key).copied());
+    }
+    match check(&Key, &history, Contract::Strict) {
+        Verdict::Legal => Ok(()),
+        Verdict::Undecided(_) => Err("the keys that all threads share: undecided".into()),
+        Verdict::Illegal(why) => {
+            let key = why.key.unwrap_or(0);
+            let mut of_key: Vec<_> = acts.iter().filter(|(_, act, _)| Key.key(act) == why.key).collect();
+            of_key.sort_unstable_by_key(|(_, _, moment)| moment.begin);
+            let last = &of_key[of_key.len().saturating_sub(12)..];
+            Err(format!("wrong: key {key} of all threads holds {:?}, after {last:?}: {why}", found.get(&key)))
+        }
+    }
+}
+
 struct Torture {
     kind: &'static str,
     dir: tempfile::TempDir,
     model: Contents,
+    /// What the keys that all threads share held after the last kill.
+    shared: Contents,
     mutant: bool,
 }
 
@@ -126,33 +223,42 @@ impl Torture {
         let dir = tempfile::tempdir().unwrap();
         let options = PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE);
         options.create(dir.path().join(POOL)).unwrap().close().unwrap();
-        Torture { kind, dir, model: Contents::new(), mutant }
+        Torture { kind, dir, model: Contents::new(), shared: Contents::new(), mutant }
     }
 
     /// Runs a child for a while and kills it; returns how many operations it had ended.
     fn round<S: Map<Hardware>>(&mut self, seed: u64) -> Result<u64, String> {
         let dir = self.dir.path();
         let board = Board::open(dir, THREADS);
+        moments(dir).clear().unwrap();
         let task = format!("{} {} {seed} {}", self.kind, dir.display(), if self.mutant { "mutant" } else { "sound" });
         kill(&board, &task, seed)?;
         self.verify::<S>(&board, seed)
     }
 
     fn verify<S: Map<Hardware>>(&mut self, board: &Board, seed: u64) -> Result<u64, String> {
-        let mut open_ended = Vec::new();
+        let (mut open_ended, mut shared) = (Vec::new(), Vec::new());
+        let moments = moments(self.dir.path());
         let mut done = 0;
         for thread in 0..THREADS {
             let Progress { begun, ended } = board.progress(thread);
             done += ended;
-            for number in 0..ended {
-                step(&mut self.model, &act(seed, thread, number));
+            for number in 0..begun {
+                let act = act(seed, thread, number);
+                if is_shared(&act) {
+                    // Counted, and not begun yet: the kill came in between.
+                    shared.extend(moments.get(thread, number).unwrap().map(|moment| (thread as usize, act, moment)));
+                } else if number < ended {
+                    step(&mut self.model, &act);
+                } else {
+                    open_ended.push(act);
+                }
             }
-            open_ended.extend((begun > ended).then(|| act(seed, thread, ended)));
         }
         let pool: Pool = PoolOptions::new().open(self.dir.path().join(POOL)).map_err(|e| e.to_string())?;
         // Not made here where the kill came before: the child has options of its own.
         let map: Arc<S> = match pool.open_existing("map", &S::small()) {
-            Err(Error::Pool(PoolError::NoSuchIndex { .. })) if self.model.is_empty() => return Ok(done),
+            Err(Error::Pool(PoolError::NoSuchIndex { .. })) if self.model.is_empty() && done == 0 => return Ok(done),
             opened => opened.map_err(|e: Error| e.to_string())?,
         };
         let mut session = pool.session().unwrap();
@@ -160,6 +266,9 @@ impl Torture {
         let mut found = Contents::new();
         map.for_each(&op, &mut |key, value| _ = found.insert(key, value)).map_err(|e| e.to_string())?;
         found.remove(&u64::MAX);
+        let found_shared = found.split_off(&SHARED);
+        judge(&self.shared, &shared, &found_shared)?;
+        self.shared = found_shared;
         if let Some(finding) = map.check(&op).map_err(|e| e.to_string())?.first() {
             return Err(finding.to_string());
         }
@@ -178,6 +287,33 @@ impl Torture {
         }
         Ok(done)
     }
+}
+
+/// The judge itself.
+#[test]
+fn a_history_of_shared_keys_is_judged_with_what_is_found() {
+    let held = |value: Option<u64>| value.map(|value| (SHARED, value)).into_iter().collect::<Contents>();
+    let act = |thread, act, begin, end, answer| {
+        let end = (end > 0).then_some((end, answer));
+        (thread, act, Moment { begin, end })
+    };
+    let ended = act(0, Insert(SHARED, 7), 1, 4, Some(7));
+    let seen = act(1, Get(SHARED), 2, 3, Some(7));
+    // Ended, or seen by somebody, it stays; begun, it may be there.
+    judge(&held(None), &[ended.clone(), seen.clone()], &held(Some(7))).unwrap();
+    judge(&held(None), std::slice::from_ref(&ended), &held(None)).unwrap_err();
+    let begun = act(0, Insert(SHARED, 7), 1, 0, None);
+    for found in [None, Some(7)] {
+        judge(&held(None), std::slice::from_ref(&begun), &held(found)).unwrap();
+    }
+    let lost = judge(&held(None), &[begun.clone(), seen], &held(None)).unwrap_err();
+    assert!(lost.contains("wrong: key 1000 of all threads holds None"), "{lost}");
+    // What was there before this child counts, and answers do.
+    judge(&held(Some(3)), &[act(1, Remove(SHARED), 5, 6, Some(3)), begun.clone()], &held(Some(7))).unwrap();
+    judge(&held(Some(3)), &[act(1, Remove(SHARED), 5, 6, Some(4)), begun], &held(None)).unwrap_err();
+    // Two removals of one key.
+    let both = [act(0, Remove(SHARED), 1, 3, Some(3)), act(1, Remove(SHARED), 2, 4, Some(3))];
+    judge(&held(Some(3)), &both, &held(None)).unwrap_err();
 }
 
 fn nothing_is_lost<S: Map<Hardware>>(kind: &'static str) {

@@ -94,20 +94,32 @@ impl Notes {
     #[inline]
     pub(crate) fn of(number: u16) -> Option<&'static Notes> {
         let notes = TABLE.get(usize::from(number))?.load(Ordering::Acquire);
-        // SAFETY: null, or leaked by `NotesTicket::take` and never freed.
+        // SAFETY: null, or leaked by `NotesTicket::take` and never freed. A caller may keep a medium with this number for as long as the
+        // process lives: what it notes then is a bit of whoever has the number, never a pointer.
         unsafe { notes.as_ref() }
     }
 
-    /// Says where the mapping lies.
+    /// Says where the mapping lies: that of the pool, which is the first. Its medium is at hand for everybody, who may map something
+    /// else with it; that must not take the notes away from the pool, whose commits would then miss what they promise.
     pub(crate) fn attach(&self, base: *const u8, len: usize) {
+        if self.len.load(Ordering::Acquire) != 0 {
+            return;
+        }
         self.base.store(base.addr(), Ordering::Release);
         self.len.store(len, Ordering::Release);
+    }
+
+    /// The mapping at `base` goes away.
+    pub(crate) fn detach(&self, base: *const u8) {
+        if self.base.load(Ordering::Acquire) == base.addr() {
+            self.len.store(0, Ordering::Release);
+        }
     }
 
     fn leaf(&self, number: usize) -> Option<&Leaf> {
         let place = self.leaves.get(number)?;
         let leaf = place.load(Ordering::Acquire);
-        // SAFETY: null, or published below and never freed.
+        // SAFETY: null, or published below and never freed; the places are private.
         if let Some(leaf) = unsafe { leaf.as_ref() } {
             return Some(leaf);
         }
@@ -201,7 +213,20 @@ mod tests {
         assert!(ticket.notes().is_empty());
         drop(op);
         drop(session);
-        drop(mapping);
+        // Another mapping of the same medium is a stranger.
+        let other = Mapping::heap(1 << 16, m);
+        let mut session = other.session().unwrap();
+        let op = session.enter().unwrap();
+        op.write_back(op.at(Off::<Word>::new(64)));
+        assert!(ticket.notes().is_empty());
+        drop(op);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        op.write_back(op.at(Off::<Word>::new(64)));
+        assert!(!ticket.notes().is_empty(), "the first mapping has been forgotten");
+        drop(op);
+        drop(session);
+        drop((mapping, other));
         let number = ticket.0;
         drop(ticket);
         m.write_back(Lines::of_words(&elsewhere));

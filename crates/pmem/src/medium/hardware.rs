@@ -165,6 +165,12 @@ unsafe impl Medium for Hardware {
         }
     }
 
+    unsafe fn detach(self, base: *const u8) {
+        if let (WriteBackKind::Journal, Some(notes)) = (self.kind, Notes::of(self.notes)) {
+            notes.detach(base);
+        }
+    }
+
     #[inline(always)]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
         word.load(order)
