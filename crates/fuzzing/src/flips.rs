@@ -317,7 +317,7 @@ mod tests {
             // Its logs and range blocks are not read without what leads to them.
             "dptree" => 100,
             // Few keys: a page has half of them.
-            "list" | "list-values" | "list-soft" => 800,
+            "list" | "list-values" | "list-soft" => 700,
             "masstree" => 850,
             _ => 930,
         }
