@@ -73,7 +73,7 @@ impl<M: Medium> Tree<M> {
 
     /// Calls `tick` after each [`TICK`]th operation.
     pub(super) fn tick(&mut self, i: u64) -> Result<(), Error> {
-        if i % TICK == 0 {
+        if i.is_multiple_of(TICK) {
             self.tree.tick(&mut self.session)?;
         }
         Ok(())
