@@ -21,7 +21,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let keys = context.keys_or(if context.quick { 150_000 } else { 1_000_000 });
     context.expect(OPERATIONS.len(), 1);
     context.now(format!("{keys} keys"));
-    let size = keys * 64 + (96 << 20);
+    let size = (keys * 64 + (96 << 20)).next_multiple_of(64 << 20);
     let counting = Counting::new(Hardware::PAGE_CACHE);
     let pool = PoolOptions::new().initial_size(size).max_size(size).create_on(HeapBacking::new(size), counting)?;
     let mut tree = Tree::new(&pool)?;
