@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use durix::{Direction, Index, KeyRange};
 use durix_pmem::backing::FileBacking;
-use durix_pmem::{Hardware, Pool, PoolOptions, Session, Tick};
+use durix_pmem::{Hardware, Medium, Pool, PoolOptions, Session, Tick};
 
 use super::report::{Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
@@ -149,7 +149,8 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         kept.into_iter().for_each(|kept| all.push(Box::new(kept)));
         let outcomes = interleave_telling(&mut all, 1, rounds, &mut || context.tick());
         let panel = |title: &str, y: &str| {
-            let how = format!("medians of {rounds} interleaved rounds of {CALLS} calls of each sort, ratios within rounds");
+            let how =
+                format!("medians of {rounds} interleaved rounds of {CALLS} calls of each sort, ratios within rounds");
             let title = format!("{keys} keys of 8 bytes in random order: {title}");
             let panel = Panel::new(title, place, medium().describe(), how);
             panel.axes("call", SORTS.map(str::to_owned).to_vec(), y, Form::Bars)
