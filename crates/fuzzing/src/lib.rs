@@ -18,9 +18,6 @@ fn is_deep() -> bool {
 pub(crate) use cases::cases;
 
 #[cfg(test)]
-pub(crate) use cases::cases;
-
-#[cfg(test)]
 mod cases {
     use proptest::test_runner::{Config, RngSeed};
 
