@@ -28,7 +28,7 @@ impl<M: Medium> DpTree<M> {
     /// value that it had at some moment meanwhile.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) after a panic in an update. [`Error::Corrupt`](crate::Error::Corrupt) where leaves lie out
+    /// [`Error::Pool`] after a panic in an update. [`Error::Corrupt`] where leaves lie out
     /// of order; no pair is appended then.
     pub fn walk(
         &self,
