@@ -9,6 +9,7 @@
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
 
+mod bplustree;
 mod cso_fig4a;
 mod cso_fig4b;
 mod cso_fig7a;
@@ -56,6 +57,7 @@ mod rewind_words;
 mod rewind_world;
 pub mod svg;
 pub mod terminal;
+mod transactions;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -109,6 +111,8 @@ pub const FIGURES: &[Figure] = &[
     rewind_trees::FIG10,
     rewind_tpcc::FIGURE,
     rewind_words::FIGURE,
+    bplustree::FIGURE,
+    transactions::FIGURE,
 ];
 
 /// The figure of a name.

@@ -86,10 +86,24 @@ impl<M: Medium> Contestant<1> for Words<M> {
 }
 
 /// A store, a write-back and a fence over successive lines.
-struct Floor<M: Medium> {
+pub(super) struct Floor<M: Medium> {
     session: Session<M>,
     first: u64,
     next: u64,
+    bytes: u64,
+}
+
+impl<M: Medium> Floor<M> {
+    /// Over so many bytes of a pool, a power of two, which stay its own.
+    pub(super) fn new(pool: &Pool<M>, bytes: u64) -> Result<Self, Error> {
+        let mut session = pool.session()?;
+        let owner = pool.open_structure::<Engine<M>>("floor", &Default::default())?.root().owner();
+        // It goes with the pool, which has no name.
+        let reserved = pool.space().reserve_extent(&session.enter()?, owner, bytes)?;
+        let first = reserved.off();
+        std::mem::forget(reserved);
+        Ok(Floor { session, first, next: 0, bytes })
+    }
 }
 
 const ONE: &str = "floor";
@@ -102,7 +116,7 @@ impl<M: Medium> Contestant<1> for Floor<M> {
         let op = self.session.enter().expect("an open pool");
         let start = Stopwatch::start();
         for _ in 0..TRANSACTIONS {
-            let word = op.at(Off::<Word>::new(self.first + self.next % FLOOR));
+            let word = op.at(Off::<Word>::new(self.first + self.next % self.bytes));
             op.store(word, self.next, Relaxed);
             op.persist(word);
             self.next += 64;
@@ -135,10 +149,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             all.push(Box::new(Words::new(pool, size)?));
         }
         let below = new_pool(place)?;
-        let mut session = below.session()?;
-        let aside = below.open_structure::<Engine<Hardware>>("tm", &Default::default())?;
-        let reserved = below.space().reserve_extent(&session.enter()?, aside.root().owner(), FLOOR)?;
-        all.push(Box::new(Floor { first: reserved.off(), session, next: 0 }));
+        all.push(Box::new(Floor::new(&below, FLOOR)?));
         let outcomes = interleave_telling(&mut all, 3, rounds, &mut || context.tick());
         let floor = &outcomes.last().expect("the floor is the last").phases[0];
         for (at, ((size, goal, peer), outcome)) in SIZES.into_iter().zip(&outcomes).enumerate() {
@@ -152,7 +163,6 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             });
         }
         drop(all);
-        drop(reserved);
         measured.panels.push(panel);
     }
     Ok(measured)
