@@ -19,7 +19,7 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_kind_has_a_row_and_every_test_in_it_is_there() {
+fn every_kind_that_is_offered_has_a_row_and_every_test_in_it_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let rows = rows(&std::fs::read_to_string(root.join("docs/testing.md")).unwrap());
     let (matrix, legend): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.len() == 11);
@@ -28,7 +28,8 @@ fn every_kind_has_a_row_and_every_test_in_it_is_there() {
     let named: Vec<&str> = matrix.iter().flat_map(|row| quoted(&row[0])).collect();
     for kind in kinds() {
         let count = named.iter().filter(|name| **name == kind.name).count();
-        assert_eq!(count, 1, "{} has {count} rows in docs/testing.md", kind.name);
+        // Who adds a kind begins with an experimental one: it needs its row when it is offered.
+        assert!(count == 1 || count == 0 && kind.experimental, "{} has {count} rows in docs/testing.md", kind.name);
     }
 
     let mut tests: BTreeMap<&str, bool> = BTreeMap::new();
