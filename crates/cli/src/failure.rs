@@ -30,7 +30,7 @@ impl From<Code> for ExitCode {
 /// Why the command could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error(transparent)]
+    #[error("{}", in_own_terms(.0))]
     Durix(#[from] durix::Error),
 
     #[error(
@@ -101,6 +101,23 @@ impl Failure {
     }
 }
 
+/// What an error says, with the options of the command in the place of those of the library.
+fn in_own_terms(error: &durix::Error) -> String {
+    use durix_pmem::Error as P;
+    let durix::Error::Pool(pool) = error else { return error.to_string() };
+    match pool {
+        P::Locked { name, holder } => {
+            format!("{name} is open already in {holder}; close it there, or look at it with `durix stat --pool {name}`")
+        }
+        P::NotPowerSafe { name } => format!(
+            "{name} was not closed before the system stopped, and it had no journal, so entries may be missing or mixed: restore a copy, \
+             save what is there with `durix repair`, or take it as it is with --accept-unclean"
+        ),
+        P::ReadOnlyFile { name } => format!("{name} may not be written; change its permissions"),
+        other => other.to_string(),
+    }
+}
+
 fn code_of(error: &durix::Error) -> Code {
     use durix::Error as E;
     use durix_pmem::Error as P;
@@ -122,6 +139,12 @@ fn code_of(error: &durix::Error) -> Code {
             | P::DamagedRoot { .. }
             | P::Truncated { .. }
             | P::NotPowerSafe { .. }
+            | P::MissingJournal { .. }
+            | P::ForeignJournal { .. }
+            | P::DamagedJournal { .. }
+            | P::PendingRecords { .. }
+            | P::DamagedSegment { .. }
+            | P::DamagedEpochs { .. }
             | P::OutOfBounds { .. },
         ) => Code::Unusable,
         _ => Code::Surroundings,

@@ -193,6 +193,19 @@ fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
     assert!(live.contains("open in another process") && live.contains("users"), "{live}");
     place.fails(&["get", "--pool", "p", "a"], 5, "is open already in process");
     place.fails(&["put", "--pool", "p", "a", "b"], 5, "is open already");
+    place.fails(&["get", "--pool", "p", "a"], 5, "close it there, or look at it with `durix stat --pool p`");
+}
+
+#[test]
+fn a_pool_without_its_journal_is_contents_that_cannot_be_used() {
+    let place = Place::new();
+    let db = durix::Db::builder().durability(durix::Level::Immediate).create(place.path("p")).unwrap();
+    db.map::<Vec<u8>, Vec<u8>>("main").unwrap().insert(&b"k"[..], &b"v"[..]).unwrap();
+    // Taken while it is open, without the file beside it.
+    std::fs::copy(place.path("p"), place.path("q")).unwrap();
+    place.fails(&["get", "--pool", "q", "k"], 4, "put the journal back beside it");
+    std::fs::write(place.path("q-journal"), [7; 100_000]).unwrap();
+    place.fails(&["get", "--pool", "q", "k"], 4, "restore");
 }
 
 #[test]
@@ -448,6 +461,11 @@ fn a_pool_of_before_a_power_failure_is_opened_on_demand_only() {
     // A pool that was never closed, from another boot.
     std::fs::copy(place.path("p"), place.path("q")).unwrap();
     place.fails(&["get", "--pool", "q", "k"], 4, "was not closed before the system stopped");
+    place.fails(
+        &["get", "--pool", "q", "k"],
+        4,
+        "save what is there with `durix repair`, or take it as it is with --accept-unclean",
+    );
     assert_eq!(place.works(&["get", "--pool", "q", "--accept-unclean", "k"]), "v\n");
     assert!(place.works(&["stat", "--pool", "q"]).contains("indices were not looked into: q was not closed"));
     place.works(&["repair", "--pool", "q", "--into", "r"]);

@@ -162,6 +162,9 @@ unsafe impl<T: Copy + Sync> Sync for Slice<T> {}
 impl<T: Copy> Slice<T> {
     /// So many copies of an element.
     pub(crate) fn of(element: T, len: usize) -> Self {
+        if len == 0 {
+            return Self::default();
+        }
         let first = take(Self::layout(len)).cast::<T>();
         // SAFETY: the memory is ours, large enough and aligned.
         (0..len).for_each(|at| unsafe { first.add(at).write(element) });
@@ -237,7 +240,7 @@ mod tests {
         }
         let all: std::collections::BTreeSet<u64> = slices.iter().map(|slice| slice[slice.len() - 1]).collect();
         assert_eq!(all.len(), slices.len());
-        assert!(Slice::<u64>::default().is_empty());
+        assert!(Slice::<u64>::default().is_empty() && Slice::of(1_u64, 0).is_empty());
     }
 
     #[test]
