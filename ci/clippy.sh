@@ -2,4 +2,5 @@
 # Lints, warnings denied, with what needs a feature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo clippy --workspace --all-targets --features durix-bench/histories,durix-crashsim/shuttle -- -D warnings
+. ci/as-tests.sh
+cargo clippy "${as_tests[@]}" --all-targets --features durix-bench/histories -- -D warnings

@@ -3,8 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --release --example quickstart
-cargo run -p durix-crashsim --example threads
-cargo run --example crash_test
-cargo run --example crash_test_files
-cargo run --example linked_list
-cargo run --example transactional_list
+. ci/as-tests.sh
+cargo build "${as_tests[@]}" --examples
+for example in threads crash_test crash_test_files linked_list transactional_list; do
+    echo "-- $example"
+    "${CARGO_TARGET_DIR:-target}/debug/examples/$example"
+done
+# A workspace of its own: a web server that is killed while it writes.
+cargo test --manifest-path examples/web/Cargo.toml --target-dir target/web

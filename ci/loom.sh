@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# The small kernels whose weak orderings matter, under every interleaving that loom can find.
+# The small kernels whose weak orderings matter, under every interleaving that loom can find. Not optimised: compiling takes longer
+# than running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-RUSTFLAGS="--cfg loom" cargo test -p durix-pmem -p durix-logfree -p durix-incll --lib --release --target-dir target/loom loom_
+export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+RUSTFLAGS="--cfg loom" cargo test -p durix-pmem -p durix-logfree -p durix-incll -p durix-dptree --lib --target-dir target/loom loom_

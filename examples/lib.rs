@@ -26,5 +26,9 @@ struct Operations;
 struct Errors;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/guide/async.md")]
+struct Async;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/guide/moving.md")]
 struct Moving;

@@ -1,5 +1,5 @@
 //! `cargo bench -p durix-bench -- cso_append`: criterion's figure for each log and entry size, then one table of all of
-//! them, taken interleaved. See `docs/measuring.md`.
+//! them, taken interleaved. See `docs/measurements/README.md`.
 
 use std::time::{Duration, Instant};
 

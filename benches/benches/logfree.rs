@@ -1,5 +1,5 @@
 //! `cargo bench -p durix-bench --bench logfree`: the log-free hash tables beside their comparators, one table taken
-//! interleaved. See `docs/logfree.md`.
+//! interleaved. See `docs/design/logfree.md`.
 
 use durix_bench::logfree;
 use durix_bench::run::Run;

@@ -1,5 +1,5 @@
 //! `cargo bench -p durix-bench -- pset`: the persistent set beside its comparator; criterion's figures, then one table taken
-//! interleaved. See `docs/measuring.md`.
+//! interleaved. See `docs/measurements/README.md`.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! | [`harness`] | keys, phases, rounds, the table |
 //! | [`peers`] | everything that is compared, each set up as its documentation recommends |
 //!
-//! `cargo bench` in this folder prints one table. `docs/measuring.md` says how to read it.
+//! `cargo bench` in this folder prints one table. `docs/measurements/README.md` says how to read it.
 
 pub mod harness;
 pub mod peers;

@@ -3,9 +3,10 @@
 //! ```text
 //! paper list
 //! paper <name> [--quick] [--keys N] [--json FILE] [--svg FILE]
+//! paper all [--quick] [--out DIR]
 //! ```
 //!
-//! `DURIX_DIR` names the directory to measure in, `/dev/shm` without it. See `docs/measuring.md`.
+//! `DURIX_DIR` names the directory to measure in, `/dev/shm` without it. See `docs/measurements/README.md`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,16 +14,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use durix_bench::paper::output::Output;
-use durix_bench::paper::{Error, FIGURES, find, run, svg, terminal};
+use durix_bench::paper::{Error, FIGURES, Figure, all, find, run, svg, terminal};
 
 /// Redraws the figures and tables of the papers: the paper's comparators and ours, interleaved in one run, with the paper's
 /// claims beside what was found.
 #[derive(Parser)]
 #[command(name = "paper", after_help = "DURIX_DIR names the directory to measure in (default /dev/shm).")]
 struct Args {
-    /// The figure, or `list`: all figures
+    /// The figure; or `list`: names all figures; or `all`: measures all, and makes a page that shows them
     name: String,
-    /// In less than a minute: fewer rounds, smaller regions and sets
+    /// In less than a minute, `all` in less than 15: fewer rounds, smaller regions and sets
     #[arg(long)]
     quick: bool,
     /// Keys of the sets, where the figure has keys
@@ -34,11 +35,18 @@ struct Args {
     /// Draws the figure
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// The folder that `all` writes to: a drawing and data of each figure, and index.html [default: paper-figures]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = if args.name == "list" { list(&args) } else { figure(&args) };
+    let done = match args.name.as_str() {
+        "list" => list(&args),
+        "all" => all_figures(&args),
+        _ => figure(&args),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -54,7 +62,7 @@ fn print(text: &str) {
 }
 
 fn list(args: &Args) -> Result<(), Error> {
-    if args.quick || args.keys.is_some() || args.json.is_some() || args.svg.is_some() {
+    if args.quick || args.keys.is_some() || args.json.is_some() || args.svg.is_some() || args.out.is_some() {
         eprintln!("paper: `list` takes no options; they are ignored");
     }
     for figure in FIGURES {
@@ -63,6 +71,24 @@ fn list(args: &Args) -> Result<(), Error> {
             print(&format!("{:15}   --keys: {keys}\n", ""));
         }
     }
+    Ok(())
+}
+
+fn all_figures(args: &Args) -> Result<(), Error> {
+    if args.keys.is_some() || args.json.is_some() || args.svg.is_some() {
+        eprintln!("paper: `all` takes --quick and --out; other options are ignored");
+    }
+    let out = args.out.clone().unwrap_or_else(|| "paper-figures".into());
+    let figures: Vec<&'static Figure> = FIGURES.iter().collect();
+    let summary = all::run(&out, &figures, args.quick, &mut |number, figure| {
+        eprintln!("{} of {}: {}", number + 1, figures.len(), figure.name);
+    })?;
+    let all::Summary { measured, failed, hold, lose, took } = summary;
+    print(&format!(
+        "{measured} figures were measured, {failed} could not be; {hold} goals hold, {lose} do not; {} s\npage: {}\n",
+        took.as_secs(),
+        out.join(all::PAGE).display()
+    ));
     Ok(())
 }
 

@@ -131,6 +131,8 @@ pub struct Context<'a> {
     pub quick: bool,
     /// Keys, where the user has said.
     pub keys: Option<u64>,
+    /// What the rounds of all points may take, where it is quick.
+    pub rounds: Duration,
     /// Where, one for each page size that can be had.
     pub places: Vec<Place>,
     pub(super) bar: &'a ProgressBar,
@@ -145,7 +147,7 @@ pub struct Context<'a> {
 const TELL: Duration = Duration::from_secs(5);
 
 /// What a quick figure may take in all, for rounds; filling sets comes on top.
-const QUICK: Duration = Duration::from_secs(36);
+pub(super) const QUICK: Duration = Duration::from_secs(36);
 
 impl Context<'_> {
     /// So many points to come in each place, each of so many rounds.
@@ -184,7 +186,7 @@ impl Context<'_> {
     pub(super) fn tick(&self) -> bool {
         self.bar.inc(1);
         self.tell();
-        !self.quick || self.began.get().elapsed() < QUICK / self.points.get().max(1)
+        !self.quick || self.began.get().elapsed() < self.rounds / self.points.get().max(1)
     }
 
     /// Keys: what the user has said, or by default so many.

@@ -225,7 +225,7 @@ fn claims(kind: &str, fixed: Option<Duration>, floors: &Series, rates: &[Series]
     let claim = |what: &str, ratio: f64, least: f64| Claim {
         what: format!("{kind}, {what}, syncs of {}", name(fixed)),
         paper: format!("goal: at least {least}"),
-        ours: format!("{ratio:.2}"),
+        ours: format!("{ratio:.3}"),
         holds: judge(ratio, least),
     };
     vec![

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
-//! | `cso_…`, `dptree_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds` | one module a figure, or for figures that differ in one thing |
+//! | [`all`] | all figures in one run, with a page that shows them |
+//! | `cso_…`, `dptree_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds`, `facade_cost` | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
 
+pub mod all;
 mod bplustree;
 mod cso_fig4a;
 mod cso_fig4b;
@@ -18,9 +20,13 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod dptree_fig13;
+mod dptree_fig8d;
 mod dptree_goals;
+mod dptree_stalls;
 mod dptree_table1;
 mod dptree_trees;
+mod facade_cost;
 mod figure;
 mod incll_delays;
 mod incll_fig2;
@@ -43,6 +49,7 @@ mod logfree_fig8;
 mod logfree_fig9;
 mod logfree_sets;
 pub mod output;
+mod pauses;
 mod pool_growth;
 pub mod report;
 mod rewind_checkpoints;
@@ -79,6 +86,9 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7c::FIGURE,
     dptree_table1::FIGURE,
     dptree_goals::FIGURE,
+    dptree_fig8d::FIGURE,
+    dptree_fig13::FIGURE,
+    dptree_stalls::FIGURE,
     incll_fig2::FIGURE,
     incll_delays::FIG3,
     incll_fig4::FIGURE,
@@ -113,6 +123,7 @@ pub const FIGURES: &[Figure] = &[
     rewind_words::FIGURE,
     bplustree::FIGURE,
     transactions::FIGURE,
+    facade_cost::FIGURE,
 ];
 
 /// The figure of a name.
@@ -146,6 +157,19 @@ fn distance(a: &str, b: &str) -> usize {
 /// # Errors
 /// Wrong options, and what keeps the figure from being measured.
 pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Report, Error> {
+    run_within(figure, quick, keys, None)
+}
+
+/// As [`run`], with another time for the rounds of a quick figure.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_within(
+    figure: &'static Figure,
+    quick: bool,
+    keys: Option<u64>,
+    rounds: Option<Duration>,
+) -> Result<Report, Error> {
     match keys {
         Some(_) if figure.keys.is_none() => return Err(Error::NoKeys { name: figure.name }),
         Some(keys) if !(16..=MAX_KEYS).contains(&keys) => return Err(Error::Keys { keys }),
@@ -165,6 +189,7 @@ pub fn run(figure: &'static Figure, quick: bool, keys: Option<u64>) -> Result<Re
     let context = Context {
         quick,
         keys,
+        rounds: rounds.unwrap_or(figure::QUICK),
         places: [Some(place), other].into_iter().flatten().collect(),
         bar: &bar,
         points: Cell::new(1),

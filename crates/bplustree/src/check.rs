@@ -3,27 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use durix_index::Finding;
 use durix_pmem::{Medium, Op};
 
 use crate::BPlusTree;
 use crate::error::Result;
 use crate::layout::{NODE, at};
 use crate::node::{Committed, Node, Record, Slot, Words, child, key_of, value_of};
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Offset in the pool of what it is about.
-    pub offset: u64,
-    /// What is wrong, with the values.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}: {}", self.offset, self.what)
-    }
-}
 
 /// Numbers about a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

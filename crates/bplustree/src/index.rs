@@ -127,13 +127,11 @@ impl<M: Medium> Index<M> for BPlusTree<M> {
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-        let findings = alone(self, session, |op| Ok(BPlusTree::check(self, op)))?;
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        alone(self, session, |op| Ok(BPlusTree::check(self, op)))
     }
 
     fn salvage(&self, session: &mut Session<M>, found: &mut dyn FnMut(&[u8], &[u8])) -> Result<Vec<Finding>> {
-        let findings = BPlusTree::salvage(self, &session.enter()?, found);
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        Ok(BPlusTree::salvage(self, &session.enter()?, found))
     }
 
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {

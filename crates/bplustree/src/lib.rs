@@ -1,5 +1,5 @@
 //! A durable ordered map of bytes: the B+-tree of REWIND (Chatzistergiou, Cintra, Viglas, VLDB 2015, section 5.2) over the
-//! [one-fence engine](durix_rewind::engine). An update is durable when it returns, for one fence. `docs/bplustree.md` describes it.
+//! [one-fence engine](durix_rewind::engine). An update is durable when it returns, for one fence. `docs/design/bplustree.md` describes it.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -38,7 +38,8 @@ use durix_pmem::pool::Poison;
 use durix_pmem::{Hardware, Kind, Lock, Medium, Pool, Root, Session, Structure};
 use durix_rewind::engine::{self, Engine};
 
-pub use check::{Finding, Stats};
+pub use check::Stats;
+pub use durix_index::Finding;
 pub use error::{Error, Result};
 pub use index::kinds;
 pub use layout::LAYOUT_VERSION;

@@ -160,3 +160,39 @@ impl<W: Words> Walk<'_, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    /// After its attempts a reader waits for the writer: it does not take what it reads meanwhile.
+    #[test]
+    fn a_reader_that_gives_up_waits_for_the_writer() {
+        let options = PoolOptions::new().initial_size(4 << 20).max_size(4 << 20);
+        let pool = options.create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
+        let tree = pool.open_structure::<BPlusTree>("tree", &Default::default()).unwrap();
+        let [mut writer, mut reader] = [(); 2].map(|()| pool.session().unwrap());
+        let (m, has_returned) = (Hardware::PAGE_CACHE, AtomicBool::new(false));
+        // A writer that is held up in the middle of its stores.
+        let latch = tree.latch.lock(m);
+        let version = m.shared_load(&tree.version, Ordering::Relaxed);
+        m.shared_store(&tree.version, version + 1, Ordering::Release);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let found = tree.look_up(&reader.enter().unwrap(), b"k", None).unwrap();
+                has_returned.store(true, Ordering::SeqCst);
+                assert!(!found);
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            let is_early = has_returned.load(Ordering::SeqCst);
+            m.shared_store(&tree.version, version + 2, Ordering::Release);
+            drop(latch);
+            assert!(!is_early, "the reader has returned what it read beside a writer");
+        });
+        assert!(tree.look_up(&writer.enter().unwrap(), b"k", None).is_ok());
+    }
+}

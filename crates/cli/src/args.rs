@@ -34,9 +34,15 @@ pub enum Verb {
     /// Print what a pool is: hardware, guarantee, space, indices
     ///
     /// It works beside a process that has the pool open.
-    Stat(StatArgs),
+    Stat(WatchArgs),
     /// Look for inconsistencies, without changing anything
+    ///
+    /// It reads the whole file, and compares each page that has a checksum with it.
     Check(StatArgs),
+    /// Check, and give pages that have no checksum yet one
+    ///
+    /// Pages have none that were written without a journal.
+    Scrub(ScrubArgs),
     /// Put what can still be read of a damaged pool into a new one
     Repair(RepairArgs),
     /// Write indices as text, which `restore` reads
@@ -45,7 +51,7 @@ pub enum Verb {
     Restore(RestoreArgs),
     /// Copy all indices into a new pool, which closes the gaps
     Copy(CopyArgs),
-    /// Measure YCSB workloads
+    /// Measure YCSB, TPC-C orders, or kinds of index on your keys
     ///
     /// It prints throughput, latency percentiles, and the exact numbers of write-backs and fences an operation.
     Bench(BenchArgs),
@@ -114,8 +120,15 @@ pub struct IndexArgs {
     pub json: bool,
 }
 
+impl IndexArgs {
+    /// How entries are printed.
+    pub fn shown(&self, format: Shown) -> Shown {
+        if self.json { Shown::Json } else { format }
+    }
+}
+
 /// What a new index is to hold.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct TypeArgs {
     /// Type of the keys of a new index: bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)".
     /// Keys are then read, shown and ordered as such. Unless set: bytes, or u64 where the kind takes 8 bytes only
@@ -132,6 +145,28 @@ pub enum Format {
     Lines,
     /// Key, tab, value; with \n, \t, \\ and \xNN as `scan` writes them
     Tsv,
+    /// Key, comma, value; fields in quotes where they need it (RFC 4180)
+    Csv,
+    /// An object a line: {"key": …, "value": …}, as `scan --json` writes it
+    #[value(alias = "jsonl")]
+    Json,
+    /// The bytes of key and value in hexadecimal digits, a tab between
+    Hex,
+}
+
+/// How entries are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Shown {
+    /// Key, tab, value; with \n, \t, \\ and \xNN for what would not show
+    #[default]
+    Tsv,
+    /// Key, comma, value; fields in quotes where they need it (RFC 4180), other bytes as they are
+    Csv,
+    /// An object a line: {"key": …, "value": …}
+    #[value(alias = "jsonl")]
+    Json,
+    /// The bytes of key and value in hexadecimal digits, a tab between
+    Hex,
 }
 
 #[derive(Debug, Args)]
@@ -146,9 +181,18 @@ pub struct LoadArgs {
     /// How lines are read
     #[arg(long, value_enum, default_value = "lines", conflicts_with = "tree")]
     pub format: Format,
+    /// The first record of each CSV file is a heading
+    #[arg(long, conflicts_with = "tree")]
+    pub header: bool,
     /// Load a directory tree: the path of each file, with its size in bytes and its time of modification in seconds
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
+    /// Load a table of a redb file, with its types (builds with the feature `redb`)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tree", "files", "format", "key_type", "value_type"])]
+    pub redb: Option<PathBuf>,
+    /// With --redb: the table, if there are several
+    #[arg(long, value_name = "NAME", requires = "redb")]
+    pub table: Option<String>,
     /// Size in bytes that the pool can grow to
     #[arg(long, value_name = "BYTES")]
     pub max_size: Option<u64>,
@@ -165,8 +209,11 @@ pub struct GetArgs {
     #[arg(allow_negative_numbers = true)]
     pub key: OsString,
     /// Print the bytes of the value as they are, without a newline
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "format"])]
     pub raw: bool,
+    /// How the value is printed; --json is --format json
+    #[arg(long, value_enum, default_value = "tsv", conflicts_with = "json")]
+    pub format: Shown,
 }
 
 #[derive(Debug, Args)]
@@ -237,6 +284,12 @@ pub struct ScanArgs {
     /// In the order of the index. Kinds that keep no order are sorted otherwise, which takes memory for what is printed
     #[arg(long, conflicts_with = "reverse")]
     pub unsorted: bool,
+    /// How entries are printed; `load` reads each of them. --json is --format json
+    #[arg(long, value_enum, default_value = "tsv", conflicts_with = "json")]
+    pub format: Shown,
+    /// Begin CSV with a heading
+    #[arg(long)]
+    pub header: bool,
 }
 
 #[derive(Debug, Args)]
@@ -249,6 +302,27 @@ pub struct StatArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ScrubArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    pub stat: StatArgs,
+    /// Print a line of figures every so many seconds (1), until it is interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", conflicts_with = "index")]
+    pub watch: Option<u32>,
+    /// With --watch: end after so many lines
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub times: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -316,6 +390,8 @@ pub enum Workload {
     E,
     /// Read, modify, write: 50% reads, 50% read-modify-writes
     F,
+    /// TPC-C's new-order: transactions over five maps; --keys are items, --ops orders, --threads terminals
+    TpccNeworder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -333,7 +409,16 @@ pub struct BenchArgs {
     /// The kind of index
     #[arg(long, default_value = durix::kind::DEFAULT)]
     pub kind: String,
-    /// The workload of YCSB
+    /// Compare all kinds that take the keys in this file, a line each, and recommend one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "workload", "distribution", "threads"])]
+    pub keys_from: Option<PathBuf>,
+    /// With --keys-from: the type of the keys. With 8 bytes (u64) more kinds take part
+    #[arg(long, value_name = "TYPE", requires = "keys_from")]
+    pub key_type: Option<TypeTag>,
+    /// With --keys-from: write a picture of the times
+    #[arg(long, value_name = "FILE", requires = "keys_from")]
+    pub svg: Option<PathBuf>,
+    /// The workload: one of YCSB, or tpcc-neworder
     #[arg(long, value_enum, ignore_case = true, default_value = "a")]
     pub workload: Workload,
     /// How keys are chosen; zipfian, and latest for workload D, unless set

@@ -8,7 +8,7 @@ use crate::args::Cli;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Entries", &["put", "get", "del", "scan", "load", "exec"]),
     ("Look", &["stat", "kinds", "check"]),
-    ("Copy and mend", &["copy", "dump", "restore", "repair"]),
+    ("Copy and mend", &["copy", "dump", "restore", "repair", "scrub"]),
     ("Measure and test", &["bench", "torture"]),
     ("This command", &["completions", "man", "help"]),
 ];
@@ -21,13 +21,21 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
         "load",
         &[
             "printf 'grace\\t1906\\nedsger\\t1930\\n' | durix load --pool app.durix --format tsv",
+            "printf '{\"key\": \"alonzo\", \"value\": \"1903\"}\\n' | durix load --pool app.durix --format json",
             "durix load --pool files.durix --kind masstree --tree .",
         ],
     ),
-    ("scan", &["durix scan --pool app.durix --prefix a", "durix scan --pool app.durix --from b --to h --keys-only"]),
+    (
+        "scan",
+        &[
+            "durix scan --pool app.durix --prefix a",
+            "durix scan --pool app.durix --from b --to h --keys-only",
+            "durix scan --pool app.durix --format csv --header > app.csv",
+        ],
+    ),
     ("exec", &["printf 'put main kurt 1906\\nget main ada\\n' | durix exec --pool app.durix"]),
     ("del", &["durix del --pool app.durix alan"]),
-    ("stat", &["durix stat --pool app.durix"]),
+    ("stat", &["durix stat --pool app.durix", "durix stat --pool app.durix --watch 1 --times 2"]),
     ("kinds", &["durix kinds --markdown"]),
     ("check", &["durix check --pool app.durix"]),
     ("copy", &["durix copy --pool app.durix --to smaller.durix"]),
@@ -39,6 +47,8 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
         &[
             "durix bench --kind masstree --keys 10000 --ops 20000",
             "durix bench --kind hash --workload b --keys 10000 --ops 20000",
+            "durix scan --pool app.durix --keys-only > keys && durix bench --keys-from keys --svg kinds.svg",
+            "durix bench --kind bplustree --workload tpcc-neworder --keys 1000 --ops 2000 --threads 2",
         ],
     ),
 ];

@@ -3,10 +3,12 @@
 mod args;
 mod bench;
 mod commands;
+mod csv;
 mod failure;
 mod help;
 mod output;
 mod pools;
+mod redb;
 mod text;
 mod torture;
 
@@ -36,8 +38,12 @@ fn run(cli: &Cli) -> Result<failure::Code, Failure> {
         Verb::Del(args) => commands::entries::del(args),
         Verb::Exec(args) => commands::exec::run(args),
         Verb::Scan(args) => commands::scan::run(args),
-        Verb::Stat(args) => commands::stat::run(args),
+        Verb::Stat(args) => match args.watch {
+            Some(seconds) => commands::watch::run(args, seconds),
+            None => commands::stat::run(&args.stat),
+        },
         Verb::Check(args) => commands::check::run(args),
+        Verb::Scrub(args) => commands::check::scrub(args),
         Verb::Repair(args) => commands::repair::run(args),
         Verb::Dump(args) => commands::dump::run(args),
         Verb::Restore(args) => commands::restore::run(args),

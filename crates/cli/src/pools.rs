@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use durix::kind::Entry;
-use durix::{Hardware, Index, Lengths, Level, Pool, PoolOptions, Session, TypeTag, Types};
+use durix::{Hardware, Index, Lengths, Level, Pool, PoolOptions, Session, TypeNames, TypeTag, Types};
 use durix_pmem::pool::IndexInfo;
 
 use crate::args::{IndexArgs, PoolArgs, TypeArgs};
@@ -111,11 +111,12 @@ impl Opened {
         {
             let types = new_types(&entry, asked)?;
             types.declare(&*self.index, &op);
-            self.codec = Codec::new(types, args.escaped);
+            self.codec = Codec::new(types, TypeNames::default(), args.escaped);
             return Ok(());
         }
         let differs = |asked: Option<TypeTag>, found| asked.is_some_and(|asked| asked != found);
         if differs(asked.key_type, found.key) || differs(asked.value_type, found.value) {
+            let found = self.codec.type_names();
             let what = format!("index {:?} holds {found}; leave --key-type and --value-type out", args.index);
             return Err(Failure::usage(what));
         }
@@ -125,7 +126,8 @@ impl Opened {
     fn over(pool: Pool, index: Arc<dyn Index>, args: &IndexArgs) -> Result<Opened, Failure> {
         let mut session = pool.session()?;
         let types = Types::of(&*index, &session.enter()?);
-        Ok(Opened { pool, index, session, codec: Codec::new(types, args.escaped) })
+        let codec = Codec::new(types, TypeNames::of(&pool), args.escaped);
+        Ok(Opened { pool, index, session, codec })
     }
 
     /// Ends the work: everything is durable as far as the medium goes, and the pool is marked as closed.

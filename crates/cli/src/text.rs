@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use durix::{TypeTag, Types};
+use durix::encode::Datum;
+use durix::{TypeNames, TypeTag, Types};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
@@ -61,15 +63,59 @@ pub fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// How the keys and values of an index are read and shown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Codec {
     types: Types,
+    names: TypeNames,
     escaped: bool,
 }
 
 impl Codec {
-    pub fn new(types: Types, escaped: bool) -> Self {
-        Codec { types, escaped }
+    pub fn new(types: Types, names: TypeNames, escaped: bool) -> Self {
+        Codec { types, names, escaped }
+    }
+
+    /// What the types of keys and values are called.
+    pub fn type_names(&self) -> String {
+        self.names.both(self.types)
+    }
+
+    /// The bytes of a key that hexadecimal digits give.
+    pub fn key_of_hex(&self, digits: &[u8]) -> Result<Vec<u8>, Failure> {
+        from_hex(self.types.key, digits, "key")
+    }
+
+    /// The bytes of a value that hexadecimal digits give.
+    pub fn value_of_hex(&self, digits: &[u8]) -> Result<Vec<u8>, Failure> {
+        from_hex(self.types.value, digits, "value")
+    }
+
+    /// The bytes of a key in JSON.
+    pub fn key_of_json(&self, value: &Value) -> Result<Vec<u8>, Failure> {
+        from_json(self.types.key, value, "key")
+    }
+
+    /// The bytes of a value in JSON.
+    pub fn value_of_json(&self, value: &Value) -> Result<Vec<u8>, Failure> {
+        from_json(self.types.value, value, "value")
+    }
+
+    pub fn json_of_key(&self, bytes: &[u8]) -> Value {
+        to_json(self.types.key, bytes)
+    }
+
+    pub fn json_of_value(&self, bytes: &[u8]) -> Value {
+        to_json(self.types.value, bytes)
+    }
+
+    /// A key as a field of CSV, before it gets its quotes: raw bytes where it is no text.
+    pub fn field_of_key(&self, bytes: &[u8]) -> Vec<u8> {
+        self.types.key.to_text(bytes).map_or_else(|| bytes.to_vec(), String::into_bytes)
+    }
+
+    /// A value as a field of CSV: as [`field_of_key`](Self::field_of_key).
+    pub fn field_of_value(&self, bytes: &[u8]) -> Vec<u8> {
+        self.types.value.to_text(bytes).map_or_else(|| bytes.to_vec(), String::into_bytes)
     }
 
     pub fn key(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
@@ -115,7 +161,10 @@ impl Codec {
         match tag.from_text(std::str::from_utf8(&bytes).map_err(bad)?) {
             Some(read) => read.map_err(|unfit| Failure::BadText { what: format!("{role} {unfit}") }),
             None => Err(Failure::BadText {
-                what: format!("the {role}s of this index are of type {tag}, which this command cannot write"),
+                what: format!(
+                    "the {role}s of this index are of type {}, which cannot be given as text; load them with --format json or hex",
+                    self.names.name(tag)
+                ),
             }),
         }
     }
@@ -134,6 +183,91 @@ fn show(tag: TypeTag, bytes: &[u8]) -> String {
         Some(text) => escape(text.as_bytes()),
         None => escape(bytes),
     }
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut digits, byte| {
+        digits.push_str(&format!("{byte:02x}"));
+        digits
+    })
+}
+
+/// The bytes of what [`hex`] wrote.
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let nibble = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8]| Some((nibble(pair[0])? * 16 + nibble(pair[1])?) as u8);
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() { None } else { pairs.map(byte).collect() }
+}
+
+fn from_hex(tag: TypeTag, digits: &[u8], role: &str) -> Result<Vec<u8>, Failure> {
+    let bad = |what: String| Failure::BadText { what: format!("{role} {}: {what}", digits.escape_ascii()) };
+    let bytes = unhex(digits).ok_or_else(|| bad("bytes have two hexadecimal digits each".into()))?;
+    fitting(tag, bytes).map_err(bad)
+}
+
+/// Bytes that are of a type, as far as its tag tells.
+fn fitting(tag: TypeTag, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    let (is_known, fits) = (tag.from_datum(&Datum::Bytes(Vec::new())).is_err(), tag.to_datum(&bytes).is_some());
+    if is_known && !fits { Err(format!("these bytes are no {tag}")) } else { Ok(bytes) }
+}
+
+/// A key or value in JSON: see `docs/cli.md`.
+fn to_json(tag: TypeTag, bytes: &[u8]) -> Value {
+    tag.to_datum(bytes).map_or_else(|| json!({ "hex": hex(bytes) }), datum_to_json)
+}
+
+fn datum_to_json(datum: Datum) -> Value {
+    match datum {
+        Datum::Absent => Value::Null,
+        Datum::Bool(bool) => json!(bool),
+        Datum::Unsigned(n) => u64::try_from(n).map_or_else(|_| json!(n.to_string()), |n| json!(n)),
+        Datum::Signed(n) => i64::try_from(n).map_or_else(|_| json!(n.to_string()), |n| json!(n)),
+        // What JSON has no number for.
+        Datum::Float(n) if !n.is_finite() => json!(n.to_string()),
+        Datum::Float(n) => json!(n),
+        Datum::Text(text) => json!(text),
+        Datum::Bytes(bytes) => {
+            String::from_utf8(bytes).map_or_else(|error| json!({ "hex": hex(error.as_bytes()) }), |text| json!(text))
+        }
+        Datum::List(parts) => parts.into_iter().map(datum_to_json).collect(),
+    }
+}
+
+fn from_json(tag: TypeTag, value: &Value, role: &str) -> Result<Vec<u8>, Failure> {
+    let bad = |what: String| Failure::BadText { what: format!("{role} {value}: {what}") };
+    if let Some(digits) = value.get("hex").and_then(Value::as_str) {
+        return from_hex(tag, digits.as_bytes(), role);
+    }
+    let datum = json_to_datum(value).map_err(bad)?;
+    let datum = match datum {
+        // Arrays of bytes are shown as text where they are some.
+        Datum::Text(text) if tag.to_datum(text.as_bytes()) == Some(Datum::Bytes(text.clone().into_bytes())) => {
+            Datum::Bytes(text.into_bytes())
+        }
+        datum => datum,
+    };
+    tag.from_datum(&datum).map_err(|unfit| bad(unfit.to_string()))
+}
+
+fn json_to_datum(value: &Value) -> Result<Datum, String> {
+    Ok(match value {
+        Value::Null => Datum::Absent,
+        Value::Bool(bool) => Datum::Bool(*bool),
+        Value::Number(n) => match (n.as_u64(), n.as_i64(), n.as_f64()) {
+            (Some(n), _, _) => Datum::Unsigned(n.into()),
+            (_, Some(n), _) => Datum::Signed(n.into()),
+            (_, _, Some(n)) => Datum::Float(n),
+            _ => return Err("a number that is too large; write it in quotes".into()),
+        },
+        Value::String(text) => Datum::Text(text.clone()),
+        Value::Array(parts) => Datum::List(parts.iter().map(json_to_datum).collect::<Result<_, _>>()?),
+        Value::Object(_) => {
+            let digits = value.get("hex").and_then(Value::as_str);
+            Datum::Bytes(digits.and_then(|digits| unhex(digits.as_bytes())).ok_or("an object is {\"hex\": \"…\"}")?)
+        }
+    })
 }
 
 #[cfg(test)]

@@ -4,27 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_index::Finding;
 use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
 use crate::bloom::hash;
 use crate::leaf::{Leaf, bits, load_pair};
 use crate::range::{Part, Range, Snapshot};
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Offset in the pool of what it is about.
-    pub offset: u64,
-    /// What is wrong, with the values.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}: {}", self.offset, self.what)
-    }
-}
 
 /// Numbers about a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,6 +116,8 @@ impl<M: Medium> DpTree<M> {
             writeln!(out, "range {:#x}: from {:#x}, floor {floor}, side {side}", range.block.get(), snapshot.low)?;
             for Part { low, leaf } in snapshot.leaves.iter() {
                 writeln!(out, "  leaf {:#x}: from {low:#x}, {} keys", leaf.off, leaf.count())?;
+                // For DP-V2: what is shown is durable.
+                leaf.table(op);
                 for slot in bits(&leaf.taken) {
                     let (key, value) = load_pair(op, leaf.off, slot);
                     writeln!(out, "    {slot}: {key:#x} = {value:#x}")?;

@@ -62,7 +62,7 @@ impl<M: Medium> DpTree<M> {
                 turn += 1;
                 continue;
             }
-            let old = self.find_locked(op, &inner, snapshot, key, hash(key)).value();
+            let old = self.find_locked(op, &inner, snapshot, (key, hash(key)), snapshot.leaf(key)).value();
             return match decide(old) {
                 None => Ok(None),
                 Some(Some(_)) => Err(full),

@@ -6,8 +6,8 @@ use std::ops::Bound;
 
 use durix_index::implement::{STEP, alone, writable};
 use durix_index::{
-    Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex,
-    Result,
+    Batch, Change, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable,
+    OrderedIndex, Result,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
@@ -124,9 +124,25 @@ impl<M: Medium> Index<M> for DpTree<M> {
         Ok(DpTree::remove(self, op, key(bytes)?)?)
     }
 
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        writable(self)?;
+        let word_of = |(bytes, change): (&[u8], Change<'_>)| Ok((key(bytes)?, change.map(value).transpose()?));
+        let mut changes = batch.iter().map(word_of).collect::<Result<Vec<_>>>()?;
+        if changes.is_sorted_by(|(a, _), (b, _)| a < b) {
+            return Ok(DpTree::change_many(self, op, &mut changes)?);
+        }
+        // A crash leaves the first changes of a batch, in its order.
+        for (key, new) in changes {
+            match new {
+                Some(value) => DpTree::insert(self, op, key, value).map(drop)?,
+                None => DpTree::remove(self, op, key).map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-        let findings = alone(self, session, |op| Ok(DpTree::check(self, op)))?;
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        alone(self, session, |op| Ok(DpTree::check(self, op)))
     }
 
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {

@@ -189,6 +189,11 @@ impl Leaf {
         });
     }
 
+    /// Its greatest key; reads all of them.
+    pub(crate) fn greatest<M: Medium>(&self, op: &Op<'_, M>) -> Option<u64> {
+        bits(&self.taken).map(|slot| load_key(op, self.off, slot)).max()
+    }
+
     /// How many of its keys are smaller than `key`, by their order.
     pub(crate) fn rank<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
         order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) < key)

@@ -2,7 +2,7 @@
 //! Persistent Memory*, VLDB 2019).
 //!
 //! An update costs one write-back and one fence: a record in a log. Buffered entries are merged into persistent leaves many at a
-//! time, range by range. `docs/dptree.md` describes what lies in the pool, and the persist order.
+//! time, range by range. `docs/design/dptree.md` describes what lies in the pool, and the persist order.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `arena`, `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, leaves, ranges and their fronts, reclamation |
 //! | `read`, `scan`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
+//! | `load` | many changes at once, without the log |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
 //! | `index` | the tree in the vocabulary of all indices |
 //!
@@ -30,6 +31,7 @@ mod in_place;
 mod index;
 pub mod layout;
 mod leaf;
+mod load;
 mod log;
 mod merge;
 mod plan;
@@ -53,8 +55,8 @@ use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 
-pub use check::{Finding, Stats};
-pub use durix_index::Direction;
+pub use check::Stats;
+pub use durix_index::{Direction, Finding};
 pub use error::{Error, Result};
 pub use index::kinds;
 pub use layout::{LAYOUT_VERSION, Shape};
@@ -131,7 +133,7 @@ pub struct DpTree<M: Medium = Hardware> {
     options: Options,
     shape: Shape,
     directory: Published<Directory>,
-    /// Held by who changes the directory, and by who looks for free log pages. Taken after the lock of a range.
+    /// Held by who changes the directory. Taken after the lock of a range.
     structure: Lock<()>,
     log: Log,
     units: Units,

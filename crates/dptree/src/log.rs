@@ -82,6 +82,8 @@ struct Sealed {
 }
 
 const POLARITY: u32 = 63;
+/// Free pages that are kept in stock.
+const STOCK: usize = 4;
 
 impl Log {
     /// A log without pages.
@@ -130,16 +132,32 @@ impl Log {
     #[cold]
     pub(crate) fn open_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
         let tail = &self.tails[op.slot() as usize];
-        let mut pages = self.pages.lock(op.medium());
-        let page = match pages.free.pop() {
+        let free = self.pages.lock(op.medium()).free.pop();
+        let page = match free {
             Some(page) => page,
-            None => self.new_page(op, root, &mut pages)?,
+            None => self.new_page(op, root)?,
         };
-        self.seal(op, &mut pages);
-        drop(pages);
+        self.seal(op, &mut self.pages.lock(op.medium()));
         let polarity = self.renew(op, page);
         tail.page.store(page.off, Relaxed);
         tail.next.store(polarity << POLARITY, Relaxed);
+        Ok(())
+    }
+
+    /// Makes free pages, if there are few: to fill one with invalid records takes some hundred microseconds.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], but not where the pool is full.
+    pub(crate) fn stock<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
+        while self.pages.lock(op.medium()).free.len() < STOCK {
+            let page = match self.new_page(op, root) {
+                // Whoever needs a page finds out, too, or another one has got free by then.
+                Err(error) if error.is_full() => return Ok(()),
+                page => page?,
+            };
+            op.fence(); // PERSIST DP-P1: flush+fence, for records of other sessions
+            self.pages.lock(op.medium()).free.push(page);
+        }
         Ok(())
     }
 
@@ -189,7 +207,8 @@ impl Log {
         }
     }
 
-    fn new_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>, pages: &mut Pages) -> Result<FreePage> {
+    /// A page that belongs to the caller, who fences before its first record is durable (DP-P1).
+    fn new_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<FreePage> {
         let space = root.pool().space();
         let reserved = space.reserve_extent(op, root.owner(), self.shape.page_bytes())?;
         let off = reserved.off();
@@ -202,6 +221,7 @@ impl Log {
         op.store(&head.polarity, 0, Relaxed);
         op.persist(head); // PERSIST DP-P1: flush+fence
         let extent = space.activate(op, reserved)?; // PERSIST DP-P1: the fence of the page's first record
+        let mut pages = self.pages.lock(op.medium());
         pages.count += 1;
         pages.bytes += extent.len;
         Ok(FreePage { off, whole: true })

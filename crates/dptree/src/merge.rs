@@ -1,9 +1,9 @@
-//! Merging: ranges are planned and written one after the other, made durable by one fence, flipped, made durable by another.
+//! Merging: a range is planned and written, made durable by one fence, flipped, made durable by another.
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-B1 slots, descriptors, new blocks < the flip | the writes of all ranges; fence | the old side | the log holds what was merged |
-//! | DP-B2 the flip < freed slots, leaves, pages are used again; the next merge of the range | all flips; fence | either side | both are whole |
+//! | DP-B1 slots, descriptors, new blocks < the flip | flush+fence | the old side | the log holds what was merged |
+//! | DP-B2 the flip < freed slots, leaves, pages are used again; the next merge of the range | flush+fence | either side | both are whole |
 //!
 //! A range is *claimed* by its mark `merging`, under its lock. The claim ends after DP-B2, together with the publication of what was
 //! merged: so the next merge of the range, which writes to the side that counted before, begins after the flip is durable.
@@ -21,8 +21,11 @@ use crate::layout::{RangeHead, State};
 use crate::plan::Plan;
 use crate::range::{Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
 
-/// Ranges that share two fences.
-const BATCH: usize = 8;
+/// Ranges that a step merges.
+const STEPS: usize = 8;
+
+/// A new range of a split, and its smallest key.
+pub(crate) type Added = (u64, Arc<Range>);
 
 /// A new range of a split: what its block says.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ pub(crate) struct NewRange {
 }
 
 impl<M: Medium> DpTree<M> {
-    /// Merges up to eight ranges that wait for it, and looks for free log pages. Returns whether there is more to do.
+    /// Merges up to eight ranges that wait for it, one after the other, and looks for free log pages. Returns whether there is more to do.
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
@@ -44,24 +47,44 @@ impl<M: Medium> DpTree<M> {
         self.tick_in(&op)
     }
 
-    /// As [`tick`](Self::tick), in an operation. It lasts for some hundred microseconds.
+    /// As [`tick`](Self::tick), in an operation. It lasts for a millisecond at most, as a rule.
     ///
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn tick_in(&self, op: &Op<'_, M>) -> Result<bool> {
         let _guard = self.poison.guard(op)?;
-        let claimed = self.claim_some(op);
-        if claimed.is_empty() {
+        if self.queue.is_empty(op.medium()) {
             return Ok(false);
         }
-        let merged = self.merge(op, claimed);
+        let stocked = self.stock_log(op);
+        let merged = (0..STEPS).try_for_each(|_| self.merge_next(op));
         if self.log.should_look(op.medium()) {
             let sealed = self.free_pages(op);
             self.freeze_oldest(op, sealed);
         }
         self.limbo.poll(op);
-        merged?;
+        merged.and(stocked)?;
         Ok(!self.queue.is_empty(op.medium()))
+    }
+
+    /// Merges the next range that waits for it.
+    fn merge_next(&self, op: &Op<'_, M>) -> Result<()> {
+        while let Some(range) = self.queue.pop(op.medium()) {
+            if claim(op, &range) {
+                return self.merge(op, &range);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes log pages ahead of the writers, where services are driven: a writer then never has to.
+    fn stock_log(&self, op: &Op<'_, M>) -> Result<()> {
+        if self.is_driven() { self.log.stock(op, &self.root) } else { Ok(()) }
+    }
+
+    /// Whether somebody ticks as soon as there is something to do.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.root.pool().services().is_driven()
     }
 
     /// Freezes every front and merges all of it. For tests, and before a long time of reading.
@@ -82,59 +105,45 @@ impl<M: Medium> DpTree<M> {
         }
     }
 
-    fn claim_some(&self, op: &Op<'_, M>) -> Vec<Arc<Range>> {
-        let mut claimed = Vec::new();
-        while claimed.len() < BATCH {
-            let Some(range) = self.queue.pop(op.medium()) else { break };
-            if claim(op, &range) {
-                claimed.push(range);
-            }
-        }
-        claimed
-    }
-
     /// Merges a range whose fronts are both full, unless someone does already. Returns whether it did, or there was no need.
     #[cold]
     pub(crate) fn help(&self, op: &Op<'_, M>, range: &Arc<Range>) -> Result<bool> {
         if claim(op, range) {
-            self.merge(op, vec![Arc::clone(range)])?;
+            self.merge(op, range)?;
             return Ok(true);
         }
         Ok(range.snapshot.get(op).frozen.is_none())
     }
 
-    /// Merges claimed ranges. Those for which there is no space wait again.
-    fn merge(&self, op: &Op<'_, M>, claimed: Vec<Arc<Range>>) -> Result<()> {
-        if claimed.is_empty() {
-            return Ok(());
-        }
-        let mut plans = Vec::with_capacity(claimed.len());
-        let mut failed = None;
-        for range in &claimed {
-            let plan = match self.plan(op, range, false) {
-                Err(error) if error.is_full() => self.plan(op, range, true),
-                plan => plan,
-            };
-            match plan {
-                Ok(plan) => plans.push(plan),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
+    /// Merges a claimed range. If there is no space for it, it waits again.
+    ///
+    /// One range at a time, so that whoever waits for a range waits for its merge, and no other one.
+    fn merge(&self, op: &Op<'_, M>, range: &Arc<Range>) -> Result<()> {
+        let plan = match self.plan(op, range, false) {
+            Err(error) if error.is_full() => self.plan(op, range, true),
+            plan => plan,
+        };
         // It covers also what a plan that failed has written: a later merge may find it there and not write it again.
         op.fence(); // PERSIST DP-B1: flush+fence
-        for plan in &plans {
-            let head = op.at(plan.range.block);
-            op.store(&head.state, State::new(plan.side, plan.floor), Release);
-            op.write_back(head);
+        match plan {
+            Ok(plan) => {
+                self.flip(op, &plan);
+                op.fence(); // PERSIST DP-B2: flush+fence
+                self.publish(op, plan);
+                Ok(())
+            }
+            Err(error) => {
+                self.give_up(op, range);
+                Err(error)
+            }
         }
-        op.fence(); // PERSIST DP-B2: flush+fence
-        let merged = plans.len();
-        plans.into_iter().for_each(|plan| self.publish(op, plan));
-        claimed[merged..].iter().for_each(|range| self.give_up(op, range));
-        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes what was planned count, and starts writing that back (DP-B2).
+    pub(crate) fn flip(&self, op: &Op<'_, M>, plan: &Plan) {
+        let head = op.at(plan.range.block);
+        op.store(&head.state, State::new(plan.side, plan.floor), Release);
+        op.write_back(head); // PERSIST DP-B2: the caller's fence
     }
 
     /// Ends the claim of a range that could not be merged.
@@ -145,9 +154,17 @@ impl<M: Medium> DpTree<M> {
 
     /// Shows readers what was merged, and ends the claim.
     fn publish(&self, op: &Op<'_, M>, plan: Plan) {
+        let range = Arc::clone(&plan.range);
+        let mut inner = range.lock(op.medium());
+        let (added, freed) = self.publish_locked(op, &mut inner, plan);
+        drop(inner);
+        self.end_publication(op, &added, &freed);
+    }
+
+    /// Shows readers what was merged; the caller holds the range's lock, gives it back, and ends the publication.
+    pub(crate) fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> (Vec<Added>, Vec<u64>) {
         let Plan { range, side, leaves, next, more, freed, .. } = plan;
         let m = op.medium();
-        let mut inner = range.lock(m);
         let old = range.snapshot.get(op);
         let bound = self.options.bound(keys_in(&leaves));
         let last = more.first().map_or(old.last, |new| new.low.wrapping_sub(1));
@@ -155,27 +172,28 @@ impl<M: Medium> DpTree<M> {
         inner.frozen_oldest = NO_RECORD;
         inner.merging = false;
         inner.trusted = true;
-        let mut added: Vec<_> = more.into_iter().rev().map(|new| self.split_off(op, &mut inner, new)).collect();
+        let mut added: Vec<Added> = more.into_iter().rev().map(|new| self.split_off(op, inner, new)).collect();
         added.reverse();
-        {
+        if !added.is_empty() {
             let _structure = self.structure.lock(m);
-            if !added.is_empty() {
-                let directory = self.directory.get(op).with(&added);
-                self.retire(op, self.directory.replace(op, directory));
-            }
-            // After the new ranges are in the directory: who adds up what ranges remember must not miss any.
-            range.tell_oldest(m, &inner);
+            let directory = self.directory.get(op).with(&added);
+            self.retire(op, self.directory.replace(op, directory));
         }
+        // After the new ranges are in the directory: `free_pages` must not miss any.
+        range.tell_oldest(m, inner);
         // After the directory: who finds that the range does not cover a key any more finds the other one there.
         self.retire(op, range.show(op, new));
-        drop(inner);
-        // After the snapshot: who still reads the leaves by it finds that it is not current any more.
-        added.iter().for_each(|(_, range)| range.lock(m).shares_leaves = false);
-        self.units.give_back(m, &freed);
+        (added, freed)
+    }
+
+    /// After the snapshot was replaced: whoever still reads the leaves by it finds that it is not current any more.
+    pub(crate) fn end_publication(&self, op: &Op<'_, M>, added: &[Added], freed: &[u64]) {
+        added.iter().for_each(|(_, range)| range.lock(op.medium()).shares_leaves = false);
+        self.units.give_back(op.medium(), freed);
     }
 
     /// Makes a range of the upper part of another, with the upper part of its front.
-    fn split_off(&self, op: &Op<'_, M>, inner: &mut Inner, new: NewRange) -> (u64, Arc<Range>) {
+    fn split_off(&self, op: &Op<'_, M>, inner: &mut Inner, new: NewRange) -> Added {
         let m = op.medium();
         let NewRange { block, low, last, leaves, next } = new;
         let bound = self.options.bound(keys_in(&leaves));
@@ -196,14 +214,20 @@ impl<M: Medium> DpTree<M> {
         (low, range)
     }
 
-    /// Looks for log pages whose records are all merged. Returns how many sealed pages are left.
+    /// Looks for log pages whose records are all merged. Returns how many sealed pages are left. Looks at every range.
     pub(crate) fn free_pages(&self, op: &Op<'_, M>) -> usize {
         let m = op.medium();
-        // Mirror: `Log::open_page`. First the clock, then the ranges.
-        let clock = self.log.clock(m);
-        let _structure = self.structure.lock(m);
-        let oldest = self.directory.get(op).ranges().map(|range| range.oldest(m)).min();
-        self.log.free_before(m, clock.min(oldest.unwrap_or(NO_RECORD)))
+        loop {
+            // Mirror: `Log::open_page`. First the clock, then the ranges.
+            let clock = self.log.clock(m);
+            let directory = self.directory.get(op);
+            let oldest = directory.ranges().map(|range| range.oldest(m)).min();
+            // Mirror: `publish_locked`. If a range's number was loaded after records of its front went to a new range, then the directory with
+            // the new range is seen here, and all are looked at again.
+            if self.directory.is_current(op, directory) {
+                return self.log.free_before(m, clock.min(oldest.unwrap_or(NO_RECORD)));
+            }
+        }
     }
 
     /// Where the log is longer than all fronts can fill, freezes the fronts with the oldest records, so that pages get free.

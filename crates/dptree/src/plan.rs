@@ -111,19 +111,36 @@ impl<M: Medium> DpTree<M> {
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full; nothing that counts was changed.
     pub(crate) fn plan(&self, op: &Op<'_, M>, range: &Arc<Range>, sparing: bool) -> Result<Plan> {
         let trusted = range.lock(op.medium()).trusted;
+        let frozen = range.snapshot.get(op).frozen.as_ref().expect("a claimed range has a second front");
+        self.plan_of(op, range, (frozen.entries(), frozen.floor), trusted, sparing)
+    }
+
+    /// As [`plan`](Self::plan), for sorted entries and a floor. Nobody else plans for the range.
+    pub(crate) fn plan_of(
+        &self,
+        op: &Op<'_, M>,
+        range: &Arc<Range>,
+        (entries, floor): (&[Entry], u64),
+        trusted: bool,
+        sparing: bool,
+    ) -> Result<Plan> {
         let old = range.snapshot.get(op);
-        let frozen = Arc::clone(old.frozen.as_ref().expect("a claimed range has a second front"));
         let mut taking = Taking { tree: self, op, units: Vec::new() };
         let mut freed = Vec::new();
-        let segments = self.segments(op, old, frozen.entries(), sparing);
+        let segments = self.segments(op, old, entries, sparing);
         let leaves = self.write_leaves(op, old, &segments, &mut taking, &mut freed)?;
         let mut groups = grouped(leaves, self.shape.leaves).into_iter();
         let leaves = groups.next().unwrap_or_default();
-        let more = self.write_blocks(op, old, groups.collect(), frozen.floor, &mut taking)?;
+        let more = self.write_blocks(op, old, groups.collect(), floor, &mut taking)?;
         let (side, next) = (1 - old.side, more.first().map_or(old.next, |new| new.block));
         self.write_side(op, (range.block, side), &leaves, next, trusted);
         taking.units.clear();
-        Ok(Plan { range: Arc::clone(range), side, floor: frozen.floor, leaves, next, more, freed })
+        Ok(Plan { range: Arc::clone(range), side, floor, leaves, next, more, freed })
+    }
+
+    /// Keys of a leaf that is written anew, at most.
+    pub(crate) fn filled(&self) -> usize {
+        (self.shape.slots * FILL / 100).max(1)
     }
 
     // ---- leaves ----
@@ -305,8 +322,7 @@ impl<M: Medium> DpTree<M> {
         if pairs.is_empty() {
             return Ok(());
         }
-        let filled = (self.shape.slots * FILL / 100).max(1);
-        let parts = pairs.len().div_ceil(filled);
+        let parts = pairs.len().div_ceil(self.filled());
         if parts > 1 {
             pairs.sort_unstable_by_key(|pair| pair.key);
         }

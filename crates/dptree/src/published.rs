@@ -13,6 +13,65 @@ use durix_pmem::{Grace, LINE, Lock, Medium, Op};
 
 use crate::front::prefetch;
 
+/// The place of an object as its users reach it: in an operation, or loom's. The functions below are written over it, so that loom explores
+/// the very code that runs.
+trait Place {
+    type Object: PartialEq;
+    /// Acquires what came before the object was put there; releases what came before this call.
+    fn swap(&self, new: Self::Object) -> Self::Object;
+    /// Relaxed.
+    fn load(&self) -> Self::Object;
+    /// No later store is seen before those that came before this call.
+    fn order(&self);
+    /// No later load is older than those before.
+    fn acquire(&self);
+}
+
+#[inline(always)]
+fn replace<P: Place>(place: &P, new: P::Object) -> P::Object {
+    let old = place.swap(new);
+    // Mirror: `is_still`. No later store is seen before the replacement.
+    place.order();
+    old
+}
+
+#[inline(always)]
+fn is_still<P: Place>(place: &P, seen: P::Object) -> bool {
+    // Mirror: `replace`. If one of our loads saw a store that followed a replacement, then this load sees the replacement.
+    place.acquire();
+    place.load() == seen
+}
+
+struct At<'a, 'o, 's, T, M: Medium> {
+    place: &'a Published<T>,
+    op: &'o Op<'s, M>,
+}
+
+impl<T, M: Medium> Place for At<'_, '_, '_, T, M> {
+    type Object = *mut T;
+
+    fn swap(&self, new: *mut T) -> *mut T {
+        let m = self.op.medium();
+        m.shared_store(&self.place.changes, m.shared_load(&self.place.changes, Relaxed).wrapping_add(1), Release);
+        self.place.current.swap(new, std::sync::atomic::Ordering::AcqRel)
+    }
+
+    #[inline(always)]
+    fn load(&self) -> *mut T {
+        self.op.medium().shared_load(&self.place.changes, Relaxed);
+        self.place.current.load(Relaxed)
+    }
+
+    fn order(&self) {
+        self.op.order();
+    }
+
+    #[inline(always)]
+    fn acquire(&self) {
+        std::sync::atomic::fence(Acquire);
+    }
+}
+
 /// The current object of its place.
 pub(crate) struct Published<T> {
     /// Counts replacements. Goes through the medium next to each access of the pointer, so that a scheduler sees where threads meet;
@@ -53,19 +112,12 @@ impl<T> Published<T> {
     /// was stored after a replacement.
     #[inline(always)]
     pub(crate) fn is_current<M: Medium>(&self, op: &Op<'_, M>, object: &T) -> bool {
-        // Mirror: `replace`. If one of our loads saw a store that followed a replacement, then this load sees the replacement.
-        std::sync::atomic::fence(Acquire);
-        op.medium().shared_load(&self.changes, Relaxed);
-        std::ptr::eq(self.current.load(Relaxed), object)
+        is_still(&At { place: self, op }, std::ptr::from_ref(object).cast_mut())
     }
 
     /// Replaces the object; by one thread at a time.
     pub(crate) fn replace<M: Medium>(&self, op: &Op<'_, M>, object: T) -> Box<T> {
-        let m = op.medium();
-        m.shared_store(&self.changes, m.shared_load(&self.changes, Relaxed).wrapping_add(1), Release);
-        let old = self.current.swap(Box::into_raw(Box::new(object)), std::sync::atomic::Ordering::AcqRel);
-        // Mirror: `is_current`. No later store is seen before the replacement.
-        op.order();
+        let old = replace(&At { place: self, op }, Box::into_raw(Box::new(object)));
         // SAFETY: it came from a box, and was taken out of its place by this swap alone.
         unsafe { Box::from_raw(old) }
     }
@@ -93,6 +145,9 @@ struct State<T> {
 /// Objects that share a grace period.
 const GENERATION: usize = 32;
 
+/// Writers poll at so many generations.
+const LATE: usize = 4;
+
 impl<T> Limbo<T> {
     pub(crate) fn new() -> Self {
         Limbo { state: Lock::new(State { young: Vec::new(), waiting: VecDeque::new() }), count: AtomicU64::new(0) }
@@ -109,6 +164,14 @@ impl<T> Limbo<T> {
     #[inline(always)]
     pub(crate) fn poll<M: Medium>(&self, op: &Op<'_, M>) {
         if self.count.load(Relaxed) >= GENERATION as u64 {
+            self.drop_old(op);
+        }
+    }
+
+    /// As [`poll`](Self::poll), if others have not polled for long: writers leave it to merges.
+    #[inline(always)]
+    pub(crate) fn poll_late<M: Medium>(&self, op: &Op<'_, M>) {
+        if self.count.load(Relaxed) >= (LATE * GENERATION) as u64 {
             self.drop_old(op);
         }
     }
@@ -141,5 +204,104 @@ impl<T> Limbo<T> {
 impl<T> fmt::Debug for Limbo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Limbo")
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::{Place, is_still, replace};
+    use loom::sync::Arc;
+    use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+    use loom::sync::atomic::{AtomicU64, fence};
+
+    /// A place of numbers, and words that are stored to beside it.
+    struct World {
+        current: AtomicU64,
+        words: [AtomicU64; 2],
+        orders: bool,
+    }
+
+    impl Place for World {
+        type Object = u64;
+
+        fn swap(&self, new: u64) -> u64 {
+            self.current.swap(new, AcqRel)
+        }
+        fn load(&self) -> u64 {
+            self.current.load(Relaxed)
+        }
+        fn order(&self) {
+            if self.orders {
+                fence(Release);
+            }
+        }
+        fn acquire(&self) {
+            fence(Acquire);
+        }
+    }
+
+    fn explore(orders: bool, words: [u64; 2], writer: fn(&World), reader: fn(&World)) {
+        loom::model(move || {
+            let world = World { current: AtomicU64::new(1), words: words.map(AtomicU64::new), orders };
+            let world = Arc::new(world);
+            let other = {
+                let world = Arc::clone(&world);
+                loom::thread::spawn(move || writer(&world))
+            };
+            reader(&world);
+            other.join().unwrap();
+        });
+    }
+
+    /// A merge replaces the snapshot, and the next one uses a slot again that the first one has freed.
+    fn slots_that_were_used_again(orders: bool) {
+        let merges = |world: &World| {
+            assert_eq!(replace(world, 2), 1);
+            world.words[0].store(20, Relaxed);
+        };
+        let reads = |world: &World| {
+            let seen = world.current.load(Acquire);
+            let value = world.words[0].load(Relaxed);
+            if seen == 1 && is_still(world, seen) {
+                assert_eq!(value, 10);
+            }
+        };
+        explore(orders, [10, 0], merges, reads);
+    }
+
+    #[test]
+    fn loom_a_current_snapshot_has_its_own_slots() {
+        slots_that_were_used_again(true);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_without_the_order_a_reader_takes_a_slot_for_its_own() {
+        slots_that_were_used_again(false);
+    }
+
+    const NO_RECORD: u64 = 100;
+
+    /// A range is split: its oldest record moves to the new range, which only the next directory has.
+    #[test]
+    fn loom_no_oldest_record_is_missed_in_a_split() {
+        let splits = |world: &World| {
+            world.words[1].store(5, Release);
+            replace(world, 2);
+            world.words[0].store(NO_RECORD, Release);
+        };
+        // As `free_pages` does it.
+        let looks = |world: &World| {
+            for _ in 0..2 {
+                let directory = world.current.load(Acquire);
+                let oldest = world.words[..directory as usize].iter().map(|word| word.load(Acquire)).min();
+                if is_still(world, directory) {
+                    assert_eq!(oldest, Some(5));
+                    return;
+                }
+            }
+            unreachable!("the directory changes once");
+        };
+        explore(true, [5, NO_RECORD], splits, looks);
     }
 }

@@ -144,10 +144,22 @@ impl Snapshot {
     /// Where a key is in the second front and its leaf; valid if this snapshot is still current.
     #[inline(always)]
     pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Found<'_> {
+        self.find_by(op, key, hash, || self.leaf(key))
+    }
+
+    /// As [`find`](Self::find), with the leaf that the key belongs to.
+    #[inline(always)]
+    pub(crate) fn find_by<'a, M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        hash: u64,
+        leaf: impl FnOnce() -> Option<&'a Leaf>,
+    ) -> Found<'a> {
         if let Some(entry) = self.find_frozen(op.medium(), key, hash) {
             return Found::InFront(entry);
         }
-        match self.leaf(key).and_then(|leaf| Some((leaf, leaf.find(op, key, hash)?))) {
+        match leaf().and_then(|leaf| Some((leaf, leaf.find(op, key, hash)?))) {
             Some((leaf, (slot, value))) => Found::InLeaf(leaf, slot, value),
             None => Found::Nowhere,
         }

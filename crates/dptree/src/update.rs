@@ -13,7 +13,7 @@ use crate::DpTree;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::{Front, Frozen};
-use crate::leaf::store_value;
+use crate::leaf::{Leaf, store_value};
 use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
 use crate::record::Record;
 
@@ -28,15 +28,21 @@ impl<M: Medium> DpTree<M> {
     #[inline]
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
         let _guard = self.poison.guard(op)?;
-        let old = match self.upsert(op, key, value) {
+        let old = self.insert_guarded(op, key, value)?;
+        self.limbo.poll_late(op);
+        Ok(old.is_none())
+    }
+
+    /// As [`insert`](Self::insert), in a guard; returns what the key was mapped to.
+    #[inline(always)]
+    pub(crate) fn insert_guarded(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
+        match self.upsert(op, key, value) {
             Err(error) if error.is_full() => {
                 self.merge_what_fits(op)?;
-                self.upsert(op, key, value)?
+                self.upsert(op, key, value)
             }
-            old => old?,
-        };
-        self.limbo.poll(op);
-        Ok(old.is_none())
+            old => old,
+        }
     }
 
     /// Maps `key` to `value` if it is not there. Returns whether it did; if not, nothing is written.
@@ -93,12 +99,28 @@ impl<M: Medium> DpTree<M> {
         mut decide: impl FnMut(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Option<u64>>> {
         let _guard = self.poison.guard(op)?;
-        let changed = match self.change_in_range(op, key, &mut decide) {
-            Err(error) if error.is_full() => self.remove_without_space(op, key, &mut decide, error)?,
-            changed => changed?,
-        };
-        self.limbo.poll(op);
+        let changed = self.change_guarded(op, key, &mut decide)?;
+        self.limbo.poll_late(op);
         Ok(changed)
+    }
+
+    #[inline(always)]
+    fn change_guarded(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        decide: &mut impl FnMut(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Option<u64>>> {
+        match self.change_in_range(op, key, decide) {
+            Err(error) if error.is_full() => self.remove_without_space(op, key, decide, error),
+            changed => changed,
+        }
+    }
+
+    /// As [`remove`](Self::remove), in a guard.
+    pub(crate) fn remove_guarded(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
+        let old = self.change_guarded(op, key, &mut |old: Option<u64>| old.is_some().then_some(None))?;
+        Ok(old.is_some())
     }
 
     #[inline(always)]
@@ -111,8 +133,8 @@ impl<M: Medium> DpTree<M> {
         let hash = hash(key);
         let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
-        self.ask_for(op, &inner, snapshot, key, hash);
-        let found = self.find_locked(op, &inner, snapshot, key, hash);
+        let leaf = self.ask_for(op, &inner, snapshot, key, hash);
+        let found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
         let old = found.value();
         let Some(new) = decide(old) else { return Ok(None) };
         if let Some(value) = new
@@ -133,11 +155,11 @@ impl<M: Medium> DpTree<M> {
         let hash = hash(key);
         let (range, mut inner) = self.lock_range(op, (key, hash))?;
         let snapshot = range.snapshot.get(op);
-        self.ask_for(op, &inner, snapshot, key, hash);
+        let leaf = self.ask_for(op, &inner, snapshot, key, hash);
         let looks_first = inner.overwrites >= 2;
         let mut found = Found::Nowhere;
         if looks_first {
-            found = self.find_locked(op, &inner, snapshot, key, hash);
+            found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
             if replace(op, range, &inner, found, (hash, value)) {
                 inner.overwrites = 3;
                 return Ok(found.value());
@@ -145,7 +167,7 @@ impl<M: Medium> DpTree<M> {
         }
         self.append(op, range, &mut inner, (key, hash), Some(value))?;
         if !looks_first {
-            found = self.find_locked(op, &inner, snapshot, key, hash);
+            found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
         }
         let overwrites = matches!(found, Found::InLeaf(..));
         inner.overwrites = if overwrites { 3.min(inner.overwrites + 1) } else { inner.overwrites.saturating_sub(1) };
@@ -154,32 +176,39 @@ impl<M: Medium> DpTree<M> {
         Ok(found.value())
     }
 
-    /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together.
+    /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together. Returns the key's leaf.
     #[inline(always)]
-    fn ask_for(&self, op: &Op<'_, M>, inner: &Inner, snapshot: &Snapshot, key: u64, hash: u64) {
-        inner.active.prefetch(hash);
-        snapshot.bloom.prefetch(hash);
-        self.log.prefetch(op);
-        if let Some(leaf) = snapshot.leaf(key) {
-            leaf.prefetch(hash);
-        }
-    }
-
-    /// Where a key of a locked range is.
-    #[inline(always)]
-    pub(crate) fn find_locked<'a>(
+    fn ask_for<'a>(
         &self,
         op: &Op<'_, M>,
         inner: &Inner,
         snapshot: &'a Snapshot,
         key: u64,
         hash: u64,
+    ) -> Option<&'a Leaf> {
+        inner.active.prefetch(hash);
+        snapshot.bloom.prefetch(hash);
+        self.log.prefetch(op);
+        let leaf = snapshot.leaf(key);
+        leaf.inspect(|leaf| leaf.prefetch(hash));
+        leaf
+    }
+
+    /// Where a key of a locked range is, which belongs to this leaf.
+    #[inline(always)]
+    pub(crate) fn find_locked<'a>(
+        &self,
+        op: &Op<'_, M>,
+        inner: &Inner,
+        snapshot: &Snapshot,
+        (key, hash): (u64, u64),
+        leaf: Option<&'a Leaf>,
     ) -> Found<'a> {
         // The filter spares the line of a bucket.
         let may_have = snapshot.bloom.may_have(op.medium(), hash);
         match may_have.then(|| inner.active.get(key, hash)).flatten() {
             Some(entry) => Found::InFront(entry),
-            None => snapshot.find(op, key, hash),
+            None => snapshot.find_by(op, key, hash, || leaf),
         }
     }
 
@@ -251,7 +280,7 @@ impl<M: Medium> DpTree<M> {
 
     /// Freezes a front that is full, if no other one waits to be merged.
     #[cold]
-    fn make_room(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner, snapshot: &Snapshot) {
+    pub(crate) fn make_room(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner, snapshot: &Snapshot) {
         if snapshot.frozen.is_none() {
             self.freeze(op, range, inner);
         }
@@ -278,7 +307,8 @@ impl<M: Medium> DpTree<M> {
     /// fence (DP-P2).
     #[cold]
     fn open_page(&self, op: &Op<'_, M>) -> Result<()> {
-        if !self.log.has_free(op.medium()) && self.log.should_look(op.medium()) {
+        // Where somebody ticks, that looks for free pages: to look at all ranges takes long.
+        if !self.log.has_free(op.medium()) && !self.is_driven() && self.log.should_look(op.medium()) {
             self.free_pages(op);
         }
         self.log.open_page(op, &self.root)

@@ -33,6 +33,8 @@ enum Act {
     Remove(u64),
     Get(u64),
     Range(u64, u64, bool),
+    Many(Vec<(u64, Option<u64>)>),
+    Load(Vec<(u64, u64)>),
     Tick,
     MergeAll,
     Reopen,
@@ -55,6 +57,8 @@ fn act() -> impl Strategy<Value = Act> {
         5 => key().prop_map(Act::Remove),
         3 => key().prop_map(Act::Get),
         2 => (key(), key(), any::<bool>()).prop_map(|(a, b, back)| Act::Range(a.min(b), a.max(b), back)),
+        1 => vec((key(), proptest::option::weighted(0.7, value())), 0..20).prop_map(Act::Many),
+        1 => vec((key(), value()), 0..40).prop_map(Act::Load),
         3 => Just(Act::Tick),
         1 => Just(Act::MergeAll),
         1 => Just(Act::Reopen),
@@ -85,6 +89,10 @@ impl Both {
                 drop(tree);
                 self.tree = None;
                 self.tree = Some(DpTree::open_with(&self.pool, "tree", &self.options).unwrap());
+            }
+            Act::Load(pairs) => {
+                tree.load(&mut self.session, pairs.iter().copied()).unwrap();
+                self.model.extend(pairs.iter().copied());
             }
             act => self.operate(&tree, act),
         }
@@ -127,7 +135,16 @@ impl Both {
                 let expected: Vec<_> = if back { pairs.rev().collect() } else { pairs.collect() };
                 assert_eq!(found, expected);
             }
-            Act::Tick | Act::MergeAll | Act::Reopen => unreachable!("not an operation"),
+            Act::Many(ref changes) => {
+                tree.change_many(&op, &mut changes.clone()).unwrap();
+                for (key, new) in changes {
+                    match new {
+                        Some(value) => drop(model.insert(*key, *value)),
+                        None => drop(model.remove(key)),
+                    }
+                }
+            }
+            Act::Tick | Act::MergeAll | Act::Reopen | Act::Load(_) => unreachable!("not an operation"),
         }
     }
 

@@ -7,6 +7,7 @@ use durix_pmem::{Level, Medium, Pool, PoolOptions};
 
 use crate::db::Db;
 use crate::kind;
+use crate::names::TypeNames;
 use crate::snapshot::SnapshotIndex;
 use crate::types::Types;
 use crate::{Error, Index, Result};
@@ -177,6 +178,7 @@ fn copy_view<M: Medium, N: Medium>(
 ) -> Result<u64> {
     let mut writing = target.session()?;
     let types = Types::of(&**from, &from.root().pool().session()?.enter()?);
+    TypeNames::of(from.root().pool()).keep(target, types)?;
     types.declare(&**to, &writing.enter()?);
     let mut copied = 0;
     for pair in view.iter() {
@@ -199,6 +201,7 @@ pub fn copy_index<M: Medium, N: Medium>(
 ) -> Result<u64> {
     let (mut reading, mut writing) = (source.session()?, target.session()?);
     let types = Types::of(&**from, &reading.enter()?);
+    TypeNames::of(source).keep(target, types)?;
     types.declare(&**to, &writing.enter()?);
     let mut cursor = from.cursor();
     let mut copied = 0;

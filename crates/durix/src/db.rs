@@ -377,7 +377,9 @@ impl<M: Medium> Db<M> {
                 opened => opened,
             },
         };
-        let guard = transactions.guard(opened?);
+        let opened = opened?;
+        transactions.settle_retirements()?;
+        let guard = transactions.guard(opened);
         self.commit()?;
         Ok(guard)
     }
@@ -446,6 +448,8 @@ impl<M: Medium> Db<M> {
         if self.shared.transactions.versions.is_open() {
             return Err(Error::SnapshotOpen { index: name.into() });
         }
+        // A record must not change an index that gets the place of this one.
+        self.shared.transactions.settle_retirements()?;
         self.shared.pool.drop_index(name)?;
         self.commit()
     }

@@ -36,6 +36,19 @@ impl<W> Ends<W> {
         Ends { front: End::new(front), back: End::new(back), over: false, value: Vec::new() }
     }
 
+    /// The walk of one end, and where its last key is kept, if it is open and the other end has not begun: then it has nothing to
+    /// look out for. Whoever takes a step of it has to keep the key.
+    #[inline]
+    pub(crate) fn only(&mut self, direction: Direction) -> Option<(&mut W, &mut Vec<u8>)> {
+        let (end, other) = match direction {
+            Direction::Forward => (&mut self.front, &self.back),
+            Direction::Backward => (&mut self.back, &self.front),
+        };
+        // An end that is open and has not moved has failed at its first step: that is for `step`.
+        let is_alone = !self.over && !other.moved && end.moved;
+        end.walk.as_mut().filter(|_| is_alone).map(|walk| (walk, &mut end.key))
+    }
+
     /// The next pair from one end. `open` opens its walk; `next` takes a step, writes the pair, and says whether there was one.
     pub(crate) fn step(
         &mut self,

@@ -56,9 +56,9 @@ pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
     kinds::<M>().into_iter().find(|entry| entry.kind == kind)
 }
 
-/// Whether a kind is the facade's own: the log of transactions, which is no index of anybody's.
+/// Whether a kind is the facade's own, the log of transactions or the table of type names, which is no index of anybody's.
 pub fn is_internal(kind: Kind) -> bool {
-    kind == crate::transaction::log::KIND
+    kind == crate::transaction::log::KIND || kind == crate::names::KIND
 }
 
 fn name(kind: Kind) -> Option<&'static str> {

@@ -28,7 +28,7 @@
 //! | [`copy`] | copies of pools, while others write |
 //!
 //! When what is durable, which calls may wait, and what iteration sees while others write stands at each call, and together
-//! in `docs/durix.md`.
+//! in `docs/design/durix.md`.
 
 mod background;
 pub mod copy;
@@ -37,7 +37,9 @@ pub mod encode;
 mod ends;
 pub mod kind;
 mod map;
+mod names;
 mod ordered;
+mod ordered_handle;
 mod sessions;
 mod shared;
 mod snapshot;
@@ -49,14 +51,16 @@ pub use copy::CopyReport;
 pub use db::{Db, DbBuilder};
 pub use durix_index::{
     Batch, Change, Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex,
-    Result, Ticket,
+    Pairs, Result, Ticket,
 };
 pub use durix_pmem::pool::{Durability, Guarantee, Reach};
 pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
 pub use map::{Handle, Iter, Map, MapBatch};
+pub use names::TypeNames;
 pub use ordered::{OrderedMap, Range};
+pub use ordered_handle::{HandleRange, OrderedHandle};
 pub use snapshot::{Snapshot, SnapshotIndex, SnapshotIter, SnapshotMap, SnapshotPairs, SnapshotRange};
 pub use transaction::recover::recover;
-pub use transaction::{Later, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
+pub use transaction::{Later, Savepoint, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
 pub use types::Types;

@@ -115,15 +115,25 @@ pub(crate) fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn encode_into(value: &(impl Encode + ?Sized), bytes: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn encode_into(value: &(impl Encode + ?Sized), bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
     value.encode(bytes)?;
     Ok(())
 }
 
 /// Reads what is stored in an index.
+#[inline]
 pub(crate) fn decoded<T: Decode, M: Medium>(index: &dyn Index<M>, bytes: &[u8]) -> Result<T> {
-    T::decode(bytes).map_err(|unfit| Error::Undecodable { index: index.root().name(), what: unfit.to_string() })
+    match T::decode(bytes) {
+        Ok(decoded) => Ok(decoded),
+        Err(unfit) => Err(undecodable(index, &unfit)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn undecodable<M: Medium>(index: &dyn Index<M>, unfit: &crate::encode::Unfit) -> Error {
+    Error::Undecodable { index: index.root().name(), what: unfit.to_string() }
 }
 
 // Keys and values are encoded before an operation is entered and decoded after it has ended: encoding and decoding may
@@ -204,7 +214,7 @@ macro_rules! calls {
             $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                let Cached { session, key, value } = cached;
+                let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert(op, key, value))
             })
         }
@@ -224,7 +234,7 @@ macro_rules! calls {
             $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                let Cached { session, key, value } = cached;
+                let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert_if_absent(op, key, value))
             })
         }
@@ -244,7 +254,7 @@ macro_rules! calls {
             $self.with_update(|index, cached| {
                 encode_into(key, &mut cached.key)?;
                 encode_into(value, &mut cached.value)?;
-                let Cached { session, key, value } = cached;
+                let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.update(op, key, value))
             })
         }
@@ -365,7 +375,7 @@ fn admitted<M: Medium, R>(
     cached: &mut Cached<M>,
     call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>,
 ) -> Result<R> {
-    index.root().pool().services().admit(&mut cached.session)?;
+    index.pool().services().admit(&mut cached.session)?;
     call(index, cached)
 }
 
@@ -378,7 +388,7 @@ fn settled<M: Medium, R>(
     call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>,
 ) -> Result<R> {
     let result = call(index, cached)?;
-    index.root().pool().settle(&mut cached.session)?;
+    index.pool().settle(&mut cached.session)?;
     Ok(result)
 }
 
@@ -388,8 +398,22 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         Map { shared, guard, index, types: PhantomData }
     }
 
+    /// Its guard, if it is a map of this database.
+    pub(crate) fn guard_in(&self, shared: &Arc<Shared<M>>) -> Option<&Arc<Guarded<M>>> {
+        Arc::ptr_eq(&self.shared, shared).then_some(&self.guard)
+    }
+
     pub(crate) fn with<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
         self.shared.sessions.with(&self.shared.pool, |cached| settled(&self.guard, cached, call))
+    }
+
+    /// The same with the session of a handle.
+    pub(crate) fn with_own<R>(
+        &self,
+        cached: &mut Cached<M>,
+        call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>,
+    ) -> Result<R> {
+        settled(&self.guard, cached, call)
     }
 
     fn with_update<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
@@ -428,7 +452,11 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     {
         let key = encoded(key)?;
         loop {
-            let old = self.with(|index, cached| index.get_vec(&cached.session.enter()?, &key))?;
+            let old = self.with(|index, cached| {
+                let old = index.get_vec(&cached.session.enter()?, &key)?;
+                index.note_read(&cached.session, &key);
+                Ok(old)
+            })?;
             let new = change(old.as_ref().map(|bytes| decoded(&*self.index, bytes)).transpose()?);
             let bytes = new.as_ref().map(encoded).transpose()?;
             if old == bytes || self.change_bytes(&key, old.as_deref(), bytes.as_deref())? {
@@ -445,7 +473,14 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<u64> {
         let (mut cursor, mut removed) = (self.index.cursor(), 0);
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        while self.with(|_, cached| cursor.next_into(&cached.session.enter()?, &mut key, &mut value))? {
+        let mut step = |key: &mut Vec<u8>, value: &mut Vec<u8>| {
+            self.with(|index, cached| {
+                let found = cursor.next_into(&cached.session.enter()?, key, value)?;
+                index.note_reads(&cached.session);
+                Ok(found)
+            })
+        };
+        while step(&mut key, &mut value)? {
             let stays = keep(&decoded(&*self.index, &key)?, &decoded(&*self.index, &value)?);
             removed += u64::from(!stays && self.change_bytes(&key, Some(&value), None)?);
         }
@@ -476,6 +511,60 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             }
         }
         if batch.is_empty() { Ok(()) } else { self.apply(&batch) }
+    }
+
+    /// Inserts many pairs with as few waits as can be: with a journal, a commit for every 4 MiB of keys and values, where
+    /// [`try_extend`](Self::try_extend) waits for one each 256 pairs. Returns how many keys are new. All pairs are durable on return;
+    /// of a buffered index, too.
+    ///
+    /// A crash, or an error, leaves some of the first pairs. Do it again: pairs that are there are written once more.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("squares"))?;
+    /// let squares = db.map::<u64, u64>("squares")?;
+    /// assert_eq!(squares.bulk_load((0..1000).map(|n| (n, n * n)))?, 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), and [`sync`](Self::sync); what was inserted before stays.
+    pub fn bulk_load<Q, W>(&self, pairs: impl IntoIterator<Item = (Q, W)>) -> Result<u64>
+    where
+        Q: Borrow<K>,
+        W: Borrow<V>,
+    {
+        const PAIRS: usize = 256;
+        let (mut step, mut new, mut uncommitted) = (Vec::new(), 0, 0);
+        for (key, value) in pairs {
+            step.push((encoded(key.borrow())?, encoded(value.borrow())?));
+            if step.len() == PAIRS {
+                new += self.load_step(&step, &mut uncommitted)?;
+                step.clear();
+            }
+        }
+        new += self.load_step(&step, &mut uncommitted)?;
+        self.sync()?;
+        Ok(new)
+    }
+
+    /// Inserts pairs without waiting for a commit, but for each 4 MiB. Returns how many keys are new.
+    fn load_step(&self, pairs: &[(Vec<u8>, Vec<u8>)], uncommitted: &mut usize) -> Result<u64> {
+        const BYTES: usize = 4 << 20;
+        let (pool, guard) = (&self.shared.pool, &*self.guard);
+        self.shared.sessions.with(pool, |cached| {
+            let mut new = 0;
+            for (key, value) in pairs {
+                pool.services().admit(&mut cached.session)?;
+                new += u64::from(guard.change(&mut cached.session, key, |index, op| index.insert(op, key, value))?);
+                *uncommitted += key.len() + value.len();
+                if *uncommitted >= BYTES {
+                    pool.commit(&mut cached.session)?;
+                    *uncommitted = 0;
+                }
+            }
+            Ok(new)
+        })
     }
 
     /// A handle with a session of its own: as the map, without the search for a session. There can be about 500 at a
@@ -570,13 +659,17 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
         encode_into(key, &mut cached.key)?;
         let found = map.guard.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
         map.guard.note_read(&cached.session, &cached.key);
-        map.guard.root().pool().settle(&mut cached.session)?;
+        map.guard.pool().settle(&mut cached.session)?;
         Ok(found.then_some(&cached.value[..]))
     }
 
     /// The map.
     pub fn map(&self) -> &Map<K, V, M> {
         &self.map
+    }
+
+    pub(crate) fn parts(&mut self) -> (&Map<K, V, M>, &mut Cached<M>) {
+        (&self.map, &mut self.cached)
     }
 
     /// The session: to enter operations for the vocabulary of bytes.
@@ -607,9 +700,13 @@ impl<'a, K: Key, V: Value, M: Medium> Iter<'a, K, V, M> {
     }
 
     fn step(&mut self) -> Result<Option<(K, V)>> {
-        let cursor = &mut self.cursor;
+        let (cursor, index) = (&mut self.cursor, &*self.map.index);
+        // Most pairs were read by an earlier step.
+        if let Some((key, value)) = cursor.ready()? {
+            return Ok(Some((decoded(index, key)?, decoded(index, value)?)));
+        }
         self.map.with(|index, cached| {
-            let Cached { session, key, value } = cached;
+            let Cached { session, key, value, .. } = cached;
             let found = cursor.next_into(&session.enter()?, key, value)?;
             index.note_reads(session);
             if !found {

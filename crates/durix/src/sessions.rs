@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Medium, Pool, Session};
 
-use crate::{Error, Result};
+use crate::{Error, Pairs, Result};
 
 /// A session, and buffers for keys and values.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct Cached<M: Medium> {
     pub(crate) session: Session<M>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
+    /// What a walk of a handle has read.
+    pub(crate) pairs: Pairs,
 }
 
 /// Largest buffer that is kept for the next call.
@@ -26,14 +28,18 @@ const KEPT_BYTES: usize = 64 << 10;
 
 impl<M: Medium> Cached<M> {
     pub(crate) fn new(pool: &Pool<M>) -> Result<Self> {
-        Ok(Cached { session: pool.session()?, key: Vec::new(), value: Vec::new() })
+        Ok(Cached { session: pool.session()?, key: Vec::new(), value: Vec::new(), pairs: Pairs::new() })
     }
 
-    fn shrink(&mut self) {
+    #[inline]
+    pub(crate) fn shrink(&mut self) {
         for buffer in [&mut self.key, &mut self.value] {
             if buffer.capacity() > KEPT_BYTES {
                 *buffer = Vec::new();
             }
+        }
+        if self.pairs.capacity() > KEPT_BYTES {
+            self.pairs = Pairs::new();
         }
     }
 }

@@ -18,6 +18,7 @@ use durix_pmem::{Medium, Op, Session};
 
 use crate::encode::TypeTag;
 use crate::kind;
+use crate::names::{self, TypeNames};
 use crate::{Error, Index, Lengths, Limits, Result};
 
 /// Which of the root's words they are.
@@ -84,19 +85,27 @@ impl Types {
         session: &mut Session<M>,
         names: (&dyn Fn() -> String, &dyn Fn() -> String),
     ) -> Result<()> {
-        let op = session.enter()?;
-        let found = Types::of(index, &op);
+        let (of_keys, of_values) = names;
+        let pool = index.root().pool();
+        let remember = || names::remember(pool, &[(self.key, of_keys()), (self.value, of_values())]);
+        let found = Types::of(index, &session.enter()?);
         if found == self {
+            // PERSIST TN1: flush+fence, inside, again
+            remember()?;
+            let op = session.enter()?;
             // PERSIST T1<T2: flush+fence, again: what is visible may not be durable.
             op.persist(index.root().words(&op));
             return Ok(());
         }
-        if is_sole && index.is_empty(&op)? {
-            self.declare(index, &op);
+        if is_sole && index.is_empty(&session.enter()?)? {
+            // PERSIST TN1: flush+fence, inside
+            remember()?;
+            self.declare(index, &session.enter()?);
             return Ok(());
         }
         let (role, found, expected) =
-            if found.key == self.key { ("values", found.value, names.1()) } else { ("keys", found.key, names.0()) };
-        Err(Error::WrongType { index: index.root().name(), role, found: found.to_string(), expected })
+            if found.key == self.key { ("values", found.value, of_values()) } else { ("keys", found.key, of_keys()) };
+        let found = TypeNames::of(pool).name(found);
+        Err(Error::WrongType { index: index.root().name(), role, found, expected })
     }
 }

@@ -1,6 +1,6 @@
 //! Giving types to an index, crashed anywhere: whoever has filled an index can open it again with the same types.
 
-use durix::{Db, Error, Map, PoolOptions};
+use durix::{Db, Error, Map, PoolOptions, TypeNames, TypeTag, Value};
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
 use durix_pmem::{Mutating, Mutation, Plan, SiteKind};
 
@@ -131,4 +131,96 @@ fn without_their_write_back_or_fence_they_are_not() {
     }
     // `declare` has one of each; the ones of `claim` matter after the mere death of a process.
     assert_eq!(caught, 2, "of {sites:?}");
+}
+
+// ---- names ----
+
+struct Id(u64);
+
+durix::stored_as!(Id as u64, "Id 1", |id| id.0, |id| Some(Id(id)));
+
+/// An index whose values have a type that only its name tells.
+struct Called(&'static Plan);
+
+fn called(db: &Db<M>) -> Map<u64, Id, M> {
+    db.map("called").unwrap()
+}
+
+impl Subject for Called {
+    /// Opens the map and inserts this key.
+    type Op = u64;
+    type Ret = bool;
+    /// The number of entries, and whether the pool knows the name of their type.
+    type State = (u64, bool);
+    type Model = u64;
+    type Store = (Simulated, M);
+    type Live = Db<M>;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Mutating::new(medium, self.0))
+    }
+
+    fn create(&self, (simulated, medium): &Self::Store) -> Db<M> {
+        Db::over(options().create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap())
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Db<M>, String> {
+        let pool = options().open_on(simulated.backing(LEN), *medium).and_then(|pool| pool.recover());
+        Ok(Db::over(pool.map_err(|e| e.to_string())?))
+    }
+
+    fn apply(&self, db: &mut Db<M>, key: &u64) -> bool {
+        called(db).insert(key, &Id(*key)).unwrap()
+    }
+
+    fn observe(&self, db: &mut Db<M>) -> (u64, bool) {
+        if db.indices().unwrap().is_empty() {
+            return (0, false);
+        }
+        // As bytes, so that looking gives no types to it.
+        let index = db.open_index("called", None).unwrap();
+        let entries = index.len(&mut db.pool().session().unwrap()).unwrap();
+        let tag: TypeTag = <Id as Value>::tag();
+        (entries, entries > 0 && TypeNames::of(db.pool()).name(tag) == "Id 1")
+    }
+
+    fn model(&self) -> u64 {
+        0
+    }
+
+    fn step(&self, entries: &mut u64, _: &u64) -> bool {
+        *entries += 1;
+        true
+    }
+
+    fn expect(&self, entries: &u64) -> (u64, bool) {
+        (*entries, *entries > 0)
+    }
+}
+
+fn explore_names(plan: &'static Plan) -> Report {
+    Explorer::new().executions_per_point(300).samples(20).run_then(&Called(plan), &[1, 2], &[3])
+}
+
+#[test]
+fn the_name_of_a_type_is_durable_before_the_first_entry() {
+    println!("{}", explore_names(Plan::new()).assert_ok());
+}
+
+#[test]
+fn without_its_write_back_or_fence_it_is_not() {
+    let probe = Plan::new();
+    explore_names(probe).assert_ok();
+    let kinds = [SiteKind::WriteBack, SiteKind::Fence];
+    let sites = probe.sites().into_iter().map(|(site, _)| site);
+    let sites: Vec<_> = sites.filter(|s| s.file.ends_with("names/mod.rs") && kinds.contains(&s.kind)).collect();
+    let caught = |site| {
+        let plan = Plan::new();
+        plan.mutate(site, Mutation::Drop);
+        explore_names(plan).failure.is_some()
+    };
+    let caught: Vec<_> = sites.iter().filter(|site| caught(**site)).collect();
+    // The record's own write-back and fence. What `put` writes back again matters after the mere death of a process, and the zeroes of a
+    // new extent where it held a record before.
+    assert_eq!(caught.len(), 2, "of {sites:?}: {caught:?}");
 }

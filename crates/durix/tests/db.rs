@@ -1,6 +1,7 @@
 //! The facade: maps, types, sessions, copies.
 
 mod common;
+mod fixtures;
 mod kinds;
 
 use std::collections::{BTreeMap, HashSet};
@@ -87,10 +88,7 @@ fn types_are_kept_and_compared() {
         "the keys of index \"users\" are of type string, not u64; open it with the type it was filled with"
     );
     let values = db.map::<String, u16>("users").unwrap_err().to_string();
-    assert!(
-        values.contains("the values of index \"users\" are of type type#") && values.contains("not u16"),
-        "{values}"
-    );
+    assert!(values.contains("the values of index \"users\" are of type User 1, not u16"), "{values}");
     let bytes = db.map::<Vec<u8>, Vec<u8>>("users").unwrap_err().to_string();
     assert!(bytes.contains("are of type string, not bytes"), "{bytes}");
     let users = db.map::<String, User>("users").unwrap();
@@ -167,7 +165,7 @@ fn ordered_maps_walk_ranges_and_prefixes_in_both_directions() {
     }
     let found: Vec<_> = words.prefix("tr").map(|pair| pair.unwrap().0).collect();
     assert_eq!(found, ["tree", "trie"]);
-    assert!(words.last().unwrap().unwrap().0 == "tuple" && map.range::<(i32, String)>(..).is_ok());
+    assert!(words.last().unwrap().unwrap().0 == "tuple" && map.range::<(i32, String), _>(..).is_ok());
 }
 
 #[test]
@@ -545,4 +543,141 @@ fn a_database_opens_a_pool_whose_engine_has_pending_records() {
     let tm = crashed.open_structure::<E>("tm", &Default::default()).unwrap();
     let read = tm.transaction(&mut crashed.session().unwrap(), |tx| tx.get(cell));
     assert_eq!(read.unwrap_or_else(|error: Error| panic!("{error}")), 7);
+}
+
+#[test]
+fn ranges_are_bounded_by_what_keys_borrow_as() {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    use std::path::{Path, PathBuf};
+    let db = memory();
+    let words = db.ordered_map::<String, u8>("words").unwrap();
+    words.try_extend(["a", "ab", "b", "c"].map(|word| (word.to_owned(), 1))).unwrap();
+    let keys = |range: durix::Range<'_, String, u8>| -> Vec<String> { range.map(|pair| pair.unwrap().0).collect() };
+    assert_eq!(keys(words.range("ab".."c").unwrap()), ["ab", "b"]);
+    assert_eq!(keys(words.range("ab"..="c").unwrap()), ["ab", "b", "c"]);
+    assert_eq!(keys(words.range(.."b").unwrap()), ["a", "ab"]);
+    assert_eq!(keys(words.range("ab".to_owned()..).unwrap()), ["ab", "b", "c"]);
+    assert_eq!(keys(words.range::<str, _>((Excluded("a"), Included("b"))).unwrap()), ["ab", "b"]);
+    assert_eq!(keys(words.range::<str, _>((Unbounded::<&str>, Excluded("b"))).unwrap()), ["a", "ab"]);
+    let (from, to) = ("ab".to_owned(), "b".to_owned());
+    assert_eq!(keys(words.range::<String, _>(&from..=&to).unwrap()), ["ab", "b"]);
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(snapshot.map(&words).unwrap().range("b"..).unwrap().count(), 2);
+    let between = db.transaction(|tx| Ok(tx.map(&words)?.range("b".."c")?.count())).unwrap();
+    assert_eq!(between, 1);
+
+    let paths = db.ordered_map::<PathBuf, u8>("paths").unwrap();
+    paths.insert(Path::new("/etc/hosts"), &1).unwrap();
+    assert_eq!(paths.range(Path::new("/etc")..Path::new("/usr")).unwrap().count(), 1);
+    let lists = db.ordered_map::<Vec<u32>, u8>("lists").unwrap();
+    lists.insert(&[1, 2][..], &1).unwrap();
+    assert_eq!(lists.range(&[1u32][..]..&[1u32, 3][..]).unwrap().count(), 1);
+    let numbers = db.ordered_map::<u16, u8>("numbers").unwrap();
+    numbers.insert(&7, &1).unwrap();
+    assert_eq!((numbers.range(5..).unwrap().count(), numbers.range(..).unwrap().count()), (1, 1));
+}
+
+#[test]
+fn nested_and_standard_types_are_keys_and_values() {
+    use std::net::Ipv4Addr;
+    use std::time::{Duration, SystemTime};
+    type Deep = ((String, u32), (Vec<u16>, Option<char>), [u8; 3]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let deep: Deep = (("a".into(), 1), (vec![1, 2], Some('x')), *b"abc");
+    let db = Db::open_or_create(&path).unwrap();
+    let map = db.ordered_map::<Deep, (u8, (u8, u8))>("deep").unwrap();
+    map.insert(&deep, &(1, (2, 3))).unwrap();
+    assert_eq!(map.prefix(&(("a".to_owned(), 1u32),)).count(), 1);
+    let times = db.ordered_map::<(SystemTime, Ipv4Addr), Option<f64>>("times").unwrap();
+    let (now, home) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1), Ipv4Addr::LOCALHOST);
+    times.insert(&(now, home), &Some(0.5)).unwrap();
+    assert_eq!(times.get(&(now, home)).unwrap(), Some(Some(0.5)));
+    drop((map, times));
+    db.close().unwrap();
+    let db = Db::open(&path).unwrap();
+    let map = db.ordered_map::<Deep, (u8, (u8, u8))>("deep").unwrap();
+    assert_eq!(map.first().unwrap(), Some((deep, (1, (2, 3)))));
+    let wrong = db.map::<u64, u64>("deep").unwrap_err().to_string();
+    let name = "((string, u32), (Vec<u16>, Option<char>), [u8; 3])";
+    assert!(wrong.contains(&format!("are of type {name}, not u64")), "{wrong}");
+    assert_eq!(db.indices().unwrap().len(), 2, "the table of names is nobody's index");
+    let copy = dir.path().join("copy");
+    db.copy_to(&copy).unwrap();
+    let copy = Db::open(&copy).unwrap();
+    let wrong = copy.map::<u64, u64>("deep").unwrap_err().to_string();
+    assert!(wrong.contains(name), "copies keep the names: {wrong}");
+}
+
+#[test]
+fn a_pool_without_room_for_names_goes_without() {
+    let pool = PoolOptions::new().max_indices(1).create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+    let db = Db::over(pool);
+    let users = db.map::<u32, User>("users").unwrap();
+    users.insert(&1, &User { name: "Ada".into(), born: 1815 }).unwrap();
+    let wrong = db.map::<u32, u32>("users").unwrap_err().to_string();
+    assert!(wrong.contains("are of type type#"), "{wrong}");
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Colour {
+    Red = 3,
+    Green = 1,
+}
+
+durix::stored_as!(Colour as u8, "Colour 1", |colour| *colour as u8, |code| match code {
+    3 => Some(Colour::Red),
+    1 => Some(Colour::Green),
+    _ => None,
+});
+
+#[derive(Clone, Debug, PartialEq)]
+struct Id(String);
+
+durix::stored_as!(Id as String, "Id 1", |id| id.0.clone(), |text| Some(Id(text)));
+
+#[test]
+fn enums_and_new_types_are_keys_stored_as_something_else() {
+    let db = memory();
+    let map = db.ordered_map::<Colour, Id>("colours").unwrap();
+    map.insert(&Colour::Red, &Id("r".into())).unwrap();
+    map.insert(&Colour::Green, &Id("g".into())).unwrap();
+    assert_eq!(map.first().unwrap(), Some((Colour::Green, Id("g".into()))), "in the order of their numbers");
+    let wrong = db.map::<u8, String>("colours").unwrap_err().to_string();
+    assert!(wrong.contains("are of type Colour 1, not u8"), "{wrong}");
+    let pairs = db.ordered_map::<(Id, Option<Colour>), Vec<Colour>>("pairs").unwrap();
+    pairs.insert(&(Id("x".into()), Some(Colour::Red)), &vec![Colour::Red, Colour::Green]).unwrap();
+    assert_eq!(pairs.prefix(&(Id("x".into()),)).count(), 1);
+    let index = map.index();
+    let mut session = db.pool().session().unwrap();
+    index.insert(&session.enter().unwrap(), &[7], b"x").unwrap();
+    assert!(matches!(map.iter().last(), Some(Err(Error::Undecodable { .. }))), "7 is no colour");
+}
+
+#[test]
+fn a_bulk_load_counts_new_keys_and_is_durable_on_return() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in ["pset", "masstree", "skiplist-values"] {
+        let path = dir.path().join(kind);
+        // Without threads, so that nobody changes the files while they are copied.
+        let builder = Db::builder().durability(durix::Level::Immediate).no_background_threads();
+        let db = builder.create(&path).unwrap();
+        let map = db.map_of_kind::<u64, Vec<u8>>("loaded", kind).unwrap();
+        map.insert(&7, &vec![1]).unwrap();
+        let pairs = (0..3_000u64).map(|n| (n, vec![n as u8; 2_000]));
+        assert_eq!(map.bulk_load(pairs).unwrap(), 2_999, "{kind}");
+        assert_eq!(map.bulk_load([(1u64, vec![])]).unwrap(), 0);
+        assert_eq!(map.bulk_load(Vec::<(u64, Vec<u8>)>::new()).unwrap(), 0);
+        // What a process that dies now leaves: the two files, without closing.
+        let left = dir.path().join(format!("{kind}-left"));
+        std::fs::copy(&path, &left).unwrap();
+        let journal =
+            |path: &std::path::Path| path.with_file_name(format!("{}-journal", path.file_name().unwrap().display()));
+        std::fs::copy(journal(&path), journal(&left)).unwrap();
+        let left = Db::open(&left).unwrap();
+        let map = left.map::<u64, Vec<u8>>("loaded").unwrap();
+        assert_eq!(map.len().unwrap(), 3_000, "{kind}");
+        assert_eq!(map.get(&2_999).unwrap(), Some(vec![2_999u64 as u8; 2_000]));
+        assert_eq!((map.get(&7).unwrap(), map.get(&1).unwrap()), (Some(vec![7; 2_000]), Some(vec![])));
+    }
 }

@@ -187,6 +187,36 @@ fn in_memory_there_is_no_journal_unless_asked_for_and_it_promises_no_more() {
     }
 }
 
+/// Ranges did not: they returned what a power failure could still take back.
+#[test]
+fn every_walk_waits_until_what_it_has_seen_is_durable() {
+    type Walk = fn(&durix::OrderedMap<u64, u64>) -> u64;
+    let walks: [(&str, Walk); 6] = [
+        ("range", |map| map.range(5..).unwrap().next().unwrap().unwrap().1),
+        ("backwards", |map| map.range(0..).unwrap().next_back().unwrap().unwrap().1),
+        ("first", |map| map.first().unwrap().unwrap().1),
+        ("a handle's range", |map| map.handle().unwrap().range(5..).unwrap().next().unwrap().unwrap().1),
+        ("all of the map", |map| (**map).iter().next().unwrap().unwrap().1),
+        ("an update that changes nothing", |map| map.update_with(&7, |old| old).unwrap().unwrap()),
+    ];
+    for (name, walk) in walks {
+        let dir = folder();
+        let path = dir.path().join("db");
+        let builder = Db::builder().initial_size(1 << 20).durability(Level::Immediate).no_background_threads();
+        let db = builder.create(&path).unwrap();
+        let map = db.ordered_map::<u64, u64>("map").unwrap();
+        let mut session = db.pool().session().unwrap();
+        // Visible, and nobody has waited for its commit: calls by bytes do not.
+        let (key, value) = (7u64.to_be_bytes(), 9u64.to_be_bytes());
+        map.index().insert(&session.enter().unwrap(), &key, &value).unwrap();
+        let without = Db::open(crashed(&path, "before")).unwrap().ordered_map::<u64, u64>("map").unwrap();
+        assert_eq!(without.get(&7).unwrap(), None, "the test shows nothing if it is durable already");
+        assert_eq!(walk(&map), 9, "{name}");
+        let found = Db::open(crashed(&path, "after")).unwrap().ordered_map::<u64, u64>("map").unwrap();
+        assert_eq!(found.get(&7).unwrap(), Some(9), "{name}");
+    }
+}
+
 #[test]
 fn nothing_that_the_facade_hands_out_holds_up_commits() {
     let dir = folder();
@@ -234,7 +264,7 @@ fn a_copy_is_one_file_whatever_level_its_options_name() {
     db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
     let options = durix::PoolOptions::new().initial_size(1 << 20).durability(Level::Immediate);
     db.copy_to_with(dir.path().join("copy"), &options).unwrap();
-    assert_eq!(names(dir.path()), ["copy", "db", "db-journal"]);
+    assert_eq!(names(dir.path()), ["copy", "db", "db-journal", "db-sums"]);
     let found = Db::open(dir.path().join("copy")).unwrap();
     assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
 }
@@ -249,7 +279,7 @@ fn a_link_to_a_pool_leads_to_its_journal_which_has_its_permissions() {
     std::os::unix::fs::symlink("db", &link).unwrap();
     let db = db(&link, Level::Immediate);
     db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
-    assert_eq!(names(dir.path()), ["db", "db-journal", "link"]);
+    assert_eq!(names(dir.path()), ["db", "db-journal", "db-sums", "link"]);
     assert_eq!(journal(&path).metadata().unwrap().permissions().mode() & 0o777, 0o640);
     let found = Db::open(crashed(&path, "copy")).unwrap();
     assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));

@@ -6,17 +6,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use durix::kind::{self, Entry};
-use durix::{Hardware, Index, Lengths, Pool, PoolOptions};
+use durix::{Hardware, Index, Lengths, Level, Pool, PoolOptions};
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::journal::DiskJournal;
 
 const CHUNK: u64 = 4096;
 const LIMIT: u64 = 1024 * CHUNK;
 const NAME: &str = "flipped";
 /// Keys that are inserted; a third of them is removed again.
 const KEYS: u64 = 1200;
+/// Bytes of a segment of a journal: room for all commits.
+const SEGMENT: u64 = 1 << 20;
 /// As many where operations are linear.
 const FEW: u64 = 180;
 
@@ -129,6 +136,51 @@ fn value(entry: &Entry, number: u64) -> Vec<u8> {
     number.wrapping_mul(0xd6e8_feb8_6659_fd93).to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
+/// Fills an index, and removes a third again. `pause` is called between parts.
+fn fill(entry: &Entry, pool: &Pool, pause: &mut dyn FnMut()) -> Pairs {
+    let index = entry.open_or_create(pool, NAME).expect("an index");
+    let mut session = pool.session().expect("a session");
+    let keys = if entry.meant_for < KEYS { FEW } else { KEYS };
+    let mut pairs = Pairs::new();
+    for number in 0..keys {
+        let (key, value) = (key(entry, number), value(entry, number));
+        index.insert(&session.enter().expect("open"), &key, &value).expect("room");
+        pairs.insert(key, value);
+        if number % (keys / 12) == 0 {
+            index.sync(&mut session).expect("a sync");
+            pause();
+        }
+    }
+    index.sync(&mut session).expect("a sync");
+    for number in (0..keys).step_by(3) {
+        let key = key(entry, number);
+        index.remove(&session.enter().expect("open"), &key).expect("removed");
+        pairs.remove(&key);
+    }
+    index.sync(&mut session).expect("a sync");
+    pairs
+}
+
+/// A changed copy of an image: one thing in one of these lines.
+fn flipped(image: &[u8], lines: &[usize], size: Size, random: &mut Random) -> Vec<u8> {
+    let mut image = image.to_vec();
+    let mut place = || lines[random.below(lines.len())];
+    let (line, other) = (place(), place());
+    let bytes = size.bytes();
+    let within = random.below(64);
+    let at = (line + within) / bytes * bytes;
+    match size {
+        Size::Bit => image[at] ^= 1 << random.below(8),
+        Size::Byte => image[at] ^= 1 + random.below(255) as u8,
+        Size::Word | Size::Line | Size::Page => match random.below(if size == Size::Word { 3 } else { 2 }) {
+            0 => image[at..at + bytes].fill(0),
+            1 => image.copy_within(other / bytes * bytes..other / bytes * bytes + bytes, at),
+            _ => image[at..at + 8].copy_from_slice(&random.next().to_le_bytes()),
+        },
+    }
+    image
+}
+
 impl Subject {
     /// Fills an index of a kind.
     ///
@@ -136,23 +188,7 @@ impl Subject {
     /// If that does not work.
     pub fn new(entry: Entry) -> Self {
         let pool = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).expect("a pool");
-        let index = entry.open_or_create(&pool, NAME).expect("an index");
-        let mut session = pool.session().expect("a session");
-        let keys = if entry.meant_for < KEYS { FEW } else { KEYS };
-        let mut pairs = Pairs::new();
-        for number in 0..keys {
-            let (key, value) = (key(&entry, number), value(&entry, number));
-            index.insert(&session.enter().expect("open"), &key, &value).expect("room");
-            pairs.insert(key, value);
-        }
-        index.sync(&mut session).expect("a sync");
-        for number in (0..keys).step_by(3) {
-            let key = key(&entry, number);
-            index.remove(&session.enter().expect("open"), &key).expect("removed");
-            pairs.remove(&key);
-        }
-        index.sync(&mut session).expect("a sync");
-        drop((index, session));
+        let pairs = fill(&entry, &pool, &mut || {});
         pool.close().expect("nothing is open");
         let image = HeapBacking::image_of(pool.mapping());
         let is_used = |line: &usize| image[*line..*line + 64] != [0; 64];
@@ -166,22 +202,7 @@ impl Subject {
     }
 
     fn flipped(&self, size: Size, random: &mut Random) -> Vec<u8> {
-        let mut image = self.image.clone();
-        let mut place = || self.lines[random.below(self.lines.len())];
-        let (line, other) = (place(), place());
-        let bytes = size.bytes();
-        let within = random.below(64);
-        let at = (line + within) / bytes * bytes;
-        match size {
-            Size::Bit => image[at] ^= 1 << random.below(8),
-            Size::Byte => image[at] ^= 1 + random.below(255) as u8,
-            Size::Word | Size::Line | Size::Page => match random.below(if size == Size::Word { 3 } else { 2 }) {
-                0 => image[at..at + bytes].fill(0),
-                1 => image.copy_within(other / bytes * bytes..other / bytes * bytes + bytes, at),
-                _ => image[at..at + 8].copy_from_slice(&random.next().to_le_bytes()),
-            },
-        }
-        image
+        flipped(&self.image, &self.lines, size, random)
     }
 
     /// Draws flips, the same number of each size, until there are `flips`, and says what became of them.
@@ -220,20 +241,7 @@ impl Subject {
 
     /// Whether all answers are right, in a pool whose check found nothing.
     fn is_whole(&self, pool: &Pool) -> bool {
-        let (Ok(index), Ok(mut session)) = (kind::open_as_is(pool, NAME), pool.session()) else { return false };
-        let (mut cursor, mut walked) = (index.cursor(), Pairs::new());
-        let most = 2 * self.pairs.len();
-        loop {
-            let Ok(op) = session.enter() else { return false };
-            match cursor.next(&op) {
-                Ok(Some((key, value))) if walked.len() < most => _ = walked.insert(key.to_vec(), value.to_vec()),
-                Ok(None) => break,
-                _ => return false,
-            }
-        }
-        let Ok(op) = session.enter() else { return false };
-        let mut got = self.pairs.iter();
-        walked == self.pairs && got.all(|(key, value)| matches!(index.get_vec(&op, key), Ok(Some(v)) if v == *value))
+        is_whole(&self.pairs, pool)
     }
 
     /// What `repair` would put into a new pool: the first value of each key.
@@ -253,6 +261,24 @@ impl Subject {
         }
         saved
     }
+}
+
+/// Whether an index has exactly these pairs, by walking and by asking.
+fn is_whole(pairs: &Pairs, pool: &Pool) -> bool {
+    let (Ok(index), Ok(mut session)) = (kind::open_as_is(pool, NAME), pool.session()) else { return false };
+    let (mut cursor, mut walked) = (index.cursor(), Pairs::new());
+    let most = 2 * pairs.len();
+    loop {
+        let Ok(op) = session.enter() else { return false };
+        match cursor.next(&op) {
+            Ok(Some((key, value))) if walked.len() < most => _ = walked.insert(key.to_vec(), value.to_vec()),
+            Ok(None) => break,
+            _ => return false,
+        }
+    }
+    let Ok(op) = session.enter() else { return false };
+    let mut got = pairs.iter();
+    walked == *pairs && got.all(|(key, value)| matches!(index.get_vec(&op, key), Ok(Some(v)) if v == *value))
 }
 
 /// Opens a pool as `check` and `repair` do.
@@ -281,6 +307,157 @@ fn is_clean(pool: &Pool) -> bool {
         && kind::open_as_is(pool, NAME).is_ok_and(|index| {
             index.check(&mut session).is_ok_and(|found| found.is_empty()) && index.len(&mut session).is_ok()
         })
+}
+
+/// What became of the flips of a file of a journaled pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournaledTally {
+    /// Flips.
+    pub flips: u64,
+    /// The pool does not open, or says that the index is lost.
+    pub refused: u64,
+    /// `check` finds something.
+    pub found: u64,
+    /// `check` finds nothing, and every pair is there, with its value.
+    pub harmless: u64,
+    /// `check` finds nothing, and the pairs are not those of the index.
+    pub missed: u64,
+    /// The same after a flip in the last record of a journal, which cannot be told from one that a crash has torn.
+    pub last: u64,
+}
+
+/// A pool with a journal in files, and what its index holds.
+pub struct Journaled {
+    /// The kind.
+    pub entry: Entry,
+    path: PathBuf,
+    pairs: Pairs,
+    /// Where the last record of the journal lies, if it was not closed.
+    last: Option<Range<usize>>,
+}
+
+impl Journaled {
+    /// Fills an index of a kind in a pool in that directory, and closes it; or, if it is not to be `closed`, keeps the files as they are
+    /// while it is open, with all of its commits in the journal.
+    ///
+    /// # Panics
+    /// If that does not work.
+    pub fn new(entry: Entry, directory: &Path, closed: bool) -> Self {
+        let (made, path) = (directory.join("made"), directory.join("flipped"));
+        let options = options().durability(Level::Immediate).journal_segment(SEGMENT);
+        let pool = options.create(&made).expect("a pool");
+        let mut session = pool.session().expect("a session");
+        let pairs = fill(&entry, &pool, &mut || pool.commit(&mut pool.session().unwrap()).expect("a commit"));
+        let bytes = || pool.journal_stats().expect("a journal").bytes as usize;
+        pool.commit(&mut session).expect("a commit");
+        let before = bytes();
+        // A record of its own for what comes last: nothing that is asked for.
+        drop(entry.open_or_create(&pool, "last").expect("an index"));
+        pool.commit(&mut session).expect("a commit");
+        assert!(closed || bytes() < SEGMENT as usize, "all commits in one segment");
+        let last = (!closed).then(|| 8192 + before..8192 + bytes());
+        drop(session);
+        if closed {
+            pool.close().expect("nothing is open");
+        }
+        for (from, to) in [
+            (made.clone(), path.clone()),
+            (DiskJournal::path_of(&made), DiskJournal::path_of(&path)),
+            (DiskJournal::sums_of(&made), DiskJournal::sums_of(&path)),
+        ] {
+            std::fs::copy(from, to).expect("a copy");
+        }
+        Journaled { entry, path, pairs, last }
+    }
+
+    /// Keys of the index.
+    pub fn keys(&self) -> u64 {
+        self.pairs.len() as u64
+    }
+
+    /// Draws flips of the pool's file if it was closed, of its journal otherwise.
+    ///
+    /// # Panics
+    /// If a file cannot be written.
+    pub fn draw(&self, flips: u64, seed: u64) -> JournaledTally {
+        let path = if self.last.is_some() { DiskJournal::path_of(&self.path) } else { self.path.clone() };
+        let image = std::fs::read(&path).expect("there");
+        let file = OpenOptions::new().write(true).open(&path).expect("there");
+        // All lines of the pool's file, free space too; of a journal those that were written.
+        let is_wanted = |line: &usize| self.last.is_none() || image[*line..*line + 64] != [0; 64];
+        let lines: Vec<usize> = (0..image.len()).step_by(64).filter(is_wanted).collect();
+        let (mut random, mut tally) = (Random(seed), JournaledTally::default());
+        for size in Size::ALL.into_iter().cycle().take(flips as usize) {
+            let mut changed = flipped(&image, &lines, size, &mut random);
+            while changed == image {
+                changed = flipped(&image, &lines, size, &mut random);
+            }
+            let is_different = |at: &usize| changed[*at] != image[*at];
+            let first = (0..image.len()).find(is_different).expect("it differs");
+            let end = (0..image.len()).rfind(is_different).expect("it differs") + 1;
+            write(&file, &changed, first..end);
+            let in_last = self.last.as_ref().is_some_and(|last| first < last.end && last.start < end);
+            self.look(in_last, &mut tally);
+            write(&file, &image, first..end);
+        }
+        tally
+    }
+
+    /// As `check` does, which opens no pool that was not closed in another way.
+    fn open(&self) -> Option<Pool> {
+        let pool = options().read_only(true).open(&self.path).ok()?;
+        durix::recover(&pool).ok()?;
+        has_index(&pool).then_some(pool)
+    }
+
+    fn look(&self, in_last: bool, tally: &mut JournaledTally) {
+        tally.flips += 1;
+        let Some(pool) = self.open() else {
+            tally.refused += 1;
+            return;
+        };
+        let pages = pool.check_pages();
+        let are_sound =
+            pages.is_ok_and(|pages| pages.damaged.is_empty() && pages.missing.is_none() && pages.unknown == 0);
+        if !are_sound || !is_clean(&pool) {
+            tally.found += 1;
+        } else if is_whole(&self.pairs, &pool) && (self.last.is_none() || has(&pool, "last")) {
+            tally.harmless += 1;
+        } else if in_last {
+            tally.last += 1;
+        } else {
+            tally.missed += 1;
+        }
+    }
+}
+
+fn has(pool: &Pool, name: &str) -> bool {
+    pool.readable_indices().is_ok_and(|(indices, _)| indices.iter().any(|info| info.name == name))
+}
+
+fn write(file: &File, image: &[u8], range: Range<usize>) {
+    file.write_all_at(&image[range.clone()], range.start as u64).expect("written");
+}
+
+/// The tables of all kinds on journaled pools, as Markdown: of flips in the pool's file, or in the journal of a pool that was not closed.
+/// Files are made in that directory.
+///
+/// # Panics
+/// If an index cannot be made.
+pub fn journaled_table(directory: &Path, closed: bool, flips: u64, seed: u64) -> String {
+    let mut text = String::from(
+        "| kind | keys | flips | pool refused | found | harmless | missed | in the last record |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for entry in kind::kinds::<Hardware>() {
+        let (name, directory) = (entry.name, directory.join(entry.name));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let subject = Journaled::new(entry, &directory, closed);
+        let JournaledTally { flips, refused, found, harmless, missed, last } = subject.draw(flips, seed);
+        let keys = subject.keys();
+        let _ =
+            writeln!(text, "| `{name}` | {keys} | {flips} | {refused} | {found} | {harmless} | {missed} | {last} |");
+    }
+    text
 }
 
 /// The table of all kinds, as Markdown.
@@ -331,6 +508,28 @@ mod tests {
             let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
             assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
             assert!(tally.saved_per_mille() >= saved_at_least(name), "{name}: {tally:?}");
+        }
+    }
+
+    #[test]
+    fn no_flip_of_a_journaled_pool_is_missed() {
+        for (closed, quick) in [(true, 50), (false, 20)] {
+            let flips = if crate::is_deep() { 2000 } else { quick };
+            for entry in kind::kinds::<Hardware>() {
+                let dir = tempfile::tempdir().unwrap();
+                let subject = Journaled::new(entry, dir.path(), closed);
+                let name = subject.entry.name;
+                let pool = subject.open().unwrap_or_else(|| panic!("{name}: not opened"));
+                assert_eq!(pool.check_pages().unwrap().missing, None, "{name}");
+                assert!(is_clean(&pool) && is_whole(&subject.pairs, &pool), "{name}");
+                drop(pool);
+                let tally = subject.draw(flips, 1);
+                assert_eq!(tally.missed, 0, "{name}: {tally:?}");
+                assert!(tally.found + tally.refused > 0, "{name}: {tally:?}");
+                if closed {
+                    assert_eq!(tally.last, 0);
+                }
+            }
         }
     }
 

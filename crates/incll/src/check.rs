@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_index::Finding;
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
@@ -18,21 +19,6 @@ use crate::value::Record;
 const MAX_FINDINGS: usize = 100;
 /// Levels after which a check takes a chain of nodes for a circle.
 const MAX_LEVELS: usize = 48;
-
-/// An inconsistency.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Offset of the node or block concerned.
-    pub offset: u64,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}: {}", self.offset, self.what)
-    }
-}
 
 /// What a tree consists of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

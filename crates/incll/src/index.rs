@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use durix_index::implement::{STEP, alone, writable};
 use durix_index::{
     Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex,
-    Result, Ticket,
+    Pairs, Result, Ticket,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
@@ -129,13 +129,11 @@ impl<M: Medium> Index<M> for Masstree<M> {
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-        let findings = alone(self, session, |op| Ok(Masstree::check(self, op)?))?;
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        alone(self, session, |op| Ok(Masstree::check(self, op)?))
     }
 
     fn salvage(&self, session: &mut Session<M>, found: &mut dyn FnMut(&[u8], &[u8])) -> Result<Vec<Finding>> {
-        let findings = Masstree::salvage(self, &session.enter()?, found)?;
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        Ok(Masstree::salvage(self, &session.enter()?, found)?)
     }
 
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
@@ -159,6 +157,36 @@ impl<M: Medium> OrderedIndex<M> for Masstree<M> {
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
         Box::new(Walk::new(self, range.clone(), direction))
     }
+
+    fn read_range(
+        &self,
+        op: &Op<'_, M>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        most: usize,
+        pairs: &mut Pairs,
+    ) -> Result<bool> {
+        let (there, mut more) = (pairs.len(), false);
+        let most = most.saturating_sub(there);
+        if most == 0 {
+            return Ok(true);
+        }
+        let visit = |key: &[u8], value: crate::Value<'_, M>| {
+            if pairs.len() == there {
+                // All at once, if the others are as long.
+                let bytes = key.len() + value.len();
+                pairs.reserve(most, bytes.min(STEP_BYTES / most));
+            }
+            pairs.push_with(key, |bytes| value.append_to(bytes));
+            more = pairs.len() - there == most || pairs.bytes() >= STEP_BYTES;
+            if more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        match direction {
+            Direction::Forward => self.range_expecting(op, lower, upper, most, visit)?,
+            Direction::Backward => self.range_rev(op, lower, upper, visit)?,
+        }
+        Ok(more)
+    }
 }
 
 impl<M: Medium> Openable<M> for Masstree<M> {
@@ -172,66 +200,50 @@ impl<M: Medium> Openable<M> for Masstree<M> {
 /// Bytes after which a step of a walk ends, whatever it has met.
 const STEP_BYTES: usize = 64 << 10;
 
+/// Pairs of a first step, where nobody says how many are asked for.
+const FEW: usize = 8;
+
 /// A walk that takes several pairs at a time, and goes on behind the last of them.
 struct Walk<'a, M: Medium> {
     tree: &'a Masstree<M>,
-    /// What is left.
+    /// What was left before the last step.
     range: KeyRange,
     direction: Direction,
     /// How many pairs the next step takes: more each time, as short walks are frequent.
     take: usize,
-    /// What the last step has met: keys and values in a row, and where they end.
-    bytes: Vec<u8>,
-    ends: Vec<(usize, usize)>,
+    /// What the last step has met.
+    pairs: Pairs,
     /// The pair to be lent out next.
     at: usize,
-    done: bool,
+    more: bool,
     /// Why the last step has ended early: told when what it had met is lent out.
     failed: Option<Error>,
 }
 
 impl<'a, M: Medium> Walk<'a, M> {
     fn new(tree: &'a Masstree<M>, range: KeyRange, direction: Direction) -> Self {
-        let done = range.is_empty();
-        Walk { tree, range, direction, take: 4, bytes: Vec::new(), ends: Vec::new(), at: 0, done, failed: None }
+        let more = !range.is_empty();
+        Walk { tree, range, direction, take: FEW, pairs: Pairs::new(), at: 0, more, failed: None }
     }
 
     /// Takes the next pairs of the range.
     fn step(&mut self, op: &Op<'_, M>) {
-        let Walk { tree, range, direction, take, bytes, ends, at, done, failed } = self;
-        (*at, *take) = (0, (*take * 2).min(STEP));
-        bytes.clear();
-        ends.clear();
-        *done = true;
-        let mut value_bytes = Vec::new();
-        let visit = |key: &[u8], value: crate::Value<'_, M>| {
-            bytes.extend_from_slice(key);
-            let key_ends = bytes.len();
-            value.read_into(&mut value_bytes);
-            bytes.extend_from_slice(&value_bytes);
-            ends.push((key_ends, bytes.len()));
-            *done = ends.len() < *take && bytes.len() < STEP_BYTES;
-            if *done { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let (lower, upper) = (borrowed(&range.lower), borrowed(&range.upper));
-        let walked = match direction {
-            Direction::Forward => tree.range(op, lower, upper, visit),
-            Direction::Backward => tree.range_rev(op, lower, upper, visit),
-        };
-        *failed = walked.err().map(Error::from);
-        if let (false, Some(last)) = (self.done, self.ends.len().checked_sub(1)) {
-            let reached = Bound::Excluded(self.pair(last).0.to_vec());
-            match self.direction {
-                Direction::Forward => self.range.lower = reached,
-                Direction::Backward => self.range.upper = reached,
+        let Walk { tree, range, direction, take, pairs, at, more, failed } = self;
+        if let Some((last, _)) = pairs.last() {
+            let reached = Bound::Excluded(last.to_vec());
+            match direction {
+                Direction::Forward => range.lower = reached,
+                Direction::Backward => range.upper = reached,
             }
         }
-    }
-
-    fn pair(&self, number: usize) -> (&[u8], &[u8]) {
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        let (key_ends, ends) = self.ends[number];
-        (&self.bytes[start..key_ends], &self.bytes[key_ends..ends])
+        pairs.clear();
+        let bounds = (borrowed(&range.lower), borrowed(&range.upper));
+        let read = tree.read_range(op, bounds, *direction, *take, pairs);
+        *more = read.unwrap_or_else(|error| {
+            *failed = Some(error);
+            false
+        });
+        (*at, *take) = (0, (*take * 2).clamp(FEW, STEP));
     }
 }
 
@@ -241,13 +253,23 @@ fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 
 impl<M: Medium> Cursor<M> for Walk<'_, M> {
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
-        if self.at == self.ends.len() && !self.done {
+        if self.at == self.pairs.len() && self.more {
             self.step(op);
         }
-        if self.at == self.ends.len() {
+        if self.at == self.pairs.len() {
             return self.failed.take().map_or(Ok(None), Err);
         }
-        self.at += 1;
-        Ok(Some(self.pair(self.at - 1)))
+        Cursor::<M>::ready(self)
+    }
+
+    #[inline]
+    fn ready(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let pair = self.pairs.get(self.at);
+        self.at += usize::from(pair.is_some());
+        Ok(pair)
+    }
+
+    fn expect(&mut self, pairs: usize) {
+        self.take = pairs.clamp(1, STEP);
     }
 }

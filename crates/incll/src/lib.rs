@@ -13,7 +13,7 @@
 //! | `check` | invariants |
 //! | `index` | the tree as an [`Index`](durix_index::Index), and its entry among the kinds |
 //!
-//! The design, with line maps and persist order, is in `docs/masstree.md`.
+//! The design, with line maps and persist order, is in `docs/design/masstree.md`.
 //!
 //! ```
 //! use durix_incll::Masstree;
@@ -63,7 +63,8 @@ mod undo;
 mod update;
 mod value;
 
-pub use check::{Finding, Shape};
+pub use check::Shape;
+pub use durix_index::Finding;
 pub use error::{Error, Result};
 pub use index::kinds;
 pub use salvage::Found;

@@ -20,9 +20,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_index::Finding;
 use durix_pmem::{Medium, Off, Op, Persistent};
 
-use crate::check::Finding;
 use crate::cx::Cx;
 use crate::entry::Entry;
 use crate::error::Result;

@@ -6,7 +6,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off, Op, Persistent};
+use durix_pmem::{Medium, Off, Op, Persistent, Word};
 
 use crate::cx::{Cx, Wait};
 use crate::descend::{Part, Place, purpose};
@@ -148,7 +148,20 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         self.corrupt("a key out of order, in the layer", layer, entry.slice)
     }
 
-    fn scan<V>(&self, from: &[u8], inclusive: bool, mut visit: V) -> Result<()>
+    /// Asks for the records of entries that a scan comes to soon, `count` of them at most from `rank` on: each value out of line is
+    /// a miss of its own, and they are not waited for one by one then.
+    #[inline(always)]
+    fn ask_for_records(&self, snapshot: &Snapshot, rank: usize, count: usize) {
+        for rank in rank..snapshot.len().min(rank.saturating_add(count)) {
+            let entry = snapshot.entry(rank);
+            if !entry.inline && entry.kind != kind::LAYER {
+                self.op.prefetch(Off::<[Word; RECORD_START]>::new(entry.word));
+            }
+        }
+    }
+
+    /// `expected`: how many entries the caller is going to visit.
+    fn scan<V>(&self, from: &[u8], inclusive: bool, expected: usize, mut visit: V) -> Result<()>
     where
         V: FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
     {
@@ -156,6 +169,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let first = Frame { root: self.tree.root, from: Part::of(from), tail: Some(0), next: Off::NULL };
         let (mut frame, mut above) = (first, Vec::new());
         let mut snapshot = Snapshot::new();
+        let mut left = expected;
         loop {
             let next = std::mem::replace(&mut frame.next, Off::NULL);
             let there = !next.is_null() && self.sibling(next, frame.from.slice, &mut snapshot)?
@@ -167,7 +181,10 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 continue;
             }
             let (mut below, lower) = (None, frame.from);
-            for rank in snapshot.before(lower)..snapshot.len() {
+            let first = snapshot.before(lower);
+            self.ask_for_records(&snapshot, first, left);
+            left = left.saturating_sub(snapshot.len() - first);
+            for rank in first..snapshot.len() {
                 let entry = snapshot.entry(rank);
                 if entry.part() < frame.from || !entry.is_canonical() {
                     return Err(self.out_of_order(frame.root, entry));
@@ -225,6 +242,9 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 /// The smallest part in a layer below the first: its keys go on behind the slice that leads to it.
 pub(crate) const FIRST_BELOW: Part = Part { slice: 0, rank: 1 };
 
+/// Words of a record that are asked for ahead: two lines. What comes after them the processor fetches by itself.
+const RECORD_START: usize = 16;
+
 /// Bytes of a key for which a scan does not allocate again.
 const SHORT_KEY: usize = 64;
 
@@ -280,6 +300,21 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         op: &'a Op<'_, M>,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        visit: impl FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.range_expecting(op, from, to, usize::MAX, visit)
+    }
+
+    /// As [`range`](Self::range), where `visit` breaks after `expected` keys: no value is fetched beyond them. A hint.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn range_expecting<'a>(
+        &'a self,
+        op: &'a Op<'_, M>,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        expected: usize,
         mut visit: impl FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (start, inclusive) = match from {
@@ -288,7 +323,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
             Bound::Unbounded => (&[][..], true),
         };
         let (start, is_cut) = cut(start);
-        self.cx(op, start)?.scan(start, inclusive && !is_cut, |key, value| match to {
+        self.cx(op, start)?.scan(start, inclusive && !is_cut, expected, |key, value| match to {
             Bound::Included(end) if key > end => ControlFlow::Break(()),
             Bound::Excluded(end) if key >= end => ControlFlow::Break(()),
             _ => visit(key, value),

@@ -1,6 +1,6 @@
 //! Inserting, updating and removing one key (section 4.1).
 //!
-//! The cases of a durable node, after it was locked; P1 to P4 are the edges of `docs/masstree.md`:
+//! The cases of a durable node, after it was locked; P1 to P4 are the edges of `docs/design/masstree.md`:
 //!
 //! | change | free slot? | what is done |
 //! |---|---|---|

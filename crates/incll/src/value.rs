@@ -28,6 +28,7 @@ impl<'a, M: Medium> Value<'a, M> {
     }
 
     /// Bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match self.place {
             Place::Inline(_) => 8,
@@ -50,13 +51,21 @@ impl<'a, M: Medium> Value<'a, M> {
     }
 
     /// Replaces the content of `to` by the bytes.
+    #[inline]
     pub fn read_into(&self, to: &mut Vec<u8>) {
         to.clear();
+        self.append_to(to);
+    }
+
+    /// Appends the bytes to `to`.
+    #[inline]
+    pub fn append_to(&self, to: &mut Vec<u8>) {
         match self.place {
             Place::Inline(word) => to.extend_from_slice(&word.to_le_bytes()),
             Place::Words(words, len) => {
-                to.resize(len, 0);
-                self.op.load_bytes(words, to);
+                let start = to.len();
+                to.resize(start + len, 0);
+                self.op.load_bytes(words, &mut to[start..]);
             }
         }
     }

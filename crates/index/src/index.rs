@@ -23,6 +23,7 @@ use durix_pmem::{Hardware, Medium, Op, Root, Session};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
+use crate::pairs::Pairs;
 
 /// Pairs that a walk takes in one operation, which holds up checkpoints.
 pub const STEP: usize = 64;
@@ -281,6 +282,29 @@ pub trait OrderedIndex<M: Medium = Hardware>: Index<M> {
         self.range(&KeyRange::prefix(prefix), direction)
     }
 
+    /// Appends the next pairs of a range to `pairs`: so many that it then holds `most`, or fewer at the end of the range. Returns whether
+    /// the range may hold more; the caller goes on from the last key. What was appended before an error is sound. By default by a walk
+    /// of its own, which finds its place anew.
+    ///
+    /// # Errors
+    /// As [`Index::get`].
+    fn read_range(
+        &self,
+        op: &Op<'_, M>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        most: usize,
+        pairs: &mut Pairs,
+    ) -> Result<bool> {
+        let mut cursor = self.range(&KeyRange::new(lower, upper), direction);
+        cursor.expect(most.saturating_sub(pairs.len()));
+        while pairs.len() < most {
+            let Some((key, value)) = cursor.next(op)? else { return Ok(false) };
+            pairs.push(key, value);
+        }
+        Ok(true)
+    }
+
     /// Copies the pair with the smallest key into `key` and `value`; `false` where there is none.
     ///
     /// # Errors
@@ -306,6 +330,21 @@ pub trait Cursor<M: Medium = Hardware> {
     /// # Errors
     /// As [`Index::get`].
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>>;
+
+    /// The next pair, if the walk has read it already: then no operation is needed. `None` says that it has not, or that the walk is
+    /// at its end; [`next`](Cursor::next) tells which.
+    ///
+    /// # Errors
+    /// As [`Index::get`].
+    fn ready(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(None)
+    }
+
+    /// Says how many pairs the caller is going to ask for, before it asks for the first: a walk that reads some pairs at a time
+    /// then reads no more than it needs. A hint.
+    fn expect(&mut self, pairs: usize) {
+        let _ = pairs;
+    }
 
     /// Copies the next pair into `key` and `value`; `false` at the end.
     ///

@@ -36,6 +36,8 @@ pub struct Entry<M: Medium = Hardware> {
     /// Whether it is not offered: a kind that is never the best answer, or not finished. It can be made and opened by its
     /// name, and is tested as the others, but no default, guide or message recommends it.
     pub experimental: bool,
+    /// Whether keys that come in ascending or descending order make its calls linear: a tree that is not balanced.
+    pub unbalanced: bool,
     /// How the pool calls it.
     pub kind: Kind,
     /// The source file in which it was entered: tools that judge its persistence code find that by it.
@@ -107,6 +109,7 @@ impl<M: Medium> Entry<M> {
             limits: S::LIMITS,
             meant_for: u64::MAX,
             experimental: false,
+            unbalanced: false,
             kind: S::KIND,
             source: Location::caller().file(),
             open: open::<M, S>,
@@ -136,6 +139,12 @@ impl<M: Medium> Entry<M> {
     #[must_use]
     pub fn experimental(self) -> Self {
         Entry { experimental: true, ..self }
+    }
+
+    /// Keys have to come in random order: see [`Entry::unbalanced`](Self#structfield.unbalanced).
+    #[must_use]
+    pub fn unbalanced(self) -> Self {
+        Entry { unbalanced: true, ..self }
     }
 
     /// Errors of this entry call other kinds by these names.

@@ -5,7 +5,7 @@
 //! | item | what it is |
 //! |---|---|
 //! | [`Index`], [`OrderedIndex`], [`Cursor`] | what an index can do |
-//! | [`KeyRange`], [`Direction`], [`Batch`], [`Change`] | what its calls take |
+//! | [`KeyRange`], [`Direction`], [`Batch`], [`Change`], [`Pairs`] | what its calls take |
 //! | [`Limits`], [`Lengths`], [`Ticket`], [`Finding`], [`IndexStats`] | what its calls return |
 //! | [`Error`] | what can go wrong, for typed maps too |
 //! | [`kind`] | [`Entry`] describes a kind of index and opens one; [`Openable`] is what its structure implements |
@@ -20,6 +20,7 @@ mod batch;
 mod error;
 mod index;
 pub mod kind;
+mod pairs;
 mod salvaged;
 mod walk;
 mod words;
@@ -28,6 +29,7 @@ pub use batch::{Batch, Change};
 pub use error::{Error, Result, Unfit};
 pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
 pub use kind::{Entry, Leftover, Openable};
+pub use pairs::Pairs;
 
 /// Helpers for crates that implement an index.
 pub mod implement {

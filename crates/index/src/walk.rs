@@ -70,12 +70,34 @@ pub struct Walk<P: Pair, S, At = u64> {
     failed: Option<Error>,
     order: Order,
     lent: Option<P::Bytes>,
+    /// How many pairs the next step takes.
+    take: usize,
 }
 
 impl<P: Pair, S, At> Walk<P, S, At> {
     /// A walk in a direction, if the index is ordered, from `first` on; over nothing if that is `None`.
     pub fn new(direction: Option<Direction>, first: Option<At>, step: S) -> Self {
-        Walk { step, next: first, pairs: Vec::new(), failed: None, order: Order::new(direction), lent: None }
+        Walk {
+            step,
+            next: first,
+            pairs: Vec::new(),
+            failed: None,
+            order: Order::new(direction),
+            lent: None,
+            take: STEP,
+        }
+    }
+
+    /// Lends out the next pair of the last step.
+    fn lend(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let Some(pair) = self.pairs.pop() else { return Ok(None) };
+        let bytes = pair.into_bytes();
+        let last = self.lent.as_ref().map_or(&[][..], |last| P::lent(last).0);
+        if let Err(error) = self.order.pass(last, P::lent(&bytes).0) {
+            (self.next, self.failed, self.pairs) = (None, None, Vec::new());
+            return Err(error);
+        }
+        Ok(Some(P::lent(self.lent.insert(bytes))))
     }
 }
 
@@ -93,8 +115,8 @@ where
             if self.next.is_none() {
                 return Ok(None);
             }
-            let mut bytes = 0;
-            while self.pairs.len() < STEP
+            let (mut bytes, take) = (0, std::mem::replace(&mut self.take, STEP));
+            while self.pairs.len() < take
                 && bytes < STEP_BYTES
                 && let Some(from) = self.next.take()
             {
@@ -108,14 +130,15 @@ where
             }
             self.pairs.reverse();
         }
-        let Some(pair) = self.pairs.pop() else { return Ok(None) };
-        let bytes = pair.into_bytes();
-        let last = self.lent.as_ref().map_or(&[][..], |last| P::lent(last).0);
-        if let Err(error) = self.order.pass(last, P::lent(&bytes).0) {
-            (self.next, self.failed, self.pairs) = (None, None, Vec::new());
-            return Err(error);
-        }
-        Ok(Some(P::lent(self.lent.insert(bytes))))
+        self.lend()
+    }
+
+    fn ready(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.lend()
+    }
+
+    fn expect(&mut self, pairs: usize) {
+        self.take = pairs.clamp(1, STEP);
     }
 }
 
@@ -140,6 +163,36 @@ mod tests {
         }
         assert!(matches!(cursor.next(&op), Err(Error::Corrupt { .. })));
         assert!(cursor.next(&op).unwrap().is_none());
+    }
+
+    /// A scan of a few pairs reads a few, and needs one operation.
+    #[test]
+    fn a_walk_reads_what_it_is_asked_for_and_lends_it_without_an_operation() {
+        use durix_pmem::{Hardware, PoolOptions, backing::HeapBacking};
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let mut session = pool.session().unwrap();
+        let read = std::cell::Cell::new(0);
+        let step = |_: &Op<'_, Hardware>, from, into: &mut Vec<(u64, u64)>| {
+            into.push((from, 1));
+            read.set(read.get() + 1);
+            Ok(Some(from + 1))
+        };
+        for (expected, all) in [(None, STEP), (Some(10), 10), (Some(0), 1), (Some(1 << 40), STEP)] {
+            read.set(0);
+            let mut cursor: Box<dyn Cursor<Hardware> + '_> = Box::new(Walk::new(None, Some(0), step));
+            expected.inspect(|pairs| cursor.expect(*pairs));
+            assert!(cursor.ready().unwrap().is_none(), "nothing was read yet");
+            assert!(cursor.next(&session.enter().unwrap()).unwrap().is_some());
+            let mut there = 1;
+            while let Some((key, _)) = cursor.ready().unwrap() {
+                assert_eq!(key, (there as u64).to_be_bytes());
+                there += 1;
+            }
+            assert_eq!((there, read.get()), (all, all), "{expected:?}");
+            let next = cursor.next(&session.enter().unwrap()).unwrap().map(|(key, _)| key.to_vec());
+            assert_eq!(next, Some((all as u64).to_be_bytes().to_vec()), "and it goes on");
+        }
     }
 
     /// Links of a damaged index may lead back.

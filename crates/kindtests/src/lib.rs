@@ -111,6 +111,8 @@ pub struct Kind {
     pub used_before: bool,
     /// Whether it matters that the pool was closed.
     pub closing: bool,
+    /// Whether memory is used again as soon as nobody can hold it. Otherwise the log-free kinds collect 256 objects first.
+    pub reuses_at_once: bool,
 }
 
 /// An index at work.
@@ -134,7 +136,15 @@ fn options() -> PoolOptions {
 impl Kind {
     /// An index of a kind; these operations come before what is tested.
     pub fn new(entry: Entry<M>, before: &[Act]) -> Self {
-        Kind { entry, plan: Plan::new(), before: before.to_vec(), neighbours: 0, used_before: false, closing: false }
+        Kind {
+            entry,
+            plan: Plan::new(),
+            before: before.to_vec(),
+            neighbours: 0,
+            used_before: false,
+            closing: false,
+            reuses_at_once: false,
+        }
     }
 
     /// How it is explored: by its contract.
@@ -193,6 +203,9 @@ impl Kind {
     }
 
     fn live(&self, pool: Pool<M>) -> Result<Live, String> {
+        if self.reuses_at_once {
+            pool.mapping().limit_generations(1);
+        }
         // Not the session that recovers the index: its fences must not do for what recovery has written back.
         let session = pool.session().map_err(|e| e.to_string())?;
         let index = self.entry.open_or_create(&pool, "it").map_err(|e| e.to_string())?;

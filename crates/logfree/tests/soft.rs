@@ -160,7 +160,7 @@ fn long_sequences_sampled() {
 }
 
 /// The map rests on the order of stores within a line. Where lines can tear, a member can come back with the value, or the
-/// key, that its line held before: this is the failure that docs/logfree.md names.
+/// key, that its line held before: this is the failure that docs/design/logfree.md names.
 #[test]
 fn torn_words_break_a_member() {
     let acts = [Insert(0, 1), Remove(0), Insert(1, 2)];

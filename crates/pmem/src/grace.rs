@@ -109,7 +109,11 @@ mod tests {
         let enough = |objects, added| op.is_generation(objects, added, 256);
         assert!(enough(64, 1) && enough(256, 1) && enough(130, 10) && op.is_generation(2, 1, 2));
         assert!(!enough(63, 1) && !enough(65, 1) && !enough(100, 10));
-        let _other = b.enter().unwrap();
+        let other = b.enter().unwrap();
         assert!(!enough(64, 1) && !enough(130, 10) && enough(256, 1) && op.is_generation(2, 1, 2));
+
+        drop(other);
+        mapping.limit_generations(3);
+        assert!(!enough(2, 1) && enough(3, 1) && op.is_generation(1, 1, 1));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -46,6 +46,8 @@ struct Shared<M: Medium> {
     alone: AtomicU64,
     /// The number of the commit that will hold what is done now; changes only while no operation is open. Zero without a journal.
     gathering: AtomicU64,
+    /// Most objects of a generation of unlinked memory: tests make it smaller.
+    generation: AtomicUsize,
     /// Why nothing can enter any more, if it was not closed.
     broken: OnceLock<Box<dyn Fn() -> Error + Send + Sync>>,
     /// One bit a slot.
@@ -182,6 +184,7 @@ impl<M: Medium> Mapping<M> {
             quiescing: Lock::new(()),
             alone: AtomicU64::new(0),
             gathering: AtomicU64::new(0),
+            generation: AtomicUsize::new(usize::MAX),
             broken: OnceLock::new(),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: Slots::new(),
@@ -333,6 +336,18 @@ impl<M: Medium> Mapping<M> {
     #[inline(always)]
     pub fn gathering(&self) -> u64 {
         self.shared.gathering.load(Ordering::Relaxed)
+    }
+
+    /// Has structures begin a grace period after so many unlinked objects, where they would collect more: for tests of what happens
+    /// when memory is used again, which would need hundreds of removals otherwise.
+    #[doc(hidden)]
+    pub fn limit_generations(&self, objects: usize) {
+        self.shared.generation.store(objects.max(1), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> usize {
+        self.shared.generation.load(Ordering::Relaxed)
     }
 
     /// Begins the next commit: to be called while no operation is open. Returns the number of the one before.

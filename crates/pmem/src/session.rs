@@ -235,6 +235,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// interrupts every processor that is at work on the mapping: `most` are, and while nobody else is, each 64.
     #[inline(always)]
     pub fn is_generation(&self, objects: usize, added: usize, most: usize) -> bool {
+        let most = most.min(self.mapping().generation());
         objects >= most || (objects / 64 != objects.saturating_sub(added) / 64 && self.seems_alone())
     }
 

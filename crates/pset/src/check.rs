@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use durix_index::Finding;
 use durix_pmem::{Medium, OffsetMap, Op};
 
 use super::PersistentSet;
@@ -13,21 +14,6 @@ use super::layout::{Class, WATERMARK, slot_off};
 use super::recover::{Slot, read_slot};
 use super::reuse::Held;
 use super::table::Tag;
-
-/// An inconsistency that [`PersistentSet::check`] found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Offset in the pool, of the extent or slot it is about.
-    pub offset: u64,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}: {}", self.offset, self.what)
-    }
-}
 
 /// Numbers about a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +70,7 @@ impl<M: Medium> PersistentSet<M> {
             }
         };
         for (shard, inner) in self.shards.iter().zip(&guards) {
-            shard.index.cells(m).iter(m).for_each(|cell| give(cell.off(), Role::Live, &mut findings));
+            shard.index.iter(m).for_each(|cell| give(cell.off(), Role::Live, &mut findings));
             inner.reuse.iter().for_each(|(off, held)| give(off, Role::Waiting(held), &mut findings));
         }
         for off in self.arena.free_slots(m) {

@@ -104,8 +104,7 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-        let findings = PersistentSet::check(self, &session.enter()?)?;
-        Ok(findings.into_iter().map(|f| Finding { offset: f.offset, what: f.what }).collect())
+        Ok(PersistentSet::check(self, &session.enter()?)?)
     }
 
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {

@@ -62,7 +62,7 @@ impl<M: Medium> Cursor<'_, M> {
         let _inner = shard.lock(m);
         self.set.poison.check(op)?;
         let mut part = Vec::new();
-        for cell in shard.index.cells(m).iter(m) {
+        for cell in shard.index.iter(m) {
             let Some(entry) = Entry::at(op, cell.off()) else { continue };
             entry.read_key(op, &mut part);
             self.bytes.extend_from_slice(&part);

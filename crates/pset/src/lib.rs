@@ -54,7 +54,8 @@ use durix_pmem::{Extent, Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use arena::Arena;
-pub use check::{Finding, Stats};
+pub use check::Stats;
+pub use durix_index::Finding;
 use entry::Entry;
 pub use error::{Error, Result};
 pub use index::kinds;

@@ -13,7 +13,8 @@
 //! # Why a miss is right
 //! With the same even sequence number before and after, no cell has moved; a key that is in the table all along sits in one
 //! cell, before the first empty one, and the probe meets it. A key that was removed and inserted again meanwhile was
-//! absent in between. A cell with the right tag counts as another key only after the same checks as a hit.
+//! absent in between. A cell with the right tag counts as another key only after the same checks as a hit. While the table grows, a
+//! miss counts only after a look in the old table and then in the new one (see `table.rs`).
 
 use durix_pmem::{Medium, Op};
 
@@ -21,6 +22,7 @@ use super::PersistentSet;
 use super::entry::Entry;
 use super::error::Result;
 use super::layout::Meta;
+use super::table::{Cells, Index};
 use super::update::Key;
 
 /// An attempt to find a key.
@@ -85,7 +87,9 @@ impl<M: Medium> PersistentSet<M> {
         let Some(seq) = index.even_seq(m) else { return Attempt::Disturbed };
         let cells = index.cells(m);
         let Some((at, cell)) = cells.next(m, &mut cells.probe(key.tag())) else {
-            return if index.unmoved(m, seq) { Attempt::Miss } else { Attempt::Disturbed };
+            // While the table grows, the key may be in the old one.
+            let missed = index.old_cells(m).is_none() && index.unmoved(m, seq);
+            return if missed { Attempt::Miss } else { Attempt::Disturbed };
         };
         let Some(entry) = Entry::short_at(op, cell.off()) else { return Attempt::Disturbed };
         if !entry.key_is(op, key.bytes) {
@@ -104,9 +108,36 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let index = &self.shard(key.hash).index;
         let seq = index.seq(m);
-        let cells = index.cells(m);
+        // The old table first: what is missed there has moved before.
+        if let Some(old) = index.old_cells(m) {
+            match self.attempt_in(op, index, seq, old, key, visit) {
+                Attempt::Miss => {}
+                found => return found,
+            }
+        }
+        match self.attempt_in(op, index, seq, index.cells(m), key, visit) {
+            Attempt::Miss if !index.unmoved(m, seq) => Attempt::Disturbed,
+            found => found,
+        }
+    }
+
+    /// An attempt in one table. A miss counts only if nothing has moved.
+    #[inline]
+    fn attempt_in<R>(
+        &self,
+        op: &Op<'_, M>,
+        index: &Index,
+        seq: u64,
+        cells: Cells<'_>,
+        key: Key<'_>,
+        visit: &mut impl FnMut(&Entry<'_>) -> R,
+    ) -> Attempt<R> {
+        let m = op.medium();
         let mut probe = cells.probe(key.tag());
         while let Some((at, cell)) = cells.next(m, &mut probe) {
+            if cell.has_moved() {
+                continue;
+            }
             let Some(entry) = Entry::at(op, cell.off()) else { return Attempt::Disturbed };
             let result = entry.key_is(op, key.bytes).then(|| visit(&entry));
             if !entry.unchanged(op) || cells.load(m, at) != Some(cell) || !index.unmoved(m, seq) {
@@ -116,6 +147,6 @@ impl<M: Medium> PersistentSet<M> {
                 return Attempt::Hit(result, entry.meta);
             }
         }
-        if index.unmoved(m, seq) { Attempt::Miss } else { Attempt::Disturbed }
+        Attempt::Miss
     }
 }

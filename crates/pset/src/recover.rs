@@ -317,6 +317,7 @@ impl<M: Medium> PersistentSet<M> {
             let losers = &mut *losers.lock(m);
             queue_losers(m, shard, inner, losers);
             inner.raise_version(version);
+            shard.index.move_all(m, &mut inner.tables);
             shard.set_len(m, inner.tables.used() as u64);
         }
     }

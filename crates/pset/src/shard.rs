@@ -122,16 +122,10 @@ impl Shard {
     /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
     #[inline(never)]
     pub(super) fn find<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
-        let cells = self.index.cells(op.medium());
-        let mut probe = cells.probe(tag);
-        while let Some((at, cell)) = cells.next(op.medium(), &mut probe) {
-            if let Some(entry) = Entry::at(op, cell.off())
-                && entry.key_is(op, key)
-            {
-                return Some(Found::new(at, cell.off(), &entry));
-            }
-        }
-        None
+        let (at, (off, entry)) = self.index.find(op.medium(), tag, |cell| {
+            Entry::at(op, cell.off()).filter(|entry| entry.key_is(op, key)).map(|entry| (cell.off(), entry))
+        })?;
+        Some(Found::new(at, off, &entry))
     }
 
     /// Makes the durable entry at `off` the one of its key, which had `old` so far.

@@ -12,8 +12,19 @@
 //! place, inserts into empty cells and removals that move nothing leave the sequence alone, so readers hardly ever try
 //! again.
 //!
+//! # Growth
+//! A table that is three quarters full is followed by one of twice its size. Cells move there a line at a time: each new key moves one
+//! line of old cells, so no insert pays for all of them. Until all have moved there are two tables, and each key is in one of them:
+//! - new keys come to the new table; the writer moves a key that it looks for in the old one;
+//! - a cell is first put into the new table, then replaced by [`MOVED`] in the old one, which so keeps its chains of probes;
+//! - a reader that looks in the old table first, and then in the new one, meets every key that is there all along: one that it misses
+//!   in the old table has moved before. A hit in the new table alone is right, too; a miss in it alone is not.
+//!
+//! The sequence number changes when growth begins and when it has ended, so that a reader knows whether it has looked into both tables of
+//! one growth. It need not change when cells move.
+//!
 //! Tables that were outgrown stay until the set is dropped, because a reader may still be in one; as sizes double, they
-//! take less than the current one.
+//! take less than the current one. A new table is memory that the system hands out zeroed, page by page, when it is touched.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +34,10 @@ use durix_pmem::{LINE, Medium};
 const LINE_BITS: u32 = 40;
 const TAG_BITS: u32 = 64 - LINE_BITS;
 const CELLS_A_LINE: usize = 8;
+/// Cells of the old table that each new key moves; two would be enough to be done before the new table is full.
+const STEP: usize = CELLS_A_LINE;
+/// What is left in the old table of a cell that has moved: no entry lies at offset 0.
+const MOVED: u64 = 1 << LINE_BITS;
 /// How many cells a hint looks at.
 const HINT: usize = 4;
 
@@ -57,6 +72,12 @@ impl Cell {
         Tag(self.0 >> LINE_BITS)
     }
 
+    /// Whether this is what a cell has left in the old table.
+    #[inline(always)]
+    pub(super) fn has_moved(self) -> bool {
+        self.0 == MOVED
+    }
+
     /// Where the entry lies.
     #[inline(always)]
     pub(super) fn off(self) -> u64 {
@@ -64,10 +85,13 @@ impl Cell {
     }
 }
 
-#[derive(Debug, Default)]
-#[repr(align(64))]
-#[expect(dead_code, reason = "read as a slice of words, see `Index::cells`")]
-struct CellLine([AtomicU64; CELLS_A_LINE]);
+/// The memory of a table. Its cells begin at a line.
+#[derive(Debug)]
+struct Table {
+    words: Box<[AtomicU64]>,
+    first: usize,
+    len: usize,
+}
 
 /// The part of a shard's index that readers see.
 #[derive(Debug)]
@@ -76,13 +100,18 @@ pub(super) struct Index {
     seq: AtomicU64,
     /// Address of the current table, a multiple of 64, plus the binary logarithm of its number of cells.
     table: AtomicU64,
+    /// The same of the table that cells still move from; 0 while there is none.
+    old: AtomicU64,
 }
 
 /// The part that the holder of the shard's lock owns: all tables so far, the current one last.
 #[derive(Debug)]
 pub(super) struct Tables {
-    tables: Vec<Box<[CellLine]>>,
+    tables: Vec<Table>,
+    /// Cells in use, of both tables.
     used: usize,
+    /// While there is an old table, its first cell that may not have moved.
+    moving: Option<usize>,
 }
 
 /// The cells of the current table.
@@ -147,31 +176,32 @@ impl<'a> Cells<'a> {
         m.shared_store(&self.cells[at], cell.0, Ordering::Release);
     }
 
-    /// Puts a cell into the first empty place for its tag.
+    /// Puts a cell into the first empty place for its tag, and returns the place.
     #[inline]
-    fn put<M: Medium>(self, m: M, cell: Cell) {
+    fn put<M: Medium>(self, m: M, cell: Cell) -> usize {
         let mut at = self.home(cell.tag());
         for _ in 0..self.cells.len() {
             if self.load(m, at).is_none() {
-                return self.store(m, at, cell);
+                self.store(m, at, cell);
+                return at;
             }
             at = (at + 1) & self.mask();
         }
         unreachable!("a table is never full");
     }
 
-    /// All cells that are not empty.
-    pub(super) fn iter<M: Medium>(self, m: M) -> impl Iterator<Item = Cell> + 'a {
-        (0..self.cells.len()).filter_map(move |at| self.load(m, at))
+    /// All cells with an entry.
+    fn iter<M: Medium>(self, m: M) -> impl Iterator<Item = Cell> + 'a {
+        (0..self.cells.len()).filter_map(move |at| self.load(m, at)).filter(|cell| !cell.has_moved())
     }
 }
 
 impl Index {
     /// An empty index, and what its writer owns.
     pub(super) fn new() -> (Index, Tables) {
-        let first = new_table(CELLS_A_LINE);
-        let index = Index { seq: AtomicU64::new(0), table: AtomicU64::new(word_of(&first)) };
-        (index, Tables { tables: vec![first], used: 0 })
+        let first = Table::new(CELLS_A_LINE);
+        let index = Index { seq: AtomicU64::new(0), table: AtomicU64::new(first.word()), old: AtomicU64::new(0) };
+        (index, Tables { tables: vec![first], used: 0, moving: None })
     }
 
     /// The sequence number, if it is even.
@@ -202,6 +232,13 @@ impl Index {
         m.shared_load(&self.seq, Ordering::Relaxed) == seq
     }
 
+    /// The cells of the table that is being left, if any: a reader looks there first.
+    #[inline]
+    pub(super) fn old_cells<M: Medium>(&self, m: M) -> Option<Cells<'_>> {
+        let word = m.shared_load(&self.old, Ordering::Acquire);
+        (word != 0).then(|| self.cells_of(word))
+    }
+
     /// The current table's cells.
     #[inline(always)]
     pub(super) fn cells<M: Medium>(&self, m: M) -> Cells<'_> {
@@ -212,7 +249,7 @@ impl Index {
     fn cells_of(&self, word: u64) -> Cells<'_> {
         let len = 1usize << (word & 63);
         let first = std::ptr::with_exposed_provenance::<AtomicU64>((word & !63) as usize);
-        // SAFETY: the word was made by `word_of` from a table of `len` cells, which stays in `Tables` until the shard is
+        // SAFETY: the word was made by `Table::word` from a table of `len` cells, which stays in `Tables` until the shard is
         // dropped; `Index` and `Tables` live in the same shard.
         Cells { cells: unsafe { std::slice::from_raw_parts(first, len) } }
     }
@@ -240,9 +277,12 @@ impl Index {
 
     // ---- by the holder of the lock ----
 
-    /// Makes room for `more` cells.
+    /// Makes room for `more` cells. Moves some of the old table, if there is one.
     #[inline]
     pub(super) fn reserve<M: Medium>(&self, m: M, tables: &mut Tables, more: usize) {
+        if let Some(next) = tables.moving {
+            self.move_some(m, tables, next, more.saturating_mul(STEP));
+        }
         let len = self.cells(m).cells.len();
         if tables.used + more > len / 4 * 3 {
             self.grow(m, tables, more);
@@ -251,37 +291,98 @@ impl Index {
 
     #[cold]
     fn grow<M: Medium>(&self, m: M, tables: &mut Tables, more: usize) {
-        let old = self.cells(m);
-        let len = (old.cells.len() * 2).max(((tables.used + more) * 4 / 3 + 1).next_power_of_two());
-        let table = new_table(len);
-        let word = word_of(&table);
+        self.move_all(m, tables);
+        let len = self.cells(m).cells.len();
+        let len = (len * 2).max(((tables.used + more) * 4 / 3 + 1).next_power_of_two());
+        let table = Table::new(len);
+        let word = table.word();
         tables.tables.push(table);
-        let fresh = Index { seq: AtomicU64::new(0), table: AtomicU64::new(word) };
-        let cells = fresh.cells(m);
-        old.iter(m).for_each(|cell| cells.put(m, cell));
+        self.begin_move(m);
+        m.shared_store(&self.old, m.shared_load(&self.table, Ordering::Relaxed), Ordering::Release);
         m.shared_store(&self.table, word, Ordering::Release);
-        // Until this store, both tables say the same; a reader that began in the old one and ends after it tries again.
         self.bump(m, Ordering::Release);
-        self.bump(m, Ordering::Release);
+        self.move_some(m, tables, 0, more.saturating_mul(STEP));
+    }
+
+    /// Moves the cells of up to `count` places of the old table, from `next` on.
+    #[cold]
+    fn move_some<M: Medium>(&self, m: M, tables: &mut Tables, next: usize, count: usize) {
+        let Some(old) = self.old_cells(m) else { return };
+        let end = next.saturating_add(count).min(old.cells.len());
+        for at in next..end {
+            if let Some(cell) = old.load(m, at).filter(|cell| !cell.has_moved()) {
+                self.move_cell(m, old, at, cell);
+            }
+        }
+        tables.moving = (end < old.cells.len()).then_some(end);
+        if tables.moving.is_none() {
+            // Before the old table is gone: whoever finds it gone, after a look in the new one, sees that it has to look again.
+            let seq = m.shared_load(&self.seq, Ordering::Relaxed);
+            m.shared_store(&self.seq, seq + 2, Ordering::Release);
+            m.shared_store(&self.old, 0, Ordering::Release);
+        }
+    }
+
+    /// Moves one cell, and returns its new place.
+    fn move_cell<M: Medium>(&self, m: M, old: Cells<'_>, at: usize, cell: Cell) -> usize {
+        let place = self.cells(m).put(m, cell);
+        // After the new place, for readers that look here first.
+        old.store(m, at, Cell(MOVED));
+        place
+    }
+
+    /// Moves all that is left of the old table: for whoever fills the index at one go.
+    pub(super) fn move_all<M: Medium>(&self, m: M, tables: &mut Tables) {
+        if let Some(next) = tables.moving {
+            self.move_some(m, tables, next, usize::MAX);
+        }
+    }
+
+    /// The place, in the current table, of the first cell with `tag` that `is_it` accepts, and what it made of it.
+    pub(super) fn find<M: Medium, R>(
+        &self,
+        m: M,
+        tag: Tag,
+        mut is_it: impl FnMut(Cell) -> Option<R>,
+    ) -> Option<(usize, R)> {
+        let cells = self.cells(m);
+        let mut probe = cells.probe(tag);
+        while let Some((at, cell)) = cells.next(m, &mut probe) {
+            if let Some(found) = is_it(cell) {
+                return Some((at, found));
+            }
+        }
+        self.find_old(m, tag, is_it)
+    }
+
+    /// The same for a cell of the old table, which moves.
+    #[inline(never)]
+    fn find_old<M: Medium, R>(&self, m: M, tag: Tag, mut is_it: impl FnMut(Cell) -> Option<R>) -> Option<(usize, R)> {
+        let old = self.old_cells(m)?;
+        let mut probe = old.probe(tag);
+        while let Some((at, cell)) = old.next(m, &mut probe) {
+            if let Some(found) = (!cell.has_moved()).then(|| is_it(cell)).flatten() {
+                return Some((self.move_cell(m, old, at, cell), found));
+            }
+        }
+        None
     }
 
     /// The place of the cell that names `off`.
     pub(super) fn find_off<M: Medium>(&self, m: M, tag: Tag, off: u64) -> Option<usize> {
-        let cells = self.cells(m);
-        let mut probe = cells.probe(tag);
-        while let Some((at, cell)) = cells.next(m, &mut probe) {
-            if cell.off() == off {
-                return Some(at);
-            }
-        }
-        None
+        self.find(m, tag, |cell| (cell.off() == off).then_some(())).map(|(at, ())| at)
+    }
+
+    /// All cells with an entry.
+    pub(super) fn iter<M: Medium>(&self, m: M) -> impl Iterator<Item = Cell> + '_ {
+        self.old_cells(m).into_iter().chain([self.cells(m)]).flat_map(move |cells| cells.iter(m))
     }
 
     /// Adds a cell, for which room must have been made.
     #[inline]
     pub(super) fn add<M: Medium>(&self, m: M, tables: &mut Tables, cell: Cell) {
         tables.used += 1;
-        self.cells(m).put(m, cell);
+        let _ = self.cells(m).put(m, cell);
     }
 
     /// Removes the cell at place `at` and closes the gap.
@@ -317,17 +418,28 @@ impl Tables {
 
     /// Bytes of memory of all tables.
     pub(super) fn bytes(&self) -> usize {
-        self.tables.iter().map(|t| size_of_val(&**t)).sum()
+        self.tables.iter().map(|table| size_of_val(&*table.words)).sum()
     }
 }
 
-fn new_table(cells: usize) -> Box<[CellLine]> {
-    (0..cells / CELLS_A_LINE).map(|_| CellLine::default()).collect()
-}
+const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>(), "a box of the one is freed as a box of the other");
 
-fn word_of(table: &[CellLine]) -> u64 {
-    let cells = table.len() * CELLS_A_LINE;
-    table.as_ptr().expose_provenance() as u64 | u64::from(cells.trailing_zeros())
+impl Table {
+    fn new(len: usize) -> Table {
+        // Of plain words, so that the system hands them out zeroed: a large table is not touched here.
+        let words = vec![0u64; len + CELLS_A_LINE - 1].into_boxed_slice();
+        // SAFETY: an atomic word has the size and the values of a plain one, and, as asserted above, its alignment. The box is
+        // the only owner.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
+        let first = words.as_ptr().align_offset(LINE);
+        assert!(first < CELLS_A_LINE, "{first} words to the next line");
+        Table { words, first, len }
+    }
+
+    /// What readers find it by.
+    fn word(&self) -> u64 {
+        self.words[self.first..][..self.len].as_ptr().expose_provenance() as u64 | u64::from(self.len.trailing_zeros())
+    }
 }
 
 #[cfg(test)]
@@ -343,14 +455,25 @@ mod tests {
         index.find_off(M, tag, off)
     }
 
+    /// As a reader looks.
+    fn is_seen(index: &Index, tag: Tag, off: u64) -> bool {
+        let tables = index.old_cells(M).into_iter().chain([index.cells(M)]);
+        tables.into_iter().any(|cells| {
+            let mut probe = cells.probe(tag);
+            std::iter::from_fn(|| cells.next(M, &mut probe)).any(|(_, cell)| !cell.has_moved() && cell.off() == off)
+        })
+    }
+
     proptest! {
         #[test]
-        fn holds_what_a_map_holds(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..3), 0..400)) {
+        fn holds_what_a_map_holds(ops in prop::collection::vec((prop::bool::weighted(0.7), 0u64..60, 0u64..3), 0..400)) {
             let (index, mut tables) = Index::new();
             let mut model = BTreeMap::new();
             for (add, key, spread) in ops {
                 // Few homes, many tags: long runs and gaps that have to be closed across the end of the table.
                 let (tag, off) = (Tag(key % 5 + (spread << 20)), (key + 1) * 64);
+                prop_assert_eq!(is_seen(&index, tag, off), model.contains_key(&(tag.0, off)));
+                prop_assert_eq!(index.iter(M).count(), model.len());
                 let at = find(&index, tag, off);
                 prop_assert_eq!(at.is_some(), model.contains_key(&(tag.0, off)));
                 match at {
@@ -371,7 +494,7 @@ mod tests {
             for (tag, off) in model.keys() {
                 prop_assert!(find(&index, Tag(*tag), *off).is_some());
             }
-            prop_assert_eq!(index.cells(M).iter(M).count(), model.len());
+            prop_assert_eq!(index.iter(M).count(), model.len());
         }
     }
 
@@ -406,7 +529,61 @@ mod tests {
             index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0xff_ffff), i * 64));
         }
         assert_eq!(index.cells(M).cells.len(), 8192);
-        assert!(tables.bytes() < 2 * 8192 * 8);
+        let outgrown: usize = tables.tables.iter().map(|table| table.len).sum::<usize>() - 8192;
+        assert!(outgrown < 8192 && tables.bytes() >= (8192 + outgrown) * 8);
+    }
+
+    /// No insert pays for a whole table, and growth is over long before the next one begins.
+    #[test]
+    fn a_new_key_moves_a_line_of_the_old_table() {
+        let (index, mut tables) = Index::new();
+        let in_new = |index: &Index| index.cells(M).iter(M).count();
+        let mut growths = 0;
+        for i in 1..=20_000u64 {
+            let (len, before, was_moving) = (index.cells(M).cells.len(), in_new(&index), tables.moving.is_some());
+            index.reserve(M, &mut tables, 1);
+            let grown = index.cells(M).cells.len() > len;
+            let moved = if grown { in_new(&index) } else { in_new(&index) - before };
+            assert!(moved <= STEP, "key {i} moved {moved} cells");
+            assert!(!grown || !was_moving, "key {i}: the growth before is not over");
+            growths += u32::from(grown);
+            index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0xff_ffff), i * 64));
+        }
+        assert!(growths > 10 && index.iter(M).count() == 20_000);
+        index.move_all(M, &mut tables);
+        assert!(tables.moving.is_none() && index.old_cells(M).is_none() && in_new(&index) == 20_000);
+    }
+
+    /// A reader that looks in the old table first misses no key that is there all along.
+    #[test]
+    fn keys_are_found_while_the_table_grows() {
+        let (stop, rounds) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (index, mut tables) = Index::new();
+        let keys = || (1..=40u64).map(|i| (Tag(i * 7), i * 64));
+        for (tag, off) in keys() {
+            index.reserve(M, &mut tables, 1);
+            index.add(M, &mut tables, Cell::new(tag, off));
+        }
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    for (tag, off) in keys() {
+                        let seq = index.seq(M);
+                        assert!(is_seen(&index, tag, off) || !index.unmoved(M, seq), "{tag:?}");
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            for i in 41.. {
+                index.reserve(M, &mut tables, 1);
+                index.add(M, &mut tables, Cell::new(Tag(i & 0xff_ffff), i * 64));
+                if i > 200_000 && rounds.load(Ordering::Relaxed) > 100 {
+                    break;
+                }
+                assert!(i < 20_000_000, "the reader does not run");
+            }
+            stop.store(1, Ordering::Relaxed);
+        });
     }
 
     #[test]

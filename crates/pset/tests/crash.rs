@@ -217,7 +217,7 @@ fn errata_fifo_overwrites_are_durable_one_before_the_next() {
 // ---- what it rests on ----
 
 /// The set rests on the order of stores within a line. Where lines can tear, an entry can come back valid without a part
-/// of its content: this is the failure that docs/pset.md names.
+/// of its content: this is the failure that docs/design/pset.md names.
 #[test]
 fn torn_words_break_an_entry() {
     let acts = [Put(0, 1), Put(0, 2), Put(1, 3)];

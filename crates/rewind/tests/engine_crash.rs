@@ -365,6 +365,18 @@ fn transactions_of_threads_on_neighbouring_words() {
     }
 }
 
+/// The first commit gets the number up to which the trim goes, after the trim has gathered what is below: its segment is not given back, to
+/// be used for the second.
+#[test]
+fn a_commit_beside_a_trim_keeps_its_record() {
+    for commits in [[One(1, 5), Pair(1, 6)], [Block(1, 0, 6), Block(1, 0, 7)]] {
+        let explorer = Explorer::new().executions_per_point(8).samples(4);
+        let threads = Threads::new(explorer).preemptions(1).max_schedules(if is_deep() { 4000 } else { 150 });
+        let program = [vec![Trim(0)], commits.to_vec()];
+        println!("{}", threads.run(&subject(Plan::new()), &program, &[Pair(1, 70)]).assert_ok());
+    }
+}
+
 #[test]
 fn every_write_back_and_fence_is_needed() {
     let sites = Sites {

@@ -1,8 +1,11 @@
-//! `bench`: the workloads of YCSB on one index.
+//! `bench`: the workloads of YCSB on one index, and the new-order transaction of TPC-C.
 //!
 //! Timing runs on the medium of the machine; write-backs and fences are counted exactly in a short run of their own, on a
 //! counting medium, so that counting does not slow the timed one.
 
+mod keys;
+mod neworder;
+mod svg;
 mod workload;
 
 use std::path::Path;
@@ -36,7 +39,13 @@ const NAMES: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write
 type Latencies = Vec<Histogram<u64>>;
 
 pub fn run(args: &BenchArgs) -> Result<Code, Failure> {
+    if let Some(path) = &args.keys_from {
+        return keys::run(args, path);
+    }
     let kind = durix::kind::named::<Hardware>(&args.kind)?;
+    if args.workload == Workload::TpccNeworder {
+        return neworder::run(args, &kind);
+    }
     if args.workload == Workload::E && !kind.ordered {
         return Err(Failure::usage(format!("workload E scans ranges, and {} keeps no order of keys", args.kind)));
     }
@@ -227,12 +236,16 @@ impl<'a, M: Medium> Worker<'a, M> {
     }
 }
 
+/// The medium that a pool on this backing has.
+fn medium_of(args: &BenchArgs, backing: &FileBacking) -> Result<Hardware, Failure> {
+    let pmem = backing.kind() == BackingKind::Dax || !args.page_cache;
+    Ok(if pmem { Hardware::for_pmem().ok_or(durix_pmem::Error::NoWriteBack)? } else { Hardware::PAGE_CACHE })
+}
+
 /// Exact counts of one thread's requests on a smaller index.
 fn counted(args: &BenchArgs, keys: u64, path: &Path) -> Result<Counts, Failure> {
     let backing = FileBacking::create(path)?;
-    let pmem = backing.kind() == BackingKind::Dax || !args.page_cache;
-    let medium = if pmem { Hardware::for_pmem().ok_or(durix_pmem::Error::NoWriteBack)? } else { Hardware::PAGE_CACHE };
-    let counting = Counting::new(medium);
+    let counting = Counting::new(medium_of(args, &backing)?);
     let pool = options(args).create_on(backing, counting)?;
     let index = durix::kind::named(&args.kind)?.open_or_create(&pool, "bench")?;
     let keys = keys.min(COUNTED_KEYS);

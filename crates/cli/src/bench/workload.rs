@@ -146,7 +146,7 @@ impl Requests {
             Workload::E if percent < 95 => Request::Scan(self.choose(), 1 + self.random.below(100) as usize),
             Workload::D | Workload::E => Request::Insert(self.insert()),
             Workload::F if percent < 50 => Request::Read(self.choose()),
-            Workload::F => Request::ReadModifyWrite(self.choose()),
+            Workload::F | Workload::TpccNeworder => Request::ReadModifyWrite(self.choose()),
         }
     }
 

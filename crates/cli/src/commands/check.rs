@@ -1,9 +1,10 @@
-//! `check`.
+//! `check` and `scrub`.
 
 use durix::Pool;
+use durix_pmem::pool::{PageOwner, PageReport};
 use serde_json::json;
 
-use crate::args::StatArgs;
+use crate::args::{ScrubArgs, StatArgs};
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::pools;
@@ -13,12 +14,34 @@ type Findings = Vec<(String, String)>;
 
 pub fn run(args: &StatArgs) -> Result<Code, Failure> {
     let pool = pools::open_to_read(&args.pool)?;
-    let (indices, damaged) = pool.readable_indices()?;
+    let (indices, _) = pool.readable_indices()?;
     if let Some(wanted) = args.index.as_ref().filter(|wanted| !indices.iter().any(|info| info.name == **wanted)) {
         let there: Vec<_> = indices.into_iter().map(|info| info.name).collect();
         let path = pool.name().into();
         return Err(Failure::NoIndex { path, index: wanted.clone(), there: there.join(", ") });
     }
+    let pages = pool.check_pages().map_err(durix::Error::from)?;
+    let (checked, findings) = look(&pool, args.index.as_deref(), &pages)?;
+    report(args.json, &checked, &pages, &findings)?;
+    Ok(if findings.is_empty() { Code::Done } else { Code::No })
+}
+
+/// Checks everything; if nothing is wrong, gives pages that have no checksum yet one.
+pub fn scrub(args: &ScrubArgs) -> Result<Code, Failure> {
+    let pool = pools::open_to_write(&args.pool)?;
+    let mut pages = pool.check_pages().map_err(durix::Error::from)?;
+    let (checked, findings) = look(&pool, None, &pages)?;
+    if findings.is_empty() && pages.unknown > 0 {
+        pages = pool.scrub().map_err(durix::Error::from)?;
+    }
+    pool.close().map_err(durix::Error::from)?;
+    report(args.json, &checked, &pages, &findings)?;
+    Ok(if findings.is_empty() { Code::Done } else { Code::No })
+}
+
+/// Looks at pages, space, and one or all indices.
+fn look(pool: &Pool, index: Option<&str>, pages: &PageReport) -> Result<(Vec<(String, u64)>, Findings), Failure> {
+    let (indices, damaged) = pool.readable_indices()?;
     let mut findings: Findings = damaged.iter().map(|error| ("pool".into(), error.to_string())).collect();
     if damaged.is_empty() {
         let mut session = pool.session()?;
@@ -26,10 +49,9 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
         let found = pool.space().check(&session.enter()?, live);
         findings.extend(found.iter().map(|finding| ("space".into(), finding.to_string())));
     }
-    let indices = pools::listed(indices);
     let mut checked = Vec::new();
-    for info in indices.iter().filter(|info| args.index.as_ref().is_none_or(|wanted| *wanted == info.name)) {
-        match check_index(&pool, &info.name) {
+    for info in pools::listed(indices).iter().filter(|info| index.is_none_or(|wanted| *wanted == info.name)) {
+        match check_index(pool, &info.name) {
             Ok((keys, found)) => {
                 checked.push((info.name.clone(), keys));
                 findings.extend(found.into_iter().map(|what| (info.name.clone(), what)));
@@ -40,8 +62,31 @@ pub fn run(args: &StatArgs) -> Result<Code, Failure> {
             Err(other) => return Err(other),
         }
     }
-    report(args.json, &checked, &findings)?;
-    Ok(if findings.is_empty() { Code::Done } else { Code::No })
+    findings.extend(page_findings(pages).into_iter().map(|what| ("pages".into(), what)));
+    Ok((checked, findings))
+}
+
+/// What is damaged, and what that means for what lies there.
+pub fn page_findings(pages: &PageReport) -> Vec<String> {
+    let meaning = |owner: &PageOwner| match owner {
+        PageOwner::Index(_) => "its entries there may be lost or wrong",
+        PageOwner::Free => "no entry is lost",
+        PageOwner::Directory => "indices may be lost",
+        _ => "any index may be hit",
+    };
+    pages.damaged.iter().map(|page| format!("{page}; {}", meaning(&page.owner))).collect()
+}
+
+/// What the checksums of the pages cover, in a sentence.
+fn covered(pages: &PageReport) -> String {
+    match (&pages.missing, pages.unknown) {
+        (Some(why), _) => format!("pages have no checksums: {why}"),
+        (None, 0) => format!("{} pages were compared with their checksums", pages.pages),
+        (None, unknown) => format!(
+            "{} pages were compared with their checksums; {unknown} others have none yet, and `durix scrub` gives them one",
+            pages.pages - unknown
+        ),
+    }
 }
 
 fn check_index(pool: &Pool, name: &str) -> Result<(u64, Vec<String>), Failure> {
@@ -51,11 +96,12 @@ fn check_index(pool: &Pool, name: &str) -> Result<(u64, Vec<String>), Failure> {
     Ok((index.len(&mut session)?, findings.iter().map(ToString::to_string).collect()))
 }
 
-fn report(as_json: bool, checked: &[(String, u64)], findings: &Findings) -> Result<(), Failure> {
+fn report(as_json: bool, checked: &[(String, u64)], pages: &PageReport, findings: &Findings) -> Result<(), Failure> {
     if as_json {
         let checked: Vec<_> = checked.iter().map(|(name, keys)| json!({ "index": name, "keys": keys })).collect();
         let findings: Vec<_> = findings.iter().map(|(place, what)| json!({ "place": place, "what": what })).collect();
-        return output::json(&json!({ "checked": checked, "findings": findings }));
+        let pages = json!({ "read": pages.pages, "without_checksum": pages.unknown, "no_checksums": pages.missing });
+        return output::json(&json!({ "checked": checked, "pages": pages, "findings": findings }));
     }
     let mut out = output::Out::new();
     for (place, what) in findings {
@@ -64,6 +110,7 @@ fn report(as_json: bool, checked: &[(String, u64)], findings: &Findings) -> Resu
     for (name, keys) in checked {
         out.line(&format!("{name}: {keys} keys looked at"))?;
     }
+    out.line(&covered(pages))?;
     let verdict = match findings.len() {
         0 => "no inconsistency was found".to_owned(),
         count => format!("{count} inconsistencies were found; `durix repair` saves what can be read into a new pool"),

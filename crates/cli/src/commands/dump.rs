@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! durix-dump<TAB>1
-//! index<TAB>NAME<TAB>KIND<TAB>TYPE OF KEYS<TAB>TYPE OF VALUES
+//! index<TAB>NAME<TAB>KIND<TAB>TYPE OF KEYS<TAB>TYPE OF VALUES     type#HASH NAME for types that a program has named
 //! KEY<TAB>VALUE                                     as many as there are
 //! end<TAB>NUMBER OF ENTRIES<TAB>CRC-32C of their lines, newlines included, in hexadecimal
 //! ```
@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use durix::{Index, Pool, Session, Types};
+use durix::{Index, Pool, Session, TypeNames, TypeTag, Types};
 
 use crate::args::DumpArgs;
 use crate::failure::{Code, Failure};
@@ -45,6 +45,8 @@ fn dump_index(pool: &Pool, name: &str, sort: bool, out: &mut Out) -> Result<(), 
     let index = durix::kind::open_as_is(pool, name)?;
     let mut session = pool.session()?;
     let Types { key, value } = Types::of(&*index, &session.enter()?);
+    let names = TypeNames::of(pool);
+    let [key, value] = [key, value].map(|tag| type_field(tag, &names));
     out.line(&format!("index\t{}\t{kind}\t{key}\t{value}", escape(name.as_bytes())))?;
     let mut lines = Lines { out, count: 0, sum: 0, line: String::new() };
     if sort && index.as_ordered().is_none() {
@@ -58,6 +60,12 @@ fn dump_index(pool: &Pool, name: &str, sort: bool, out: &mut Out) -> Result<(), 
     }
     let end = format!("end\t{}\t{:08x}", lines.count, lines.sum);
     out.line(&end)
+}
+
+/// What a dump says of a type: what its tag says and, where that is a hash, after a space the name that goes with it.
+fn type_field(tag: TypeTag, names: &TypeNames) -> String {
+    let (shown, name) = (tag.to_string(), names.name(tag));
+    if name == shown { shown } else { format!("{shown} {}", escape(name.as_bytes())) }
 }
 
 fn sorted(index: &dyn Index, session: &mut Session) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Failure> {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use durix::{Db, Index, Transaction, Types};
+use durix::{Db, Index, Transaction, TypeNames, Types};
 use serde_json::json;
 
 use crate::args::ExecArgs;
@@ -32,8 +32,16 @@ enum What {
 /// The indices that the script names.
 type Indices = BTreeMap<String, (Arc<dyn Index>, Codec)>;
 
-/// What the script's reads have found, in its order: index, key, value.
-type Found = Vec<(String, String, Option<String>)>;
+/// What a read of the script has found, as text and as JSON.
+struct Got {
+    index: String,
+    key: String,
+    key_json: serde_json::Value,
+    value: Option<(String, serde_json::Value)>,
+}
+
+/// What the script's reads have found, in its order.
+type Found = Vec<Got>;
 
 pub fn run(args: &ExecArgs) -> Result<Code, Failure> {
     let (input, script) = read(args)?;
@@ -51,7 +59,7 @@ pub fn run(args: &ExecArgs) -> Result<Code, Failure> {
     db.sync()?;
     db.close()?;
     report(args.json, &found, changes, &guarantee)?;
-    Ok(if found.iter().all(|(_, _, value)| value.is_some()) { Code::Done } else { Code::No })
+    Ok(if found.iter().all(|read| read.value.is_some()) { Code::Done } else { Code::No })
 }
 
 /// The script, and what messages call it.
@@ -112,7 +120,7 @@ fn parse(db: &Db, indices: &mut Indices, line: &[u8]) -> Result<Step, Failure> {
     if !indices.contains_key(&name) {
         indices.insert(name.clone(), open(db, &name)?);
     }
-    let codec = indices[&name].1;
+    let codec = &indices[&name].1;
     let what = match verb {
         b"put" => What::Put(codec.value(OsStr::from_bytes(value))?),
         b"del" | b"get" if !value.is_empty() => {
@@ -137,20 +145,25 @@ fn open(db: &Db, name: &str) -> Result<(Arc<dyn Index>, Codec), Failure> {
     }
     let index = db.open_index(name, None)?;
     let types = Types::of(&*index, &db.pool().session()?.enter()?);
-    Ok((index, Codec::new(types, true)))
+    Ok((index, Codec::new(types, TypeNames::of(db.pool()), true)))
 }
 
 impl Step {
     /// Runs it; returns what a read has found.
-    fn run(&self, tx: &Transaction, indices: &Indices) -> durix::Result<Option<(String, String, Option<String>)>> {
+    fn run(&self, tx: &Transaction, indices: &Indices) -> durix::Result<Option<Got>> {
         let (index, codec) = &indices[&self.index];
         let at = tx.index(index)?;
         match &self.what {
             What::Put(value) => _ = at.insert(&self.key, value)?,
             What::Del => _ = at.remove(&self.key)?,
             What::Get => {
-                let value = at.get(&self.key)?.map(|value| codec.show_value(&value));
-                return Ok(Some((self.index.clone(), codec.show_key(&self.key), value)));
+                let read = Got {
+                    index: self.index.clone(),
+                    key: codec.show_key(&self.key),
+                    key_json: codec.json_of_key(&self.key),
+                    value: at.get(&self.key)?.map(|value| (codec.show_value(&value), codec.json_of_value(&value))),
+                };
+                return Ok(Some(read));
             }
         }
         Ok(None)
@@ -160,13 +173,20 @@ impl Step {
 fn report(as_json: bool, found: &Found, changes: usize, guarantee: &str) -> Result<(), Failure> {
     let mut out = Out::new();
     if as_json {
-        let found: Vec<_> = found.iter().map(|(i, k, v)| json!({ "index": i, "key": k, "value": v })).collect();
+        let object = |read: &Got| {
+            let mut object = json!({ "index": read.index, "key": read.key_json, "found": read.value.is_some() });
+            if let Some((_, value)) = &read.value {
+                object["value"] = value.clone();
+            }
+            object
+        };
+        let found: Vec<_> = found.iter().map(object).collect();
         out.line(&json!({ "changes": changes, "found": found, "guarantee": guarantee }).to_string())?;
         return out.finish();
     }
-    for (index, key, value) in found {
+    for Got { index, key, value, .. } in found {
         match value {
-            Some(value) => out.line(&format!("{index}\t{key}\t{value}"))?,
+            Some((value, _)) => out.line(&format!("{index}\t{key}\t{value}"))?,
             None => eprintln!("durix: {key} is not there in {index}"),
         }
     }

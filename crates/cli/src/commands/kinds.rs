@@ -42,6 +42,7 @@ fn row(entry: &Entry) -> [String; 7] {
         name => name.into(),
     };
     let meant_for = match entry.meant_for {
+        u64::MAX if entry.unbalanced => "any number of keys, in random order".into(),
         u64::MAX => "any number of keys".into(),
         keys => format!("up to {keys} keys"),
     };
@@ -86,6 +87,7 @@ fn as_json(entry: &Entry) -> Value {
         "key_bytes": limit(entry.limits.key),
         "value_bytes": limit(entry.limits.value),
         "meant_for": (entry.meant_for < u64::MAX).then_some(entry.meant_for),
+        "unbalanced": entry.unbalanced,
         "experimental": entry.experimental,
     })
 }

@@ -3,6 +3,7 @@
 //! An entry that is there already with the same value is not written again; so an interrupted load is resumed by running it
 //! again, which costs reads up to where it was interrupted.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
@@ -10,15 +11,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use durix::kind::Entry;
 use durix::{Db, Durability, Hardware, Lengths, Limits, Types};
 use durix_pmem::Epochs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::args::{Format, LoadArgs};
+use crate::args::{Format, LoadArgs, TypeArgs};
+use crate::csv;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::pools::{self, Opened};
+use crate::redb::Table;
+use crate::text::Codec;
 
 /// What became of the entries.
 #[derive(Default)]
@@ -36,9 +41,14 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     for file in &args.files {
         File::open(file).map_err(Failure::io(format!("opening {}", file.display())))?;
     }
+    let table = args.redb.as_ref().map(|path| Table::open(path, args.table.as_deref())).transpose()?;
+    let types = match &table {
+        Some(Table { types: Types { key, value }, .. }) => TypeArgs { key_type: Some(*key), value_type: Some(*value) },
+        None => args.types.clone(),
+    };
     // Before a pool is made for it.
     let entry = pools::new_kind(&args.at)?;
-    pools::new_types(&entry, &args.types)?;
+    pools::new_types(&entry, &types)?;
     if args.at.kind.is_some() {
         must_take(entry.name, entry.limits, args)?;
     }
@@ -50,19 +60,20 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
         let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
         options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
     }
-    let at =
-        Opened::existing_or_new(pools::settled(options.open_or_create(&args.at.pool.pool)?)?, &args.at, &args.types)?;
+    let at = Opened::existing_or_new(pools::settled(options.open_or_create(&args.at.pool.pool)?)?, &args.at, &types)?;
     must_take(&format!("index {:?}", args.at.index), at.index.limits(), args)?;
     let buffered = at.index.durability() != Durability::Strict;
     let epochs = buffered.then(|| at.pool.epochs()).transpose()?;
     // Its threads take checkpoints and commit in time, also while the input makes the load wait.
     let threads = Db::builder().over(at.pool.clone())?;
-    let mut load =
-        Load { at, epochs, loaded: Loaded::default(), bar: bar(args)?, value: Vec::new(), done: 0, uncommitted: 0 };
+    let (bar, in_order) = (bar(args)?, InOrder::of(&at));
+    let loaded = Loaded::default();
+    let mut load = Load { at, epochs, loaded, bar, in_order, value: Vec::new(), done: 0, uncommitted: 0 };
     let start = Instant::now();
-    let done = match &args.tree {
-        Some(tree) => load.tree(tree),
-        None => load.all_lines(args),
+    let done = match (&table, &args.tree) {
+        (Some(table), _) => table.for_each(&mut |key, value| load.put(key, value).map(|()| load.bar.inc(1))),
+        (None, Some(tree)) => load.tree(tree),
+        (None, None) => load.all_lines(args),
     };
     load.bar.finish_and_clear();
     let took = start.elapsed();
@@ -83,7 +94,7 @@ fn must_take(what: &str, limits: Limits, args: &LoadArgs) -> Result<(), Failure>
         (Lengths::Exactly(key), _) if args.tree.is_some() => {
             format!("--tree loads paths, and {what} takes keys of exactly {key} bytes")
         }
-        (_, Lengths::Exactly(value)) if args.tree.is_none() && args.format == Format::Lines => {
+        (_, Lengths::Exactly(value)) if args.tree.is_none() && args.redb.is_none() && args.format == Format::Lines => {
             format!("lines have no values, and {what} takes values of exactly {value} bytes: use --format tsv")
         }
         _ => return Ok(()),
@@ -97,7 +108,7 @@ fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
         return Ok(ProgressBar::hidden());
     }
     let style = |text: &str| ProgressStyle::with_template(text).map_err(|e| Failure::usage(e.to_string()));
-    if args.tree.is_some() || args.files.is_empty() {
+    if args.tree.is_some() || args.redb.is_some() || args.files.is_empty() {
         let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} entries, {elapsed}, {per_sec}")?);
         bar.enable_steady_tick(Duration::from_millis(100));
         return Ok(bar);
@@ -113,8 +124,49 @@ const COMMIT_EVERY: u64 = 10_000;
 /// Bytes of keys and values between two commits.
 const COMMIT_BYTES: usize = 4 << 20;
 
+/// New keys in ascending or descending order after which a load into a tree that is not balanced warns.
+const ROW: u64 = 2000;
+
+/// Looks for keys in order, where the kind of index is not balanced.
+struct InOrder {
+    /// The name of such a kind, until it has warned.
+    kind: Option<&'static str>,
+    last: Vec<u8>,
+    direction: Ordering,
+    row: u64,
+}
+
+impl InOrder {
+    fn of(at: &Opened) -> Self {
+        let owner = at.index.root().owner();
+        let info = at.pool.indices().unwrap_or_default().into_iter().find(|info| info.owner == owner);
+        let is_kind = |entry: &Entry| info.as_ref().is_some_and(|info| info.kind == entry.kind);
+        let kind = durix::kind::kinds().into_iter().find(|entry| entry.unbalanced && is_kind(entry));
+        InOrder { kind: kind.map(|entry| entry.name), last: Vec::new(), direction: Ordering::Equal, row: 0 }
+    }
+
+    /// Takes note of a new key. Returns the warning, once.
+    fn pass(&mut self, key: &[u8]) -> Option<String> {
+        let kind = self.kind?;
+        let direction = key.cmp(&self.last);
+        self.row = if direction == self.direction { self.row + 1 } else { 1 };
+        self.direction = direction;
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        if self.row < ROW {
+            return None;
+        }
+        self.kind = None;
+        Some(format!(
+            "keys come in order, and a {kind} is not balanced: each call takes time in the number of keys, and a load of n keys n² \
+             steps. Stop, and load into an index of another kind (--kind bplustree or skiplist), or load the keys in random order (shuf)"
+        ))
+    }
+}
+
 struct Load {
     at: Opened,
+    in_order: InOrder,
     /// Where the index is buffered: what a kill loses of the load is at most what came since the last checkpoint.
     epochs: Option<Arc<Epochs<Hardware>>>,
     done: u64,
@@ -150,6 +202,10 @@ impl Load {
             self.loaded.there += 1;
         } else if self.at.index.insert(&op, key, value)? {
             self.loaded.added += 1;
+            drop(op);
+            if let Some(warning) = self.in_order.pass(key) {
+                self.bar.suspend(|| eprintln!("durix: warning: {warning}"));
+            }
         } else {
             self.loaded.changed += 1;
         }
@@ -162,6 +218,7 @@ impl Load {
         let types = Types::of(&*self.at.index, &op);
         drop(op);
         if types != Types::default() {
+            let types = self.at.codec.type_names();
             let what = format!("index holds {types}; --tree needs one of bytes to bytes, so choose another --index");
             return Err(Failure::usage(what));
         }
@@ -187,42 +244,41 @@ impl Load {
 
     fn all_lines(&mut self, args: &LoadArgs) -> Result<(), Failure> {
         if args.files.is_empty() {
-            return self.lines(BufReader::new(std::io::stdin().lock()), "standard input", args.format, 1);
+            return self.lines(BufReader::new(std::io::stdin().lock()), "standard input", args, 1);
         }
         for path in &args.files {
             let file = File::open(path).map_err(Failure::io(format!("opening {}", path.display())))?;
             let bar = self.bar.clone();
             let reader = BufReader::with_capacity(1 << 16, bar.wrap_read(file));
-            self.lines(reader, &path.display().to_string(), args.format, 0)?;
+            self.lines(reader, &path.display().to_string(), args, 0)?;
         }
         Ok(())
     }
 
-    fn lines(&mut self, mut reader: impl BufRead, input: &str, format: Format, step: u64) -> Result<(), Failure> {
+    fn lines(&mut self, mut reader: impl BufRead, input: &str, args: &LoadArgs, step: u64) -> Result<(), Failure> {
         let mut line = Vec::new();
-        for number in 1.. {
+        let mut next = 1;
+        loop {
+            let number = next;
             line.clear();
-            let read = reader.read_until(b'\n', &mut line).map_err(Failure::io(format!("reading {input}")))?;
-            if read == 0 {
+            loop {
+                let read = reader.read_until(b'\n', &mut line).map_err(Failure::io(format!("reading {input}")))?;
+                next += u64::from(read > 0);
+                // A record of CSV may have line ends within quotes.
+                if read == 0 || args.format != Format::Csv || csv::is_whole(&line) {
+                    break;
+                }
+            }
+            if line.is_empty() {
                 break;
             }
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            if args.header && number == 1 {
+                continue;
+            }
             let bad = |what: String| Failure::BadInput { input: input.into(), line: number, what };
-            let (key, value) = match format {
-                Format::Lines => (text, &b""[..]),
-                Format::Tsv => {
-                    let tab = text.iter().position(|b| *b == b'\t');
-                    let tab = tab.ok_or_else(|| bad("no tab, which ends the key; use --format lines".into()))?;
-                    (&text[..tab], &text[tab + 1..])
-                }
-            };
-            let escaped = format == Format::Tsv;
-            let codec = self.at.codec;
-            let key = codec.key_of_line(key, escaped).map_err(|f| bad(f.to_string()))?;
-            let value = match format {
-                Format::Lines if value.is_empty() => Vec::new(),
-                _ => codec.value_of_line(value, escaped).map_err(|f| bad(f.to_string()))?,
-            };
+            let entry = entry(args.format, &self.at.codec, text).map_err(|failure| bad(failure.to_string()))?;
+            let Some((key, value)) = entry else { continue };
             self.put(&key, &value).map_err(|failure| match failure {
                 Failure::Durix(error @ durix::Error::WrongLength { .. }) => bad(error.to_string()),
                 other => other,
@@ -231,6 +287,48 @@ impl Load {
         }
         Ok(())
     }
+}
+
+/// The bytes of a key and of its value.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The bytes of the key and of the value that a line, or a record of CSV, stands for; `None` for an empty line of CSV or JSON.
+fn entry(format: Format, codec: &Codec, text: &[u8]) -> Result<Option<Pair>, Failure> {
+    let bad = |what: String| Failure::usage(what);
+    let tabbed = |instead: &str| {
+        let tab = text.iter().position(|b| *b == b'\t');
+        let tab = tab.ok_or_else(|| bad(format!("no tab, which ends the key; use {instead}")))?;
+        Ok::<_, Failure>((&text[..tab], &text[tab + 1..]))
+    };
+    let is_empty = text.trim_ascii().is_empty();
+    let pair = match format {
+        Format::Lines => (codec.key_of_line(text, false)?, Vec::new()),
+        Format::Tsv => {
+            let (key, value) = tabbed("--format lines")?;
+            (codec.key_of_line(key, true)?, codec.value_of_line(value, true)?)
+        }
+        Format::Hex => {
+            let (key, value) = tabbed("the format that the file has")?;
+            (codec.key_of_hex(key)?, codec.value_of_hex(value)?)
+        }
+        Format::Csv | Format::Json if is_empty => return Ok(None),
+        Format::Csv => {
+            let fields = csv::fields(text.strip_suffix(b"\r").unwrap_or(text)).map_err(bad)?;
+            let [key, value] = fields.as_slice() else {
+                return Err(bad(format!("{} fields, where a key and a value are expected", fields.len())));
+            };
+            (codec.key_of_line(key, false)?, codec.value_of_line(value, false)?)
+        }
+        Format::Json => {
+            let object: serde_json::Value =
+                serde_json::from_slice(text).map_err(|error| bad(format!("no JSON: {error}")))?;
+            let of = |name: &str| {
+                object.get(name).ok_or_else(|| bad(format!("no {name:?}; a line is {{\"key\": …, \"value\": …}}")))
+            };
+            (codec.key_of_json(of("key")?)?, codec.value_of_json(of("value")?)?)
+        }
+    };
+    Ok(Some(pair))
 }
 
 fn report(args: &LoadArgs, loaded: &Loaded, keys: u64, took: Duration) -> Result<(), Failure> {

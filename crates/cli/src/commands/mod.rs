@@ -12,3 +12,4 @@ pub mod restore;
 pub mod scan;
 pub mod shell;
 pub mod stat;
+pub mod watch;

@@ -1,10 +1,11 @@
 //! `repair`.
 
-use durix::{Hardware, Index, Pool, PoolOptions, Types};
+use durix::{Hardware, Index, Pool, PoolOptions, TypeNames, Types};
 use durix_pmem::pool::IndexInfo;
 use serde_json::json;
 
 use crate::args::RepairArgs;
+use crate::commands::check::page_findings;
 use crate::failure::{Code, Failure};
 use crate::output::{self, table};
 use crate::pools;
@@ -26,6 +27,7 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
         source.accept_pending_records();
     }
     let (indices, damaged) = source.readable_indices()?;
+    let pages = source.check_pages().map_or_else(|error| vec![error.to_string()], |pages| page_findings(&pages));
     let indices = pools::listed(indices);
     let partial = durix::copy::partial(&args.into);
     let _ = std::fs::remove_file(&partial);
@@ -34,8 +36,8 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     })?;
     durix::copy::publish(&partial, &args.into)?;
     let damaged: Vec<String> = damaged.iter().map(ToString::to_string).collect();
-    let whole = damaged.is_empty() && saved.iter().all(|saved| saved.lost.is_empty());
-    report(args.json, &saved, &damaged)?;
+    let whole = damaged.is_empty() && pages.is_empty() && saved.iter().all(|saved| saved.lost.is_empty());
+    report(args.json, &saved, &damaged, &pages)?;
     Ok(if whole { Code::Done } else { Code::No })
 }
 
@@ -88,6 +90,7 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
 fn save_entries(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) -> Result<Vec<String>, Failure> {
     let (mut reading, mut writing) = (source.session()?, target.session()?);
     let types = Types::of(from, &reading.enter()?);
+    TypeNames::of(source).keep(target, types)?;
     types.declare(to, &writing.enter()?);
     let mut failed = None;
     let findings = from.salvage(&mut reading, &mut |key, value| {
@@ -103,11 +106,11 @@ fn save_entries(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) 
     }
 }
 
-fn report(as_json: bool, saved: &[Saved], damaged: &[String]) -> Result<(), Failure> {
+fn report(as_json: bool, saved: &[Saved], damaged: &[String], pages: &[String]) -> Result<(), Failure> {
     if as_json {
         let index = |s: &Saved| json!({ "index": s.name, "entries": s.entries, "findings": s.lost });
         let indices: Vec<_> = saved.iter().map(index).collect();
-        return output::json(&json!({ "indices": indices, "unreadable": damaged }));
+        return output::json(&json!({ "indices": indices, "unreadable": damaged, "pages": pages }));
     }
     let row = |s: &Saved| vec![s.name.clone(), s.entries.to_string(), s.lost.len().to_string()];
     let mut out = output::Out::new();
@@ -115,6 +118,7 @@ fn report(as_json: bool, saved: &[Saved], damaged: &[String]) -> Result<(), Fail
     for saved in saved {
         saved.lost.iter().try_for_each(|what| out.line(&format!("{}: {what}", saved.name)))?;
     }
+    pages.iter().try_for_each(|what| out.line(&format!("pages: {what}")))?;
     damaged.iter().try_for_each(|what| out.line(&format!("an index is lost: {what}")))?;
     out.finish()
 }

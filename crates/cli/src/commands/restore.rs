@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
-use durix::{Hardware, Index, Pool, Session, Types};
+use durix::{Hardware, Index, Pool, Session, TypeNames, TypeTag, Types};
 use serde_json::json;
 
 use super::dump::VERSION;
@@ -105,18 +105,20 @@ fn restore(
     while let Some(fields) = reader.next()? {
         let header = match fields.as_slice() {
             [b"index", name, kind, key, value] => utf8(name).and_then(|name| {
-                let types = Types { key: type_of(key)?, value: type_of(value)? };
-                Ok((name, utf8(kind)?, types))
+                let mut names = TypeNames::default();
+                let types = Types { key: type_of(key, &mut names)?, value: type_of(value, &mut names)? };
+                Ok((name, utf8(kind)?, types, names))
             }),
             _ => Err("neither a new index nor the end was expected here".into()),
         };
-        let (name, kind, types) = header.map_err(|what| reader.bad(what))?;
+        let (name, kind, types, names) = header.map_err(|what| reader.bad(what))?;
         if restored.iter().any(|(other, _)| *other == name) {
             return Err(reader.bad(format!("a second index named {name:?}")));
         }
         let entry = durix::kind::named::<Hardware>(args.kind.as_deref().unwrap_or(&kind))?;
         types.fit(entry.limits, entry.name).map_err(|error| reader.bad(error.to_string()))?;
         let index = entry.open_or_create(&pool, &name)?;
+        names.keep(&pool, types)?;
         let entries = restore_index(&mut reader, &pool, &index, types)?;
         restored.push((name, entries));
     }
@@ -124,8 +126,18 @@ fn restore(
     Ok(restored)
 }
 
-fn type_of(field: &[u8]) -> Result<durix::TypeTag, String> {
-    utf8(field)?.parse().map_err(|unfit: durix::encode::Unfit| unfit.to_string())
+/// A type, and the name that a dump may give for it.
+fn type_of(field: &[u8], names: &mut TypeNames) -> Result<TypeTag, String> {
+    let field = utf8(field)?;
+    let (tag, name) = match field.split_once(' ').filter(|(tag, _)| tag.starts_with("type#")) {
+        Some((tag, name)) => (tag, Some(name)),
+        None => (&field[..], None),
+    };
+    let tag: TypeTag = tag.parse().map_err(|unfit: durix::encode::Unfit| unfit.to_string())?;
+    if let Some(name) = name {
+        names.insert(tag, name.into());
+    }
+    Ok(tag)
 }
 
 fn restore_index(reader: &mut Reader, pool: &Pool, index: &Arc<dyn Index>, types: Types) -> Result<u64, Failure> {

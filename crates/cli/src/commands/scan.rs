@@ -6,17 +6,20 @@ use std::ops::Bound;
 use durix::{Cursor, Direction, KeyRange};
 use serde_json::json;
 
-use crate::args::ScanArgs;
+use crate::args::{ScanArgs, Shown};
+use crate::csv;
 use crate::failure::{Code, Failure};
 use crate::output::Out;
 use crate::pools::{self, Opened};
-use crate::text::Codec;
+use crate::text::{Codec, hex};
 
 pub fn run(args: &ScanArgs) -> Result<Code, Failure> {
     let mut at = Opened::existing(pools::open_to_read(&args.at.pool)?, &args.at)?;
     let range = range(args, &at.codec)?;
     let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
-    let mut printer = Printer { out: Out::new(), codec: at.codec, args, left: args.limit.unwrap_or(usize::MAX) };
+    let mut printer =
+        Printer { out: Out::new(), codec: at.codec.clone(), args, left: args.limit.unwrap_or(usize::MAX) };
+    printer.heading()?;
     let Opened { index, session, .. } = &mut at;
     if let Some(ordered) = index.as_ordered() {
         print_all(&mut *ordered.range(&range, direction), session, &range, &mut printer)?;
@@ -96,16 +99,47 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
+    fn heading(&mut self) -> Result<(), Failure> {
+        let (is_csv, keys_only) = (self.args.at.shown(self.args.format) == Shown::Csv, self.args.keys_only);
+        match (self.args.header, is_csv) {
+            (false, _) => Ok(()),
+            (true, false) => Err(Failure::usage("only CSV has a heading; add --format csv")),
+            (true, true) => self.out.line(if keys_only { "key" } else { "key,value" }),
+        }
+    }
+
     fn print(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
         self.left -= 1;
-        let key = self.codec.show_key(key);
-        let value = (!self.args.keys_only).then(|| self.codec.show_value(value));
-        let line = match (self.args.at.json, value) {
-            (false, None) => key,
-            (false, Some(value)) => format!("{key}\t{value}"),
-            (true, None) => json!({ "key": key }).to_string(),
-            (true, Some(value)) => json!({ "key": key, "value": value }).to_string(),
-        };
-        self.out.line(&line)
+        let value = (!self.args.keys_only).then_some(value);
+        entry(&mut self.out, &self.codec, self.args.at.shown(self.args.format), key, value)
+    }
+}
+
+/// Prints an entry, or only its key.
+fn entry(out: &mut Out, codec: &Codec, shown: Shown, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
+    let tabbed = |key: String, value: Option<String>| match value {
+        Some(value) => format!("{key}\t{value}"),
+        None => key,
+    };
+    match shown {
+        Shown::Tsv => out.line(&tabbed(codec.show_key(key), value.map(|value| codec.show_value(value)))),
+        Shown::Hex => out.line(&tabbed(hex(key), value.map(hex))),
+        Shown::Json => {
+            let mut object = json!({ "key": codec.json_of_key(key) });
+            if let Some(value) = value {
+                object["value"] = codec.json_of_value(value);
+            }
+            out.line(&object.to_string())
+        }
+        Shown::Csv => {
+            let mut record = Vec::new();
+            csv::write_field(&codec.field_of_key(key), &mut record);
+            if let Some(value) = value {
+                record.push(b',');
+                csv::write_field(&codec.field_of_value(value), &mut record);
+            }
+            record.push(b'\n');
+            out.bytes(&record)
+        }
     }
 }

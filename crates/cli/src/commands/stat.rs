@@ -1,6 +1,6 @@
 //! `stat`.
 
-use durix::{Durability, Guarantee, Hardware, Index, Level, Medium, Pool, Reach, Types};
+use durix::{Durability, Guarantee, Hardware, Index, Level, Medium, Pool, Reach, TypeNames, Types};
 use durix_pmem::backing::{Backing, BackingKind, FileBacking};
 use durix_pmem::pool::{State, Stats};
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ struct IndexRow {
 
 struct Inside {
     types: Types,
+    names: TypeNames,
     stats: durix::IndexStats,
     guarantee: Guarantee,
 }
@@ -115,10 +116,10 @@ fn inside(pool: &Pool, index: &dyn Index, here: Guarantee) -> Result<Inside, Fai
     let mut session = pool.session()?;
     let stats = index.stats(&mut session)?;
     let types = Types::of(index, &session.enter()?);
-    Ok(Inside { types, stats, guarantee: here.with(index.durability()) })
+    Ok(Inside { types, names: TypeNames::of(pool), stats, guarantee: here.with(index.durability()) })
 }
 
-fn state(state: State) -> &'static str {
+pub fn state(state: State) -> &'static str {
     match state {
         State::Clean => "closed",
         State::Dirty { .. } => "open, or not closed",
@@ -165,7 +166,7 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
         let cells = |row: &IndexRow| {
             let number = |of: fn(&Inside) -> u64| row.inside.as_ref().map_or_else(|| "-".into(), |i| of(i).to_string());
             let dram = row.inside.as_ref().and_then(|i| i.stats.volatile_bytes).map_or_else(|| "-".into(), human);
-            let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.types.to_string());
+            let types = row.inside.as_ref().map_or_else(|| "-".into(), |i| i.names.both(i.types));
             let durable = row.inside.as_ref().map_or("-", |i| match i.guarantee.durability {
                 Durability::Strict => "on return",
                 _ => "at checkpoints",
@@ -201,8 +202,8 @@ fn as_json(stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) ->
                 inside.stats.details.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
             value["keys"] = json!(inside.stats.keys);
             value["volatile_bytes"] = json!(inside.stats.volatile_bytes);
-            value["key_type"] = json!(inside.types.key.to_string());
-            value["value_type"] = json!(inside.types.value.to_string());
+            value["key_type"] = json!(inside.names.name(inside.types.key));
+            value["value_type"] = json!(inside.names.name(inside.types.value));
             value["guarantee"] = json!(inside.guarantee.to_string());
             value["details"] = Value::Object(details);
         }

@@ -160,6 +160,7 @@ impl Torture<'_> {
         });
         let path = self.dir.join(POOL);
         let _ = std::fs::remove_file(DiskJournal::path_of(&path));
+        let _ = std::fs::remove_file(DiskJournal::sums_of(&path));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::Io { what: format!("removing {}", path.display()), source: error });

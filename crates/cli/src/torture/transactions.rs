@@ -280,6 +280,7 @@ impl Torture<'_> {
         self.kinds = KINDS[(number % KINDS.len() as u64) as usize];
         let path = self.dir.join(POOL);
         let _ = std::fs::remove_file(durix_pmem::journal::DiskJournal::path_of(&path));
+        let _ = std::fs::remove_file(durix_pmem::journal::DiskJournal::sums_of(&path));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::Io { what: format!("removing {}", path.display()), source: error });

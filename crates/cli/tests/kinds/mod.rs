@@ -114,6 +114,25 @@ fn a_tree_is_loaded_into_an_ordered_kind_and_comes_back_in_order() {
 }
 
 #[test]
+fn a_load_of_keys_in_order_into_a_tree_that_is_not_balanced_warns_once() {
+    let place = Place::new();
+    let tsv = |numbers: &mut dyn Iterator<Item = u64>| numbers.map(|n| format!("{n}\t{n}\n")).collect::<String>();
+    let up = tsv(&mut (0..2500));
+    let down = tsv(&mut (0..2500).rev());
+    // An odd factor: all numbers below 2^12, in no order.
+    let mixed = tsv(&mut (0..4096u64).map(|n| n * 2_654_435_761 % 4096));
+    for (kind, input, warnings) in
+        [("bst", &up, 1), ("bst", &down, 1), ("bst", &mixed, 0), ("bst-values", &up, 1), ("skiplist", &up, 0)]
+    {
+        let pool = format!("{kind} {warnings} {}", input.len() + input.as_bytes()[0] as usize);
+        let args =
+            ["load", "--pool", &pool, "--kind", kind, "--key-type", "u64", "--value-type", "u64", "--format", "tsv"];
+        let ended = place.fed(&args, input.as_bytes());
+        assert_eq!((ended.code, ended.err.matches("is not balanced").count()), (0, warnings), "{kind}: {}", ended.err);
+    }
+}
+
+#[test]
 fn kinds_of_words_say_what_they_do_not_take_before_anything_is_made() {
     let place = Place::new();
     std::fs::create_dir(place.path("tree")).unwrap();

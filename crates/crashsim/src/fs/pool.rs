@@ -223,6 +223,12 @@ impl JournalPlace for SimulatedJournal {
     fn create(&self) -> Result<Arc<dyn JournalFile>> {
         self.with(Open::OrNew).map_err(failed("creating", &self.path))
     }
+
+    /// Beside it, with `-sums` for `-journal` at the end of its name.
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        let pool = self.path.strip_suffix("-journal").unwrap_or(&self.path);
+        Some(Arc::new(SimulatedJournal::new(&self.fs, format!("{pool}-sums"))))
+    }
 }
 
 #[derive(Debug)]

@@ -56,9 +56,25 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)
             vec![Put(1, 1), Put(2, 1), other(Tick), Put(5, 1), Put(6, 1), Put(7, 1)],
         ),
         ("values are replaced in place", of(&in_leaves()), in_place_acts()),
+        ("sorted changes in an empty tree", of(&[]), vec![many(&[10, 20, 30], 1), Put(10, 2), many(&[40, 50], 3)]),
+        (
+            "sorted changes split a range",
+            of(&two_leaves()),
+            vec![Put(60, 2), many(&[70, 71, 72, 73], 3), Update(70, 4), Tick, Many(vec![(20, None), (21, Some(5))])],
+        ),
+        (
+            "sorted changes of keys in both fronts",
+            of(&[Put(1, 1), Put(2, 1), Put(1, 2)]),
+            vec![Put(2, 2), Put(3, 2), Many(vec![(1, Some(7)), (2, None), (4, Some(7))]), Put(1, 8)],
+        ),
         ("an extent for each unit", one_unit_an_extent(plan), vec![Put(1, 1), Put(2, 1), Tick, Put(3, 1)]),
         ("a page that was not full", partly_used_page(plan), vec![Put(60, 5)]),
     ]
+}
+
+/// Keys that get the same value together.
+fn many(keys: &[u64], value: u64) -> Act {
+    Many(keys.iter().map(|key| (*key, Some(value))).collect())
 }
 
 /// Two keys in a leaf, in no front.
@@ -166,24 +182,17 @@ fn crashes_in_recovery_and_after_it() {
 fn every_write_back_and_fence_is_needed() {
     let sweep = mutation_sweep(&Sites::in_files("dptree/src/"), |plan| {
         let mut total = run(&Explorer::new(), plan);
-        for part in [in_used_space, deaths, in_full_pool, without_locks] {
+        let in_threads: [fn(&'static Plan) -> Report; 2] =
+            [threads::merges_that_share_an_extent, threads::pages_made_ahead];
+        let parts: [fn(&'static Plan) -> Report; 4] = [in_used_space, deaths, in_full_pool, without_locks];
+        for part in parts.into_iter().chain(in_threads) {
             if total.failure.is_none() {
                 total.merge(part(plan));
             }
         }
         total
     });
-    // Another session's merge would have to use a new extent before the fence of the session that added it.
-    let known = place_of("units.rs", include_str!("../../src/units.rs"), "for merges of other sessions");
-    println!("{}", sweep.assert_all_caught(&[&known]));
-}
-
-/// The place of the one line of a file that holds `mark`.
-fn place_of(file: &str, source: &str, mark: &str) -> String {
-    let lines: Vec<usize> =
-        (1..).zip(source.lines()).filter(|(_, line)| line.contains(mark)).map(|(number, _)| number).collect();
-    assert_eq!(lines.len(), 1, "{mark:?} stands in lines {lines:?} of {file}");
-    format!("{file}:{}", lines[0])
+    println!("{}", sweep.assert_all_caught(&[]));
 }
 
 /// A tree in chunks that hold what another one has left.
@@ -260,6 +269,17 @@ fn all_short_sequences_of_values_replaced_in_place() {
     sequences("in place", &in_leaves(), &alphabet, 3);
 }
 
+/// All keys stay in one range: of changes in several ranges a crash may leave those of the first ones.
+#[test]
+fn all_short_sequences_of_sorted_changes() {
+    let mixed = Many(vec![(5, Some(4)), (10, None), (11, Some(4))]);
+    let alphabet = [many(&[10, 12], 2), many(&[60, 61], 3), mixed, Put(10, 5), Remove(60), Tick, Merge];
+    let options = Options::default().shape(Shape { slots: 4, leaves: 12, page_lines: 1 }).least_front(2);
+    let subject = TreeUnderTest { options, ..TreeUnderTest::new(&in_leaves()) };
+    let len = if deep() { 4 } else { 3 };
+    complete("sorted changes", || Explorer::new().sequences(&subject, &alphabet, len, &after()));
+}
+
 /// Every entry point comes first after a crash in a merge that splits a range.
 #[test]
 fn every_entry_point_is_the_first_access_after_a_crash() {
@@ -273,6 +293,7 @@ fn every_entry_point_is_the_first_access_after_a_crash() {
         Next(31, true),
         Next(33, false),
         Len,
+        many(&[12, 13, 14], 7),
         Tick,
         Merge,
     ];

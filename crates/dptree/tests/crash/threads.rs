@@ -3,8 +3,34 @@
 
 use std::time::Instant;
 
-use crate::tree::{Act, Act::*, TreeUnderTest, after};
-use durix_crashsim::{Explorer, Threads};
+use crate::tree::{Act, Act::*, TreeUnderTest, after, merges_that_need_units};
+use durix_crashsim::{Explorer, Report, Threads};
+use durix_pmem::Plan;
+
+/// Two merges at once, the first of which adds an extent of units for both. A part of the sweep, which passes it unmutated first.
+pub fn merges_that_share_an_extent(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, chunks: 20, ..TreeUnderTest::new(&[]) };
+    let (before, [one, other]) = merges_that_need_units(&subject);
+    let subject = TreeUnderTest { before, ..subject };
+    Threads::new(Explorer::new()).preemptions(1).run(&subject, &[vec![one], vec![other]], &[Put(1, 9), Len])
+}
+
+/// One thread's merge makes log pages, the other's update takes one.
+pub fn pages_made_ahead(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, driven: true, ..TreeUnderTest::new(&[Put(1, 1), Put(2, 1)]) };
+    Threads::new(Explorer::new()).preemptions(1).run(
+        &subject,
+        &[vec![Tick], vec![Put(1, 2), Get(2)]],
+        &[Put(1, 9), Len],
+    )
+}
+
+#[test]
+fn log_pages_are_made_ahead() {
+    let report = pages_made_ahead(Plan::new()).assert_ok();
+    println!("pages made ahead: {report}");
+    assert!(report.complete);
+}
 
 #[track_caller]
 fn complete(name: &str, before: &[Act], program: [Vec<Act>; 2]) {
@@ -100,4 +126,32 @@ fn a_value_replaced_in_place_in_a_range_that_is_split() {
 fn a_writer_whose_fronts_are_full_and_a_merge() {
     let before = [Put(1, 1), Put(2, 1), Put(3, 1), Put(4, 1)];
     complete("full fronts", &before, [vec![Put(5, 1)], vec![Tick, Get(5)]]);
+}
+
+/// A reader has found the range that is split. Before readers see the split, the new range gets an update of the reader's key. It must not
+/// replace the value in place: the reader looks at the old range's word. Takes minutes, so it needs `DURIX_DEEP`.
+#[test]
+fn a_reader_of_a_range_that_is_split_and_an_update_of_the_new_range() {
+    let before = [
+        Put(10, 1),
+        Put(20, 1),
+        Merge,
+        Put(30, 1),
+        Put(40, 1),
+        Merge,
+        Put(50, 1),
+        Put(60, 1),
+        Merge,
+        Put(32, 2),
+        Put(34, 2),
+    ];
+    if std::env::var_os("DURIX_DEEP").is_none() {
+        return;
+    }
+    let start = Instant::now();
+    let threads = Threads::new(Explorer::new()).preemptions(3);
+    let program = [vec![Get(60)], vec![Tick], vec![Update(60, 2)]];
+    let report = threads.run(&TreeUnderTest::new(&before), &program, &[Get(60)]).assert_ok();
+    println!("three threads, in {:?}: {report}", start.elapsed());
+    assert!(report.complete);
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_dptree::{Direction, DpTree, Options, Shape};
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::service::{Driver, Lane};
 use durix_pmem::{Hardware, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
 
 /// The medium.
@@ -30,6 +31,8 @@ pub enum Act {
     Next(u64, bool),
     /// Counts.
     Len,
+    /// Changes keys of one range together.
+    Many(Vec<(u64, Option<u64>)>),
     /// Merges what waits for it.
     Tick,
     /// Freezes every front, and merges all.
@@ -78,6 +81,15 @@ pub struct TreeUnderTest {
     pub in_recovery: Vec<Act>,
     /// Whether the pool's chunks hold what another tree has left in them.
     pub used_before: bool,
+    /// Whether the tree is told that somebody drives the pool's services, so that merges make log pages ahead.
+    pub driven: bool,
+}
+
+/// Drives nothing: the operations of a test tick.
+struct Nobody;
+
+impl Driver for Nobody {
+    fn wake(&self, _: Lane) {}
 }
 
 /// A tree at work.
@@ -107,6 +119,7 @@ impl TreeUnderTest {
             before: before.to_vec(),
             in_recovery: Vec::new(),
             used_before: false,
+            driven: false,
         }
     }
 
@@ -124,6 +137,9 @@ impl TreeUnderTest {
         let session = pool.session().map_err(|e| e.to_string())?;
         let tree = DpTree::open_with(&pool, "tree", &self.options).map_err(|e| e.to_string())?;
         let other = pool.session().map_err(|e| e.to_string())?;
+        if self.driven {
+            pool.services().drive(Some(Arc::new(Nobody)));
+        }
         Ok(Live { session, other, tree, pool })
     }
 }
@@ -164,6 +180,10 @@ pub fn operate(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
         Get(k) => Value(tree.get(op, k).unwrap()),
         Next(k, up) => Pair(next(tree, op, k, up)),
         Len => Number(tree.len(op)),
+        Many(ref changes) => {
+            tree.change_many(op, &mut changes.clone()).unwrap();
+            Done
+        }
         Tick => {
             tree.tick_in(op).unwrap();
             Done
@@ -196,6 +216,15 @@ pub fn step(model: &mut Map, act: &Act) -> Answer {
         Next(k, true) => Pair(model.range(k..).next().map(|(k, v)| (*k, *v))),
         Next(k, false) => Pair(model.range(..=k).next_back().map(|(k, v)| (*k, *v))),
         Len => Number(model.len() as u64),
+        Many(ref changes) => {
+            for (key, new) in changes {
+                match new {
+                    Some(value) => drop(model.insert(*key, *value)),
+                    None => drop(model.remove(key)),
+                }
+            }
+            Done
+        }
         Tick | Merge | Reopen => Done,
         Other(ref act) | Killed(ref act) => step(model, act),
     }
@@ -317,6 +346,32 @@ pub fn puts_until_full(subject: &TreeUnderTest) -> Vec<Act> {
     let op = session.enter().unwrap();
     let fit = |key: &u64| tree.insert(&op, *key, 1).is_ok();
     (1..).map(|number: u64| number * 10).take_while(fit).map(|key| Put(key, 1)).collect()
+}
+
+/// A tree of several ranges without a free unit, in two of which both fronts are full and a merge needs a unit; and an insert into each of
+/// the two. Tried out on a tree in ordinary memory, whose decisions are the same.
+pub fn merges_that_need_units(subject: &TreeUnderTest) -> (Vec<Act>, [Act; 2]) {
+    let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+    let tree = DpTree::open_with(&pool, "tree", &subject.options).unwrap();
+    let mut session = pool.session().unwrap();
+    let mut acts = Vec::new();
+    for key in (1u64..).map(|number| number * 10) {
+        let stats = tree.stats(&session.enter().unwrap());
+        if stats.ranges >= 3 && stats.free_units == 0 && key % 20 == 10 {
+            break;
+        }
+        assert!(tree.insert(&session.enter().unwrap(), key, 1).unwrap());
+        acts.push(Put(key, 1));
+        if key % 20 == 0 {
+            tree.merge_all(&mut session).unwrap();
+            acts.push(Merge);
+        }
+    }
+    // Two keys of a leaf fill a front. The lowest keys and the highest ones are of different ranges.
+    let top = acts.len() as u64 / 3 * 20;
+    let fronts = [1, 2, 3, 4].map(|i| Put(10 + i, 2)).into_iter().chain([1, 2, 3, 4].map(|i| Put(top + i, 2)));
+    acts.extend(fronts);
+    (acts, [Put(15, 2), Put(top + 5, 2)])
 }
 
 /// Follows every recovery: reuses slots, leaves and log pages, brings keys back, removes some.

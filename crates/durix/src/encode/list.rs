@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::tag::TypeTag;
+use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Encode, Key, Part, Unfit, Value};
 
 /// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes.
@@ -18,6 +18,40 @@ macro_rules! elements {
 elements!(u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char, f32, f64, String, OsString, PathBuf);
 elements!(Ipv4Addr, Ipv6Addr, IpAddr, Duration, SystemTime);
 impl<T: Part> Element for Option<T> {}
+impl Element for Vec<u8> {}
+impl<T: Element> Element for Vec<T> {}
+impl<const N: usize> Element for [u8; N] {}
+
+/// In front of each element of a vector that is a part, and at its end: a vector comes before those that it is the beginning of.
+const MORE: u8 = 1;
+const END: u8 = 0;
+
+impl<T: Element> Part for Vec<T> {
+    const CODE: u8 = NO_CODE;
+
+    fn part_name() -> String {
+        format!("Vec<{}>", T::part_name())
+    }
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        for element in self {
+            out.push(MORE);
+            element.encode_part(out);
+        }
+        out.push(END);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        let mut decoded = Vec::new();
+        loop {
+            match u8::decode_part(bytes)? {
+                END => return Ok(decoded),
+                MORE => decoded.push(T::decode_part(bytes)?),
+                other => return Err(Unfit(format!("{other} is neither an element of a vector nor its end"))),
+            }
+        }
+    }
+}
 
 impl<T: Element> Encode for [T] {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
@@ -44,12 +78,20 @@ impl<T: Element> Decode for Vec<T> {
 
 impl<T: Element> Key for Vec<T> {
     fn tag() -> TypeTag {
-        TypeTag::list_of(T::CODE)
+        if T::CODE == NO_CODE { TypeTag::named(&Self::part_name()) } else { TypeTag::list_of(T::CODE) }
+    }
+
+    fn type_name() -> String {
+        Self::part_name()
     }
 }
 
 impl<T: Element> Value for Vec<T> {
     fn tag() -> TypeTag {
         <Self as Key>::tag()
+    }
+
+    fn type_name() -> String {
+        Self::part_name()
     }
 }

@@ -8,14 +8,16 @@
 //! | `i8` … `i128` | big-endian, with the sign bit flipped |
 //! | `bool`, `char` | as `u8` (0, 1), as `u32` |
 //! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
-//! | a tuple | its parts in a row; strings and bytes but for the last one with each 0 as 0, 255, and ended by 0, 1 |
+//! | a tuple of two to six, also of tuples | its parts in a row; strings and bytes but for the last one with each 0 as 0, 255, and ended by 0, 1 |
 //! | `f32`, `f64` | big-endian; the sign bit flipped, of negative ones all bits: the order of `total_cmp` |
 //! | `Ipv4Addr`, `Ipv6Addr` | their octets; `IpAddr`: 4 or 6 before them |
 //! | `Duration` | seconds as `u64`, nanoseconds as `u32` |
 //! | `SystemTime` | seconds since 1970 as `i64`, rounded down, nanoseconds as `u32` |
 //! | `OsString`, `PathBuf` | as they are: paths are in the order of their bytes, not of their components |
 //! | `Option` | 0, or 1 and what is in it as in a tuple |
-//! | `Vec` of anything above but bytes | its elements in a row, each as in a tuple: the order of vectors |
+//! | `Vec` of anything here but `u8` | its elements in a row, each as in a tuple: the order of vectors |
+//! | a `Vec` within another type | 1 before each element, 0 after the last |
+//! | `Uuid` (feature `uuid`) | its 16 bytes |
 //! | `()` | nothing |
 //!
 //! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
@@ -23,15 +25,22 @@
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
+mod bound;
+mod datum;
 mod list;
 mod option;
 mod part;
 mod serde_value;
 mod std_types;
+mod stored_as;
 mod tag;
 mod text;
 mod tuple;
+#[cfg(feature = "uuid")]
+mod uuid;
 
+pub use bound::BoundedBy;
+pub use datum::Datum;
 pub use durix_index::Unfit;
 pub use list::Element;
 pub use part::Part;

@@ -4,10 +4,12 @@ use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Key, Part, Unfit, Value};
 
 impl<T: Part> Part for Option<T> {
-    const CODE: u8 = {
-        assert!(T::CODE & tag::OPTION == 0, "an option in an option has no tag");
-        T::CODE | tag::OPTION
-    };
+    const CODE: u8 =
+        if T::CODE == tag::NO_CODE || T::CODE & tag::OPTION != 0 { tag::NO_CODE } else { T::CODE | tag::OPTION };
+
+    fn part_name() -> String {
+        format!("Option<{}>", T::part_name())
+    }
 
     fn encode_part(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_some()));
@@ -38,12 +40,20 @@ impl<T: Part> Decode for Option<T> {
 
 impl<T: Part> Key for Option<T> {
     fn tag() -> TypeTag {
-        TypeTag::of_parts(&[Self::CODE])
+        TypeTag::of(&[Self::CODE], Self::part_name)
+    }
+
+    fn type_name() -> String {
+        Self::part_name()
     }
 }
 
 impl<T: Part> Value for Option<T> {
     fn tag() -> TypeTag {
         <Self as Key>::tag()
+    }
+
+    fn type_name() -> String {
+        Self::part_name()
     }
 }

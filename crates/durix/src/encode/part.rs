@@ -3,11 +3,16 @@
 use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Key, Unfit, Value};
 
-/// A part of a tuple.
+/// A part of a tuple, an element of a vector, what an option holds.
 pub trait Part: Sized {
-    /// Its code in a [`TypeTag`].
+    /// Its code in a [`TypeTag`]; zero where it has none.
     #[doc(hidden)]
     const CODE: u8;
+
+    /// What messages call it.
+    fn part_name() -> String {
+        tag::name_of(Self::CODE).unwrap_or_default().into_owned()
+    }
 
     /// Appends bytes that tell where they end.
     fn encode_part(&self, out: &mut Vec<u8>);
@@ -19,19 +24,27 @@ pub trait Part: Sized {
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit>;
 }
 
+#[cold]
 pub(super) fn too_short(type_name: &str, len: usize) -> Unfit {
     Unfit(format!("{len} bytes are too few for {type_name}"))
 }
 
 /// That nothing is left over.
+#[inline]
 pub(super) fn end(rest: &[u8], type_name: &str) -> Result<(), Unfit> {
-    if rest.is_empty() { Ok(()) } else { Err(Unfit(format!("{} bytes are left over after {type_name}", rest.len()))) }
+    if rest.is_empty() { Ok(()) } else { Err(left_over(rest.len(), type_name)) }
+}
+
+#[cold]
+fn left_over(len: usize, type_name: &str) -> Unfit {
+    Unfit(format!("{len} bytes are left over after {type_name}"))
 }
 
 /// A type whose bytes as a part are its bytes as a whole.
 macro_rules! whole_is_part {
     ($($type:ty),*) => {$(
         impl Encode for $type {
+            #[inline]
             fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
                 self.encode_part(out);
                 Ok(())
@@ -39,6 +52,7 @@ macro_rules! whole_is_part {
         }
 
         impl Decode for $type {
+            #[inline]
             fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
                 let decoded = Self::decode_part(&mut bytes)?;
                 crate::encode::part::end(bytes, stringify!($type))?;
@@ -69,10 +83,12 @@ macro_rules! integers {
         impl Part for $type {
             const CODE: u8 = $code;
 
+            #[inline]
             fn encode_part(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&(self.cast_unsigned_() ^ $flip).to_be_bytes());
             }
 
+            #[inline]
             fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
                 let (first, rest) =
                     bytes.split_first_chunk().ok_or_else(|| too_short(stringify!($type), bytes.len()))?;
@@ -83,6 +99,7 @@ macro_rules! integers {
 
         impl CastUnsigned for $type {
             type Unsigned = $unsigned;
+            #[inline]
             fn cast_unsigned_(self) -> $unsigned {
                 self as $unsigned
             }
@@ -200,6 +217,7 @@ fn utf8(bytes: Vec<u8>) -> Result<String, Unfit> {
 }
 
 impl Encode for [u8] {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
         out.extend_from_slice(self);
         Ok(())
@@ -207,44 +225,69 @@ impl Encode for [u8] {
 }
 
 impl Encode for str {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
         self.as_bytes().encode(out)
     }
 }
 
 impl Encode for Vec<u8> {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
         self.as_slice().encode(out)
     }
 }
 
 impl Encode for String {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
         self.as_str().encode(out)
     }
 }
 
 impl Decode for Vec<u8> {
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         Ok(bytes.to_vec())
     }
 }
 
 impl Decode for String {
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         utf8(bytes.to_vec())
     }
 }
 
 impl<const N: usize> Encode for [u8; N] {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
         self.as_slice().encode(out)
     }
 }
 
 impl<const N: usize> Decode for [u8; N] {
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         bytes.try_into().map_err(|_| Unfit(format!("{} bytes are no [u8; {N}]", bytes.len())))
+    }
+}
+
+impl<const N: usize> Part for [u8; N] {
+    const CODE: u8 = tag::NO_CODE;
+
+    fn part_name() -> String {
+        format!("[u8; {N}]")
+    }
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        let (first, rest) = bytes.split_first_chunk().ok_or_else(|| too_short("[u8; N]", bytes.len()))?;
+        *bytes = rest;
+        Ok(*first)
     }
 }
 

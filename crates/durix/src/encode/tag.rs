@@ -22,6 +22,9 @@ pub(super) const DURATION: u8 = 29;
 pub(super) const TIME: u8 = 30;
 pub(super) const OS_STRING: u8 = 31;
 pub(super) const PATH: u8 = 32;
+pub(super) const UUID: u8 = 33;
+/// Of types that have no code: their tag is the hash of their name.
+pub(super) const NO_CODE: u8 = 0;
 /// Set in the code of an option.
 pub(super) const OPTION: u8 = 0x80;
 
@@ -31,6 +34,9 @@ const PARTS: u64 = 1;
 const NAMED: u64 = 2;
 /// Lowest byte of a word with the code of a vector's elements.
 const LIST: u64 = 3;
+
+/// The longest array of bytes that is told from other named types.
+const LONGEST_ARRAY: usize = 256;
 
 /// What is stored of a type: 64 bits.
 ///
@@ -57,11 +63,16 @@ impl TypeTag {
         self.0
     }
 
-    /// The tag of a type that has this name.
-    pub(super) fn named(name: &str) -> Self {
+    /// The tag of a type that has this name: a hash of it.
+    pub fn named(name: &str) -> Self {
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
         TypeTag(hash << 8 | NAMED)
+    }
+
+    /// The tag of a type with these parts, by their codes if each has one, otherwise by the type's name.
+    pub(super) fn of(codes: &[u8], name: impl FnOnce() -> String) -> Self {
+        if codes.len() <= 7 && !codes.contains(&NO_CODE) { Self::of_parts(codes) } else { Self::named(&name()) }
     }
 
     /// The tag of a tuple of at most seven parts, or of a single one.
@@ -76,11 +87,23 @@ impl TypeTag {
 
     /// The tag of a vector.
     pub(super) fn list_of(code: u8) -> Self {
+        debug_assert_ne!(code, NO_CODE);
         TypeTag(u64::from(code) << 8 | LIST)
     }
 
+    /// Whether it is the hash of a name that nothing here can tell.
+    pub(crate) fn is_hash(self) -> bool {
+        self.0 & 0xff == NAMED && self.array().is_none()
+    }
+
+    /// The N of `[u8; N]`, for the short ones.
+    fn array(self) -> Option<usize> {
+        let is_named = self.0 & 0xff == NAMED;
+        is_named.then(|| (0..=LONGEST_ARRAY).find(|n| Self::named(&format!("[u8; {n}]")) == self)).flatten()
+    }
+
     /// The code of a vector's elements.
-    fn element(self) -> Option<u8> {
+    pub(super) fn element(self) -> Option<u8> {
         let code = u8::try_from(self.0 >> 8).ok()?;
         (self.0 & 0xff == LIST && name_of(code).is_some()).then_some(code)
     }
@@ -91,6 +114,9 @@ impl TypeTag {
         if self == TypeTag::BYTES {
             return None;
         }
+        if let Some(len) = self.array() {
+            return Some(Some(len));
+        }
         if self.element().is_some() {
             return Some(None);
         }
@@ -100,7 +126,7 @@ impl TypeTag {
             UNIT => Some(0),
             25 => Some(8),
             DURATION | TIME => Some(12),
-            IPV6 => Some(16),
+            IPV6 | UUID => Some(16),
             8..=12 => Some(1 << (code - U8)),
             16..=20 => Some(1 << (code - I8)),
             _ => None,
@@ -118,7 +144,7 @@ impl TypeTag {
     }
 }
 
-fn name_of(code: u8) -> Option<Cow<'static, str>> {
+pub(super) fn name_of(code: u8) -> Option<Cow<'static, str>> {
     if code & OPTION != 0 {
         return plain_name_of(code ^ OPTION).map(|name| format!("Option<{name}>").into());
     }
@@ -142,6 +168,7 @@ fn plain_name_of(code: u8) -> Option<&'static str> {
         TIME => "time",
         OS_STRING => "os string",
         PATH => "path",
+        UUID => "uuid",
         _ => return None,
     })
 }
@@ -150,6 +177,9 @@ impl fmt::Display for TypeTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.element().and_then(name_of) {
             return write!(f, "Vec<{name}>");
+        }
+        if let Some(len) = self.array() {
+            return write!(f, "[u8; {len}]");
         }
         match self.parts() {
             Some(codes) => {
@@ -170,9 +200,13 @@ impl std::str::FromStr for TypeTag {
         if let Some(word) = text.strip_prefix("type#") {
             return u64::from_str_radix(word, 16).map(TypeTag).map_err(|_| unknown());
         }
+        if let Some(len) = text.strip_prefix("[u8; ").and_then(|rest| rest.strip_suffix(']')) {
+            let len: usize = len.parse().map_err(|_| unknown())?;
+            return Ok(TypeTag::named(&format!("[u8; {len}]")));
+        }
         let code = |name: &str| (1..=u8::MAX).find(|code| name_of(*code).is_some_and(|found| found == name));
         if let Some(element) = text.strip_prefix("Vec<").and_then(|rest| rest.strip_suffix('>')) {
-            return code(element).filter(|code| *code != BYTES).map(TypeTag::list_of).ok_or_else(unknown);
+            return code(element).map(TypeTag::list_of).ok_or_else(unknown);
         }
         let list = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')).filter(|t| !t.is_empty()).unwrap_or(text);
         let codes: Option<Vec<u8>> = list.split(", ").map(code).collect();

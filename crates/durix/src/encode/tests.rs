@@ -25,6 +25,13 @@ fn keeps_order<K: Key + Ord + Debug>(a: &K, b: &K) {
     assert_eq!(TypeTag::from_word(K::tag().word()), K::tag());
 }
 
+/// That the data of a key give its bytes again.
+fn comes_back_from_data<K: Key>(key: &K) {
+    let bytes = bytes_of(key);
+    let datum = K::tag().to_datum(&bytes).unwrap();
+    assert_eq!(K::tag().from_datum(&datum).unwrap(), bytes, "{datum:?}");
+}
+
 /// That the text of a key gives its bytes again.
 fn comes_back_from_text<K: Key>(key: &K) {
     let bytes = bytes_of(key);
@@ -171,6 +178,95 @@ proptest! {
     }
 }
 
+/// As [`keeps_order`], of types whose tag is the hash of their name.
+fn keeps_order_by_name<K: Key + Ord + Debug>(a: &K, b: &K, name: &str) {
+    let (x, y) = (bytes_of(a), bytes_of(b));
+    assert_eq!(a.cmp(b), x.cmp(&y), "{a:?} {b:?} are {x:?} {y:?}");
+    assert_eq!(&K::decode(&x).unwrap(), a);
+    assert_eq!(K::type_name(), name);
+    assert_eq!(K::tag(), TypeTag::named(name));
+}
+
+type Nested = (u8, (Vec<String>, Option<Vec<u8>>), (i8, (String, [u8; 2])));
+
+proptest! {
+    #[test]
+    fn nested_types_keep_their_order(
+        a: (u8, (Vec<String>, Option<Vec<u8>>), (i8, (String, [u8; 2]))),
+        b: (u8, (Vec<String>, Option<Vec<u8>>), (i8, (String, [u8; 2]))),
+        c in prop::collection::vec(prop::collection::vec(tricky(), 0..3), 0..3),
+        d in prop::collection::vec(prop::collection::vec(tricky(), 0..3), 0..3),
+        e: Option<Option<(bool, u8)>>, f: Option<Option<(bool, u8)>>,
+    ) {
+        let name = "(u8, (Vec<string>, Option<bytes>), (i8, (string, [u8; 2])))";
+        keeps_order_by_name::<Nested>(&a, &b, name);
+        keeps_order_by_name::<Nested>(&a, &(a.0, (a.1.0.clone(), b.1.1.clone()), b.2.clone()), name);
+        keeps_order_by_name(&c, &d, "Vec<Vec<bytes>>");
+        keeps_order_by_name(&(c.clone(), 1u8), &(d.clone(), 0u8), "(Vec<Vec<bytes>>, u8)");
+        keeps_order_by_name(&e, &f, "Option<Option<(bool, u8)>>");
+    }
+
+    #[test]
+    fn data_give_their_bytes_again(
+        a: (u8, i128, Option<String>), b: Vec<Option<u64>>, c: (Option<Vec<u8>>, bool, char), d: (f64, String), e: i64,
+        f in tricky(), g: (u128, Option<i8>, [u8; 4]), h: u64,
+    ) {
+        comes_back_from_data(&a);
+        comes_back_from_data(&b);
+        comes_back_from_data(&c);
+        comes_back_from_data(&(if d.0.is_nan() { 0.0 } else { d.0 }, d.1));
+        comes_back_from_data(&(time(e), Duration::from_nanos(h)));
+        comes_back_from_data(&(OsString::from_vec(f.clone()), PathBuf::from(OsString::from_vec(f.clone()))));
+        comes_back_from_data(&f);
+        comes_back_from_data(&(g.0, g.1));
+        comes_back_from_data(&g.2);
+        comes_back_from_data(&(IpAddr::from(Ipv6Addr::from(g.0)), Ipv4Addr::from(h as u32)));
+        for tag in [<(u32, String, f32) as Key>::tag(), <Vec<char> as Key>::tag(), <Option<IpAddr> as Key>::tag(), <SystemTime as Key>::tag()] {
+            let _ = tag.to_datum(&f);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_decoding_nested_types_panic(bytes in tricky()) {
+        let _ = <(u8, (Vec<String>, Option<Vec<u8>>))>::decode(&bytes);
+        let _ = <(Vec<Vec<Vec<u8>>>, (bool, [u8; 3]))>::decode(&bytes);
+        let _ = <Option<Option<Vec<u8>>>>::decode(&bytes);
+    }
+}
+
+#[test]
+fn data_of_another_type_are_an_error() {
+    let tag = <(u8, bool) as Key>::tag();
+    let of = |parts: &[Datum]| tag.from_datum(&Datum::List(parts.to_vec()));
+    assert_eq!(of(&[Datum::Text("7".into()), Datum::Bool(true)]).unwrap(), [7, 1]);
+    for parts in
+        [&[Datum::Unsigned(256), Datum::Bool(true)][..], &[Datum::Unsigned(1)], &[Datum::Unsigned(1), Datum::Absent]]
+    {
+        assert!(of(parts).is_err(), "{parts:?}");
+    }
+    let named = TypeTag::named("User 1");
+    assert!(named.to_datum(b"x").is_none() && named.from_datum(&Datum::Text("x".into())).is_err());
+    assert_eq!(named.from_datum(&Datum::Bytes(vec![1])).unwrap(), [1]);
+    assert!(<[u8; 4] as Key>::tag().from_datum(&Datum::Bytes(vec![1])).is_err());
+}
+
+#[test]
+fn uuids_are_read_and_written() {
+    let (tag, text) = ("uuid".parse::<TypeTag>().unwrap(), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+    let bytes = tag.from_text(text).unwrap().unwrap();
+    assert_eq!((tag.to_text(&bytes).as_deref(), tag.len()), (Some(text), Some(Some(16))));
+    assert!(
+        tag.from_text("67e5").unwrap().is_err()
+            && tag.from_text("+7e55044-10b1-426f-9247-bb680e5fe0c8").unwrap().is_err()
+    );
+    #[cfg(feature = "uuid")]
+    {
+        let uuid: ::uuid::Uuid = text.parse().unwrap();
+        assert_eq!((bytes_of(&uuid), <::uuid::Uuid as Key>::tag()), (bytes, tag));
+        keeps_order(&uuid, &::uuid::Uuid::max());
+    }
+}
+
 #[test]
 fn bytes_of_no_such_type_are_an_error() {
     assert!(Option::<u8>::decode(&[2, 0]).is_err() && Option::<u8>::decode(&[0, 0]).is_err());
@@ -225,7 +321,8 @@ fn tags_tell_types_apart() {
     assert_eq!(<Vec<u8> as Key>::tag(), TypeTag::BYTES);
     assert_eq!(<Vec<Option<f32>> as Key>::tag().to_string(), "Vec<Option<f32>>");
     assert_eq!(<(Option<String>, SystemTime) as Key>::tag().to_string(), "(Option<string>, time)");
-    for text in ["(u32, nothing)", "Vec<nothing>", "Vec<bytes>", "Option<Option<u8>>", "Vec<Vec<u8>>"] {
+    assert_eq!(<Vec<Vec<u8>> as Key>::tag().to_string(), "Vec<bytes>");
+    for text in ["(u32, nothing)", "Vec<nothing>", "Option<Option<u8>>", "Vec<Vec<u8>>"] {
         assert!(text.parse::<TypeTag>().is_err(), "{text}");
     }
 }

@@ -68,6 +68,7 @@ macro_rules! by_code {
             tag::IPV4 => $run!(std::net::Ipv4Addr),
             tag::IPV6 => $run!(std::net::Ipv6Addr),
             tag::IP => $run!(std::net::IpAddr),
+            tag::UUID => $run!(UuidText),
             tag::BOOL => $run!(bool),
             tag::CHAR => $run!(char),
             tag::STRING => $run!(String),
@@ -102,4 +103,42 @@ fn from_text(code: u8, text: &str, last: bool, out: &mut Vec<u8>) -> Result<(), 
         }};
     }
     by_code!(code, read, if text.is_empty() { Ok(()) } else { Err("nothing is expected".into()) })
+}
+
+/// A UUID as it is usually written, whether or not this build has the feature `uuid`.
+pub(super) struct UuidText([u8; 16]);
+
+super::part::whole_is_part!(UuidText);
+
+impl Part for UuidText {
+    const CODE: u8 = tag::UUID;
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        self.0.encode_part(out);
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        Part::decode_part(bytes).map(UuidText)
+    }
+}
+
+impl std::fmt::Display for UuidText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for UuidText {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.replace('-', "");
+        let is_hexadecimal = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = is_hexadecimal.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
+        number.map(|number| UuidText(number.to_be_bytes())).ok_or("a UUID has 32 hexadecimal digits")
+    }
 }

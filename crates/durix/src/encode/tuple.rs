@@ -1,8 +1,8 @@
 //! Tuples of parts.
 
 use super::part::Part;
-use super::tag::TypeTag;
-use super::{Decode, Encode, Key, Unfit, Value};
+use super::tag::{NO_CODE, TypeTag};
+use super::{Decode, Element, Encode, Key, Unfit, Value};
 
 /// What keys of type `K` can begin with: the first part or parts of a tuple, the beginning of a string or of bytes.
 pub trait PrefixOf<K> {
@@ -40,6 +40,15 @@ prefix!(A B, C);
 prefix!(A, B C D);
 prefix!(A B, C D);
 prefix!(A B C, D);
+prefix!(A, B C D E);
+prefix!(A B, C D E);
+prefix!(A B C, D E);
+prefix!(A B C D, E);
+prefix!(A, B C D E F);
+prefix!(A B, C D E F);
+prefix!(A B C, D E F);
+prefix!(A B C D, E F);
+prefix!(A B C D E, F);
 
 macro_rules! tuple {
     ($($part:ident)+, $last:ident) => {
@@ -60,15 +69,44 @@ macro_rules! tuple {
             }
         }
 
+        impl<$($part: Part,)+ $last: Part> Part for ($($part,)+ $last,) {
+            const CODE: u8 = NO_CODE;
+
+            fn part_name() -> String {
+                format!("({})", [$($part::part_name(),)+ $last::part_name()].join(", "))
+            }
+
+            #[allow(non_snake_case)]
+            fn encode_part(&self, out: &mut Vec<u8>) {
+                let ($($part,)+ $last,) = self;
+                $($part.encode_part(out);)+
+                $last.encode_part(out);
+            }
+
+            fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+                Ok(($($part::decode_part(bytes)?,)+ $last::decode_part(bytes)?,))
+            }
+        }
+
+        impl<$($part: Part,)+ $last: Part> Element for ($($part,)+ $last,) {}
+
         impl<$($part: Part,)+ $last: Part + Encode + Decode> Key for ($($part,)+ $last,) {
             fn tag() -> TypeTag {
-                TypeTag::of_parts(&[$($part::CODE,)+ $last::CODE])
+                TypeTag::of(&[$($part::CODE,)+ $last::CODE], Self::part_name)
+            }
+
+            fn type_name() -> String {
+                Self::part_name()
             }
         }
 
         impl<$($part: Part,)+ $last: Part + Encode + Decode> Value for ($($part,)+ $last,) {
             fn tag() -> TypeTag {
                 <Self as Key>::tag()
+            }
+
+            fn type_name() -> String {
+                Self::part_name()
             }
         }
     };
@@ -77,3 +115,5 @@ macro_rules! tuple {
 tuple!(A, B);
 tuple!(A B, C);
 tuple!(A B C, D);
+tuple!(A B C D, E);
+tuple!(A B C D E, F);

@@ -1,7 +1,7 @@
 //! The store of versions: the values that keys had before they were changed, for the snapshots that are open.
 //!
 //! It lies in DRAM. A chain of versions for each changed key, ascending by the newest snapshot that sees the version; the
-//! map itself holds what comes after the last. See `docs/transactions.md` for why a reader looks at the map first.
+//! map itself holds what comes after the last. See `docs/design/transactions.md` for why a reader looks at the map first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

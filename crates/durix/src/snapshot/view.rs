@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Snapshot;
 use super::versions::Stored;
-use crate::encode::{Decode, Encode, Key, PrefixOf, Value};
+use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
 use crate::ends::{Ends, next_into};
 use crate::kind;
 use crate::map::{decoded, encoded};
@@ -260,12 +260,13 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
     ///
     /// # Errors
     /// [`Error::NotOrdered`], [`Error::Unfit`].
-    pub fn range<Q>(&self, bounds: impl RangeBounds<Q>) -> Result<SnapshotRange<'_, K, V, M>>
+    pub fn range<Q, R>(&self, bounds: R) -> Result<SnapshotRange<'_, K, V, M>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: BoundedBy<Q>,
+        Q: ?Sized,
+        R: RangeBounds<Q>,
     {
-        self.walk(ordered::encoded_range(&bounds)?)
+        self.walk(ordered::encoded_range::<K, Q>(&bounds)?)
     }
 
     /// The pairs there were whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).

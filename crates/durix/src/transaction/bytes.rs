@@ -6,9 +6,9 @@ use std::sync::Arc;
 use durix_pmem::{Hardware, Medium};
 
 use super::guard::Guarded;
-use super::iter::TxPairs;
+use super::iter::{TxPairs, Writes};
 use super::locks::Wanted;
-use super::part::Writes;
+use super::small::Small;
 use super::tx::Transaction;
 use crate::kind;
 use crate::{Direction, Index, KeyRange};
@@ -17,12 +17,13 @@ use crate::{Error, Result};
 /// An index inside a [`Transaction`]: what [`Index`] can do, with the transaction's own changes.
 pub struct TxIndex<'t, M: Medium = Hardware> {
     tx: &'t Transaction<M>,
-    guard: Arc<Guarded<M>>,
+    /// Which of the transaction's maps it is.
+    place: usize,
 }
 
 impl<M: Medium> fmt::Debug for TxIndex<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxIndex").field("root", self.guard.root()).finish_non_exhaustive()
+        f.debug_struct("TxIndex").field("root", self.guard().root()).finish_non_exhaustive()
     }
 }
 
@@ -32,20 +33,28 @@ impl<M: Medium> Transaction<M> {
     /// # Errors
     /// As [`map`](Self::map).
     pub fn index(&self, index: &Arc<dyn Index<M>>) -> Result<TxIndex<'_, M>> {
-        let guard = self.shared.transactions.guard_of(&**index)?;
-        self.shared.sessions.with(&self.shared.pool, |cached| guard.arm_locks(&mut cached.session))?;
-        self.touch(&guard);
-        Ok(TxIndex::new(self, guard))
+        self.index_of(&self.shared.transactions.guard_of(&**index)?)
+    }
+
+    pub(super) fn index_of(&self, guard: &Arc<Guarded<M>>) -> Result<TxIndex<'_, M>> {
+        if !guard.has_locks() {
+            self.shared.sessions.with(&self.shared.pool, |cached| guard.arm_locks(&mut cached.session))?;
+        }
+        Ok(TxIndex { tx: self, place: self.touch(guard) })
     }
 }
 
 impl<'t, M: Medium> TxIndex<'t, M> {
-    pub(super) fn new(tx: &'t Transaction<M>, guard: Arc<Guarded<M>>) -> Self {
-        TxIndex { tx, guard }
+    pub(super) fn tx(&self) -> &'t Transaction<M> {
+        self.tx
     }
 
-    pub(super) fn guard(&self) -> &Guarded<M> {
-        &self.guard
+    pub(super) fn guard(&self) -> &'t Guarded<M> {
+        self.tx.guards.at(self.place)
+    }
+
+    pub(super) fn get_small(&self, key: &[u8]) -> Result<Option<Small>> {
+        self.tx.get(self.place, key)
     }
 
     /// The value of `key`. Locks the key for reading, whether it is there or not.
@@ -54,7 +63,22 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// [`Error::Conflict`]: give it back to [`Db::transaction`](crate::Db::transaction), which runs the closure again.
     /// [`Error::Locked`] after the lock timeout; otherwise as [`Index::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.tx.get(&self.guard, key)
+        Ok(self.get_small(key)?.map(Vec::from))
+    }
+
+    /// As [`get`](Self::get), and locks the key for writing: for a value that decides about a change of the same key. Two transactions
+    /// that both read first and change then would stand in each other's way.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.lock_to_change(key)?;
+        self.get(key)
+    }
+
+    pub(super) fn lock_to_change(&self, key: &[u8]) -> Result<()> {
+        self.guard().limits().check(key, None)?;
+        self.tx.lock(self.place, Wanted::Write(key))
     }
 
     /// Maps `key` to `value`. Returns whether the key is new. Locks the key.
@@ -62,7 +86,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// # Errors
     /// As [`get`](Self::get), and [`Error::Pool`] where the pool was opened for reading.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(self.tx.change(&self.guard, key, Some(value), |_| true)?.is_none())
+        Ok(!self.tx.change(self.place, key, Some(value), |_| true)?.was_there)
     }
 
     /// Maps `key` to `value` if it is not there. Returns whether it did.
@@ -70,7 +94,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn insert_if_absent(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(self.tx.change(&self.guard, key, Some(value), |old| old.is_none())?.is_none())
+        Ok(self.tx.change(self.place, key, Some(value), |old| old.is_none())?.is_changed)
     }
 
     /// Maps `key` to `value` if it is there. Returns whether it did.
@@ -78,7 +102,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(self.tx.change(&self.guard, key, Some(value), |old| old.is_some())?.is_some())
+        Ok(self.tx.change(self.place, key, Some(value), |old| old.is_some())?.is_changed)
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -86,7 +110,16 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.tx.change(&self.guard, key, None, |old| old.is_some())?.is_some())
+        Ok(self.tx.change(self.place, key, None, |old| old.is_some())?.is_changed)
+    }
+
+    /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected; if not, nothing is
+    /// changed. Locks the key.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        Ok(self.tx.change(self.place, key, new, |old| old == expected)?.is_changed)
     }
 
     /// All pairs, in the order of keys where the index keeps one. Locks the whole index for reading. It shows the transaction
@@ -96,14 +129,14 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// As [`get`](Self::get).
     pub fn iter(&self) -> Result<TxPairs<'_, M>> {
         let all = KeyRange::all();
-        self.tx.lock(&self.guard, Wanted::Range(&all))?;
+        self.tx.lock(self.place, Wanted::Range(&all))?;
         let overlay = self.overlay(&all);
-        Ok(match self.guard.as_ordered() {
+        Ok(match self.guard().as_ordered() {
             Some(ordered) => {
                 let live = ordered.range(&all, Direction::Forward);
                 TxPairs::ordered(&self.tx.shared, live, overlay, Direction::Forward)
             }
-            None => TxPairs::unordered(&self.tx.shared, self.guard.raw().cursor(), overlay),
+            None => TxPairs::unordered(&self.tx.shared, self.guard().raw().cursor(), overlay),
         })
     }
 
@@ -112,18 +145,18 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// # Errors
     /// As [`get`](Self::get), and [`Error::NotOrdered`].
     pub fn range(&self, range: &KeyRange, direction: Direction) -> Result<TxPairs<'_, M>> {
-        let ordered = self.guard.as_ordered().ok_or_else(|| self.not_ordered())?;
-        self.tx.lock(&self.guard, Wanted::Range(range))?;
+        let ordered = self.guard().as_ordered().ok_or_else(|| self.not_ordered())?;
+        self.tx.lock(self.place, Wanted::Range(range))?;
         Ok(TxPairs::ordered(&self.tx.shared, ordered.range(range, direction), self.overlay(range), direction))
     }
 
     fn not_ordered(&self) -> Error {
-        Error::NotOrdered { index: self.guard.root().name(), kind: kind::name_of(self.guard.raw()) }
+        Error::NotOrdered { index: self.guard().root().name(), kind: kind::name_of(self.guard().raw()) }
     }
 
     fn overlay(&self, range: &KeyRange) -> Writes {
-        let state = self.tx.state.borrow();
-        let writes = &state.parts[&self.guard.root().owner().0].writes;
-        writes.iter().filter(|(key, _)| range.contains(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let mut state = self.tx.state.borrow_mut();
+        let changed = state.buffers().parts[self.place].changed().filter(|(key, ..)| range.contains(key));
+        changed.map(|(key, value, _)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect()
     }
 }

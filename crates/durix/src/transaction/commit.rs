@@ -19,12 +19,13 @@ use std::sync::Arc;
 
 use durix_pmem::{Epochs, Medium, Op, Session};
 
-use super::guard::Guarded;
+use super::buffers::Buffers;
 use super::later::State;
-use super::log::{LaneGuard, record};
-use super::part::Part;
+use super::log::record;
+use super::part::{Kept, Part};
 use super::pending::Work;
 use super::put::{put, settle};
+use super::touched::Committed;
 use super::tx::Transaction;
 use crate::{Error, Index, Result, Ticket};
 
@@ -36,44 +37,56 @@ enum Class {
     Mixed,
 }
 
-fn classify<M: Medium>(parts: &[Part<M>]) -> Class {
-    let written: Vec<_> = parts.iter().filter(|part| part.is_written()).collect();
-    if written.is_empty() {
-        Class::Nothing
-    } else if written.iter().all(|part| part.is_buffered()) {
+fn classify<'p, M: Medium>(parts: impl Iterator<Item = Part<'p, M>> + Clone) -> Class {
+    let mut written = parts.clone().filter(|part| part.is_written());
+    let Some(first) = written.next() else { return Class::Nothing };
+    let is_one = written.clone().next().is_none();
+    if first.is_buffered() && written.all(Part::is_buffered) {
         Class::Direct
-    } else if parts.iter().any(Part::is_buffered) {
+    } else if { parts }.any(Part::is_buffered) {
         Class::Mixed
-    } else if written.len() == 1 && written[0].is_atomic() {
+    } else if is_one && first.is_atomic() {
         Class::Direct
     } else {
         Class::Logged
     }
 }
 
-/// The values that changes replace, to put them back.
-struct Undo<M: Medium>(Vec<Replaced<M>>);
+/// What is needed to put old values back: those that the transaction does not know.
+struct Undo(Vec<(Vec<u8>, Option<Vec<u8>>)>);
 
-/// A map, a key, and the value it had.
-type Replaced<M> = (Arc<Guarded<M>>, Vec<u8>, Option<Vec<u8>>);
-
-impl<M: Medium> Undo<M> {
-    fn of<'p>(op: &Op<'_, M>, parts: impl Iterator<Item = &'p Part<M>>) -> Result<Self> {
+impl Undo {
+    /// Before the first change.
+    fn of<'p, M: Medium>(op: &Op<'_, M>, parts: impl Iterator<Item = Part<'p, M>>) -> Result<Self> {
         let mut old = Vec::new();
         for part in parts {
-            for key in part.writes.keys() {
-                old.push((Arc::clone(&part.guard), key.clone(), part.guard.raw().get_vec(op, key)?));
+            for (key, _, committed) in part.touched.changed() {
+                if matches!(committed, Committed::Unknown) {
+                    old.push((key.to_vec(), part.guard.raw().get_vec(op, key)?));
+                }
             }
         }
         Ok(Undo(old))
     }
 
-    /// Puts the old values back. Removals first: they make room.
-    fn run(mut self, op: &Op<'_, M>) -> Result<()> {
-        self.0.sort_by_key(|(_, _, old)| old.is_some());
-        self.0.iter().try_for_each(|(guard, key, old)| {
-            put(guard.raw(), op, key, old.as_deref())?;
-            settle(guard.raw(), op);
+    /// Puts the old values of the same parts back. Removals first: they make room.
+    fn run<'p, M: Medium>(self, op: &Op<'_, M>, parts: impl Iterator<Item = Part<'p, M>>) -> Result<()> {
+        let mut read = self.0.iter();
+        let mut all = Vec::new();
+        for part in parts {
+            for (key, _, committed) in part.touched.changed() {
+                let old = match committed {
+                    Committed::Absent => None,
+                    Committed::Value(value) => Some(&value[..]),
+                    Committed::Unknown => read.next().expect("the same parts").1.as_deref(),
+                };
+                all.push((part.guard.raw(), key, old));
+            }
+        }
+        all.sort_by_key(|(_, _, old)| old.is_some());
+        all.into_iter().try_for_each(|(index, key, old)| {
+            put(index, op, key, old)?;
+            settle(index, op);
             Ok(())
         })
     }
@@ -91,16 +104,16 @@ impl<M: Medium> Transaction<M> {
         if self.state.borrow().lost.is_some() {
             return Err(Error::Conflict { attempts: 1 });
         }
-        commit(self)
+        commit(&self)
     }
 }
 
-fn commit<M: Medium>(tx: Transaction<M>) -> Result<()> {
-    let shared = Arc::clone(&tx.shared);
+fn commit<M: Medium>(tx: &Transaction<M>) -> Result<()> {
+    let shared = &*tx.shared;
     shared.sessions.with(&shared.pool, |cached| {
-        let parts: Vec<Part<M>> = std::mem::take(&mut tx.state.borrow_mut().parts).into_values().collect();
         // From here on the commit gives the locks back, not the transaction.
-        let commit = Commit { tx: &tx, parts, keeps_locks: false };
+        let Some(buffers) = tx.end() else { return Ok(()) };
+        let commit = Commit { tx, buffers: Some(buffers), keeps_locks: false };
         commit.run(&mut cached.session)?;
         // What it has read may be newer than what it has written. Its place is fixed, and its locks are given back.
         shared.transactions.visible.read_all(&cached.session);
@@ -110,7 +123,8 @@ fn commit<M: Medium>(tx: Transaction<M>) -> Result<()> {
 
 struct Commit<'t, M: Medium> {
     tx: &'t Transaction<M>,
-    parts: Vec<Part<M>>,
+    /// `None` once they are given back.
+    buffers: Option<Box<Buffers>>,
     /// Changes are under way that must be finished before anybody else gets the keys.
     keeps_locks: bool,
 }
@@ -118,14 +132,15 @@ struct Commit<'t, M: Medium> {
 impl<M: Medium> Drop for Commit<'_, M> {
     fn drop(&mut self) {
         if !self.keeps_locks {
-            self.parts.iter().for_each(|part| part.unlock(self.tx.age));
+            self.unlock();
         }
+        self.buffers.take().expect("until here").give_back();
     }
 }
 
 impl<M: Medium> Commit<'_, M> {
     fn run(mut self, session: &mut Session<M>) -> Result<()> {
-        let ticket = match classify(&self.parts) {
+        let ticket = match classify(self.parts()) {
             Class::Nothing => Ticket::DURABLE,
             Class::Direct => self.direct(session)?,
             Class::Logged => self.logged(session)?,
@@ -137,66 +152,91 @@ impl<M: Medium> Commit<'_, M> {
         Ok(())
     }
 
-    fn written(&self) -> impl Iterator<Item = &Part<M>> {
-        self.parts.iter().filter(|part| part.is_written())
+    fn buffers(&self) -> &Buffers {
+        self.buffers.as_ref().expect("until the end")
     }
 
-    /// Saves what snapshots need of some parts, and returns how to put the old values back.
-    fn prepare<'p>(op: &Op<'_, M>, parts: impl Iterator<Item = &'p Part<M>> + Clone) -> Result<Undo<M>> {
-        parts.clone().try_for_each(|part| part.save(op))?;
+    fn parts(&self) -> impl Iterator<Item = Part<'_, M>> + Clone {
+        let parts = self.buffers().parts.iter().enumerate();
+        parts.map(|(place, touched)| Part { guard: self.tx.guards.at(place), touched })
+    }
+
+    fn written(&self) -> impl Iterator<Item = Part<'_, M>> + Clone {
+        self.parts().filter(|part| part.is_written())
+    }
+
+    fn buffered(&self) -> impl Iterator<Item = Part<'_, M>> + Clone {
+        self.written().filter(|part| part.is_buffered())
+    }
+
+    fn strict(&self) -> impl Iterator<Item = Part<'_, M>> + Clone {
+        self.written().filter(|part| !part.is_buffered())
+    }
+
+    fn unlock(&self) {
+        self.parts().for_each(|part| part.unlock(self.tx.age));
+    }
+
+    /// Before the keys of some parts change, and before the record. Returns how to put the old values back.
+    fn prepare<'p>(
+        op: &Op<'_, M>,
+        parts: impl Iterator<Item = Part<'p, M>> + Clone,
+        own: Option<usize>,
+    ) -> Result<Undo> {
+        parts.clone().try_for_each(|part| part.prepare(op, own))?;
         Undo::of(op, parts)
     }
 
     fn direct(&mut self, session: &mut Session<M>) -> Result<Ticket> {
-        let written: Vec<_> = self.written().collect();
-        let epochs = written.iter().any(|part| part.is_buffered()).then(|| self.tx.shared.transactions.epochs());
-        let epochs = epochs.transpose()?;
+        let epochs = self.buffered().next().map(|_| self.tx.shared.transactions.epochs()).transpose()?;
         let op = session.enter()?;
         match epochs {
-            Some(epochs) if self.written().map(|part| part.writes.len()).sum::<usize>() > 1 => {
-                let undo = Self::prepare(&op, written.iter().copied())?;
-                if let Err(error) = written.iter().try_for_each(|part| part.change(&op)) {
-                    Self::undo_buffered(&op, undo, epochs)?;
+            Some(epochs) if self.written().map(|part| part.touched.changes()).sum::<usize>() > 1 => {
+                let undo = Self::prepare(&op, self.written(), None)?;
+                if let Err(error) = self.written().try_for_each(|part| part.change(&op)) {
+                    Self::undo_buffered(&op, undo, self.written(), epochs)?;
                     return Err(error);
                 }
             }
             // One map, which makes all changes or none.
-            _ => written.iter().try_for_each(|part| {
-                part.save(&op)?;
+            _ => self.written().try_for_each(|part| {
+                part.prepare(&op, None)?;
                 part.change(&op)
             })?,
         }
-        let tickets = written.iter().map(|part| part.guard.raw().ticket(&op));
+        let tickets = self.written().map(|part| part.guard.raw().ticket(&op));
         Ok(tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch)).unwrap_or(Ticket::DURABLE))
     }
 
     /// Puts the old values of buffered maps back. If a map refuses, no boundary is crossed any more: the epoch fails when the
     /// pool is opened again, and all its changes are undone.
-    fn undo_buffered(op: &Op<'_, M>, undo: Undo<M>, epochs: &Epochs<M>) -> Result<()> {
-        undo.run(op).inspect_err(|_| epochs.stop(super::log::NAME.into()))
+    fn undo_buffered<'p>(
+        op: &Op<'_, M>,
+        undo: Undo,
+        parts: impl Iterator<Item = Part<'p, M>>,
+        epochs: &Epochs<M>,
+    ) -> Result<()> {
+        undo.run(op, parts).inspect_err(|_| epochs.stop(super::log::NAME.into()))
     }
 
-    /// The changes of strict maps as a payload.
-    fn payload(&self) -> Vec<u8> {
-        let mut payload = Vec::new();
-        for part in self.written().filter(|part| !part.is_buffered()) {
+    /// The changes of strict maps, as a record to be.
+    fn draft(&mut self) -> Vec<u8> {
+        let mut draft = std::mem::take(&mut self.buffers.as_mut().expect("until the end").draft);
+        record::begin(&mut draft);
+        for part in self.strict() {
             let owner = part.guard.root().owner();
-            part.writes.iter().for_each(|(key, value)| record::push(&mut payload, owner, key, value.as_deref()));
+            part.touched.changed().for_each(|(key, value, _)| record::push(&mut draft, owner, key, value));
         }
-        payload
-    }
-
-    /// A lane with room for a payload; no operation is open.
-    fn lane(&self, session: &mut Session<M>, payload: &[u8]) -> Result<LaneGuard<M>> {
-        let log = self.tx.shared.transactions.log()?;
-        log.take(&session.enter()?, payload.len() as u64)
+        draft
     }
 
     fn logged(&mut self, session: &mut Session<M>) -> Result<Ticket> {
-        let payload = self.payload();
-        let mut lane = self.lane(session, &payload)?;
+        let mut draft = self.draft();
+        let transactions = &self.tx.shared.transactions;
+        let (log, retirements) = (transactions.log()?, &transactions.retirements);
         let op = session.enter()?;
-        let undo = match Self::prepare(&op, self.parts.iter().filter(|part| part.is_written())) {
+        let mut lane = log.take(&op, record::payload(&draft))?;
+        let undo = match Self::prepare(&op, self.written(), Some(lane.number())) {
             Ok(undo) => undo,
             Err(error) => {
                 lane.cancel(&op);
@@ -204,32 +244,48 @@ impl<M: Medium> Commit<'_, M> {
             }
         };
         self.keeps_locks = true;
-        lane.write(&op, 0, &payload)?;
+        lane.write(&op, retirements, 0, &mut draft)?;
+        self.buffers.as_mut().expect("until the end").draft = draft;
         let changed = self.written().try_for_each(|part| part.change(&op));
         let Err(error) = changed else {
-            lane.retire(&op);
+            lane.retire(&op, retirements, self.written().flat_map(Part::changed_keys));
             self.keeps_locks = false;
             return Ok(Ticket::DURABLE);
         };
-        if undo.run(&op).is_ok() {
-            lane.retire(&op);
+        if undo.run(&op, self.written()).is_ok() {
+            // Durably: what has failed must not happen after a crash.
+            lane.retire_now(&op);
             self.keeps_locks = false;
             return Err(error);
         }
-        let work = Work::new(self.tx.age, None, std::mem::take(&mut self.parts), lane);
-        self.tx.shared.transactions.pending.add(op.medium(), work);
+        let work = Work::new(self.tx.age, None, self.keep(|_| true), lane);
+        transactions.pending.add(op.medium(), work);
         Err(Error::Unsettled { source: Box::new(error) })
     }
 
+    /// Takes parts out, to be kept beyond the transaction.
+    fn keep(&mut self, which: impl Fn(Part<'_, M>) -> bool) -> Vec<Kept<M>> {
+        let mut kept = Vec::new();
+        let parts = &mut self.buffers.as_mut().expect("until the end").parts;
+        for (place, touched) in parts.iter_mut().enumerate() {
+            let guard = self.tx.guards.at(place);
+            if which(Part { guard, touched }) {
+                kept.push(Kept { guard: Arc::clone(guard), touched: std::mem::take(touched) });
+            }
+        }
+        kept
+    }
+
     fn mixed(mut self, session: &mut Session<M>) -> Result<()> {
-        let transactions = Arc::clone(&self.tx.shared.transactions);
+        let transactions = &self.tx.shared.transactions;
         let epochs = transactions.epochs()?;
-        let payload = self.payload();
-        let mut lane = self.lane(session, &payload)?;
+        let mut draft = self.draft();
+        let log = transactions.log()?;
         let work = {
             let op = session.enter()?;
-            let buffered = self.parts.iter().filter(|part| part.is_written() && part.is_buffered());
-            let undo = match Self::prepare(&op, buffered) {
+            let mut lane = log.take(&op, record::payload(&draft))?;
+            self.strict().for_each(|part| part.settle_keys(&op, Some(lane.number())));
+            let undo = match Self::prepare(&op, self.buffered(), None) {
                 Ok(undo) => undo,
                 Err(error) => {
                     lane.cancel(&op);
@@ -237,30 +293,28 @@ impl<M: Medium> Commit<'_, M> {
                 }
             };
             self.keeps_locks = true;
-            lane.write(&op, epochs.current(&op), &payload)?;
-            let mut buffered = self.written().filter(|part| part.is_buffered());
+            lane.write(&op, &transactions.retirements, epochs.current(&op), &mut draft)?;
+            self.buffers.as_mut().expect("until the end").draft = draft;
             // PERSIST TX-E: in the operation that has written the record
-            if let Err(error) = buffered.try_for_each(|part| part.change(&op)) {
-                drop(buffered);
-                Self::undo_buffered(&op, undo, epochs)?;
-                lane.retire(&op);
+            let changed = self.buffered().try_for_each(|part| part.change(&op));
+            if let Err(error) = changed {
+                Self::undo_buffered(&op, undo, self.buffered(), epochs)?;
+                lane.retire_now(&op);
                 self.keeps_locks = false;
                 return Err(error);
             }
-            drop(buffered);
-            let is_left = |part: &mut Part<M>| part.is_written() && !part.is_buffered();
-            let left: Vec<_> = self.parts.extract_if(.., is_left).collect();
+            let left = self.keep(|part| part.is_written() && !part.is_buffered());
             let ticket = (Arc::clone(epochs), epochs.ticket(&op));
             // Known before the operation ends: a snapshot must not see one half without the other.
             transactions.pending.add(op.medium(), Work::new(self.tx.age, Some(ticket), left, lane))
         };
         // The locks that are left are of maps that need nothing any more.
-        self.parts.drain(..).for_each(|part| part.unlock(self.tx.age));
+        self.unlock();
         if let Some(later) = &self.tx.state.borrow().later {
             later.set(State::Work(work));
             transactions.serve();
             return Ok(());
         }
-        transactions.pending.finish(&work, session)
+        transactions.finish(&work, session)
     }
 }

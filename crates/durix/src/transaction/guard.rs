@@ -9,18 +9,19 @@
 //! lock or a snapshot is open.
 
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Lock, Medium, Op, Rmw, Root, Session};
+use durix_pmem::{Lock, Medium, Op, Pool, Rmw, Root, Session};
 
 use super::locks::{Age, Conflict, Table, Wanted};
 use super::running;
 use super::shared::{Transactions, Turn, Waiting};
 use crate::Batch;
-use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Ticket};
+use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Pairs, Ticket};
 use crate::{Error, Result};
 
 /// The map has a lock table: its updates lock.
@@ -46,13 +47,23 @@ impl<M: Medium> fmt::Debug for Guarded<M> {
 
 impl<M: Medium> Guarded<M> {
     pub(super) fn new(transactions: Arc<Transactions<M>>, raw: Arc<dyn Index<M>>) -> Self {
-        let armed = if transactions.versions.is_open() { VERSIONS } else { 0 };
+        let mut armed = if transactions.versions.is_open() { VERSIONS } else { 0 };
+        // Retired records may know keys of this index, from before it was closed: its updates look at them.
+        if transactions.retirements.any(transactions.medium()) {
+            armed |= LOCKS;
+        }
         Guarded { raw, transactions, armed: AtomicU64::new(armed), table: Lock::new(Table::default()) }
     }
 
     /// The index itself.
     pub(crate) fn raw(&self) -> &dyn Index<M> {
         &*self.raw
+    }
+
+    /// The pool of the index, without asking the index.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Pool<M> {
+        &self.transactions.pool
     }
 
     /// Whether nobody else has the index open.
@@ -125,6 +136,9 @@ impl<M: Medium> Guarded<M> {
             if armed & LOCKS != 0 && held.is_none() {
                 continue;
             }
+            if armed & LOCKS != 0 {
+                self.settle_keys(&op, keys.iter().copied(), None);
+            }
             self.save(&op, armed, keys)?;
             self.note(&op, keys.iter().copied());
             return update(&*self.raw, &op);
@@ -192,6 +206,9 @@ impl<M: Medium> Guarded<M> {
             0 => None,
             _ => Some(self.try_lock_keys(keys).map_err(|(key, _)| self.locked(key))?),
         };
+        if armed & LOCKS != 0 {
+            self.settle_keys(op, keys.iter().copied(), None);
+        }
         self.save(op, armed, keys)?;
         self.note(op, keys.iter().copied());
         update(&*self.raw)
@@ -222,11 +239,17 @@ impl<M: Medium> Guarded<M> {
     /// # Errors
     /// [`Error::Pool`] if they do not end within 10 s, or the pool is shut.
     pub(super) fn arm_locks(&self, session: &mut Session<M>) -> Result<()> {
-        if self.armed(self.transactions.medium()) & LOCKS == 0 {
+        if !self.has_locks() {
             let mapping = self.transactions.pool.mapping();
             mapping.quiesce(session, PATIENCE, |_| self.set(LOCKS))?;
         }
         Ok(())
+    }
+
+    /// Whether its updates lock.
+    #[inline]
+    pub(super) fn has_locks(&self) -> bool {
+        self.armed(self.transactions.medium()) & LOCKS != 0
     }
 
     fn set(&self, bit: u64) {
@@ -252,6 +275,13 @@ impl<M: Medium> Guarded<M> {
         if ranges {
             table.unlock_ranges(who);
         }
+    }
+
+    /// Before locked keys change: makes durable that no retired record will change them again. See
+    /// [`Retirements::settle_keys`](super::log::retired::Retirements::settle_keys).
+    #[inline]
+    pub(super) fn settle_keys<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>, own: Option<usize>) {
+        self.transactions.retirements.settle_keys(op, self.raw.root().owner(), keys, own);
     }
 
     /// Stores the old values of keys, if a snapshot is open.
@@ -397,6 +427,18 @@ impl<M: Medium> Index<M> for Guarded<M> {
 impl<M: Medium> OrderedIndex<M> for Guarded<M> {
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
         self.raw.as_ordered().expect("looked at in `as_ordered`").range(range, direction)
+    }
+
+    fn read_range(
+        &self,
+        op: &Op<'_, M>,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        most: usize,
+        pairs: &mut Pairs,
+    ) -> Result<bool> {
+        let ordered = self.raw.as_ordered().expect("looked at in `as_ordered`");
+        ordered.read_range(op, bounds, direction, most, pairs)
     }
 
     fn prefix(&self, prefix: &[u8], direction: Direction) -> Box<dyn Cursor<M> + '_> {

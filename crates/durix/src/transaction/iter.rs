@@ -2,12 +2,12 @@
 //!
 //! The range is locked, so the committed part stands still; the changes are those of the moment when the walk began.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use durix_pmem::{Hardware, Medium};
 
-use super::part::Writes;
 use crate::encode::{Decode, Unfit};
 use crate::ends::{Ends, next_into};
 use crate::shared::Shared;
@@ -15,6 +15,9 @@ use crate::{Cursor, Direction};
 use crate::{Error, Result};
 
 type Pair = (Vec<u8>, Vec<u8>);
+
+/// What a transaction has written to a map: the new value of each key, or `None` for its removal.
+pub(super) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A walk over pairs of bytes inside a transaction.
 pub struct TxPairs<'a, M: Medium = Hardware> {

@@ -81,7 +81,7 @@ impl<M: Medium> Later<M> {
                         self.shared.transactions.epochs()?.wait(&mut cached.session, ticket)?;
                     }
                 }
-                State::Work(work) => self.shared.transactions.pending.finish(work, &mut cached.session)?,
+                State::Work(work) => self.shared.transactions.finish(work, &mut cached.session)?,
             }
             Ok(self.shared.pool.commit(&mut cached.session)?)
         })

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::small::Small;
 use crate::KeyRange;
 
 /// When somebody who locks has begun: smaller is older, and no two are equal.
@@ -49,33 +50,97 @@ pub(crate) enum Wanted<'k> {
 /// The holders that stand against a lock.
 pub(crate) type Conflict = Vec<Age>;
 
+/// Who holds a key: a writer, or readers.
 #[derive(Debug)]
-enum Holders {
-    Readers(Vec<Age>),
-    Writer(Age),
+struct Holders {
+    is_exclusive: bool,
+    first: Age,
+    more: Vec<Age>,
 }
 
 impl Holders {
+    fn all(&self) -> impl Iterator<Item = Age> {
+        std::iter::once(self.first).chain(self.more.iter().copied())
+    }
+
     fn others(&self, who: Age) -> Conflict {
-        match self {
-            Holders::Readers(readers) => readers.iter().copied().filter(|reader| *reader != who).collect(),
-            Holders::Writer(writer) if *writer == who => Vec::new(),
-            Holders::Writer(writer) => vec![*writer],
-        }
+        self.all().filter(|holder| *holder != who).collect()
     }
 
     fn writer(&self) -> Option<Age> {
-        match self {
-            Holders::Writer(writer) => Some(*writer),
-            Holders::Readers(_) => None,
+        self.is_exclusive.then_some(self.first)
+    }
+
+    /// Takes a holder away. Returns whether none is left.
+    fn remove(&mut self, who: Age) -> bool {
+        if self.first == who {
+            match self.more.pop() {
+                Some(last) => self.first = last,
+                None => return true,
+            }
+        } else {
+            self.more.retain(|holder| *holder != who);
         }
+        false
+    }
+}
+
+/// Keys that are looked through one by one; more lie in a tree.
+const FEW: usize = 16;
+
+/// The holders of keys.
+#[derive(Debug, Default)]
+struct Keys {
+    few: Vec<(Small, Holders)>,
+    more: BTreeMap<Small, Holders>,
+}
+
+impl Keys {
+    #[inline]
+    fn place(&self, key: &[u8]) -> Option<usize> {
+        self.few.iter().position(|(held, _)| **held == *key)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, key: &[u8]) -> Option<&mut Holders> {
+        match self.place(key) {
+            Some(place) => Some(&mut self.few[place].1),
+            None if self.more.is_empty() => None,
+            None => self.more.get_mut(key),
+        }
+    }
+
+    /// Adds a key that is not there.
+    fn add(&mut self, key: &[u8], holders: Holders) {
+        if self.few.len() < FEW {
+            self.few.push((key.into(), holders));
+        } else {
+            self.more.insert(key.into(), holders);
+        }
+    }
+
+    /// Takes a holder of a key away, and the key with its last one.
+    fn remove(&mut self, who: Age, key: &[u8]) {
+        if let Some(place) = self.place(key) {
+            if self.few[place].1.remove(who) {
+                self.few.swap_remove(place);
+            }
+        } else if self.more.get_mut(key).is_some_and(|holders| holders.remove(who)) {
+            self.more.remove(key);
+        }
+    }
+
+    fn writers(&self, range: &KeyRange) -> impl Iterator<Item = Age> {
+        let few = self.few.iter().filter(|(key, _)| range.contains(key)).map(|(_, holders)| holders);
+        let more = self.more.range::<[u8], _>((borrowed(&range.lower), borrowed(&range.upper)));
+        few.chain(more.map(|(_, holders)| holders)).filter_map(Holders::writer)
     }
 }
 
 /// The locks of one map.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    keys: BTreeMap<Box<[u8]>, Holders>,
+    keys: Keys,
     ranges: Vec<(KeyRange, Age)>,
 }
 
@@ -92,25 +157,34 @@ impl Table {
 
     fn read(&mut self, who: Age, key: &[u8]) -> Result<(), Conflict> {
         match self.keys.get_mut(key) {
-            None => _ = self.keys.insert(key.into(), Holders::Readers(vec![who])),
-            Some(Holders::Readers(readers)) if readers.contains(&who) => {}
-            Some(Holders::Readers(readers)) => readers.push(who),
-            Some(Holders::Writer(writer)) if *writer == who => {}
-            Some(Holders::Writer(writer)) => return Err(vec![*writer]),
+            None => self.add(who, key, false),
+            Some(holders) if holders.all().any(|holder| holder == who) => {}
+            Some(holders) if holders.is_exclusive => return Err(vec![holders.first]),
+            Some(holders) => holders.more.push(who),
         }
         Ok(())
     }
 
+    fn add(&mut self, who: Age, key: &[u8], is_exclusive: bool) {
+        self.keys.add(key, Holders { is_exclusive, first: who, more: Vec::new() });
+    }
+
     fn write(&mut self, who: Age, key: &[u8]) -> Result<(), Conflict> {
-        let mut conflict = self.keys.get(key).map(|holders| holders.others(who)).unwrap_or_default();
-        conflict.extend(self.ranges.iter().filter(|(range, by)| *by != who && range.contains(key)).map(|(_, by)| *by));
+        let ranges = self.ranges.iter().filter(|(range, by)| *by != who && range.contains(key)).map(|(_, by)| *by);
+        let Some(holders) = self.keys.get_mut(key) else {
+            let conflict: Conflict = ranges.collect();
+            if conflict.is_empty() {
+                self.add(who, key, true);
+                return Ok(());
+            }
+            return Err(conflict);
+        };
+        let mut conflict = holders.others(who);
+        conflict.extend(ranges);
         if !conflict.is_empty() {
             return Err(conflict);
         }
-        match self.keys.get_mut(key) {
-            Some(holders) => *holders = Holders::Writer(who),
-            None => _ = self.keys.insert(key.into(), Holders::Writer(who)),
-        }
+        holders.is_exclusive = true;
         Ok(())
     }
 
@@ -118,9 +192,7 @@ impl Table {
         if range.is_empty() {
             return Ok(());
         }
-        let bounds = (borrowed(&range.lower), borrowed(&range.upper));
-        let writers = self.keys.range::<[u8], _>(bounds).filter_map(|(_, holders)| holders.writer());
-        let conflict: Conflict = writers.filter(|writer| *writer != who).collect();
+        let conflict: Conflict = self.keys.writers(range).filter(|writer| *writer != who).collect();
         if !conflict.is_empty() {
             return Err(conflict);
         }
@@ -130,17 +202,7 @@ impl Table {
 
     /// Gives a key back.
     pub(crate) fn unlock(&mut self, who: Age, key: &[u8]) {
-        let Some(holders) = self.keys.get_mut(key) else { return };
-        let is_free = match holders {
-            Holders::Writer(writer) => *writer == who,
-            Holders::Readers(readers) => {
-                readers.retain(|reader| *reader != who);
-                readers.is_empty()
-            }
-        };
-        if is_free {
-            self.keys.remove(key);
-        }
+        self.keys.remove(who, key);
     }
 
     /// Gives all ranges back that somebody holds.
@@ -151,7 +213,7 @@ impl Table {
     /// Whether nobody holds anything.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
-        self.keys.is_empty() && self.ranges.is_empty()
+        self.keys.few.is_empty() && self.keys.more.is_empty() && self.ranges.is_empty()
     }
 }
 
@@ -206,6 +268,27 @@ mod tests {
         assert_eq!(table.try_lock(B, Wanted::Write(b"c")), Ok(()));
         let crossed = KeyRange::new(Bound::Included(b"z"), Bound::Excluded(b"a"));
         assert_eq!(table.try_lock(C, Wanted::Range(&crossed)), Ok(()), "a range that holds nothing");
+    }
+
+    #[test]
+    fn many_keys_are_held_as_few_are() {
+        let mut table = Table::default();
+        let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
+        for key in &keys {
+            assert_eq!(table.try_lock(A, Wanted::Write(key)), Ok(()));
+            assert_eq!(table.try_lock(A, Wanted::Write(key)), Ok(()), "again");
+        }
+        let range = KeyRange::new(Bound::Included(&keys[10]), Bound::Excluded(&keys[30]));
+        assert_eq!(table.try_lock(B, Wanted::Range(&range)), Err(vec![A; 20]));
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(table.try_lock(B, Wanted::Read(key)), Err(vec![A]), "{number}");
+            table.unlock(A, key);
+            assert_eq!(table.try_lock(B, Wanted::Read(key)), Ok(()), "{number}");
+        }
+        assert_eq!(table.try_lock(C, Wanted::Range(&range)), Ok(()), "readers do not stand in its way");
+        keys.iter().for_each(|key| table.unlock(B, key));
+        table.unlock_ranges(C);
+        assert!(table.is_free());
     }
 
     #[test]

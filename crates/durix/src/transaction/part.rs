@@ -1,73 +1,103 @@
-//! What a transaction has to do with one map: its locks, its writes, and how they are made.
+//! What a transaction has to do with one map: its locks, its changes, and how they are made.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Medium, Op};
+use durix_pmem::{Medium, Op, Owner};
 
 use super::guard::Guarded;
-use super::locks::{Age, Wanted};
+use super::locks::Age;
 use super::put::{put, settle};
-use crate::{Batch, Index, KeyRange, Result};
+use super::touched::Touched;
+use crate::{Batch, Index, Result};
 
-/// What a transaction has written to a map: the new value of each key, or `None` for its removal.
-pub(super) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// Maps that need no memory of their own.
+const FEW: usize = 4;
 
-/// What a transaction has to do with one map.
-pub(crate) struct Part<M: Medium> {
-    pub(super) guard: Arc<Guarded<M>>,
-    pub(super) writes: Writes,
-    /// Locked keys, and whether for writing.
-    pub(super) keys: BTreeMap<Vec<u8>, bool>,
-    pub(super) ranges: Vec<KeyRange>,
+/// The maps that a transaction has touched: a list that only grows.
+pub(super) struct Guards<M: Medium> {
+    first: [OnceCell<Arc<Guarded<M>>>; FEW],
+    more: OnceCell<Box<Guards<M>>>,
 }
 
-impl<M: Medium> Part<M> {
-    pub(super) fn new(guard: Arc<Guarded<M>>) -> Self {
-        Part { guard, writes: Writes::new(), keys: BTreeMap::new(), ranges: Vec::new() }
+impl<M: Medium> Guards<M> {
+    pub(super) fn new() -> Self {
+        Guards { first: [const { OnceCell::new() }; FEW], more: OnceCell::new() }
     }
 
-    pub(super) fn holds(&self, wanted: Wanted<'_>) -> bool {
-        match wanted {
-            Wanted::Read(key) => self.keys.contains_key(key) || self.ranges.iter().any(|range| range.contains(key)),
-            Wanted::Write(key) => self.keys.get(key) == Some(&true),
-            Wanted::Range(range) => self.ranges.contains(range),
+    /// The place of a map, which is added if it is not there.
+    pub(super) fn place_of(&self, guard: &Arc<Guarded<M>>) -> usize {
+        let is_it = |slot: &OnceCell<Arc<_>>| Arc::ptr_eq(slot.get_or_init(|| Arc::clone(guard)), guard);
+        match self.first.iter().position(is_it) {
+            Some(place) => place,
+            None => FEW + self.more.get_or_init(|| Box::new(Guards::new())).place_of(guard),
         }
     }
 
-    pub(super) fn note(&mut self, wanted: Wanted<'_>) {
-        match wanted {
-            Wanted::Read(key) => _ = self.keys.entry(key.to_vec()).or_insert(false),
-            Wanted::Write(key) => _ = self.keys.insert(key.to_vec(), true),
-            Wanted::Range(range) => self.ranges.push(range.clone()),
+    /// The map at a place.
+    pub(super) fn at(&self, place: usize) -> &Arc<Guarded<M>> {
+        match self.first.get(place) {
+            Some(slot) => slot.get().expect("a place that was given"),
+            None => self.more.get().expect("a place that was given").at(place - FEW),
+        }
+    }
+}
+
+/// A map, and what a transaction has to do with it.
+pub(super) struct Part<'p, M: Medium> {
+    pub(super) guard: &'p Guarded<M>,
+    pub(super) touched: &'p Touched,
+}
+
+impl<M: Medium> Clone for Part<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Medium> Copy for Part<'_, M> {}
+
+/// The same, to be kept beyond the transaction.
+pub(super) struct Kept<M: Medium> {
+    pub(super) guard: Arc<Guarded<M>>,
+    pub(super) touched: Touched,
+}
+
+impl<M: Medium> Kept<M> {
+    pub(super) fn part(&self) -> Part<'_, M> {
+        Part { guard: &self.guard, touched: &self.touched }
+    }
+}
+
+impl<'p, M: Medium> Part<'p, M> {
+    pub(super) fn unlock(self, age: Age) {
+        if !self.touched.is_empty() {
+            self.guard.unlock(age, self.touched.keys(), self.touched.has_ranges());
         }
     }
 
-    pub(super) fn unlock(&self, age: Age) {
-        self.guard.unlock(age, self.keys.keys().map(Vec::as_slice), !self.ranges.is_empty());
+    pub(super) fn is_written(self) -> bool {
+        self.touched.changes() != 0
     }
 
-    pub(super) fn is_written(&self) -> bool {
-        !self.writes.is_empty()
-    }
-
-    pub(super) fn is_buffered(&self) -> bool {
+    pub(super) fn is_buffered(self) -> bool {
         self.guard.durability() == Durability::Buffered
     }
 
     /// Whether the map makes all changes at once towards crashes.
-    pub(super) fn is_atomic(&self) -> bool {
-        self.writes.len() == 1 || (self.guard.batch_is_atomic() && self.writes.len() <= self.guard.limits().batch)
+    pub(super) fn is_atomic(self) -> bool {
+        let changes = self.touched.changes();
+        changes == 1 || (self.guard.batch_is_atomic() && changes <= self.guard.limits().batch)
     }
 
     /// Makes its changes. Durable on return where the map is strict.
-    pub(super) fn change(&self, op: &Op<'_, M>) -> Result<()> {
+    pub(super) fn change(self, op: &Op<'_, M>) -> Result<()> {
         let index = self.guard.raw();
-        self.guard.note(op, self.writes.keys().map(Vec::as_slice));
-        if self.writes.len() > 1 && self.is_atomic() {
+        self.guard.note(op, self.touched.changed_keys());
+        if self.touched.changes() > 1 && self.is_atomic() {
             let mut batch = Batch::new();
-            for (key, value) in &self.writes {
+            for (key, value, _) in self.touched.changed() {
                 match value {
                     Some(value) => batch.insert(key, value),
                     None => batch.remove(key),
@@ -75,14 +105,34 @@ impl<M: Medium> Part<M> {
             }
             index.apply(op, &batch)?;
         } else {
-            self.writes.iter().try_for_each(|(key, value)| put(index, op, key, value.as_deref()))?;
+            self.touched.changed().try_for_each(|(key, value, _)| put(index, op, key, value))?;
         }
         settle(index, op);
         Ok(())
     }
 
+    /// Before its keys change: stores the old values, if a snapshot is open, and has no older record change them again. `own`
+    /// as for [`settle_keys`](super::log::retired::Retirements::settle_keys).
+    pub(super) fn prepare(self, op: &Op<'_, M>, own: Option<usize>) -> Result<()> {
+        self.settle_keys(op, own);
+        self.save(op)
+    }
+
+    /// Has no older record change its keys again. Records hold no keys of buffered maps.
+    pub(super) fn settle_keys(self, op: &Op<'_, M>, own: Option<usize>) {
+        if !self.is_buffered() {
+            self.guard.settle_keys(op, self.touched.changed_keys(), own);
+        }
+    }
+
+    /// The keys it changes, with the index that they are of.
+    pub(super) fn changed_keys(self) -> impl Iterator<Item = (Owner, &'p [u8])> {
+        let owner = self.guard.root().owner();
+        self.touched.changed_keys().map(move |key| (owner, key))
+    }
+
     /// Stores the values that its changes replace, if a snapshot is open.
-    pub(super) fn save(&self, op: &Op<'_, M>) -> Result<()> {
-        self.guard.save_all(op, self.writes.keys().map(Vec::as_slice))
+    pub(super) fn save(self, op: &Op<'_, M>) -> Result<()> {
+        self.guard.save_all(op, self.touched.changed_keys())
     }
 }

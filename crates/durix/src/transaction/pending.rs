@@ -16,7 +16,8 @@ use durix_pmem::{Epochs, Lock, Medium, Rmw, Session, Ticket};
 
 use super::locks::{Age, Conflict};
 use super::log::LaneGuard;
-use super::part::Part;
+use super::log::retired::Retirements;
+use super::part::Kept;
 use super::shared::Transactions;
 use crate::{Error, Result};
 
@@ -30,7 +31,7 @@ pub(crate) struct Work<M: Medium> {
 }
 
 struct Left<M: Medium> {
-    parts: Vec<Part<M>>,
+    parts: Vec<Kept<M>>,
     lane: LaneGuard<M>,
 }
 
@@ -38,7 +39,7 @@ impl<M: Medium> Work<M> {
     pub(super) fn new(
         age: Age,
         ticket: Option<(Arc<Epochs<M>>, Ticket)>,
-        parts: Vec<Part<M>>,
+        parts: Vec<Kept<M>>,
         lane: LaneGuard<M>,
     ) -> Arc<Self> {
         Arc::new(Work { age, ticket, left: Lock::new(Some(Left { parts, lane })) })
@@ -61,17 +62,18 @@ impl<M: Medium> Work<M> {
     }
 
     /// Changes what is left, in one operation. Returns whether this call did.
-    fn run(&self, session: &mut Session<M>) -> Result<bool> {
+    fn run(&self, session: &mut Session<M>, retirements: &Retirements) -> Result<bool> {
         let mut left = self.left.lock(session.mapping().medium());
         let Some(work) = left.as_mut() else { return Ok(false) };
         let op = session.enter()?;
         // PERSIST TX-S: the boundary has come
         work.parts.iter().try_for_each(|part| {
-            part.save(&op)?;
-            part.change(&op)
+            part.part().save(&op)?;
+            part.part().change(&op)
         })?;
-        work.lane.retire(&op);
-        work.parts.iter().for_each(|part| part.unlock(self.age));
+        let keys = work.parts.iter().flat_map(|kept| kept.part().changed_keys());
+        work.lane.retire(&op, retirements, keys);
+        work.parts.iter().for_each(|part| part.part().unlock(self.age));
         *left = None;
         Ok(true)
     }
@@ -112,10 +114,15 @@ impl<M: Medium> Pending<M> {
     ///
     /// # Errors
     /// [`Error::Unsettled`] where a map refuses a change: it stays pending.
-    pub(super) fn finish(&self, work: &Arc<Work<M>>, session: &mut Session<M>) -> Result<()> {
+    pub(super) fn finish(
+        &self,
+        work: &Arc<Work<M>>,
+        session: &mut Session<M>,
+        retirements: &Retirements,
+    ) -> Result<()> {
         work.wait(session)?;
         let m = session.mapping().medium();
-        if work.run(session).map_err(|error| Error::Unsettled { source: Box::new(error) })? {
+        if work.run(session, retirements).map_err(|error| Error::Unsettled { source: Box::new(error) })? {
             self.works.lock(m).retain(|pending| !Arc::ptr_eq(pending, work));
             m.shared_rmw(&self.count, Rmw::Add, 1u64.wrapping_neg());
         }
@@ -123,13 +130,18 @@ impl<M: Medium> Pending<M> {
     }
 
     /// Finishes the pending transactions that stand in the way of a lock. Returns whether one was.
-    pub(super) fn finish_for(&self, conflict: &Conflict, session: &mut Session<M>) -> Result<bool> {
+    pub(super) fn finish_for(
+        &self,
+        conflict: &Conflict,
+        session: &mut Session<M>,
+        retirements: &Retirements,
+    ) -> Result<bool> {
         let m = session.mapping().medium();
         let mut any = false;
         for work in self.works(m).iter().filter(|work| conflict.contains(&work.age)) {
             work.wait(session)?;
             // What a full pool refuses is told to whoever waits for that transaction.
-            any |= self.finish(work, session).is_ok();
+            any |= self.finish(work, session, retirements).is_ok();
         }
         Ok(any)
     }
@@ -170,13 +182,21 @@ impl<M: Medium> Transactions<M> {
         self.service.get_or_init(|| self.pool.services().register(self)).wake();
     }
 
+    /// Waits for the boundary of a pending transaction, and changes what is left.
+    ///
+    /// # Errors
+    /// As [`Pending::finish`].
+    pub(super) fn finish(&self, work: &Arc<Work<M>>, session: &mut Session<M>) -> Result<()> {
+        self.pending.finish(work, session, &self.retirements)
+    }
+
     /// Finishes the pending transactions whose boundary has come.
     ///
     /// # Errors
     /// As [`Pending::finish`].
     pub(crate) fn finish_ready(&self, session: &mut Session<M>) -> Result<()> {
         let works = self.pending.works(self.medium());
-        works.iter().filter(|work| work.is_ready()).try_for_each(|work| self.pending.finish(work, session))
+        works.iter().filter(|work| work.is_ready()).try_for_each(|work| self.finish(work, session))
     }
 
     /// Finishes all pending transactions, crossing a boundary if one waits for it.
@@ -184,7 +204,7 @@ impl<M: Medium> Transactions<M> {
     /// # Errors
     /// As [`Pending::finish`].
     pub(crate) fn finish_all(&self, session: &mut Session<M>) -> Result<()> {
-        self.pending.works(self.medium()).iter().try_for_each(|work| self.pending.finish(work, session))
+        self.pending.works(self.medium()).iter().try_for_each(|work| self.finish(work, session))
     }
 
     /// Forgets the pending transactions: recovery finishes them, when the pool is opened again.

@@ -53,7 +53,7 @@ fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()>
         if has_happened(pool, session, record)? {
             indices.finish(session, record)?;
         }
-        log.retire(&session.enter()?, record.lane);
+        log.retire(&session.enter()?, record);
     }
     Ok(())
 }

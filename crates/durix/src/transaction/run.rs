@@ -85,7 +85,7 @@ impl<M: Medium> Db<M> {
 impl<M: Medium> Transaction<M> {
     /// Takes the lock first that the attempt before has lost. Nothing is held, so it may wait for anybody.
     fn begin_with(&self, lost: &Lost<M>) -> Result<()> {
-        self.touch(&lost.guard);
-        self.wait_for(&lost.guard, lost.wanted.wanted(), true)
+        let place = self.touch(&lost.guard);
+        self.wait_for(place, lost.wanted.wanted(), true)
     }
 }

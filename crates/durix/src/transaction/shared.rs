@@ -12,6 +12,7 @@ use durix_pmem::{Epochs, Lock, Medium, Pool, Rmw, Session};
 use super::guard::Guarded;
 use super::locks::{Age, Conflict};
 use super::log::IntentLog;
+use super::log::retired::Retirements;
 use super::pending::Pending;
 use super::recover;
 use crate::Index;
@@ -30,9 +31,11 @@ pub(crate) struct Transactions<M: Medium> {
     lock_timeout: AtomicU64,
     /// The open indices, by owner.
     guards: Mutex<HashMap<u16, Weak<Guarded<M>>>>,
-    /// Whether what a crash has interrupted was finished.
-    recovered: Lock<bool>,
+    /// 1 once what a crash has interrupted was finished.
+    recovered: AtomicU64,
+    recovering: Lock<()>,
     log: Lock<Option<Arc<IntentLog<M>>>>,
+    pub(super) retirements: Retirements,
     /// Once a buffered map was in a commit.
     epochs: OnceLock<Arc<Epochs<M>>>,
     pub(super) pending: Pending<M>,
@@ -51,8 +54,10 @@ impl<M: Medium> Transactions<M> {
             ages: AtomicU64::new(1),
             lock_timeout: AtomicU64::new(LOCK_TIMEOUT.as_nanos() as u64),
             guards: Mutex::default(),
-            recovered: Lock::new(false),
+            recovered: AtomicU64::new(0),
+            recovering: Lock::new(()),
             log: Lock::new(None),
+            retirements: Retirements::new(),
             epochs: OnceLock::new(),
             pending: Pending::new(),
             service: OnceLock::new(),
@@ -146,13 +151,27 @@ impl<M: Medium> Transactions<M> {
     /// Closes the log, so that the pool can be closed. The next commit that needs it opens it again.
     pub(crate) fn close_log(&self) {
         let Some(log) = self.log.lock(self.medium()).take() else { return };
-        if log.is_idle(self.medium())
-            && let Ok(mut session) = self.pool.session()
+        if let Ok(mut session) = self.pool.session()
             && let Ok(op) = session.enter()
         {
-            // If it goes on asking, the next opening recovers nothing; that is all it costs.
-            let _ = log.ask(&op, Moments::NONE);
+            self.retirements.settle_all(&op);
+            self.retirements.clear(self.medium());
+            if log.is_idle(self.medium()) {
+                // If it goes on asking, the next opening recovers nothing; that is all it costs.
+                let _ = log.ask(&op, Moments::NONE);
+            }
         }
+    }
+
+    /// Makes durable that no record changes anything again, but those of pending transactions. At most one fence a lane.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is shut.
+    pub(crate) fn settle_retirements(&self) -> Result<()> {
+        if self.retirements.any(self.medium()) {
+            self.retirements.settle_all(&self.pool.session()?.enter()?);
+        }
+        Ok(())
     }
 
     /// Finishes what a crash has interrupted, once.
@@ -160,10 +179,13 @@ impl<M: Medium> Transactions<M> {
     /// # Errors
     /// As [`recover::recover`].
     pub(crate) fn recover(&self) -> Result<()> {
-        let mut recovered = self.recovered.lock(self.medium());
-        if !*recovered {
-            recover::recover(&self.pool)?;
-            *recovered = true;
+        let m = self.medium();
+        if m.shared_load(&self.recovered, Ordering::Acquire) == 0 {
+            let _recovering = self.recovering.lock(m);
+            if m.shared_load(&self.recovered, Ordering::Acquire) == 0 {
+                recover::recover(&self.pool)?;
+                m.shared_store(&self.recovered, 1, Ordering::Release);
+            }
         }
         Ok(())
     }
@@ -172,7 +194,7 @@ impl<M: Medium> Transactions<M> {
 
     /// A turn of waiting for a lock. Pending transactions that hold it are finished first.
     pub(super) fn turn(&self, session: &mut Session<M>, conflict: &Conflict, wait: &mut Waiting) -> Result<Turn> {
-        if self.pending.finish_for(conflict, session)? {
+        if self.pending.finish_for(conflict, session, &self.retirements)? {
             return Ok(Turn::Again);
         }
         Ok(wait.turn(self.medium(), self.lock_timeout()))

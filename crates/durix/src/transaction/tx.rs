@@ -1,18 +1,20 @@
 //! A transaction under way: what it has locked, read and written.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
+use super::buffers::Buffers;
 use super::guard::Guarded;
 use super::later::Later;
 use super::locks::{Age, Wanted};
-use super::part::Part;
+use super::part::{Guards, Part};
 use super::shared::{Turn, Waiting};
+use super::small::Small;
+use super::touched::Committed;
 use crate::sessions::Cached;
 use crate::shared::Shared;
 use crate::{Error, Index, KeyRange, Result};
@@ -27,15 +29,23 @@ use crate::{Error, Index, KeyRange, Result};
 pub struct Transaction<M: Medium = Hardware> {
     pub(super) shared: Arc<Shared<M>>,
     pub(super) age: Age,
+    /// The maps that it has touched; what it has to do with each is in `state`, at the same place.
+    pub(super) guards: Guards<M>,
     pub(super) state: RefCell<State<M>>,
 }
 
 pub(super) struct State<M: Medium> {
-    /// By owner of the index.
-    pub(super) parts: BTreeMap<u16, Part<M>>,
+    /// `None` at the end.
+    buffers: Option<Box<Buffers>>,
     /// Has lost a conflict: it can only be rolled back.
     pub(super) lost: Option<Lost<M>>,
     pub(super) later: Option<Later<M>>,
+}
+
+impl<M: Medium> State<M> {
+    pub(super) fn buffers(&mut self) -> &mut Buffers {
+        self.buffers.as_mut().expect("until the end")
+    }
 }
 
 /// The lock that was not got: the next attempt begins with it.
@@ -69,6 +79,14 @@ impl Owned {
     }
 }
 
+/// What a change has found and done.
+pub(super) struct Changed {
+    /// Whether the key was there.
+    pub(super) was_there: bool,
+    /// Whether it was changed.
+    pub(super) is_changed: bool,
+}
+
 impl<M: Medium> fmt::Debug for Transaction<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction").field("age", &self.age).finish_non_exhaustive()
@@ -77,18 +95,24 @@ impl<M: Medium> fmt::Debug for Transaction<M> {
 
 impl<M: Medium> Transaction<M> {
     pub(super) fn new(shared: Arc<Shared<M>>, age: Age) -> Self {
-        Transaction { shared, age, state: RefCell::new(State { parts: BTreeMap::new(), lost: None, later: None }) }
+        let state = State { buffers: Some(Buffers::new()), lost: None, later: None };
+        Transaction { shared, age, guards: Guards::new(), state: RefCell::new(state) }
     }
 
-    pub(super) fn touch(&self, guard: &Arc<Guarded<M>>) {
-        let owner = guard.root().owner().0;
-        self.state.borrow_mut().parts.entry(owner).or_insert_with(|| Part::new(Arc::clone(guard)));
+    /// The place of a map in this transaction.
+    pub(super) fn touch(&self, guard: &Arc<Guarded<M>>) -> usize {
+        let place = self.guards.place_of(guard);
+        let mut state = self.state.borrow_mut();
+        if place == state.buffers().parts.len() {
+            state.buffers().add_part();
+        }
+        place
     }
 
     /// What will survive what, once it is committed: the minimum over the maps it has touched.
     pub fn guarantee(&self) -> Guarantee {
-        let state = self.state.borrow();
-        let of_maps = state.parts.values().map(|part| part.guard.guarantee());
+        let places = 0..self.state.borrow_mut().buffers().parts.len();
+        let of_maps = places.map(|place| self.guards.at(place).guarantee());
         of_maps.fold(self.shared.pool.guarantee(), Guarantee::min)
     }
 
@@ -108,25 +132,26 @@ impl<M: Medium> Transaction<M> {
     ///
     /// # Errors
     /// [`Error::Conflict`] if it may not wait, [`Error::Locked`] if it has waited too long.
-    pub(super) fn lock(&self, guard: &Arc<Guarded<M>>, wanted: Wanted<'_>) -> Result<()> {
-        if self.state.borrow().lost.is_some() {
-            return Err(Error::Conflict { attempts: 1 });
+    pub(super) fn lock(&self, place: usize, wanted: Wanted<'_>) -> Result<()> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.lost.is_some() {
+                return Err(Error::Conflict { attempts: 1 });
+            }
+            if state.buffers().parts[place].holds(wanted) {
+                return Ok(());
+            }
         }
-        if self.state.borrow().parts[&guard.root().owner().0].holds(wanted) {
-            return Ok(());
-        }
-        self.wait_for(guard, wanted, false)
+        self.wait_for(place, wanted, false)
     }
 
     /// Waits for a lock. With `whoever`, for any holder: only where nothing is held yet.
-    pub(super) fn wait_for(&self, guard: &Arc<Guarded<M>>, wanted: Wanted<'_>, whoever: bool) -> Result<()> {
-        let transactions = &self.shared.transactions;
+    pub(super) fn wait_for(&self, place: usize, wanted: Wanted<'_>, whoever: bool) -> Result<()> {
+        let (guard, transactions) = (self.guards.at(place), &self.shared.transactions);
         let mut waiting = Waiting::default();
         loop {
             let Err(conflict) = guard.try_lock(self.age, wanted) else {
-                let mut state = self.state.borrow_mut();
-                let part = state.parts.get_mut(&guard.root().owner().0).expect("touched before");
-                part.note(wanted);
+                self.state.borrow_mut().buffers().parts[place].note(wanted);
                 return Ok(());
             };
             // Who only waits for a checkpoint waits for no lock.
@@ -146,62 +171,87 @@ impl<M: Medium> Transaction<M> {
 
     // ---- reading and writing ----
 
-    pub(super) fn get(&self, guard: &Arc<Guarded<M>>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        guard.limits().check(key, None)?;
-        if let Some(own) = self.own(guard, key) {
-            return Ok(own);
+    /// The value of a key, as this transaction sees it.
+    pub(super) fn get(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
+        self.guards.at(place).limits().check(key, None)?;
+        if let Some(known) = self.known(place, key) {
+            return Ok(known);
         }
-        self.lock(guard, Wanted::Read(key))?;
-        self.committed(guard, key)
+        self.lock(place, Wanted::Read(key))?;
+        self.committed(place, key)
     }
 
-    /// What this transaction has written to a key.
-    pub(super) fn own(&self, guard: &Guarded<M>, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        self.state.borrow().parts[&guard.root().owner().0].writes.get(key).cloned()
+    /// What this transaction has written to a key, or else what it has read.
+    fn known(&self, place: usize, key: &[u8]) -> Option<Option<Small>> {
+        let mut state = self.state.borrow_mut();
+        let part = &state.buffers().parts[place];
+        let entry = part.entry(part.find(key)?);
+        match (&entry.change, &entry.committed) {
+            (Some(own), _) => Some(own.clone()),
+            (None, Committed::Absent) => Some(None),
+            (None, Committed::Value(value)) => Some(Some(value.clone())),
+            (None, Committed::Unknown) => None,
+        }
     }
 
-    pub(super) fn committed(&self, guard: &Guarded<M>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Reads the committed value of a locked key, and keeps it.
+    fn committed(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
+        let guard = self.guards.at(place);
         let read = |cached: &mut Cached<M>| {
-            let value = guard.raw().get_vec(&cached.session.enter()?, key)?;
+            let is_there = guard.raw().get(&cached.session.enter()?, key, &mut cached.value)?;
             guard.note_read(&cached.session, key);
             self.shared.pool.settle(&mut cached.session)?;
-            Ok(value)
+            let value = is_there.then_some(&cached.value[..]);
+            let mut state = self.state.borrow_mut();
+            let part = &mut state.buffers().parts[place];
+            // A key of a locked range has no entry.
+            if let Some(at) = part.find(key) {
+                part.keep(at, Committed::of(value));
+            }
+            Ok(value.map(Small::from))
         };
         self.shared.sessions.with(&self.shared.pool, read)
     }
 
-    /// Changes a key if `decide` says so of its value. Returns whether it did.
+    /// Changes a key if `decide` says so of its value.
     pub(super) fn change(
         &self,
-        guard: &Arc<Guarded<M>>,
+        place: usize,
         key: &[u8],
         new: Option<&[u8]>,
         decide: impl FnOnce(Option<&[u8]>) -> bool,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Changed> {
         self.shared.pool.ensure_writable()?;
-        guard.limits().check(key, new)?;
-        self.lock(guard, Wanted::Write(key))?;
-        let old = match self.own(guard, key) {
-            Some(own) => own,
-            None => self.committed(guard, key)?,
+        self.guards.at(place).limits().check(key, new)?;
+        self.lock(place, Wanted::Write(key))?;
+        let old = match self.known(place, key) {
+            Some(known) => known,
+            None => self.committed(place, key)?,
         };
-        if decide(old.as_deref()) {
+        let is_changed = decide(old.as_deref());
+        if is_changed {
             let mut state = self.state.borrow_mut();
-            let part = state.parts.get_mut(&guard.root().owner().0).expect("touched before");
-            part.writes.insert(key.to_vec(), new.map(<[u8]>::to_vec));
+            let part = &mut state.buffers().parts[place];
+            let at = part.find(key).expect("locked before");
+            part.change(at, new);
         }
-        Ok(old)
+        Ok(Changed { was_there: old.is_some(), is_changed })
     }
 
-    /// Gives all locks back.
-    pub(super) fn unlock(&self) {
-        let state = self.state.borrow();
-        state.parts.values().for_each(|part| part.unlock(self.age));
+    /// The end: takes the buffers, which hold the locks.
+    pub(super) fn end(&self) -> Option<Box<Buffers>> {
+        self.state.borrow_mut().buffers.take()
     }
 }
 
 impl<M: Medium> Drop for Transaction<M> {
     fn drop(&mut self) {
-        self.unlock();
+        // A commit gives the locks back by itself.
+        if let Some(buffers) = self.end() {
+            for (place, touched) in buffers.parts.iter().enumerate() {
+                Part { guard: self.guards.at(place), touched }.unlock(self.age);
+            }
+            buffers.give_back();
+        }
     }
 }

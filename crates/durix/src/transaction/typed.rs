@@ -11,8 +11,8 @@ use super::bytes::TxIndex;
 use super::iter::{TxIter, TxRange};
 use super::tx::Transaction;
 use crate::Result;
-use crate::encode::{Decode, Encode, Key, PrefixOf, Value};
-use crate::map::{Map, decoded, encoded};
+use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
+use crate::map::{Map, decoded, encode_into, encoded};
 use crate::ordered;
 use crate::{Direction, Index, KeyRange};
 
@@ -40,7 +40,10 @@ impl<M: Medium> Transaction<M> {
     /// [`Error::ForeignMap`](crate::Error::ForeignMap) where the map is of another database; [`Error::Pool`](crate::Error::Pool) where
     /// operations in flight do not end within 10 s, or the pool is shut.
     pub fn map<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<TxMap<'_, K, V, M>> {
-        Ok(TxMap::new(self.index(map.index())?))
+        Ok(TxMap::new(match map.guard_in(&self.shared) {
+            Some(guard) => self.index_of(guard)?,
+            None => self.index(map.index())?,
+        }))
     }
 }
 
@@ -53,6 +56,31 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         decoded(self.index.guard(), bytes)
     }
 
+    /// Runs a call with the bytes of a key. Encoding may be the user's own code: the buffer is not borrowed meanwhile.
+    fn with_key<R>(&self, key: &(impl Encode + ?Sized), call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+        let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().key);
+        let mut bytes = take();
+        encode_into(key, &mut bytes)?;
+        let result = call(&bytes);
+        self.index.tx().state.borrow_mut().buffers().key = bytes;
+        result
+    }
+
+    /// The same for a key and a value.
+    fn with_pair<R>(
+        &self,
+        key: &(impl Encode + ?Sized),
+        value: &(impl Encode + ?Sized),
+        call: impl FnOnce(&[u8], &[u8]) -> Result<R>,
+    ) -> Result<R> {
+        let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().value);
+        let mut bytes = take();
+        encode_into(value, &mut bytes)?;
+        let result = self.with_key(key, |key| call(key, &bytes));
+        self.index.tx().state.borrow_mut().buffers().value = bytes;
+        result
+    }
+
     /// The value of `key`.
     ///
     /// # Errors
@@ -62,7 +90,21 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         K: Borrow<Q>,
         Q: Encode + ?Sized,
     {
-        self.index.get(&encoded(key)?)?.map(|bytes| self.value(&bytes)).transpose()
+        let value = self.with_key(key, |key| self.index.get_small(key))?;
+        value.map(|bytes| self.value(&bytes)).transpose()
+    }
+
+    /// As [`get`](Self::get), and locks the key for writing: see [`TxIndex::get_for_update`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_for_update<Q>(&self, key: &Q) -> Result<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        self.with_key(key, |key| self.index.lock_to_change(key))?;
+        self.get(key)
     }
 
     /// Whether `key` is there.
@@ -74,7 +116,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         K: Borrow<Q>,
         Q: Encode + ?Sized,
     {
-        Ok(self.index.get(&encoded(key)?)?.is_some())
+        Ok(self.with_key(key, |key| self.index.get_small(key))?.is_some())
     }
 
     /// Maps `key` to `value`. Returns whether the key is new.
@@ -88,7 +130,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         V: Borrow<W>,
         W: Encode + ?Sized,
     {
-        self.index.insert(&encoded(key)?, &encoded(value)?)
+        self.with_pair(key, value, |key, value| self.index.insert(key, value))
     }
 
     /// Maps `key` to `value` if it is not there. Returns whether it did.
@@ -102,7 +144,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         V: Borrow<W>,
         W: Encode + ?Sized,
     {
-        self.index.insert_if_absent(&encoded(key)?, &encoded(value)?)
+        self.with_pair(key, value, |key, value| self.index.insert_if_absent(key, value))
     }
 
     /// Maps `key` to `value` if it is there. Returns whether it did.
@@ -116,7 +158,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         V: Borrow<W>,
         W: Encode + ?Sized,
     {
-        self.index.update(&encoded(key)?, &encoded(value)?)
+        self.with_pair(key, value, |key, value| self.index.update(key, value))
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -128,7 +170,42 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         K: Borrow<Q>,
         Q: Encode + ?Sized,
     {
-        self.index.remove(&encoded(key)?)
+        self.with_key(key, |key| self.index.remove(key))
+    }
+
+    /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in its bytes); if
+    /// not, nothing is changed.
+    ///
+    /// # Errors
+    /// As [`TxIndex::insert`].
+    pub fn compare_and_set<Q, W>(&self, key: &Q, expected: Option<&W>, new: Option<&W>) -> Result<bool>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+        V: Borrow<W>,
+        W: Encode + ?Sized,
+    {
+        let expected = expected.map(|value| encoded(value)).transpose()?;
+        let new = new.map(|value| encoded(value)).transpose()?;
+        self.with_key(key, |key| self.index.compare_and_set(key, expected.as_deref(), new.as_deref()))
+    }
+
+    /// Changes what `key` is mapped to by a function of what it was mapped to; `None` stands for absent. Returns the value that it is
+    /// mapped to now. The function is called once in each run of the transaction.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get) and [`insert`](Self::insert).
+    pub fn update_with<Q>(&self, key: &Q, change: impl FnOnce(Option<V>) -> Option<V>) -> Result<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode + ?Sized,
+    {
+        let new = change(self.get_for_update(key)?);
+        match &new {
+            Some(value) => _ = self.insert(key, value)?,
+            None => _ = self.remove(key)?,
+        }
+        Ok(new)
     }
 
     /// All pairs, as the transaction sees them now: see [`TxIndex::iter`].
@@ -143,12 +220,13 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     ///
     /// # Errors
     /// As [`TxIndex::range`].
-    pub fn range<Q>(&self, bounds: impl RangeBounds<Q>) -> Result<TxRange<'_, K, V, M>>
+    pub fn range<Q, R>(&self, bounds: R) -> Result<TxRange<'_, K, V, M>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: BoundedBy<Q>,
+        Q: ?Sized,
+        R: RangeBounds<Q>,
     {
-        self.walk(&ordered::encoded_range(&bounds)?)
+        self.walk(&ordered::encoded_range::<K, Q>(&bounds)?)
     }
 
     /// The pairs whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).

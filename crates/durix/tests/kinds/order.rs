@@ -34,9 +34,105 @@ fn meets(at: &mut At, model: &Pairs, range: &KeyRange) {
     }
 }
 
+/// The same where it is read some pairs at a time.
+fn meets_in_parts(at: &mut At, model: &Pairs, range: &KeyRange) {
+    for direction in DIRECTIONS {
+        let mut expected: Vec<_> =
+            model.iter().filter(|(key, _)| range.contains(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        for most in [1, 7, 1000] {
+            let found = read_in_parts(at, range, direction, most);
+            assert_eq!(found, expected, "{}: {range:?} {direction:?}, {most} at a time", at.entry.name);
+        }
+    }
+}
+
+/// A range, read `most` pairs at a time.
+fn read_in_parts(at: &mut At, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let index = at.index.clone();
+    let ordered = index.as_ordered().expect("it says that it is ordered");
+    let (mut left, mut found, mut part) = (range.clone(), Vec::new(), durix::Pairs::new());
+    // As whoever calls it has to.
+    let mut more = !range.is_empty();
+    while more {
+        part.clear();
+        let bounds = (left.lower.as_ref().map(Vec::as_slice), left.upper.as_ref().map(Vec::as_slice));
+        let op = at.session.enter().unwrap();
+        more = ordered.read_range(&op, bounds, direction, most, &mut part).unwrap();
+        assert!(part.len() <= most && (!more || part.len() == most || part.bytes() > 1000));
+        let Some((last, _)) = part.last() else { break };
+        match direction {
+            Direction::Forward => left.lower = Bound::Excluded(last.to_vec()),
+            Direction::Backward => left.upper = Bound::Excluded(last.to_vec()),
+        }
+        found.extend((0..part.len()).filter_map(|n| part.get(n)).map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    found
+}
+
+#[test]
+fn a_handle_walks_as_its_map_does() {
+    for entry in kinds::<durix::Hardware>().into_iter().filter(|entry| entry.ordered) {
+        let db = Db::builder().no_background_threads().over(heap()).unwrap();
+        let map: OrderedMap<u64, u64> = db.ordered_map_of_kind("numbers", entry.name).unwrap();
+        let mut random = Random(3);
+        let mut model = std::collections::BTreeMap::new();
+        for _ in 0..300 {
+            let (key, value) = (random.below(1000), random.below(1000));
+            map.insert(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+        let mut handle = map.handle().unwrap();
+        let all = |pair: durix::Result<(u64, u64)>| pair.unwrap();
+        for most in [0, 1, 2, 7, 8, 9, 10, 64, 65, 1000] {
+            let (from, to) = (random.below(1000), random.below(1000));
+            let (low, high) = (from.min(to), from.max(to));
+            let expected: Vec<_> = model.range(low..high).take(most).map(|(k, v)| (*k, *v)).collect();
+            let back: Vec<_> = model.range(low..=high).rev().take(most).map(|(k, v)| (*k, *v)).collect();
+            let found: Vec<_> = handle.range(low..high).unwrap().take(most).map(all).collect();
+            assert_eq!(found, expected, "{}: {most} from {low} to {high}", entry.name);
+            let found: Vec<_> = map.range(low..high).unwrap().take(most).map(all).collect();
+            assert_eq!(found, expected, "{}: {most} from {low} to {high} of the map", entry.name);
+            let found: Vec<_> = handle.range_back(low..=high).unwrap().take(most).map(all).collect();
+            assert_eq!(found, back, "{}: {most} back from {high} to {low}", entry.name);
+            assert!(handle.range(high + 1..low).unwrap().next().is_none(), "{}: crossed", entry.name);
+        }
+        let every: Vec<_> = model.iter().map(|(k, v)| (*k, *v)).collect();
+        assert_eq!(handle.iter().map(all).collect::<Vec<_>>(), every, "{}", entry.name);
+        // A walk sees what comes beyond what it has read already, and no key twice.
+        let mut walk = handle.iter();
+        let first = walk.next().unwrap().unwrap();
+        map.insert(&2000, &1).unwrap();
+        map.insert(&first.0, &7777).unwrap();
+        let rest: Vec<_> = walk.map(all).collect();
+        assert_eq!((rest.len(), rest.last()), (model.len(), Some(&(2000, 1))), "{}", entry.name);
+        assert!(rest.iter().all(|(key, _)| *key > first.0), "{}", entry.name);
+        assert_eq!(handle.get(&first.0).unwrap(), Some(7777));
+    }
+}
+
+#[test]
+fn both_ends_of_a_range_meet_where_one_of_them_has_read_ahead() {
+    for entry in kinds::<durix::Hardware>().into_iter().filter(|entry| entry.ordered) {
+        let db = Db::builder().no_background_threads().over(heap()).unwrap();
+        let map: OrderedMap<u64, u64> = db.ordered_map_of_kind("numbers", entry.name).unwrap();
+        (0..40).for_each(|key| _ = map.insert(&key, &key).unwrap());
+        for front in 0..=41 {
+            let mut range = map.iter();
+            let mut met: Vec<u64> = range.by_ref().take(front).map(|pair| pair.unwrap().0).collect();
+            met.extend(range.by_ref().rev().map(|pair| pair.unwrap().0));
+            assert!(range.next().is_none() && range.next_back().is_none());
+            met.sort_unstable();
+            assert_eq!(met, (0..40).collect::<Vec<_>>(), "{}: {front} from the front", entry.name);
+        }
+    }
+}
+
 #[test]
 fn ranges_of_every_ordered_kind_begin_and_end_at_any_bound() {
-    for entry in kinds().into_iter().filter(|entry| entry.ordered) {
+    for entry in kinds::<durix::Hardware>().into_iter().filter(|entry| entry.ordered) {
         let (mut at, model) = filled(entry, 300);
         // Bounds that are there, beside what is there, shorter, longer, and at the ends.
         let mut bounds: Vec<Vec<u8>> = model.keys().step_by(9).cloned().collect();
@@ -49,12 +145,16 @@ fn ranges_of_every_ordered_kind_begin_and_end_at_any_bound() {
         type Kind = fn(Vec<u8>) -> Bound<Vec<u8>>;
         let kinds: [Kind; 3] = [Bound::Included, Bound::Excluded, |_| Bound::Unbounded];
         let mut random = Random(5);
-        for _ in 0..400 {
+        for round in 0..400 {
             let mut bound = || {
                 let (kind, at) = (random.below(3) as usize, random.below(bounds.len() as u64) as usize);
                 kinds[kind](bounds[at].clone())
             };
-            meets(&mut at, &model, &KeyRange { lower: bound(), upper: bound() });
+            let range = KeyRange { lower: bound(), upper: bound() };
+            meets(&mut at, &model, &range);
+            if round % 16 == 0 {
+                meets_in_parts(&mut at, &model, &range);
+            }
         }
         meets(&mut at, &model, &KeyRange::all());
         for prefix in &bounds {
@@ -68,7 +168,7 @@ fn ranges_of_every_ordered_kind_begin_and_end_at_any_bound() {
 
 #[test]
 fn the_ends_of_every_ordered_kind_are_its_first_and_last_key() {
-    for entry in kinds().into_iter().filter(|entry| entry.ordered) {
+    for entry in kinds::<durix::Hardware>().into_iter().filter(|entry| entry.ordered) {
         for count in [0, 1, 200] {
             let (mut at, model) = filled(entry, count);
             let (mut key, mut value) = (Vec::new(), Vec::new());

@@ -144,7 +144,6 @@ fn before_the_commit_nobody_sees_a_change() {
     assert!(matches!(a.apply(&batch), Err(Error::Locked { .. })));
     assert_eq!(a.get(&2).unwrap(), None);
     a.insert(&2, &3).unwrap();
-    drop((ta, tb));
     tx.commit().unwrap();
     assert_eq!((pairs(&a), pairs(&b)), (vec![(1, 2), (2, 3)], vec![(1, 2)]));
     a.apply(&batch).unwrap();
@@ -408,4 +407,60 @@ fn what_nobody_waits_for_is_finished_by_the_threads_of_the_database() {
     }
     assert!(later.is_durable());
     assert_eq!(strict.get(&1).unwrap(), Some(1));
+}
+
+#[test]
+fn a_savepoint_takes_back_what_came_after_it() {
+    let db = Db::over(PoolOptions::new().create_on(HeapBacking::new(32 << 20), Hardware::PAGE_CACHE).unwrap());
+    let maps = [db.map_of_kind::<u64, u64>("a", "skiplist").unwrap(), db.map_of_kind("b", "pset").unwrap()];
+    maps[0].insert(&1, &1).unwrap();
+    db.transaction(|tx| {
+        let first = tx.map(&maps[0])?;
+        first.insert(&1, &2)?;
+        let outer = tx.savepoint();
+        first.remove(&1)?;
+        let second = tx.map(&maps[1])?;
+        // More keys than are looked through one by one.
+        (0..40).try_for_each(|key| second.insert(&key, &key).map(drop))?;
+        let inner = tx.savepoint();
+        second.remove(&7)?;
+        inner.rollback();
+        assert_eq!((first.get(&1)?, second.get(&7)?, second.len()?), (None, Some(7), 40));
+        outer.rollback();
+        assert_eq!((first.get(&1)?, second.get(&7)?, second.len()?), (Some(2), None, 0));
+        second.insert(&3, &9).map(drop)
+    })
+    .unwrap();
+    assert_eq!(maps[0].get(&1).unwrap(), Some(2));
+    assert_eq!(pairs(&maps[1]), [(3, 9)]);
+    // With all changes taken back nothing is committed.
+    db.transaction(|tx| {
+        let before = tx.savepoint();
+        tx.map(&maps[0])?.insert(&1, &50)?;
+        tx.map(&maps[1])?.insert(&1, &50)?;
+        before.rollback();
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((maps[0].get(&1).unwrap(), maps[1].get(&1).unwrap()), (Some(2), None));
+}
+
+#[test]
+fn a_key_changes_by_its_value() {
+    let db = Db::over(PoolOptions::new().create_on(HeapBacking::new(32 << 20), Hardware::PAGE_CACHE).unwrap());
+    let counts = db.map::<String, u64>("counts").unwrap();
+    db.transaction(|tx| {
+        let counts = tx.map(&counts)?;
+        assert_eq!(counts.update_with("a", |old| Some(old.unwrap_or(0) + 1))?, Some(1));
+        assert_eq!(counts.update_with("a", |old| Some(old.unwrap_or(0) + 1))?, Some(2));
+        assert!(counts.compare_and_set("b", None, Some(&5))?);
+        assert!(!counts.compare_and_set("b", None, Some(&6))?);
+        assert!(counts.compare_and_set("b", Some(&5), Some(&7))?);
+        assert_eq!(counts.get_for_update("b")?, Some(7));
+        assert!(counts.compare_and_set("c", None, None)?, "absent, as expected");
+        assert_eq!(counts.update_with("b", |_| None)?, None);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((counts.get("a").unwrap(), counts.get("b").unwrap()), (Some(2), None));
 }

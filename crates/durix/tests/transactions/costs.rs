@@ -56,7 +56,7 @@ fn a_transaction_that_writes_nothing_writes_nothing_back() {
 }
 
 #[test]
-fn intents_cost_two_fences_and_three_lines() {
+fn intents_cost_one_fence_and_two_lines() {
     for kinds in [["hash", "hash"], ["hash", "skiplist"], ["pset", "hash-links"], ["bst", "bst"]] {
         let at = At::new(kinds);
         let alone = [at.plain(0), at.plain(1)];
@@ -67,14 +67,68 @@ fn intents_cost_two_fences_and_three_lines() {
             tx.map(&at.maps[1])?.insert(&1, &value.get())?;
             Ok(())
         });
-        // Two lines of the record (12 words), one of the retirement.
-        let expected = (alone[0].0 + alone[1].0 + 3, alone[0].1 + alone[1].1 + 2);
+        // Two lines of the record (12 words); the next record makes the retirement durable.
+        let expected = (alone[0].0 + alone[1].0 + 2, alone[0].1 + alone[1].1 + 1);
         assert_eq!(together.1, expected.1, "fences, {kinds:?}: {alone:?}");
         // Nodes of other kinds lie on one line or two.
         if kinds == ["hash", "hash"] {
             assert_eq!(together.0, expected.0, "lines, {alone:?}");
         }
     }
+}
+
+/// A plain update makes the retirement of a transaction that has changed its key durable, once.
+#[test]
+fn the_next_plain_update_of_a_key_settles_the_retirement() {
+    let at = At::new(["hash", "skiplist"]);
+    let both = |value: u64| {
+        at.db
+            .transaction(|tx| {
+                tx.map(&at.maps[0])?.insert(&1, &value)?;
+                tx.map(&at.maps[1])?.insert(&1, &value).map(drop)
+            })
+            .unwrap();
+    };
+    let fences = |key: u64| at.medium_counts(|| _ = at.maps[0].insert(&key, &3).unwrap()).1;
+    let alone = fences(2);
+    both(1);
+    assert_eq!(fences(2), alone, "a key of no transaction");
+    assert_eq!(fences(1), alone + 1);
+    assert_eq!(fences(1), alone, "it is durable");
+    // Another transaction's record takes the place of this one.
+    both(5);
+    at.db.transaction(|tx| [0, 1].iter().try_for_each(|map| tx.map(&at.maps[*map])?.insert(&2, &6).map(drop))).unwrap();
+    assert_eq!(fences(1), alone);
+    assert_eq!(fences(2), alone + 1);
+}
+
+/// Only so many retirements may wait: where more transactions are pending, the next one retires durably at once.
+#[test]
+fn beyond_64_lanes_a_retirement_is_durable_at_once() {
+    let at = At::new(["masstree", "hash"]);
+    let mixed = |key: u64| {
+        at.db
+            .transaction(|tx| {
+                tx.map(&at.maps[0])?.insert(&key, &1)?;
+                tx.map(&at.maps[1])?.insert(&key, &1)?;
+                Ok(tx.later())
+            })
+            .unwrap()
+    };
+    let logged = |key: u64| {
+        let call = |tx: &Transaction<M>| {
+            [key, key + 1].iter().try_for_each(|key| tx.map(&at.maps[1])?.insert(key, &2).map(drop))
+        };
+        at.db.transaction(call).unwrap();
+        at.medium_counts(|| at.db.transaction(call).unwrap()).1
+    };
+    let few = logged(1);
+    let later: Vec<_> = (100..163).map(mixed).collect();
+    assert_eq!(logged(3), few, "lane 63");
+    let last = mixed(163);
+    assert_eq!(logged(5), few + 1, "lane 64");
+    later.iter().chain([&last]).for_each(|later| later.wait().unwrap());
+    assert_eq!(logged(7), few);
 }
 
 #[test]

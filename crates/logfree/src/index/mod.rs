@@ -37,8 +37,9 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
             "bst",
             "lock-free search tree of 8-byte keys and values, not balanced, durable on return (link-and-persist)",
         )
-        .ordered(),
-        Entry::new::<BlobBst<M>>("bst-values", "as bst, with values of any length").ordered(),
+        .ordered()
+        .unbalanced(),
+        Entry::new::<BlobBst<M>>("bst-values", "as bst, with values of any length").ordered().unbalanced(),
         Entry::new::<SoftSkipList<M>>(
             "skiplist-soft",
             "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",

@@ -29,7 +29,7 @@ const BATCH: u64 = 64;
 /// Free lines that a session keeps at most, a power of two; when there are more, half go to the others.
 const RING: u64 = 512;
 /// Free lines that a session keeps at least, if it can: writing a line again while its last write-back is on its way takes
-/// half as long again as the write-back of another (`docs/measuring.md`).
+/// half as long again as the write-back of another (`docs/measurements/README.md`).
 const REST: u64 = 8;
 /// An extent is this part of what there is already, so that the number of extents stays small.
 const GROWTH: u64 = 8;

@@ -1,13 +1,37 @@
 //! aarch64: `dc cvap` and `dsb`.
+//!
+//! A caller without `unsafe` reaches these functions through [`Hardware`](crate::Hardware) only, and cannot make one of a kind that
+//! [`best_write_back`] has not returned: its fields are private. Lines come from live references to words ([`Lines`](crate::Lines)), so
+//! they are mapped.
 
 use core::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::line::LINE;
 use crate::medium::WriteBackKind;
 
-/// `dc cvap` where the processor has it (`dpb`); `dc cvac` reaches the point of coherency only and never stands in.
+/// `dc cvap` where the processor has it (`dpb`), and it cleans lines of 64 bytes at least; `dc cvac` reaches the point of coherency only
+/// and never stands in.
 pub(crate) fn best_write_back() -> Option<WriteBackKind> {
-    has_dpb().then_some(WriteBackKind::DcCvap)
+    (has_dpb() && cleaned_bytes() >= LINE).then_some(WriteBackKind::DcCvap)
+}
+
+/// How many bytes one `dc` instruction cleans on the smallest level of the data cache. With fewer than [`LINE`] a part of a line would
+/// silently stay behind.
+#[cfg(target_os = "linux")]
+fn cleaned_bytes() -> usize {
+    let register: u64;
+    // SAFETY: it reads a register into an output; nothing that a caller can do matters to it. Linux lets user space read it, by the
+    // instruction or by emulation.
+    unsafe { asm!("mrs {}, ctr_el0", out(reg) register, options(nomem, nostack, preserves_flags)) }
+    // `DminLine`: the binary logarithm of the number of words of 4 bytes.
+    4 << (register >> 16 & 0xf)
+}
+
+/// Unknown: nothing is cleaned there anyway.
+#[cfg(not(target_os = "linux"))]
+fn cleaned_bytes() -> usize {
+    0
 }
 
 #[cfg(target_os = "linux")]
@@ -26,7 +50,8 @@ fn has_dpb() -> bool {
 /// `line` must be mapped, and the processor must have `dpb`.
 #[inline(always)]
 pub(crate) unsafe fn best(line: *const u8) {
-    // SAFETY: by contract; written as `sys` so that no target feature is needed. It changes no architectural state.
+    // SAFETY: by contract; written as `sys` so that no target feature is needed. It changes no architectural state. It is an ordinary
+    // load as far as permissions go, so a mapping for reading is enough.
     unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) }
 }
 
@@ -51,7 +76,7 @@ pub(crate) unsafe fn clflush(_line: *const u8) {
 /// Waits for the cleans of this thread.
 #[inline(always)]
 pub(crate) fn persist_fence() {
-    // SAFETY: a barrier.
+    // SAFETY: a barrier: it takes no operand that a caller could get wrong.
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
@@ -67,21 +92,24 @@ pub(crate) fn store_words<const N: usize>(to: &[AtomicU64; N], values: &[u64; N]
 #[inline(always)]
 pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
-    // SAFETY: the line holds a live word; media call this only where `best_write_back` gave `DcCvap`.
+    // SAFETY: the line holds a word that is borrowed, so it is mapped. `Hardware` calls this for the kind `DcCvap` only (no other kind
+    // gets here on this architecture), which it has from `best_write_back`.
     unsafe { best(word.as_ptr().cast()) }
 }
 
 /// Asks for a line for writing. A hint: it never faults, whatever the address.
 #[inline(always)]
 pub(crate) fn prefetch_write(line: *const u8) {
-    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot.
+    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot: any address is right, so a
+    // caller may pass one that came from a damaged file.
     unsafe { asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
 }
 
 /// Asks for a line for reading. A hint: it never faults, whatever the address.
 #[inline(always)]
 pub(crate) fn prefetch_read(line: *const u8) {
-    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot.
+    // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot: any address is right, so a
+    // caller may pass one that came from a damaged file.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
 }
 
@@ -91,7 +119,8 @@ pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
     for (word, value) in line.iter().zip(values) {
         word.store(*value, Ordering::Relaxed);
     }
-    // SAFETY: both lines that the words may overlap hold live words.
+    // SAFETY: the words are borrowed, so the line or two that they lie in are mapped: the first word is in the one, the last in the
+    // other. The kind is as in `store_nt`.
     unsafe {
         best(line[0].as_ptr().cast());
         best(line[7].as_ptr().cast());

@@ -139,7 +139,9 @@ impl FileBacking {
 fn offers_sync(file: &File) -> bool {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     let page = rustix::param::page_size();
-    // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it, and it is unmapped at once.
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it, and it is unmapped at once, at the address and
+    // length that it was made with. Nothing in it is read or written, so a file without contents is right, too, and so is any that a
+    // caller may have opened.
     unsafe {
         let probe = mmap(std::ptr::null_mut(), page, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0);
         probe.is_ok_and(|at| munmap(at, page).is_ok())
@@ -247,23 +249,31 @@ impl Backing for FileBacking {
     fn map(&self, window: &Window<'_>) -> Result<()> {
         let (reserve, range, access) = (window.reserve(), window.range(), window.access());
         assert!(reserve.is_pages(), "a file over memory that is not made of pages");
+        let (len, end) = (self.len()?, range.end);
+        if len < end {
+            // A load or a store behind the end of a file ends the process.
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, format!("it has {len} of {end} bytes"));
+            return Err(Error::Io { action: format!("mapping {}", self.path.display()), source });
+        }
         let page = rustix::param::page_size() as u64;
-        let start = range.start / page * page;
-        let len = (range.end.next_multiple_of(page) - start) as usize;
+        // The page that the range before ends in is mapped, to its end. Mapped once more, it would lose what is private to this process.
+        let start = range.start.next_multiple_of(page);
+        let len = (end.next_multiple_of(page).max(start) - start) as usize;
         if len == 0 {
             return Ok(());
         }
         let (prot, flags) = self.flags(access);
         let at = reserve.base().as_ptr().wrapping_add(start as usize).cast();
         // `memmap2` maps where the kernel likes; only the reserve is made with it. Here the address is given.
-        // SAFETY: the range, rounded to pages, lies in the reserve (`Window`; its length is a multiple of the page), so only
-        // pages owned by it are replaced. A caller without `unsafe` cannot make a window, so no file comes over the live part of a
-        // pool but a pool's own, at a page that both share. Persistent memory is accessed as atomics that are valid for every
-        // value, so references into the range stay valid.
+        // SAFETY: the range, rounded up to pages, lies in the reserve (`Window`; its length is a multiple of the page), so only pages owned
+        // by it are replaced, and none that an operation has been told of: a window begins where the pool's length ends. A caller
+        // without `unsafe` cannot make a window. A backing of his own may hand it to a file that is not the pool's, or to two:
+        // that changes contents, and what is read of persistent memory is taken for anything, as atomics that are valid for every
+        // value, so references into the range stay valid. The file may be cut shorter by others later: a signal ends the process then.
         unsafe { mmap(at, len, prot, flags | MapFlags::FIXED, &self.file, start) }
             .map_err(|errno| self.io("mapping")(errno.into()))?;
         #[cfg(target_os = "linux")]
-        // SAFETY: the range was just mapped; the advice changes no contents. Refusal costs speed only.
+        // SAFETY: the range was just mapped, by this call; the advice changes no contents. Refusal costs speed only.
         let _ = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxHugepage) };
         Ok(())
     }
@@ -285,5 +295,44 @@ impl Backing for FileBacking {
 impl Drop for FileBacking {
     fn drop(&mut self) {
         self.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reserve::Reserve;
+
+    fn file(len: u64) -> (tempfile::TempDir, FileBacking) {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = FileBacking::create(dir.path().join("file")).unwrap();
+        backing.allocate(len).unwrap();
+        (dir, backing)
+    }
+
+    /// As where pages are larger than chunks.
+    #[test]
+    fn a_page_that_is_shared_with_the_range_before_keeps_what_is_private() {
+        let (_dir, backing) = file(100);
+        let reserve = Reserve::pages(1 << 20, 1 << 20).unwrap();
+        let page = rustix::param::page_size() as u64;
+        backing.map(&Window::new(&reserve, 0..100, Access::Journaled)).unwrap();
+        // SAFETY: within the first page, which is mapped for reading and writing.
+        unsafe { reserve.base().add(50).write(7) };
+        backing.allocate(3 * page).unwrap();
+        backing.write(2 * page, &[9]).unwrap();
+        backing.map(&Window::new(&reserve, 100..3 * page, Access::Journaled)).unwrap();
+        // SAFETY: within the pages that were mapped.
+        let found = [50, 200, 2 * page].map(|at| unsafe { reserve.base().add(at as usize).read() });
+        assert_eq!(found, [7, 0, 9]);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_not_mapped() {
+        let (_dir, backing) = file(4096);
+        let reserve = Reserve::pages(1 << 20, 1 << 20).unwrap();
+        let refused = backing.map(&Window::new(&reserve, 0..8192, Access::Shared)).unwrap_err();
+        assert!(refused.to_string().contains("it has 4096 of 8192 bytes"), "{refused}");
+        backing.map(&Window::new(&reserve, 0..4096, Access::Shared)).unwrap();
     }
 }

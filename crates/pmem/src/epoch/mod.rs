@@ -534,6 +534,7 @@ impl<M: Medium> Epochs<M> {
 
     /// Crosses a boundary; no operation is open. With `closing`, the next epoch is marked as one in which nothing happens.
     pub(crate) fn cross(&self, session: &mut Session<M>, closing: bool) -> Result<()> {
+        self.own(session)?;
         let start = Instant::now();
         let op = session.enter_exclusive();
         if let Some(name) = &*self.stopped.lock(op.medium()) {
@@ -544,7 +545,9 @@ impl<M: Medium> Epochs<M> {
         if next > last {
             return Err(Error::EpochsExhausted { last });
         }
-        // SAFETY: the gate is closed and all operations have ended, but for `op`, which notes nothing.
+        // SAFETY: the gate is closed and all operations have ended, but for `op`, which notes nothing. `enter_exclusive` has asserted
+        // that this session has its mapping for itself, and `own` that it is a session of this mapping, so no caller can get here
+        // beside an operation that notes something.
         let lines = unsafe { self.write_back_noted(&op, 0) + self.write_back_noted(&op, 1) };
         // PERSIST B1<B2, Z1: flush+fence
         op.fence();
@@ -563,7 +566,10 @@ impl<M: Medium> Epochs<M> {
 
     /// As [`cross`](Self::cross), if anything was noted since the last boundary.
     pub(crate) fn cross_if_dirty(&self, session: &mut Session<M>) -> Result<()> {
-        // SAFETY: no operation is open, and none enters until the caller lets it.
+        self.own(session)?;
+        assert!(self.mapping.is_alone(session.slot()), "a look at all lists outside of `Mapping::quiesce`");
+        // SAFETY: as just asserted, this session has the mapping for itself: no operation of another one is open or enters meanwhile.
+        // Of its own none is open, since an operation borrows the session, and one that was forgotten notes nothing more.
         let idle = unsafe { self.dirty.is_empty(self.mapping.slots_used()) };
         if idle { Ok(()) } else { self.cross(session, false) }
     }
@@ -599,7 +605,9 @@ impl<M: Medium> Epochs<M> {
             turn = turn.saturating_add(1);
         }
         // SAFETY: whoever could push for this round, or the one two before, has ended; this operation pushes nothing, and
-        // the next such round begins under the lock.
+        // the next such round begins under the lock. A caller cannot have a second operation open in this session, which the grace
+        // period does not wait for: the first borrows the session. A round that gave up has left its list as it was, and the grace
+        // period of the round after it waits for the same operations once more.
         let lines = unsafe { self.write_back_noted(&op, round) };
         // PERSIST B1: flush+fence, ahead
         op.fence();
@@ -618,7 +626,7 @@ impl<M: Medium> Epochs<M> {
         let mut lines = 0;
         let mut write_back = |first: usize, count: usize| {
             // SAFETY: the lines of an object that `first_line` has checked to lie in this mapping or its guard, which are mapped as long
-            // as `self`; nothing else gets onto the lists.
+            // as `self`; nothing else gets onto the lists. A caller may pass any object to `dirty`: one that lies elsewhere panics there.
             m.write_back(unsafe { Lines::from_raw(base.wrapping_add(first * LINE), count) });
             lines += count as u64;
         };

@@ -88,6 +88,13 @@ impl DiskJournal {
         path.into()
     }
 
+    /// Where the checksums of the pages of the pool at `pool` lie: its path with `-sums` added.
+    pub fn sums_of(pool: &Path) -> PathBuf {
+        let mut path = pool.as_os_str().to_owned();
+        path.push("-sums");
+        path.into()
+    }
+
     /// Opens a journal for reading and writing. `None` where there is no such file.
     ///
     /// # Errors
@@ -218,6 +225,12 @@ pub trait JournalPlace: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Error::Io`].
     fn create(&self) -> Result<Arc<dyn JournalFile>>;
+
+    /// Where the checksums of the pool's pages lie. `None`, which is what it returns if it is not overridden: nowhere, pages have no
+    /// checksums.
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        None
+    }
 }
 
 /// The place beside a pool's file: its path with `-journal` added. Of a symbolic link it is the file that counts, so that every name
@@ -238,6 +251,22 @@ impl BesidePool {
     }
 }
 
+/// The same place for the checksums of the pages.
+#[derive(Debug)]
+struct SumsBesidePool(BesidePool);
+
+impl JournalPlace for SumsBesidePool {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
+        self.0.open(read_only)
+    }
+    fn create(&self) -> Result<Arc<dyn JournalFile>> {
+        self.0.create()
+    }
+}
+
 impl JournalPlace for BesidePool {
     fn describe(&self) -> String {
         self.journal.display().to_string()
@@ -252,5 +281,10 @@ impl JournalPlace for BesidePool {
     fn create(&self) -> Result<Arc<dyn JournalFile>> {
         let permissions = self.pool.metadata().ok().map(|there| there.permissions());
         Ok(Arc::new(DiskJournal::create_like(self.journal.clone(), permissions)?))
+    }
+
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        let sums = BesidePool { journal: DiskJournal::sums_of(&self.pool), pool: self.pool.clone() };
+        Some(Arc::new(SumsBesidePool(sums)))
     }
 }

@@ -5,6 +5,8 @@
 //!     4096  header slot 1    the same                       odd
 //!     8192  segment 0        `segment` bytes                generations of even number
 //!  + segment  segment 1      `segment` bytes                generations of odd number
+//!  + segment  intent 0       `intent_len` bytes             checkpoints of even generations
+//!   + intent  intent 1       the same                       checkpoints of odd generations
 //! ```
 //!
 //! | word of a header | what |
@@ -31,6 +33,17 @@
 //! | 6–7 | zero |
 //! | 8… | runs: a word of `first line << 16 | count`, and `count` lines of 64 bytes |
 //!
+//! | word of an intent | what |
+//! |---|---|
+//! | 0 | checksum of all that follows, seeded with the salt |
+//! | 1 | [`INTENT`] |
+//! | 2 | generation |
+//! | 3 | 0 for that of a checkpoint; for that of a recovery the sequence number after the last record |
+//! | 4 | its address in the file |
+//! | 5 | pages |
+//! | 6–7 | zero |
+//! | 8… | for each page its number, and its entry in the [checksums](super::sums) once the generation is written |
+//!
 //! A record is a commit: all lines that were written back since the last one, as they were at a moment without operations.
 //! Checksums are XXH3 with 64 bits. That of a record covers its generation, its sequence number and its address, and is seeded with the
 //! salt: a record of an earlier turn of the segment, of an earlier journal, of another pool, or one that strayed, is never taken for
@@ -40,6 +53,7 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use super::notes::{PAGE, PAGE_LINES};
 use crate::line::LINE;
 use crate::pool::PoolId;
 
@@ -57,6 +71,10 @@ pub const HEADER: usize = 14 * 8;
 pub const SEGMENTS: u64 = 2 * SLOT;
 /// Bytes of a record before its runs.
 pub const RECORD_HEAD: usize = 8 * 8;
+/// Second word of an intent.
+pub const INTENT: u64 = u64::from_le_bytes(*b"intent\x1a\x00");
+/// Bytes of an intent before its pages.
+pub const INTENT_HEAD: usize = 8 * 8;
 /// Lines of a run, at most.
 const MAX_RUN: u64 = 0xffff;
 
@@ -77,7 +95,7 @@ pub struct Header {
     pub first: u64,
 }
 
-fn word(bytes: &[u8], number: usize) -> u64 {
+pub(crate) fn word(bytes: &[u8], number: usize) -> u64 {
     u64::from_le_bytes(bytes[number * 8..number * 8 + 8].try_into().expect("8 bytes"))
 }
 
@@ -118,9 +136,20 @@ impl Header {
         SEGMENTS + generation % 2 * self.segment
     }
 
+    /// Where the intent of a generation begins.
+    pub fn intent_of(&self, generation: u64) -> u64 {
+        SEGMENTS + 2 * self.segment + generation % 2 * self.intent_len()
+    }
+
+    /// Bytes of the place of an intent: that of a recovery names the pages of two generations, and a line of a record takes 64 bytes at
+    /// least.
+    pub fn intent_len(&self) -> u64 {
+        (INTENT_HEAD as u64 + 2 * self.segment / 64 * 16).next_multiple_of(SLOT)
+    }
+
     /// Bytes of the file.
     pub fn file_len(&self) -> u64 {
-        SEGMENTS + 2 * self.segment
+        SEGMENTS + 2 * self.segment + 2 * self.intent_len()
     }
 }
 
@@ -204,6 +233,58 @@ pub fn record_at(bytes: &[u8], place: Place) -> Option<&[u8]> {
     (xxh3_64_with_seed(&record[8..], place.salt) == word(record, 0)).then_some(record)
 }
 
+/// The checksums that pages have once a generation is written, or once a recovery has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intent {
+    /// The generation of a checkpoint; for a recovery, the one after the oldest.
+    pub generation: u64,
+    /// Zero for a checkpoint; for a recovery the sequence number after the last record.
+    pub end: u64,
+    /// Pages and their entries, ascending.
+    pub pages: Vec<(u64, u64)>,
+}
+
+impl Intent {
+    /// Its bytes, for a place.
+    pub fn encode(&self, salt: u64, at: u64) -> Vec<u8> {
+        let head = [0, INTENT, self.generation, self.end, at, self.pages.len() as u64, 0, 0];
+        let pages = self.pages.iter().flat_map(|(page, entry)| [*page, *entry]);
+        let mut bytes: Vec<u8> = head.into_iter().chain(pages).flat_map(u64::to_le_bytes).collect();
+        let checksum = xxh3_64_with_seed(&bytes[8..], salt);
+        bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The intent that `bytes` begin with, if it is sound and belongs there.
+    pub fn decode(bytes: &[u8], salt: u64, generation: u64, at: u64) -> Option<Intent> {
+        if bytes.len() < INTENT_HEAD || [1, 2, 4].map(|n| word(bytes, n)) != [INTENT, generation, at] {
+            return None;
+        }
+        let len = usize::try_from(word(bytes, 5)).ok()?.checked_mul(16)?.checked_add(INTENT_HEAD)?;
+        let bytes = bytes.get(..len)?;
+        let pages = bytes[INTENT_HEAD..].chunks_exact(16).map(|pair| (word(pair, 0), word(pair, 1))).collect();
+        let found = Intent { generation, end: word(bytes, 3), pages };
+        (xxh3_64_with_seed(&bytes[8..], salt) == word(bytes, 0)).then_some(found)
+    }
+
+    /// The entry of a page.
+    pub fn entry(&self, page: u64) -> Option<u64> {
+        self.pages.binary_search_by_key(&page, |(page, _)| *page).ok().map(|at| self.pages[at].1)
+    }
+}
+
+/// Whether a sound record of a generation with a later sequence number than `sequence` begins anywhere in the segment, which begins at
+/// `start`. Then the record with that number was durable, because each is before the next one is written.
+pub fn has_later(segment: &[u8], start: u64, place: Place) -> bool {
+    (0..segment.len() / 8).any(|number| {
+        let bytes = &segment[number * 8..];
+        bytes.len() >= RECORD_HEAD && word(bytes, 1) == RECORD && word(bytes, 3) > place.sequence && {
+            let sequence = word(bytes, 3);
+            record_at(bytes, Place { sequence, at: start + number as u64 * 8, ..place }).is_some()
+        }
+    })
+}
+
 /// What records say of lines: the last word on each of them.
 #[derive(Debug, Default)]
 pub struct Images {
@@ -223,6 +304,26 @@ impl Images {
             runs = rest;
         }
         runs.is_empty()
+    }
+
+    /// Adds what others say, which come later.
+    pub fn merge(&mut self, later: &Images) {
+        self.lines.extend(later.iter().map(|(line, bytes)| (line, *bytes)));
+    }
+
+    /// The pages of these lines, ascending.
+    pub fn pages(&self) -> Vec<u64> {
+        let mut pages: Vec<u64> = self.lines.keys().map(|line| line / PAGE_LINES).collect();
+        pages.dedup();
+        pages
+    }
+
+    /// Puts the lines of a page into its bytes. Returns whether they are all of its lines.
+    pub fn overlay(&self, page: u64, bytes: &mut [u8; PAGE as usize]) -> bool {
+        let first = page * PAGE_LINES;
+        let lines = self.lines.range(first..first + PAGE_LINES);
+        lines.map(|(line, new)| bytes[(line - first) as usize * LINE..][..LINE].copy_from_slice(new)).count()
+            == PAGE_LINES as usize
     }
 
     /// The line after the last one.
@@ -279,7 +380,7 @@ mod tests {
     #[test]
     fn where_everything_lies() {
         assert_eq!((HEADER, SLOT, SEGMENTS, RECORD_HEAD), (112, 4096, 8192, 64));
-        assert_eq!((HEAD.slot(), HEAD.segment_of(9), HEAD.segment_of(4), HEAD.file_len()), (4096, 16384, 8192, 24576));
+        assert_eq!((HEAD.slot(), HEAD.segment_of(9), HEAD.segment_of(4), HEAD.file_len()), (4096, 16384, 8192, 40960));
         let words: Vec<u64> = HEAD.encode().chunks(8).map(|w| word(w, 0)).collect();
         let id = 0x0707_0707_0707_0707;
         assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 8192, 9, 11, 0, 0, 0, 0]);
@@ -323,6 +424,37 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(record_at(&bad, PLACE).is_none(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_an_intent_is_seen() {
+        let intent = Intent { generation: 9, end: 0, pages: vec![(3, 30), (7, 70)] };
+        let good = intent.encode(3, 4096);
+        assert_eq!(good.len(), INTENT_HEAD + 32);
+        assert_eq!(Intent::decode(&good, 3, 9, 4096), Some(intent.clone()));
+        assert_eq!((intent.entry(7), intent.entry(4)), (Some(70), None));
+        assert!(
+            [(4, 9, 4096), (3, 7, 4096), (3, 9, 0)].iter().all(|(s, g, a)| Intent::decode(&good, *s, *g, *a).is_none())
+        );
+        assert!((0..good.len()).all(|len| Intent::decode(&good[..len], 3, 9, 4096).is_none()), "cut off");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Intent::decode(&bad, 3, 9, 4096).is_none(), "bit {bit}");
+        }
+        assert_eq!((HEAD.intent_len(), HEAD.intent_of(8), HEAD.intent_of(9)), (8192, 24576, 32768));
+    }
+
+    #[test]
+    fn a_later_record_shows_that_an_earlier_one_was_durable() {
+        let mut segment = vec![0; 128];
+        segment
+            .extend(Draft { bytes: vec![0; RECORD_HEAD], ..Draft::default() }.seal(Place { at: 4096 + 128, ..PLACE }));
+        let place = Place { at: 0, ..PLACE };
+        assert!(has_later(&segment, 4096, Place { sequence: 10, ..place }));
+        assert!(!has_later(&segment, 4096, place), "it is the one that is asked for");
+        assert!(!has_later(&segment, 0, Place { sequence: 10, ..place }), "it lies elsewhere");
+        assert!(!has_later(&segment, 4096, Place { sequence: 10, generation: 8, ..place }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Stores go to private memory, which the kernel never writes to the file. Where a structure writes a line back, the line is noted. A
 //! *commit* finds a moment without operations, copies the noted lines, appends them as one record to the journal, and makes it durable
 //! with one flush of a file that was filled with zeroes before. A *checkpoint* carries a whole generation of records to the pool's
-//! file, from the copies that were flushed, never from live memory; then the generation's segment is free again. See `docs/journal.md`.
+//! file, from the copies that were flushed, never from live memory; then the generation's segment is free again. See `docs/design/journal.md`.
 //!
 //! # Persist order
 //!
@@ -15,6 +15,9 @@
 //! | A1 a record < A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
 //! | A2 < A3 the next record | one record at a time | | so at most the last one is torn |
 //! | T1 all records of a generation < T2 its lines in the pool's file | A2 of each | records, some of the lines | replays all of the records |
+//! | S1 the intent: the checksums that its pages get < T2 | sync of the journal | no intent; pages agree with the checksums | judges them by these |
+//! | T2 lines < S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generation, judges its pages by the intent |
+//! | S2 the checksums < T3 | sync of the checksums | the intent, some of the checksums | the same |
 //! | T2 lines < T3 a header that skips the generation | sync of the pool's file | the header before | replays the generation again |
 //! | T3 header < T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
 //! | E1 the file longer < E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
@@ -29,6 +32,7 @@ mod group;
 pub mod layout;
 mod notes;
 mod replay;
+pub mod sums;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,8 +47,10 @@ pub(crate) use replay::Replay;
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::pool::PoolId;
-use layout::{Draft, Header, Images, Place, RECORD_HEAD};
+use layout::{Draft, Header, Images, Intent, Place, RECORD_HEAD};
+pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;
+pub(crate) use sums::{Sums, Verdict, read_page};
 
 /// Bytes of a segment of a new journal; it has two. One that is too small for a commit becomes larger.
 pub const DEFAULT_SEGMENT: u64 = 4 << 20;
@@ -109,6 +115,10 @@ pub struct JournalStats {
     pub checkpoints: u64,
     /// Bytes that were written to the pool's file by them.
     pub checkpoint_bytes: u64,
+    /// Pages of the pool's file that got a new checksum by them.
+    pub checkpoint_pages: u64,
+    /// Pages that they found damaged before they wrote to them. `Pool::check_pages` names them.
+    pub damaged_pages: u64,
 }
 
 /// The journal of an open pool.
@@ -122,6 +132,8 @@ pub(crate) struct Journal {
     pub(crate) level: Level,
     writer: Mutex<Writer>,
     trim: Mutex<Trim>,
+    /// The checksums of the pages; `trim` is held by whoever changes or compares them. If there are none, why.
+    sums: Result<Sums, String>,
     /// Whether a generation waits for its checkpoint.
     has_full: AtomicBool,
     /// The newest commit that is durable.
@@ -172,7 +184,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Journal {
     /// Begins a journal anew in a file, whatever it held. Durable on return (J1).
     pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
-        let Begin { name, file, backing, notes, level, segment } = begun;
+        let Begin { name, file, backing, notes, level, segment, sums } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
         let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
         let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0 };
@@ -186,6 +198,10 @@ impl Journal {
         file.write_at(0, &slot)?;
         file.sync()?; // PERSIST J1<J2: sync
         file.sync_name()?;
+        let sums = match sums {
+            Some(sums) => Ok(sums.begin(&*backing, pool, salt)?),
+            None => Err("no place for them was given".into()),
+        };
         let writer =
             Writer { draft: Draft::default(), salt, segment, generation: 0, sequence: 0, used: 0, kept: Vec::new() };
         Ok(Journal {
@@ -196,6 +212,7 @@ impl Journal {
             level,
             writer: Mutex::new(writer),
             trim: Mutex::new(Trim { header, full: None }),
+            sums,
             has_full: AtomicBool::new(false),
             durable: AtomicU64::new(0),
             group: Group::default(),
@@ -339,9 +356,20 @@ impl Journal {
         for record in records(&full.records) {
             images.add(record);
         }
+        let pages = self.sums.as_ref().map_or(Ok(Vec::new()), |sums| sums.after(&*self.backing, &images))?;
+        if self.sums.is_ok() {
+            let (generation, at) = (full.generation, trim.header.intent_of(full.generation));
+            let intent = Intent { generation, end: 0, pages: pages.clone() };
+            self.file.write_at(at, &intent.encode(trim.header.salt, at))?;
+            self.file.sync()?; // PERSIST S1<T2: sync
+        }
         // T1: each of them was synced before it was kept.
         images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
-        self.backing.sync()?; // PERSIST T2<T3: sync
+        self.backing.sync()?; // PERSIST T2<S2, T2<T3: sync
+        if let Ok(sums) = &self.sums {
+            sums.set(&pages)?;
+            sums.sync()?; // PERSIST S2<T3: sync
+        }
         let header =
             Header { turn: trim.header.turn + 1, oldest: full.generation + 1, first: full.next, ..trim.header };
         self.file.write_at(header.slot(), &header.encode())?;
@@ -351,7 +379,47 @@ impl Journal {
         let mut stats = lock(&self.stats);
         stats.checkpoints += 1;
         stats.checkpoint_bytes += (images.count() * crate::LINE) as u64;
+        stats.checkpoint_pages += pages.len() as u64;
+        stats.damaged_pages += pages.iter().filter(|(_, entry)| *entry == sums::DAMAGED).count() as u64;
         Ok(true)
+    }
+
+    /// Makes room for the checksums of a pool of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]; [`Error::Io`].
+    pub(crate) fn grow_sums(&self, len: u64) -> Result<()> {
+        self.sums.as_ref().map_or(Ok(()), |sums| sums.grow(len))
+    }
+
+    /// Judges pages of the pool's file while no checkpoint changes them, and gives those without a checksum one if `adopt` says so.
+    /// Calls `f` with each page that is not sound.
+    pub(crate) fn judge(
+        &self,
+        pages: std::ops::Range<u64>,
+        adopt: bool,
+        f: &mut dyn FnMut(u64, Verdict),
+    ) -> Result<Result<(), String>> {
+        let sums = match &self.sums {
+            Ok(sums) => sums,
+            Err(why) => return Ok(Err(why.clone())),
+        };
+        let _trim = lock(&self.trim);
+        let entries = sums.entries(pages.start, (pages.end - pages.start) as usize)?;
+        let mut new = Vec::new();
+        for (page, entry) in pages.zip(entries) {
+            let bytes = read_page(&*self.backing, page)?;
+            match sums.judge(page, &bytes, entry) {
+                Verdict::Sound => {}
+                Verdict::Unknown if adopt => new.push((page, sums.sum(page, &bytes))),
+                other => f(page, other),
+            }
+        }
+        if !new.is_empty() {
+            sums.set(&new)?;
+            sums.sync()?;
+        }
+        Ok(Ok(()))
     }
 
     /// Carries everything that is durable to the pool's file (Z2).
@@ -372,6 +440,32 @@ pub(crate) struct Begin {
     pub(crate) notes: Arc<NotesTicket>,
     pub(crate) level: Level,
     pub(crate) segment: u64,
+    pub(crate) sums: Option<BeginSums>,
+}
+
+/// What the checksums of the pages are begun with.
+#[derive(Debug)]
+pub(crate) struct BeginSums {
+    pub(crate) place: Arc<dyn JournalPlace>,
+    /// Those that are right, and the salt that they go with.
+    pub(crate) there: Option<(Sums, u64)>,
+    /// Otherwise: how many pages may have been written to.
+    pub(crate) pages: u64,
+}
+
+impl BeginSums {
+    /// Durable on return (S0).
+    fn begin(self, backing: &dyn Backing, pool: PoolId, salt: u64) -> Result<Sums> {
+        if let Some((mut sums, before)) = self.there {
+            sums.bind([before, salt])?;
+            return Ok(sums);
+        }
+        let mut sums = Sums::begin(&*self.place, pool, self.pages)?;
+        sums.set(&[(0, sums.sum(0, &*read_page(backing, 0)?))])?;
+        sums.grow(backing.len()?)?;
+        sums.bind([salt; 2])?;
+        Ok(sums)
+    }
 }
 
 /// The records that lie one after the other in memory.

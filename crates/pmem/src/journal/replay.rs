@@ -2,8 +2,9 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | R1 the header and the records that are accepted, written again < R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records | begins anew with what it finds; nothing was used yet |
-//! | R2 all lines in the pool's file < R3 state "replayed" | sync of the pool's file | the same journal, some of the lines | writes the same lines again |
+//! | R1 the header and the records that are accepted, written again, and the intent of the recovery < R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records; then no intent that ends where they do | begins anew with what it finds; nothing was used yet |
+//! | R2 all lines in the pool's file < S3 the checksums of their pages | sync of the pool's file | the same journal, some of the lines | writes the same lines again, and judges pages by the intent |
+//! | S3 the checksums of their pages < R3 state "replayed" | sync of the checksums | the same journal, all of the lines, some of the checksums | writes the same lines again |
 //! | R3 state "replayed" < J1 the journal begins anew | sync of the pool's file | the same journal | writes the same lines again |
 //!
 //! R1 is there because what is read may lie in the page cache alone: after the death of a process that had not synced yet, or after
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
-use super::layout::{HEADER, Header, Images, Place, SLOT, record_at};
+use super::layout::{HEADER, Header, INTENT_HEAD, Images, Intent, Place, SLOT, has_later, record_at, word};
+use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::line::LINE;
@@ -34,8 +36,14 @@ pub(crate) struct Replay {
     header: Header,
     /// The accepted records, as they lie in the file.
     parts: Vec<(u64, Vec<u8>)>,
+    /// What the records say, of each of the two generations and of both.
+    generations: [Images; 2],
     images: Images,
     records: u64,
+    /// What a checkpoint of the oldest generation has begun to write.
+    checkpoint: Option<Intent>,
+    /// What a recovery of these records has begun to write.
+    recovery: Option<Intent>,
 }
 
 impl Replay {
@@ -53,9 +61,35 @@ impl Replay {
         if header.salt != salt {
             return Err(foreign("it belongs to another opening of this pool".into()));
         }
-        let mut replay = Replay { file, header, parts: Vec::new(), images: Images::default(), records: 0 };
+        let mut replay = Replay {
+            file,
+            header,
+            parts: Vec::new(),
+            generations: Default::default(),
+            images: Images::default(),
+            records: 0,
+            checkpoint: None,
+            recovery: None,
+        };
         replay.read_records()?;
+        let end = header.first + replay.records;
+        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
+        replay.recovery = replay.intent(header.oldest + 1)?.filter(|intent| intent.end == end);
         Ok(replay)
+    }
+
+    /// The intent of a generation, if there is a sound one.
+    fn intent(&self, generation: u64) -> Result<Option<Intent>> {
+        let (at, most) = (self.header.intent_of(generation), self.header.intent_len());
+        let mut bytes = vec![0; INTENT_HEAD];
+        self.file.read_at(at, &mut bytes)?;
+        let len = word(&bytes, 5).saturating_mul(16).saturating_add(INTENT_HEAD as u64);
+        if len > most {
+            return Ok(None);
+        }
+        bytes.resize(len as usize, 0);
+        self.file.read_at(at, &mut bytes)?;
+        Ok(Intent::decode(&bytes, self.header.salt, generation, at))
     }
 
     /// The header that counts.
@@ -79,34 +113,69 @@ impl Replay {
     /// again only after the header has moved on.
     fn read_records(&mut self) -> Result<()> {
         let mut sequence = self.header.first;
-        for generation in [self.header.oldest, self.header.oldest + 1] {
+        for (images, generation) in self.generations.iter_mut().zip(self.header.oldest..) {
             let start = self.header.segment_of(generation);
             let mut segment = vec![0; self.header.segment as usize];
             self.file.read_at(start, &mut segment)?;
             let mut at = 0;
-            while let Some(record) = {
-                let place = Place { salt: self.header.salt, generation, sequence, at: start + at as u64 };
-                record_at(&segment[at..], place)
-            } {
-                if !self.images.add(record) {
-                    let what =
-                        format!("the record at {:#x} has a sound checksum and makes no sense", start + at as u64);
+            let mut place = Place { salt: self.header.salt, generation, sequence, at: start };
+            while let Some(record) = record_at(&segment[at..], place) {
+                if !images.add(record) {
+                    let what = format!("the record at {:#x} has a sound checksum and makes no sense", place.at);
                     return Err(damaged(&*self.file, what));
                 }
                 (at, sequence) = (at + record.len(), sequence + 1);
+                place = Place { sequence, at: start + at as u64, ..place };
             }
-            self.records = sequence - self.header.first;
-            if at == 0 {
-                break;
+            // A record is written after the one before it was durable. So what is missing here is no torn end.
+            if has_later(&segment[at..], place.at, place) {
+                let what = format!("the record with sequence number {sequence} is damaged, and later ones are sound");
+                return Err(damaged(&*self.file, what));
             }
-            segment.truncate(at);
-            self.parts.push((start, segment));
+            self.images.merge(images);
+            if at > 0 {
+                segment.truncate(at);
+                self.parts.push((start, segment));
+            }
         }
+        self.records = sequence - self.header.first;
         Ok(())
     }
 
-    /// Carries it to the pool's file; durable on return. `replayed` is written at last.
-    pub(crate) fn apply(&self, backing: &dyn Backing, (at, replayed): (u64, [u8; 8])) -> Result<()> {
+    /// What a page of the pool's file is worth, whatever a checkpoint or a recovery has written of it, and its entry in the checksums when
+    /// all is written. `bytes` are those of the file, and afterwards those of the pool.
+    pub(crate) fn judge(&self, sums: &Sums, page: u64, bytes: &mut Page) -> Result<(Verdict, u64)> {
+        let entry = |intent: &Option<Intent>| intent.as_ref().and_then(|intent| intent.entry(page));
+        let (was, whole) = if let Some(entry) = entry(&self.recovery) {
+            // Any of the lines may be in the file.
+            let whole = self.images.overlay(page, bytes);
+            (sums.judge(page, bytes, entry), whole)
+        } else {
+            let (was, new) = if let Some(entry) = entry(&self.checkpoint) {
+                let new = self.generations[0].overlay(page, bytes);
+                (sums.judge(page, bytes, entry), new)
+            } else {
+                (sums.judge(page, bytes, sums.entries(page, 1)?[0]), false)
+            };
+            (was, self.images.overlay(page, bytes) || new)
+        };
+        let entry = sums.next(page, bytes, was, whole);
+        Ok((if whole && was == Verdict::Damaged { Verdict::Sound } else { was }, entry))
+    }
+
+    /// The entries of all pages that are written, once they are.
+    fn entries(&self, backing: &dyn Backing, sums: &Sums) -> Result<Vec<(u64, u64)>> {
+        let entry = |page| Ok((page, self.judge(sums, page, &mut *read_page(backing, page)?)?.1));
+        self.images.pages().into_iter().map(entry).collect()
+    }
+
+    /// Carries it to the pool's file, and the checksums of its pages to `sums`; durable on return. `replayed` is written at last.
+    pub(crate) fn apply(
+        &self,
+        backing: &dyn Backing,
+        (at, replayed): (u64, [u8; 8]),
+        sums: Option<&Sums>,
+    ) -> Result<()> {
         let (end, len) = (self.images.end() * LINE as u64, backing.len()?);
         if end > len {
             let what = format!("it speaks of byte {end:#x} of a pool of {len:#x} bytes");
@@ -114,9 +183,20 @@ impl Replay {
         }
         self.file.write_at(self.header.slot(), &self.header.encode())?;
         self.parts.iter().try_for_each(|(at, bytes)| self.file.write_at(*at, bytes))?;
+        let pages = sums.map_or(Ok(Vec::new()), |sums| self.entries(backing, sums))?;
+        if !pages.is_empty() {
+            let (generation, end) = (self.header.oldest + 1, self.header.first + self.records);
+            let at = self.header.intent_of(generation);
+            let intent = Intent { generation, end, pages: pages.clone() };
+            self.file.write_at(at, &intent.encode(self.header.salt, at))?;
+        }
         self.file.sync()?; // PERSIST R1<R2: sync
         self.images.write(PART, |at, bytes| backing.write(at, bytes))?;
-        backing.sync()?; // PERSIST R2<R3: sync
+        backing.sync()?; // PERSIST R2<S3: sync
+        if let Some(sums) = sums.filter(|_| !pages.is_empty()) {
+            sums.set(&pages)?;
+            sums.sync()?; // PERSIST S3<R3: sync
+        }
         backing.write(at, &replayed)?;
         backing.sync() // PERSIST R3<J1: sync
     }

@@ -25,6 +25,7 @@ mod shadow;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
@@ -87,6 +88,11 @@ impl Rmw {
 /// Turns of [`Medium::spin`] after which each gives the processor away. On a busy machine it comes back after milliseconds, so
 /// whoever has limited patience looks at a clock from then on.
 pub(crate) const GIVES_WAY: u32 = 64;
+/// Turns after which each sleeps. A thread that only yields keeps its processor busy: if whoever it waits for has lost the other one, the
+/// system moves it here only when this one is idle.
+const SLEEPS: u32 = 192;
+/// How long, in addition to what the system adds (50 µs on Linux).
+const NAP: Duration = Duration::from_micros(20);
 
 /// The seam between an index and its hardware: a `Copy` handle with the state of one session, held by value in each
 /// operation.
@@ -257,10 +263,10 @@ pub unsafe trait Medium: Copy + Send + Sync + 'static {
     /// One turn of a loop that waits for another thread; `turn` counts from 0.
     #[track_caller]
     fn spin(self, turn: u32) {
-        if turn < GIVES_WAY {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
+        match turn {
+            ..GIVES_WAY => std::hint::spin_loop(),
+            GIVES_WAY..SLEEPS => std::thread::yield_now(),
+            _ => std::thread::sleep(NAP),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::gather::gather;
 use super::geometry::Geometry;
 use super::grower::Grower;
 use super::header::HeaderRef;
+use super::pages::Audit;
 use crate::backing::{Access, Backing, BackingKind, Window};
 use crate::error::{Error, Result};
 use crate::journal::layout::{Draft, Images, Place};
@@ -34,6 +35,8 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) notes: Option<Arc<NotesTicket>>,
     /// The journal, if it has one.
     pub(super) journal: OnceLock<Arc<Journal>>,
+    /// What judges the pages of a pool that is only read.
+    pub(super) audit: OnceLock<Audit>,
     /// The service that commits and checkpoints.
     pub(super) committer: OnceLock<Registered<M>>,
     /// The session of whoever closes the pool. Not the grower's: closing waits for operations, which may be growing.
@@ -69,6 +72,7 @@ impl<M: Medium> PoolFile<M> {
         let (grower, closer) = (Lock::new(Grower::new(mapping.session()?)), Lock::new(mapping.session()?));
         let name = backing.describe();
         let (growth, journal, committer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let audit = OnceLock::new();
         let notes = None;
         Ok(PoolFile {
             backing,
@@ -81,6 +85,7 @@ impl<M: Medium> PoolFile<M> {
             growth,
             notes,
             journal,
+            audit,
             committer,
             closer,
         })

@@ -72,6 +72,7 @@ impl<M: Medium> PoolFile<M> {
         if new_len <= len {
             return Ok(len);
         }
+        self.journal.get().map_or(Ok(()), |journal| journal.grow_sums(new_len))?;
         self.backing.allocate(new_len)?; // PERSIST G1<G2: the backing syncs
         self.extend(len, new_len)?;
         let op = grower.session.enter_past_gate();

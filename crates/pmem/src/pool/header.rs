@@ -370,6 +370,14 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(&self.header.journal);
     }
 
+    /// Forgets the journal of an earlier opening; durable on return.
+    pub(crate) fn forget_journal(&self) {
+        if self.header.journal.iter().any(|word| self.op.load(word, Acquire).to_bits() != 0) {
+            self.header.journal.iter().for_each(|word| self.op.store(word, Stamp::from_bits(0), Relaxed));
+            self.op.persist(&self.header.journal);
+        }
+    }
+
     /// Says that the pool is open with that journal.
     pub(crate) fn write_journaled(&self) {
         self.put_state(StateBits::new(StateBits::JOURNALED, 0));
@@ -415,10 +423,25 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 /// The pool's id and its journal's salt, if the header that a file begins with says that it is open with a journal. It looks at
 /// words that do not change while that is so, because the others may be torn until the journal is replayed.
 pub(crate) fn journal_of(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, u64)> {
-    let word = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"));
-    let value = |offset: usize| Stamp::from_bits(word(offset)).value(number(offset));
-    let state = value(at!(state)).map(StateBits)?;
-    if word(at!(magic)) != MAGIC || state.what() != StateBits::JOURNALED {
+    let state = Stamp::from_bits(word_of(bytes, at!(state))).value(number(at!(state))).map(StateBits)?;
+    if state.what() == StateBits::JOURNALED { salt_of(bytes) } else { None }
+}
+
+fn word_of(bytes: &[u8; size_of::<Header>()], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
+}
+
+/// Whether the words that name a journal are damaged: neither zero nor sound.
+pub(crate) fn is_salt_damaged(bytes: &[u8; size_of::<Header>()]) -> bool {
+    let words = [at!(journal), at!(journal) + 8].map(|offset| (offset, word_of(bytes, offset)));
+    !words.iter().all(|(_, word)| *word == 0)
+        && words.iter().any(|(offset, word)| Stamp::from_bits(*word).value(number(*offset)).is_none())
+}
+
+/// The pool's id, and the salt of the journal that it was last open with, if nobody has opened it without one since.
+pub(crate) fn salt_of(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, u64)> {
+    let value = |offset: usize| Stamp::from_bits(word_of(bytes, offset)).value(number(offset));
+    if word_of(bytes, at!(magic)) != MAGIC {
         return None;
     }
     let mut id = [0; 16];

@@ -7,6 +7,7 @@
 //! | `open` | creating, opening ([`Unrecovered`]) and recovering |
 //! | `file` | the mapped file, and closing it |
 //! | `growth` | making it longer, ahead of need and when space has run out |
+//! | `pages` | the checksums of a journaled pool's pages, judged |
 //! | [`recovery`] | the recovery of logs, before anybody gets a structure |
 //! | `roots` | named indices, failure-atomic |
 //! | `structure` | [`Structure`]s opened by name, [`Root`] |
@@ -24,6 +25,7 @@ pub mod layout;
 mod moments;
 mod open;
 mod options;
+mod pages;
 mod poison;
 pub mod recovery;
 mod roots;
@@ -43,6 +45,7 @@ pub use header::{BootId, PoolId, State};
 pub use moments::Moments;
 pub use open::Unrecovered;
 pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, PoolOptions};
+pub use pages::{DamagedPage, PageOwner, PageReport};
 pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
 pub use stats::Stats;

@@ -6,14 +6,17 @@ use super::Pool;
 use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{Geometry, HEADER_SIZE};
-use super::header::{BootId, HeaderRef, PoolId, Sound, State, journal_of, not_a_pool_by_length, replayed_state};
+use super::header::{
+    BootId, HeaderRef, PoolId, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of,
+};
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
+use super::pages::Audit;
 use super::recovery::Recovery;
 use super::roots::{RootRef, RootState};
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
-use crate::journal::{Begin, Journal, JournalPlace, Level, NotesTicket, Replay};
+use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Level, NotesTicket, PAGE, Replay, Sums};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
@@ -83,11 +86,19 @@ impl Journals {
     }
 
     /// Begins the journal of a pool whose file holds everything, and says so in its header.
-    fn begin<M: Medium>(&self, file: &mut PoolFile<M>, id: PoolId) -> Result<()> {
+    /// `sums` are the checksums of its pages, and the salt that they go with; if there are none, `written` bytes may have been written to.
+    fn begin<M: Medium>(
+        &self,
+        file: &mut PoolFile<M>,
+        id: PoolId,
+        sums: Option<(Sums, u64)>,
+        written: u64,
+    ) -> Result<()> {
         let (Some(place), Some(notes), Some(level)) = (&self.place, &self.notes, self.level) else { return Ok(()) };
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
-        let begin =
-            Begin { name: file.name.clone(), file: place.create()?, backing, notes, level, segment: self.segment };
+        let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
+        let (name, segment) = (file.name.clone(), self.segment);
+        let begin = Begin { name, file: place.create()?, backing, notes, level, segment, sums };
         let journal = Journal::begin(begin, id)?;
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
@@ -120,6 +131,17 @@ impl Journals {
             }
             read => read.map(Some),
         }
+    }
+
+    /// The checksums that go with a pool of that header, and its salt, or why there are none.
+    fn sums(&self, head: &[u8; size_of::<Header>()], read_only: bool) -> Result<Result<(Sums, u64), String>> {
+        let Some((id, salt)) = salt_of(head) else {
+            return Ok(Err("it was last open without a journal".into()));
+        };
+        let Some(place) = self.place.as_ref().and_then(|place| place.sums()) else {
+            return Ok(Err("no place for them was given".into()));
+        };
+        Ok(Sums::open(&*place, read_only, id, salt)?.map(|sums| (sums, salt)))
     }
 }
 
@@ -185,7 +207,7 @@ impl Birth {
             HeaderRef::new(op, &file.name).mark_created();
             file.settle(op)
         })?;
-        self.journals.begin(&mut file, self.id)?;
+        self.journals.begin(&mut file, self.id, None, 0)?;
         start(file, self.id)
     }
 }
@@ -206,13 +228,19 @@ pub(super) fn open<M: Medium>(
     if len < HEADER_SIZE {
         return Err(not_a_pool_by_length(&name, len));
     }
+    let mut head = [0; size_of::<Header>()];
+    backing.read(0, &mut head)?;
+    let mut sums = journals.sums(&head, options.read_only)?;
     let mut replay = journals.replay(&*backing, options.read_only, options.accept_unclean)?;
+    if journal_of(&head).is_some() && replay.is_none() {
+        sums = Err("the journal that goes with them could not be replayed".into());
+    }
     if let Some(replay) = replay.take_if(|_| !options.read_only) {
-        replay.apply(&*backing, replayed_state())?;
+        replay.apply(&*backing, replayed_state(), sums.as_ref().ok().map(|(sums, _)| sums))?;
     }
     let mut file = PoolFile::map(backing, medium, access, len, options.max_for(len), Geometry::default())?;
     file.notes.clone_from(&journals.notes);
-    if let Some(replay) = replay {
+    if let Some(replay) = &replay {
         // It is only read: the journal is replayed in this process's memory.
         file.alone(|_, op| replay.images().store(op));
     }
@@ -223,7 +251,11 @@ pub(super) fn open<M: Medium>(
     }
     file.geometry = sound.geometry;
     file.mapping.set_len(sound.size);
-    Ok(Unrecovered { file, sound, boot, journals: journals.clone() })
+    if options.read_only {
+        let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));
+        return Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: None });
+    }
+    Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: sums.ok() })
 }
 
 /// Whether stores may be missing: it was not closed, by someone whose medium survives the death of the process only, and
@@ -243,6 +275,8 @@ pub struct Unrecovered<M: Medium> {
     sound: Sound,
     boot: BootId,
     journals: Journals,
+    /// The checksums of the pages, and the salt that they go with.
+    sums: Option<(Sums, u64)>,
 }
 
 impl<M: Medium> Unrecovered<M> {
@@ -296,11 +330,14 @@ impl<M: Medium> Unrecovered<M> {
             self.file.sync()?;
         }
         if self.journals.notes.is_some() {
-            return self.journals.begin(&mut self.file, self.sound.id);
+            let sums = self.sums.take();
+            return self.journals.begin(&mut self.file, self.sound.id, sums, self.sound.size);
         }
         let (sound, boot) = (&self.sound, self.boot);
         self.file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
+            // From now on stores go past the checksums of the pages.
+            header.forget_journal();
             header.write_boot(sound, boot);
             file.settle(op)?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
             header.write_dirty(sound); // PERSIST B2<B3: flush+fence

@@ -145,6 +145,15 @@ enum Place {
     Block { owner: Owner, chunk: u64, lines: u32, index: u32 },
 }
 
+/// What a byte of a pool's heap belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Tables,
+    Free,
+    Owned(Owner),
+    Unclear,
+}
+
 impl<M: Medium> Space<M> {
     pub(crate) fn new(mapping: Mapping<M>, heap: Heap, grow: Box<dyn Grow>) -> Self {
         let lanes = (0..heap.lanes.max(1)).map(|_| Lock::new(())).collect();
@@ -378,6 +387,26 @@ impl<M: Medium> Space<M> {
             found.extend(allocated.map(|i| (self.heap.block_off(chunk, lines, i), u64::from(lines) * LINE as u64)));
         }
         found
+    }
+
+    /// What a byte of the file belongs to, as far as the tables tell. `O(chunks of a zone)`.
+    pub(crate) fn holder_of(&self, op: &Op<'_, M>, off: u64) -> Holder {
+        let end = self.backed_chunks(op);
+        let Some(wanted) = self.heap.chunk_of(off).filter(|chunk| *chunk < end) else { return Holder::Free };
+        if self.heap.is_table(wanted) {
+            return Holder::Tables;
+        }
+        // An extent begins in the zone that it lies in.
+        let zone = wanted / self.heap.zone_chunks() * self.heap.zone_chunks();
+        let last = recover::Walk::from(op, self.heap, zone, end).take_while(|(chunk, _)| *chunk <= wanted).last();
+        match last {
+            Some((chunk, Use::Extent { owner, chunks, .. })) if wanted < chunk + u64::from(chunks) => {
+                Holder::Owned(owner)
+            }
+            Some((_, Use::Slab { owner, .. })) => Holder::Owned(owner),
+            Some((_, Use::Free)) => Holder::Free,
+            _ => Holder::Unclear,
+        }
     }
 
     fn backed_chunks(&self, op: &Op<'_, M>) -> u64 {

@@ -81,7 +81,12 @@ pub(super) struct Walk<'a, 's, M: Medium> {
 
 impl<'a, 's, M: Medium> Walk<'a, 's, M> {
     pub(super) fn new(op: &'a Op<'s, M>, heap: Heap, chunks: u64) -> Self {
-        Walk { op, heap, next: 0, end: chunks }
+        Self::from(op, heap, 0, chunks)
+    }
+
+    /// From a chunk on that no extent reaches into.
+    pub(super) fn from(op: &'a Op<'s, M>, heap: Heap, first: u64, chunks: u64) -> Self {
+        Walk { op, heap, next: first, end: chunks }
     }
 }
 

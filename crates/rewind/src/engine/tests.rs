@@ -145,6 +145,20 @@ fn space_that_was_freed_comes_back_after_a_trim() {
     assert!(tm.transaction(&mut session, |tx| tx.free(kept)).is_err());
 }
 
+/// The process dies with the record of a freed block pending: recovery makes the block available.
+#[test]
+fn what_recovery_has_freed_is_used_again() {
+    let (pool, medium) = pool(64);
+    let tm = engine(&pool, 16);
+    let mut session = pool.session().unwrap();
+    let first = cells(&tm, &mut session, 8);
+    tm.transaction(&mut session, |tx| tx.free(first)).unwrap();
+    let left = HeapBacking::from_image(HeapBacking::image_of(pool.mapping()));
+    let pool = options().open_on(left, medium).unwrap().recover_with(&[&EngineRecovery]).unwrap();
+    let tm = engine(&pool, 16);
+    assert_eq!(cells(&tm, &mut pool.session().unwrap(), 8), first);
+}
+
 #[test]
 fn bad_use_is_an_error_and_loses_nothing() {
     let (pool, _) = pool(64);

@@ -3,7 +3,7 @@
 //! | line | words | what | written |
 //! |---|---|---|---|
 //! | 0 | 0 | [`MAGIC`] | when the lane is made |
-//! | 0 | 1 | `retired`: number of the lane's last record that needs nothing any more | when a transaction ends |
+//! | 0 | 1 | `retired`: number of the lane's last record that needs nothing any more | when a transaction ends; as a rule not written back |
 //! | 0 | 2-7 | zero, not read | |
 //! | 1 | 0-3 | [`RecordHeader`] | when a transaction commits |
 //! | 1... | 4... | payload of the record | with its header |

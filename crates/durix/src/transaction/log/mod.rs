@@ -9,8 +9,8 @@
 //! |---|---|---|---|
 //! | TX-A zeroed lane with its magic < its descriptor | flush + fence | a free chunk | nothing to do |
 //! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
-//! | TX-D all changes < `retired` | each map's own fence; stored after | the record, any of the changes | makes all changes again |
-//! | TX-R `retired` < the next change of one of its keys, by anybody | flush + fence, before the locks are given back | the record, its keys as it left them | makes the same changes again |
+//! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
+//! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
 //! | TX-V what recovery has read < what it does about it | write-back of header and record, fence | the same, or what was durable before | as before |
 //!
 //! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
@@ -18,26 +18,29 @@
 //! While the log is open for commits, its root [asks](durix_pmem::pool::Recovery) for recovery: a pool found after a crash
 //! hands out no index before `recover` has run. Edges K1 to K3 are those of [`durix_pmem::pool::Recovery`].
 //!
-//! A record counts if its number is above `retired` and its hash holds, so no two words need to become durable together.
+//! A record counts if its number is above `retired` and its hash holds, so no two words need to become durable together. As a
+//! rule `retired` is not written back: the lane's next record takes the place of the last one. While that is half done, neither
+//! counts, and none has to: the changes of the last one are durable (TX-D), those of the next have not begun (TX-I).
 
 pub(crate) mod layout;
 pub(crate) mod record;
+pub(crate) mod retired;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::pool::Moments;
-use durix_pmem::{Extent, Kind, Lock, Medium, Off, Op, Pool, Root, Session, Structure, Word};
-use xxhash_rust::xxh3::xxh3_64;
+use durix_pmem::{Extent, Kind, Lock, Medium, Off, Op, Owner, Pool, Root, Session, Structure, Word};
 
 use self::layout::{LaneHeader, MAGIC, PAYLOAD_AT, RECORD_AT, RecordHeader};
 use self::record::Intent;
+use self::retired::{LANES, Retirements};
 use crate::{Error, Result};
 
 /// The name of the log's index.
 pub(crate) const NAME: &str = "#transactions";
 /// What it is.
-pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: 1 };
+pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: 2 };
 /// Most bytes of changes that a transaction can have in the log.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
@@ -52,12 +55,15 @@ pub(crate) struct IntentLog<M: Medium> {
 struct Lane {
     extent: Extent,
     taken: bool,
+    /// The number of its last record.
+    number: u64,
 }
 
 /// A record that was not retired.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) lane: usize,
+    pub(crate) number: u64,
     pub(crate) epoch: u64,
     pub(crate) intents: Vec<Intent>,
 }
@@ -86,16 +92,26 @@ impl Lane {
         if magic != MAGIC {
             return Err(corrupt("the first word of a lane", extent.off, magic));
         }
-        Ok(Lane { extent, taken: false })
+        // Recovery retires what counts; what does not count has a number of any size.
+        Ok(Lane { extent, taken: false, number: op.load(&header.retired, Acquire) })
     }
 
     fn header<'s, M: Medium>(&self, op: &Op<'s, M>) -> &'s LaneHeader {
         op.at(Off::new(self.extent.off))
     }
 
-    /// The number that its record has, if the record counts.
-    fn number<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
-        op.load(&self.header(op).retired, Acquire).wrapping_add(1)
+    /// Stores that a record needs nothing any more.
+    fn retire<M: Medium>(&self, op: &Op<'_, M>, number: u64) {
+        // PERSIST TX-D: stored after the changes, which are durable
+        op.store(&self.header(op).retired, number, Release);
+    }
+
+    /// The same, durably: one fence.
+    fn retire_now<M: Medium>(&self, op: &Op<'_, M>, number: u64) {
+        self.retire(op, number);
+        op.write_back(self.header(op));
+        // PERSIST TX-R: flush+fence
+        op.fence();
     }
 }
 
@@ -129,10 +145,6 @@ impl<M: Medium> IntentLog<M> {
         self.lanes.lock(m).iter().all(|lane| !lane.taken)
     }
 
-    fn lane(&self, m: M, number: usize) -> Lane {
-        self.lanes.lock(m)[number]
-    }
-
     // ---- committing ----
 
     /// Takes a lane with room for a payload of so many bytes. At most two fences, where one is made.
@@ -147,16 +159,16 @@ impl<M: Medium> IntentLog<M> {
         let m = op.medium();
         if let Some((number, lane)) = self.lanes.lock(m).iter_mut().enumerate().find(|(_, lane)| fits(lane)) {
             lane.taken = true;
-            return Ok(self.guard(m, number, false));
+            return Ok(self.guard(m, number, *lane, false));
         }
         let lane = self.new_lane(op, payload)?;
         let mut lanes = self.lanes.lock(m);
         lanes.push(lane);
-        Ok(self.guard(m, lanes.len() - 1, true))
+        Ok(self.guard(m, lanes.len() - 1, lane, true))
     }
 
-    fn guard(self: &Arc<Self>, m: M, lane: usize, fresh: bool) -> LaneGuard<M> {
-        LaneGuard { log: Arc::clone(self), m, lane, fresh, live: false }
+    fn guard(self: &Arc<Self>, m: M, at: usize, lane: Lane, fresh: bool) -> LaneGuard<M> {
+        LaneGuard { log: Arc::clone(self), m, at, lane, fresh, live: false }
     }
 
     fn new_lane(&self, op: &Op<'_, M>, payload: u64) -> Result<Lane> {
@@ -169,7 +181,7 @@ impl<M: Medium> IntentLog<M> {
         // PERSIST TX-A: flush+fence
         op.fence();
         // The fence of its first record makes the descriptor durable, too: see `LaneGuard::cancel`.
-        Ok(Lane { extent: space.activate(op, reserved)?, taken: true })
+        Ok(Lane { extent: space.activate(op, reserved)?, taken: true, number: 0 })
     }
 
     // ---- recovery ----
@@ -181,13 +193,13 @@ impl<M: Medium> IntentLog<M> {
     pub(crate) fn unfinished(&self, op: &Op<'_, M>) -> Result<Vec<Found>> {
         let lanes = self.lanes.lock(op.medium()).clone();
         let mut found = Vec::new();
-        for (number, lane) in lanes.iter().enumerate() {
+        for (at, lane) in lanes.iter().enumerate() {
             op.write_back(lane.header(op));
-            if let Some((epoch, words, payload)) = read(op, lane)? {
+            if let Some((number, epoch, words, payload)) = read(op, lane)? {
                 op.write_back_slice(words);
                 let intents = record::parse(&payload)
-                    .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, lane.number(op)))?;
-                found.push(Found { lane: number, epoch, intents });
+                    .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, number))?;
+                found.push(Found { lane: at, number, epoch, intents });
             }
         }
         // PERSIST TX-V: flush+fence
@@ -195,23 +207,22 @@ impl<M: Medium> IntentLog<M> {
         Ok(found)
     }
 
-    /// Says durably that the record of a lane needs nothing any more: one fence.
-    pub(crate) fn retire(&self, op: &Op<'_, M>, lane: usize) {
-        let lane = self.lane(op.medium(), lane);
-        let header = lane.header(op);
-        // PERSIST TX-D: stored after the changes, which are durable
-        op.store(&header.retired, lane.number(op), Release);
-        op.write_back(header);
-        // PERSIST TX-R: flush+fence
-        op.fence();
+    /// Says durably that a record that was found needs nothing any more: one fence.
+    pub(crate) fn retire(&self, op: &Op<'_, M>, found: &Found) {
+        let mut lanes = self.lanes.lock(op.medium());
+        lanes[found.lane].number = found.number;
+        let lane = lanes[found.lane];
+        drop(lanes);
+        lane.retire_now(op, found.number);
     }
 }
 
-/// Epoch, words and payload of a lane's record, if it counts.
+/// Number, epoch, words and payload of a lane's record, if it counts.
 #[expect(clippy::type_complexity, reason = "read in one place")]
-fn read<'s, M: Medium>(op: &Op<'s, M>, lane: &Lane) -> Result<Option<(u64, &'s [Word], Vec<u8>)>> {
+fn read<'s, M: Medium>(op: &Op<'s, M>, lane: &Lane) -> Result<Option<(u64, u64, &'s [Word], Vec<u8>)>> {
     let header = op.at(Off::<RecordHeader>::new(lane.extent.off + RECORD_AT));
-    if op.load(&header.number, Relaxed) != lane.number(op) {
+    let number = op.load(&header.number, Relaxed);
+    if number <= op.load(&lane.header(op).retired, Acquire) {
         return Ok(None);
     }
     let bytes = op.load(&header.bytes, Relaxed);
@@ -223,29 +234,21 @@ fn read<'s, M: Medium>(op: &Op<'s, M>, lane: &Lane) -> Result<Option<(u64, &'s [
     let mut all = vec![0; size_of_val(words)];
     let is_sound = op.load_checked(words, || {
         op.load_bytes(words, &mut all);
-        hash(&all) == u64::from_le_bytes(all[24..32].try_into().expect("8 bytes"))
+        record::hash(&all) == u64::from_le_bytes(all[24..32].try_into().expect("8 bytes"))
     });
     if !is_sound {
         return Ok(None);
     }
     let epoch = u64::from_le_bytes(all[16..24].try_into().expect("8 bytes"));
-    Ok(Some((epoch, words, all.split_off((PAYLOAD_AT - RECORD_AT) as usize))))
-}
-
-/// The hash of a record, of which it is the fourth word.
-fn hash(record: &[u8]) -> u64 {
-    let (header, payload) = record.split_at((PAYLOAD_AT - RECORD_AT) as usize);
-    let mut seed = [0; 32];
-    seed[..24].copy_from_slice(&header[..24]);
-    seed[24..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
-    xxh3_64(&seed)
+    Ok(Some((number, epoch, words, all.split_off((PAYLOAD_AT - RECORD_AT) as usize))))
 }
 
 /// A lane that a commit has taken.
 pub(crate) struct LaneGuard<M: Medium> {
     log: Arc<IntentLog<M>>,
     m: M,
-    lane: usize,
+    at: usize,
+    lane: Lane,
     /// Whether its descriptor may not be durable yet.
     fresh: bool,
     /// Whether it holds a record that was not retired.
@@ -253,27 +256,34 @@ pub(crate) struct LaneGuard<M: Medium> {
 }
 
 impl<M: Medium> LaneGuard<M> {
-    /// Writes the record of a transaction: durable on return. One fence.
+    /// Which lane it is: see [`Retirements::settle_keys`].
+    pub(crate) fn number(&self) -> usize {
+        self.at
+    }
+
+    /// Writes the record of a transaction: durable on return. One fence. `draft` begins with room for the header
+    /// ([`record::begin`]).
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool was corrupted since.
-    pub(crate) fn write(&mut self, op: &Op<'_, M>, epoch: u64, payload: &[u8]) -> Result<()> {
-        let lane = self.log.lane(op.medium(), self.lane);
-        let mut all = Vec::with_capacity(payload.len() + 32);
-        for word in [lane.number(op), payload.len() as u64, epoch, 0] {
-            all.extend_from_slice(&word.to_le_bytes());
-        }
-        all.extend_from_slice(payload);
-        let hash = hash(&all);
-        all[24..32].copy_from_slice(&hash.to_le_bytes());
-        let words = (all.len() / size_of::<u64>()) as u64;
-        let words = op.slice("a record of intents", Off::<Word>::new(lane.extent.off + RECORD_AT), words)?;
+    pub(crate) fn write(
+        &mut self,
+        op: &Op<'_, M>,
+        retirements: &Retirements,
+        epoch: u64,
+        draft: &mut [u8],
+    ) -> Result<()> {
+        self.lane.number += 1;
+        record::finish(draft, self.lane.number, epoch);
+        let words = (draft.len() / size_of::<u64>()) as u64;
+        let words = op.slice("a record of intents", Off::<Word>::new(self.lane.extent.off + RECORD_AT), words)?;
         self.live = true;
-        op.store_bytes(words, &all);
+        op.store_bytes(words, draft);
         op.write_back_slice(words);
         // PERSIST TX-I: flush+fence
         op.fence();
         self.fresh = false;
+        retirements.overwritten(op.medium(), self.at, self.lane.number);
         Ok(())
     }
 
@@ -286,9 +296,25 @@ impl<M: Medium> LaneGuard<M> {
         }
     }
 
+    /// Says that the record needs nothing any more. Its keys are still locked; whoever changes one of them next makes this durable.
+    pub(crate) fn retire<'k>(
+        &mut self,
+        op: &Op<'_, M>,
+        retirements: &Retirements,
+        keys: impl Iterator<Item = (Owner, &'k [u8])>,
+    ) {
+        if self.at >= LANES {
+            return self.retire_now(op);
+        }
+        let (lane, number) = (self.lane, self.lane.number);
+        lane.retire(op, number);
+        retirements.retired(op, (self.at, lane.extent.off, number), keys);
+        self.live = false;
+    }
+
     /// Says durably that the record needs nothing any more: one fence.
-    pub(crate) fn retire(&mut self, op: &Op<'_, M>) {
-        self.log.retire(op, self.lane);
+    pub(crate) fn retire_now(&mut self, op: &Op<'_, M>) {
+        self.lane.retire_now(op, self.lane.number);
         self.live = false;
     }
 }
@@ -298,13 +324,13 @@ impl<M: Medium> Drop for LaneGuard<M> {
         // A record that was not retired is left to recovery, and its lane is not used before; nor is one that a panic has left
         // without a durable descriptor.
         if !self.live && !self.fresh {
-            self.log.lanes.lock(self.m)[self.lane].taken = false;
+            self.log.lanes.lock(self.m)[self.at] = Lane { taken: false, ..self.lane };
         }
     }
 }
 
 impl<M: Medium> std::fmt::Debug for LaneGuard<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LaneGuard").field("lane", &self.lane).field("live", &self.live).finish_non_exhaustive()
+        f.debug_struct("LaneGuard").field("lane", &self.at).field("live", &self.live).finish_non_exhaustive()
     }
 }

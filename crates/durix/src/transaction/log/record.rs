@@ -1,6 +1,9 @@
 //! The payload of a record: changes as bytes.
 
 use durix_pmem::Owner;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::layout::RecordHeader;
 
 /// One change of one index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,37 @@ const PUT: u16 = 1;
 const REMOVAL: u16 = 2;
 const WORD: usize = size_of::<u64>();
 const ENTRY: usize = 2 * WORD;
+
+/// Bytes of the header.
+const HEADER: usize = size_of::<RecordHeader>();
+
+/// Begins a record: room for its header, to be followed by changes.
+pub(crate) fn begin(draft: &mut Vec<u8>) {
+    draft.clear();
+    draft.resize(HEADER, 0);
+}
+
+/// Bytes of the changes of a record.
+pub(crate) fn payload(draft: &[u8]) -> u64 {
+    (draft.len() - HEADER) as u64
+}
+
+/// Fills the header.
+pub(crate) fn finish(draft: &mut [u8], number: u64, epoch: u64) {
+    let words = [number, payload(draft), epoch];
+    draft.chunks_exact_mut(WORD).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    let hash = hash(draft);
+    draft[HEADER - WORD..HEADER].copy_from_slice(&hash.to_le_bytes());
+}
+
+/// The hash of a record, of which it is the fourth word.
+pub(crate) fn hash(record: &[u8]) -> u64 {
+    let (header, payload) = record.split_at(HEADER);
+    let mut seed = [0; HEADER];
+    seed[..HEADER - WORD].copy_from_slice(&header[..HEADER - WORD]);
+    seed[HEADER - WORD..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+    xxh3_64(&seed)
+}
 
 fn whole(bytes: usize) -> usize {
     bytes.next_multiple_of(WORD)

@@ -1,0 +1,167 @@
+//! Retirements that are not durable yet, and the keys that wait for them.
+//!
+//! A transaction stores that its record needs nothing any more, and does not wait until that is durable. As a rule the next
+//! record of the same lane takes the record's place, so its fence settles the retirement, too. Until then a crash would make the
+//! transaction's changes again. So whoever changes one of its keys first makes the retirement durable: here the keys
+//! are known, by hash.
+//!
+//! A place of the table holds a lane and the number of a record. Places are filled between a record's retirement and the
+//! release of its locks, and looked at by those who have locked a key:
+//!
+//! - Either the release comes first; then the place is seen.
+//! - Or the lock is not given.
+//!
+//! Two keys may share a place. Whoever fills a place settles first what stands there. So a place may stand for more keys than
+//! were changed, never for fewer.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use durix_pmem::{Medium, Off, Op, Owner};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::LaneHeader;
+
+/// Places of the table.
+const PLACES: usize = 1 << 10;
+/// Lanes whose retirements may wait; those of others are made durable at once.
+pub(crate) const LANES: usize = 1 << 6;
+
+/// What is retired, and not durably so.
+pub(crate) struct Retirements {
+    /// By hash of owner and key: lane and number of a record; zero for none.
+    places: Box<[AtomicU64]>,
+    lanes: Box<[LaneState]>,
+}
+
+/// What is known of the retirements of a lane. Its line is its own: each commit stores to it.
+#[derive(Default)]
+#[repr(align(128))]
+struct LaneState {
+    /// Where the lane begins.
+    offset: AtomicU64,
+    /// The last record that is retired.
+    retired: AtomicU64,
+    /// Up to which record all is durably retired, or overwritten.
+    settled: AtomicU64,
+}
+
+/// A record, as a place of the table holds it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Waiting(u64);
+
+impl Waiting {
+    /// Numbers lie above the lane, and begin with 1: so none is zero.
+    fn new(lane: usize, number: u64) -> Self {
+        Waiting((number * LANES as u64) | lane as u64)
+    }
+
+    fn lane(self) -> usize {
+        self.0 as usize % LANES
+    }
+
+    fn number(self) -> u64 {
+        self.0 / LANES as u64
+    }
+}
+
+impl Retirements {
+    pub(crate) fn new() -> Self {
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Retirements { places, lanes: (0..LANES).map(|_| LaneState::default()).collect() }
+    }
+
+    fn place(&self, owner: Owner, key: &[u8]) -> &AtomicU64 {
+        &self.places[xxh3_64_with_seed(key, owner.0.into()) as usize % PLACES]
+    }
+
+    fn is_settled<M: Medium>(&self, m: M, waiting: Waiting) -> bool {
+        waiting.0 == 0 || m.shared_load(&self.lanes[waiting.lane()].settled, Acquire) >= waiting.number()
+    }
+
+    /// Before keys change that are locked: makes durable that no record will change them again. `own`: the lane whose next
+    /// record is durable before the change, if there is one. As a rule no fence, else one.
+    #[inline]
+    pub(crate) fn settle_keys<'k, M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        owner: Owner,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        own: Option<usize>,
+    ) {
+        for key in keys {
+            let waiting = Waiting(op.medium().shared_load(self.place(owner, key), Acquire));
+            if !self.is_settled(op.medium(), waiting) && own != Some(waiting.lane()) {
+                self.settle(op, waiting.lane());
+            }
+        }
+    }
+
+    /// Makes the retirements of all lanes durable.
+    pub(crate) fn settle_all<M: Medium>(&self, op: &Op<'_, M>) {
+        (0..LANES).filter(|lane| self.waits(op.medium(), *lane)).for_each(|lane| self.settle(op, lane));
+    }
+
+    /// Whether a retirement is not durable.
+    pub(crate) fn any<M: Medium>(&self, m: M) -> bool {
+        (0..LANES).any(|lane| self.waits(m, lane))
+    }
+
+    fn waits<M: Medium>(&self, m: M, lane: usize) -> bool {
+        let state = &self.lanes[lane];
+        m.shared_load(&state.settled, Acquire) < m.shared_load(&state.retired, Acquire)
+    }
+
+    /// Makes the retirement of a lane's last record durable: one fence.
+    #[cold]
+    fn settle<M: Medium>(&self, op: &Op<'_, M>, lane: usize) {
+        let (m, state) = (op.medium(), &self.lanes[lane]);
+        let number = m.shared_load(&state.retired, Acquire);
+        let header = op.at(Off::<LaneHeader>::new(m.shared_load(&state.offset, Acquire)));
+        op.write_back(header);
+        // PERSIST TX-R: flush+fence
+        op.fence();
+        // Where the lane has gone on since, this may be less than what stood there: that only costs another fence.
+        m.shared_store(&state.settled, number, Release);
+    }
+
+    /// All records of a lane before one with this number are overwritten, durably.
+    pub(super) fn overwritten<M: Medium>(&self, m: M, lane: usize, number: u64) {
+        if let Some(state) = self.lanes.get(lane) {
+            m.shared_store(&state.settled, number - 1, Release);
+        }
+    }
+
+    /// A record is retired, and not durably so; its keys are still locked.
+    pub(super) fn retired<'k, M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        (lane, offset, number): (usize, u64, u64),
+        keys: impl Iterator<Item = (Owner, &'k [u8])>,
+    ) {
+        let (m, state) = (op.medium(), &self.lanes[lane]);
+        m.shared_store(&state.offset, offset, Release);
+        m.shared_store(&state.retired, number, Release);
+        let own = Waiting::new(lane, number);
+        for (owner, key) in keys {
+            let place = self.place(owner, key);
+            let mut there = Waiting(m.shared_load(place, Acquire));
+            while there != own {
+                // The lane's own records before are overwritten.
+                if !self.is_settled(m, there) && there.lane() != lane {
+                    self.settle(op, there.lane());
+                }
+                match m.shared_compare_exchange(place, there.0, own.0) {
+                    Ok(_) => break,
+                    Err(now) => there = Waiting(now),
+                }
+            }
+        }
+    }
+
+    /// Forgets everything: all is settled, and the lanes may come in another order next time.
+    pub(crate) fn clear<M: Medium>(&self, m: M) {
+        let lanes = self.lanes.iter().flat_map(|lane| [&lane.retired, &lane.settled]);
+        self.places.iter().chain(lanes).for_each(|word| m.shared_store(word, 0, Release));
+    }
+}

@@ -1,0 +1,104 @@
+//! Byte strings that need no allocation while they are short.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::Deref;
+
+/// Longest one that lies in place.
+const SHORT: usize = 30;
+
+/// A byte string: in place up to 30 bytes, in memory of its own beyond.
+#[derive(Clone)]
+pub(crate) struct Small(Form);
+
+#[derive(Clone)]
+enum Form {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl From<&[u8]> for Small {
+    #[inline]
+    fn from(bytes: &[u8]) -> Self {
+        if bytes.len() > SHORT {
+            return Small(Form::Long(bytes.into()));
+        }
+        let mut short = [0; SHORT];
+        short[..bytes.len()].copy_from_slice(bytes);
+        Small(Form::Short(bytes.len() as u8, short))
+    }
+}
+
+impl From<Small> for Vec<u8> {
+    fn from(small: Small) -> Self {
+        match small.0 {
+            Form::Short(len, bytes) => bytes[..usize::from(len)].to_vec(),
+            Form::Long(bytes) => bytes.into(),
+        }
+    }
+}
+
+impl Deref for Small {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Form::Short(len, bytes) => &bytes[..usize::from(*len)],
+            Form::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Borrow<[u8]> for Small {
+    #[inline]
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+// As byte strings: `Borrow` asks for that.
+
+impl PartialEq for Small {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Small {}
+
+impl PartialOrd for Small {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Small {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl fmt::Debug for Small {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.escape_ascii().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_any_length_come_back_in_their_order() {
+        assert_eq!(size_of::<Small>(), 32);
+        let all: Vec<Vec<u8>> = (0..70).flat_map(|len| [vec![1; len], vec![2; len]]).collect();
+        for a in &all {
+            assert_eq!(*Small::from(&a[..]), a[..]);
+            for b in &all {
+                assert_eq!(Small::from(&a[..]).cmp(&Small::from(&b[..])), a.cmp(b));
+            }
+        }
+    }
+}

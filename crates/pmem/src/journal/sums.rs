@@ -1,0 +1,309 @@
+//! The checksums of a journaled pool's pages, in a file of their own beside the pool.
+//!
+//! ```text
+//!        0  header slot 0    80 bytes in a block of 4096: even turns
+//!     4096  header slot 1    the same: odd turns
+//!     8192  entries          8 bytes for each page of 4096 bytes of the pool's file
+//! ```
+//!
+//! | word of a header | what |
+//! |---|---|
+//! | 0 | checksum of words 1 to 9 |
+//! | 1 | [`MAGIC`] |
+//! | 2 | [`VERSION`] |
+//! | 3–4 | id of the pool |
+//! | 5 | turn: counts headers; the larger counts |
+//! | 6–7 | salts of the journals that this table goes with: the one that the pool's header names, and the next one |
+//! | 8–9 | zero |
+//!
+//! | entry | the page |
+//! |---|---|
+//! | 0, or beyond the end of the file | was never written: all of it is zero |
+//! | [`UNKNOWN`] | has no checksum yet: it was written without a journal |
+//! | [`DAMAGED`] | was found damaged by a checkpoint or a recovery, which then changed other lines of it |
+//! | anything else | has this checksum: XXH3, seeded with the pool's id and the page's number |
+//!
+//! The first word and lines 2 and 3 of page 0 are left out of its checksum: they are written past the journal. The first word has one
+//! value only in a pool, and each word of those lines that is read has a checksum of its own.
+//!
+//! # Persist order
+//!
+//! | edge | how | a crash before it leaves | recovery |
+//! |---|---|---|---|
+//! | S0 the table, and a header with the next salt < J2 that salt in the pool's header | sync of the checksums | a header that names the old salt and the next one, or the header before | both go with the old salt |
+//! | S1 the intent of a generation < T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
+//! | T2 lines < S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
+//! | S2 the table < T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::file::{JournalFile, JournalPlace};
+use super::layout::{Images, SLOT, word};
+use super::notes::PAGE;
+use crate::backing::Backing;
+use crate::error::Result;
+use crate::line::LINE;
+use crate::pool::PoolId;
+
+/// Second word of a header.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXcs\x1a");
+/// Third word of a header; 999 says: in development.
+pub const VERSION: u64 = 999;
+/// The entry of a page that has no checksum yet. Many bits away from zero, the entry of a page that was never written.
+pub const UNKNOWN: u64 = u64::from_le_bytes(*b"unknown\x1a");
+/// The entry of a page that was found damaged.
+pub const DAMAGED: u64 = u64::from_le_bytes(*b"damaged\x1a");
+/// Where entries begin.
+pub const ENTRIES: u64 = 2 * SLOT;
+/// Bytes of a header.
+const HEADER: usize = 10 * 8;
+/// What is left out of the checksum of page 0, beside its first word.
+const SELF_CHECKED: std::ops::Range<usize> = 2 * LINE..4 * LINE;
+
+/// The bytes of a page.
+pub(crate) type Page = [u8; PAGE as usize];
+
+static ZEROES: Page = [0; PAGE as usize];
+
+/// What a page is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Sound,
+    Unknown,
+    Damaged,
+}
+
+/// The table of an open pool.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    file: Arc<dyn JournalFile>,
+    pool: PoolId,
+    turn: u64,
+}
+
+/// Why there is no table to judge by, as a sentence goes on after "the pages have no checksums: ".
+pub(crate) type Missing = String;
+
+fn decode(bytes: &[u8; HEADER]) -> Option<(PoolId, u64, [u64; 2])> {
+    let good = word(bytes, 0) == xxh3_64(&bytes[8..]) && word(bytes, 1) == MAGIC && word(bytes, 2) == VERSION;
+    good.then(|| {
+        (PoolId(bytes[24..40].try_into().expect("16 bytes")), word(bytes, 5), [word(bytes, 6), word(bytes, 7)])
+    })
+}
+
+fn encode(pool: PoolId, turn: u64, salts: [u64; 2]) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    let (low, high) = pool.0.split_at(8);
+    let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
+    for (place, word) in bytes[8..].chunks_exact_mut(8).zip([MAGIC, VERSION, id[0], id[1], turn, salts[0], salts[1]]) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let checksum = xxh3_64(&bytes[8..]);
+    bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+impl Sums {
+    /// The table of a pool whose header names that salt, or why there is none that can be used.
+    pub(crate) fn open(
+        place: &dyn JournalPlace,
+        read_only: bool,
+        pool: PoolId,
+        salt: u64,
+    ) -> Result<std::result::Result<Self, Missing>> {
+        let name = place.describe();
+        let Some(file) = place.open(read_only)? else { return Ok(Err(format!("there is no {name}"))) };
+        let slots = [0, SLOT].map(|at| {
+            let mut bytes = [0; HEADER];
+            file.read_at(at, &mut bytes).ok()?;
+            decode(&bytes).filter(|(_, turn, _)| turn % 2 * SLOT == at)
+        });
+        let Some((of, turn, salts)) = slots.into_iter().flatten().max_by_key(|(_, turn, _)| *turn) else {
+            return Ok(Err(format!("{name} is damaged: no sound header in its first 8192 bytes")));
+        };
+        if of != pool {
+            return Ok(Err(format!("{name} belongs to pool {of}, and this is pool {pool}")));
+        }
+        if !salts.contains(&salt) {
+            return Ok(Err(format!("{name} belongs to another opening of this pool")));
+        }
+        Ok(Ok(Sums { file, pool, turn }))
+    }
+
+    /// An empty table: the checksums of the first `pages` pages are unknown, all others were never written. It counts once it is
+    /// [bound](Self::bind).
+    pub(crate) fn begin(place: &dyn JournalPlace, pool: PoolId, pages: u64) -> Result<Self> {
+        let file = place.create()?;
+        file.set_len(0)?;
+        file.allocate(ENTRIES)?;
+        let unknown: Vec<u8> = UNKNOWN.to_le_bytes().repeat(pages.min(32 << 10) as usize);
+        let mut page = 0;
+        while page < pages {
+            let count = (pages - page).min(32 << 10);
+            file.write_at(ENTRIES + page * 8, &unknown[..count as usize * 8])?;
+            page += count;
+        }
+        Ok(Sums { file, pool, turn: 0 })
+    }
+
+    /// Says that the table goes with a pool whose header names either salt. Durable on return (S0).
+    pub(crate) fn bind(&mut self, salts: [u64; 2]) -> Result<()> {
+        self.turn += 1;
+        self.file.write_at(self.turn % 2 * SLOT, &encode(self.pool, self.turn, salts))?;
+        self.file.sync()?; // PERSIST S0<J2: sync
+        self.file.sync_name()
+    }
+
+    /// Makes room for the entries of a pool of `len` bytes. A new entry is zero. Nothing is durable yet.
+    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        self.file.allocate(ENTRIES + len.div_ceil(PAGE) * 8)
+    }
+
+    /// The entries of successive pages.
+    pub(crate) fn entries(&self, first: u64, count: usize) -> Result<Vec<u64>> {
+        let (at, mut bytes) = (ENTRIES + first * 8, vec![0; count * 8]);
+        let there = self.file.len()?.saturating_sub(at).min(bytes.len() as u64);
+        self.file.read_at(at, &mut bytes[..there as usize])?;
+        Ok(bytes.chunks_exact(8).map(|bytes| word(bytes, 0)).collect())
+    }
+
+    /// Sets entries, by ascending number of their pages. Durable after the next [`sync`](Self::sync).
+    pub(crate) fn set(&self, entries: &[(u64, u64)]) -> Result<()> {
+        if let Some((last, _)) = entries.last() {
+            self.grow((last + 1) * PAGE)?;
+        }
+        for run in entries.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let bytes: Vec<u8> = run.iter().flat_map(|(_, entry)| entry.to_le_bytes()).collect();
+            self.file.write_at(ENTRIES + run[0].0 * 8, &bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    /// The checksum of a page: its address is in the seed.
+    pub(crate) fn sum(&self, page: u64, bytes: &Page) -> u64 {
+        let seed = word(&self.pool.0, 0) ^ (page + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let sum = if page == 0 {
+            let mut rest = *bytes;
+            rest[..8].fill(0);
+            rest[SELF_CHECKED].fill(0);
+            xxh3_64_with_seed(&rest, seed)
+        } else {
+            xxh3_64_with_seed(bytes, seed)
+        };
+        // Three values have a meaning of their own.
+        if [0, UNKNOWN, DAMAGED].contains(&sum) { !sum } else { sum }
+    }
+
+    /// What a page is worth by its entry.
+    pub(crate) fn judge(&self, page: u64, bytes: &Page, entry: u64) -> Verdict {
+        match entry {
+            UNKNOWN => Verdict::Unknown,
+            DAMAGED => Verdict::Damaged,
+            0 if *bytes == ZEROES => Verdict::Sound,
+            0 => Verdict::Damaged,
+            sum if sum == self.sum(page, bytes) => Verdict::Sound,
+            _ => Verdict::Damaged,
+        }
+    }
+
+    /// The entry that a page gets when it changes from what was judged to `bytes`; `whole` if all of its lines are new.
+    pub(crate) fn next(&self, page: u64, bytes: &Page, was: Verdict, whole: bool) -> u64 {
+        // A checksum never covers damage.
+        if was == Verdict::Damaged && !whole { DAMAGED } else { self.sum(page, bytes) }
+    }
+
+    /// The entries of all pages that `images` change, when they have been written. Each page is read and judged before.
+    pub(crate) fn after(&self, backing: &dyn Backing, images: &Images) -> Result<Vec<(u64, u64)>> {
+        let mut entries = Vec::new();
+        for page in images.pages() {
+            let mut bytes = read_page(backing, page)?;
+            let was = self.judge(page, &bytes, self.entries(page, 1)?[0]);
+            let whole = images.overlay(page, &mut bytes);
+            entries.push((page, self.next(page, &bytes, was, whole)));
+        }
+        Ok(entries)
+    }
+}
+
+/// A page of the pool's file. Behind its end there are zeroes.
+pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
+    let mut bytes = Box::new([0; PAGE as usize]);
+    let there = backing.len()?.saturating_sub(page * PAGE).min(PAGE) as usize;
+    backing.read(page * PAGE, &mut bytes[..there])?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::DiskJournal;
+
+    /// A table in a file that has lost its name.
+    fn sums() -> Sums {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(DiskJournal::create(dir.path().join("sums")).unwrap());
+        Sums { file, pool: PoolId([7; 16]), turn: 0 }
+    }
+
+    #[test]
+    fn where_everything_lies() {
+        assert_eq!((HEADER, ENTRIES), (80, 8192));
+        let bytes = encode(PoolId([7; 16]), 3, [5, 6]);
+        let words: Vec<u64> = bytes.chunks(8).map(|bytes| word(bytes, 0)).collect();
+        let id = 0x0707_0707_0707_0707;
+        assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 6, 0, 0]);
+        assert_eq!((MAGIC, UNKNOWN, DAMAGED), (0x1a73_6358_4952_5544, 0x1a6e_776f_6e6b_6e75, 0x1a64_6567_616d_6164));
+        assert!(UNKNOWN.count_ones() > 8 && DAMAGED.count_ones() > 8, "no few bits lead from zero to them");
+        for bit in 0..HEADER * 8 {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&bad), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_page_is_seen_and_the_page_at_another_address_too() {
+        let sums = sums();
+        let mut bytes: Page = std::array::from_fn(|i| (i * 7) as u8);
+        for page in [0, 1, 9] {
+            let entry = sums.sum(page, &bytes);
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let left_out = page == 0 && (bit < 64 || SELF_CHECKED.contains(&(bit / 8)));
+                assert_eq!(sums.judge(page, &bytes, entry) == Verdict::Sound, left_out, "page {page}, bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            assert_eq!(sums.judge(page, &bytes, entry), Verdict::Sound);
+            assert_eq!(sums.judge(page + 1, &bytes, entry), Verdict::Damaged, "its address is in it");
+        }
+        let zero = [0; PAGE as usize];
+        assert_eq!((sums.judge(4, &zero, 0), sums.judge(4, &bytes, 0)), (Verdict::Sound, Verdict::Damaged));
+        assert_eq!(
+            (sums.judge(4, &zero, UNKNOWN), sums.judge(4, &zero, DAMAGED)),
+            (Verdict::Unknown, Verdict::Damaged)
+        );
+    }
+
+    #[test]
+    fn damage_stays_known_until_the_whole_page_is_written_again() {
+        let (sums, bytes) = (sums(), [3; PAGE as usize]);
+        assert_eq!(sums.next(4, &bytes, Verdict::Damaged, false), DAMAGED);
+        for (was, whole) in [(Verdict::Damaged, true), (Verdict::Sound, false), (Verdict::Unknown, false)] {
+            assert_eq!(sums.next(4, &bytes, was, whole), sums.sum(4, &bytes));
+        }
+    }
+
+    #[test]
+    fn entries_behind_the_end_are_zero_and_runs_are_written_where_they_belong() {
+        let sums = sums();
+        assert_eq!(sums.entries(5, 2).unwrap(), [0, 0]);
+        sums.set(&[(1, 10), (2, 20), (7, 70)]).unwrap();
+        assert_eq!(sums.entries(0, 10).unwrap(), [0, 10, 20, 0, 0, 0, 0, 70, 0, 0]);
+    }
+}

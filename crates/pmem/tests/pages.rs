@@ -1,0 +1,396 @@
+//! Checksums of the pages of a journaled pool, in real files: what is found, what it costs, and what happens where they are missing, stale
+//! or damaged themselves.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use durix_pmem::backing::FileBacking;
+use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
+use durix_pmem::pool::{Kind, PageOwner, PageReport, Root, Structure};
+use durix_pmem::{Error, Extent, Hardware, Off, Pool, PoolOptions, Result, Session, Word};
+
+const PAGE: u64 = 4096;
+
+/// A structure that is one extent of pages.
+struct Pages {
+    root: Root<Hardware>,
+}
+
+impl Structure<Hardware> for Pages {
+    const KIND: Kind = Kind { tag: *b"pages\0\0\0", version: 1 };
+    type Options = ();
+    type Error = Error;
+
+    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
+        Ok(())
+    }
+    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
+        Ok(Pages { root })
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("pool")
+    }
+    fn sums(&self) -> PathBuf {
+        DiskJournal::sums_of(&self.path())
+    }
+    fn open(&self) -> Pool {
+        options().open_or_create(self.path()).unwrap()
+    }
+    /// What `check` sees.
+    fn check(&self) -> PageReport {
+        options().read_only(true).open(self.path()).unwrap().check_pages().unwrap()
+    }
+    /// Changes a byte of a file, and returns what undoes it.
+    fn flip(&self, path: &Path, at: u64) {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    }
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).durability(Level::Immediate)
+}
+
+/// Gives an index six pages, and writes to them and commits as often as asked.
+fn work(pool: &Pool, commits: u64) -> Extent {
+    let index = pool.open_structure::<Pages>("index", &()).unwrap();
+    let mut session = pool.session().unwrap();
+    let there = pool.space().extents(&session.enter().unwrap(), index.root.owner()).first().copied();
+    let extent = there.unwrap_or_else(|| {
+        let op = session.enter().unwrap();
+        let reserved = pool.space().reserve_extent(&op, index.root.owner(), 6 * PAGE).unwrap();
+        pool.space().activate(&op, reserved).unwrap()
+    });
+    for commit in 1..=commits {
+        let op = session.enter().unwrap();
+        for page in 0..6 {
+            let word = op.at(Off::<Word>::new(extent.off + page * PAGE + commit % 60 * 64));
+            op.store(word, commit + page, Relaxed);
+            op.write_back(word);
+        }
+        drop(op);
+        pool.commit(&mut session).unwrap();
+    }
+    extent
+}
+
+#[test]
+fn a_flip_in_any_page_is_found_and_its_owner_is_named() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 5);
+    let heap = pool.geometry().heap_off();
+    assert_eq!(pool.check_pages().unwrap().damaged, [], "while it is open");
+    pool.close().unwrap();
+    let sound = bench.check();
+    let pages = fs::metadata(bench.path()).unwrap().len() / PAGE;
+    assert_eq!((sound.pages, sound.unknown, sound.damaged.len(), sound.missing), (pages, 0, 0, None));
+    for page in 0..pages {
+        let at = page * PAGE + 1000;
+        bench.flip(&bench.path(), at);
+        let found = bench.check().damaged;
+        bench.flip(&bench.path(), at);
+        let [found] = &found[..] else { panic!("page {page}: {found:?}") };
+        assert_eq!(found.range, page * PAGE..(page + 1) * PAGE);
+        let off = page * PAGE;
+        let owner = match off {
+            0 => PageOwner::Header,
+            _ if off < heap => PageOwner::Directory,
+            _ if off == heap => PageOwner::Tables,
+            _ if (extent.off..extent.off + extent.len).contains(&off) => PageOwner::Index("index".into()),
+            _ => PageOwner::Free,
+        };
+        assert_eq!(found.owner, owner, "page {page}");
+    }
+    assert_eq!(bench.check().damaged, []);
+}
+
+/// Nothing but the address in a checksum tells that two pages and their checksums have changed places.
+#[test]
+fn pages_that_changed_places_together_with_their_checksums_are_found() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 2);
+    pool.close().unwrap();
+    let (one, other) = (extent.off / PAGE, extent.off / PAGE + 1);
+    for (path, start, len) in [(bench.path(), 0, PAGE), (bench.sums(), 8192, 8)] {
+        let mut bytes = fs::read(&path).unwrap();
+        let (a, b) = ((start + one * len) as usize, (start + other * len) as usize);
+        (0..len as usize).for_each(|i| bytes.swap(a + i, b + i));
+        fs::write(&path, bytes).unwrap();
+    }
+    let found: Vec<u64> = bench.check().damaged.iter().map(|page| page.range.start / PAGE).collect();
+    assert_eq!(found, [one, other]);
+}
+
+#[test]
+fn a_checkpoint_does_not_give_damage_a_checksum() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 2);
+    pool.close().unwrap();
+    bench.flip(&bench.path(), extent.off + 4000);
+    let pool = bench.open();
+    work(&pool, 3);
+    assert_eq!(pool.check_pages().unwrap().damaged.len(), 1, "before the checkpoint");
+    pool.close().unwrap();
+    assert_eq!(pool.journal_stats().unwrap().damaged_pages, 1);
+    let found = bench.check().damaged;
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        found[0].to_string(),
+        format!(
+            "bytes {:#x} to {:#x} of the file do not have their checksum; they belong to index \"index\"",
+            extent.off,
+            extent.off + 4095
+        )
+    );
+}
+
+#[test]
+fn what_was_written_without_a_journal_has_no_checksum_until_it_is_scrubbed() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 2);
+    pool.close().unwrap();
+    let pool = options().durability(Level::Process).open(bench.path()).unwrap();
+    assert!(pool.check_pages().unwrap().missing.is_some());
+    pool.close().unwrap();
+    assert_eq!(bench.check().missing.as_deref(), Some("it was last open without a journal"));
+    let pool = bench.open();
+    let found = pool.check_pages().unwrap();
+    // The header's page has one from the start.
+    assert_eq!((found.unknown, found.missing), (pool.mapping().len() / PAGE - 1, None));
+    assert_eq!(pool.scrub().unwrap().unknown, 0);
+    assert_eq!(pool.check_pages().unwrap().unknown, 0);
+    pool.close().unwrap();
+    bench.flip(&bench.path(), extent.off);
+    assert_eq!(bench.check().damaged.len(), 1);
+}
+
+#[test]
+fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why() {
+    let bench = Bench::new();
+    work(&bench.open(), 2);
+    let name = bench.sums().display().to_string();
+    let (backup, sums) = (fs::read(bench.path()).unwrap(), fs::read(bench.sums()).unwrap());
+    let missing = |bench: &Bench| bench.check().missing.unwrap_or_default();
+
+    fs::remove_file(bench.sums()).unwrap();
+    assert_eq!(missing(&bench), format!("there is no {name}"));
+
+    let mut damaged = sums.clone();
+    damaged[8] ^= 1;
+    damaged[4096 + 8] ^= 1;
+    fs::write(bench.sums(), damaged).unwrap();
+    assert_eq!(missing(&bench), format!("{name} is damaged: no sound header in its first 8192 bytes"));
+
+    // An older state of the pool's file, beside checksums of a later one.
+    fs::write(bench.sums(), &sums).unwrap();
+    for _ in 0..2 {
+        work(&bench.open(), 2);
+    }
+    fs::write(bench.path(), &backup).unwrap();
+    assert_eq!(missing(&bench), format!("{name} belongs to another opening of this pool"));
+
+    let other = Bench::new();
+    work(&other.open(), 1);
+    fs::copy(other.sums(), bench.sums()).unwrap();
+    assert!(missing(&bench).starts_with(&format!("{name} belongs to pool ")), "{}", missing(&bench));
+
+    // It opens all the same, and begins a new table.
+    work(&bench.open(), 1);
+    let found = bench.check();
+    assert!(found.missing.is_none() && found.unknown > 0 && found.damaged.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_damaged_word_that_names_the_journal_is_found() {
+    for word in [144, 152] {
+        let bench = Bench::new();
+        work(&bench.open(), 1);
+        bench.flip(&bench.path(), word);
+        let found = bench.check();
+        assert_eq!(found.damaged.len(), 1, "{found:?}");
+        assert_eq!(found.damaged[0].owner, PageOwner::Header);
+    }
+}
+
+#[test]
+fn a_pool_that_grows_is_covered_where_it_has_grown() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    work(&pool, 1);
+    let mut session = pool.session().unwrap();
+    let before = pool.mapping().len();
+    drop(pool.space().reserve_extent(&session.enter().unwrap(), durix_pmem::Owner(0), 100 * PAGE).unwrap());
+    assert!(pool.mapping().len() > before);
+    drop(session);
+    pool.close().unwrap();
+    let len = fs::metadata(bench.path()).unwrap().len();
+    assert!(fs::metadata(bench.sums()).unwrap().len() >= 8192 + len / PAGE * 8);
+    assert_eq!(bench.check().damaged, []);
+    bench.flip(&bench.path(), len - 1);
+    assert_eq!(bench.check().damaged[0].range, len - PAGE..len, "it was never written, and is not zero");
+}
+
+/// A pool that was not closed: the files as they are while it is open.
+fn killed(bench: &Bench, commits: u64) -> Bench {
+    let copy = Bench::new();
+    let pool = bench.open();
+    work(&pool, commits);
+    for (from, to) in [
+        (bench.path(), copy.path()),
+        (bench.sums(), copy.sums()),
+        (DiskJournal::path_of(&bench.path()), DiskJournal::path_of(&copy.path())),
+    ] {
+        fs::copy(from, to).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_record_that_is_damaged_before_the_last_one_is_not_taken_for_the_torn_end() {
+    let copy = killed(&Bench::new(), 5);
+    assert_eq!(copy.check().damaged, []);
+    let journal = DiskJournal::path_of(&copy.path());
+    copy.flip(&journal, 8192 + 100);
+    let error = options().open(copy.path()).unwrap_err();
+    assert!(matches!(error, Error::DamagedJournal { .. }), "{error}");
+    assert!(error.to_string().contains("later ones are sound"), "{error}");
+    copy.flip(&journal, 8192 + 100);
+    options().open(copy.path()).unwrap().close().unwrap();
+    assert_eq!(copy.check().damaged, []);
+}
+
+#[test]
+fn damage_is_judged_after_the_journal_was_replayed_and_stays_known() {
+    let bench = Bench::new();
+    let extent = work(&bench.open(), 1);
+    let copy = killed(&bench, 5);
+    // A line that the journal does not hold, in a page that it changes.
+    copy.flip(&copy.path(), extent.off + 4000);
+    assert_eq!(copy.check().damaged.len(), 1, "replayed in memory");
+    options().open(copy.path()).unwrap().close().unwrap();
+    assert_eq!(copy.check().damaged.len(), 1, "replayed to the file");
+}
+
+/// A place that counts.
+#[derive(Debug)]
+struct Counting {
+    place: Arc<dyn JournalPlace>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    journal: [AtomicU64; 2],
+    sums: [AtomicU64; 2],
+}
+
+impl Counts {
+    /// Syncs and bytes of the journal, and of the checksums.
+    fn take(&self) -> [u64; 4] {
+        [&self.journal[0], &self.journal[1], &self.sums[0], &self.sums[1]].map(|count| count.swap(0, Relaxed))
+    }
+}
+
+#[derive(Debug)]
+struct CountingFile {
+    file: Arc<dyn JournalFile>,
+    counts: Arc<Counts>,
+    is_sums: bool,
+}
+
+impl Counting {
+    fn file(&self, file: Arc<dyn JournalFile>) -> Arc<dyn JournalFile> {
+        let is_sums = self.place.sums().is_none() || self.place.describe().ends_with("-sums");
+        Arc::new(CountingFile { file, counts: Arc::clone(&self.counts), is_sums })
+    }
+}
+
+impl JournalPlace for Counting {
+    fn describe(&self) -> String {
+        self.place.describe()
+    }
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
+        Ok(self.place.open(read_only)?.map(|file| self.file(file)))
+    }
+    fn create(&self) -> Result<Arc<dyn JournalFile>> {
+        Ok(self.file(self.place.create()?))
+    }
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        let place = self.place.sums()?;
+        Some(Arc::new(Counting { place, counts: Arc::clone(&self.counts) }))
+    }
+}
+
+impl CountingFile {
+    fn count(&self, what: usize, by: u64) {
+        let counts = if self.is_sums { &self.counts.sums } else { &self.counts.journal };
+        counts[what].fetch_add(by, Relaxed);
+    }
+}
+
+impl JournalFile for CountingFile {
+    fn describe(&self) -> String {
+        self.file.describe()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.count(1, bytes.len() as u64);
+        self.file.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.file.allocate(len)
+    }
+    fn sync(&self) -> Result<()> {
+        self.count(0, 1);
+        self.file.sync()
+    }
+    fn sync_name(&self) -> Result<()> {
+        self.file.sync_name()
+    }
+}
+
+#[test]
+fn what_checksums_cost_a_commit_and_a_checkpoint() {
+    let bench = Bench::new();
+    let counts = Arc::new(Counts::default());
+    let place = Counting { place: Arc::new(BesidePool::new(bench.path())), counts: Arc::clone(&counts) };
+    let pool = options().create_journaled_on(FileBacking::create(bench.path()).unwrap(), place).unwrap();
+    work(&pool, 1);
+    counts.take();
+    // A record of six lines that do not touch: 64 bytes, and 72 for each line.
+    work(&pool, 1);
+    assert_eq!(counts.take(), [1, 64 + 6 * 72, 0, 0], "a commit");
+    pool.close().unwrap();
+    let stats = pool.journal_stats().unwrap();
+    assert_eq!(stats.checkpoints, 1);
+    let pages = stats.checkpoint_pages;
+    // The intent, and the header that skips the generation; the entries.
+    assert_eq!(counts.take(), [2, 64 + 16 * pages + 112, 1, 8 * pages], "a checkpoint, when it is closed");
+}
