@@ -52,6 +52,10 @@
 //! first, the link stays, with everything below it durable; if the taking back comes first, the insert ends the tower there
 //! and takes its own links above back.
 //!
+//! *One takes a link back that it met before the node was on level 0, another cleans the links above meanwhile, having found the
+//! node on all levels.* Both expect the dirty value of the lower link, and it is cleaned before those above. Who cannot clean it
+//! cleans none above; so nothing descends to a level from which the node was taken back.
+//!
 //! *One deletes a node, its insert is still cleaning.* All links to it are set by then. The deleter takes them out, dirty or
 //! clean; the insert cleans what it finds as it left it, and sets nothing.
 //!
@@ -374,10 +378,20 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         op.write_back(word);
         // PERSIST U2: flush+fence.
         op.fence();
-        for (word, seen) in below.into_iter().chain([(word, seen)]).filter(|(_, seen)| seen.is_dirty()) {
-            let _ = op.compare_exchange(word, seen, seen.clean());
-        }
+        below.push((word, seen));
+        self.clean_upwards(&below);
         Ok(())
+    }
+
+    /// Cleans links to a rising node that are durable, level 0 first; ends at one that is not what it was. Another may have
+    /// come to a link before the node was on the levels below, and have taken it back since: then none above may be clean.
+    fn clean_upwards(&self, links: &[(&'s Word<Link>, Link)]) {
+        for (word, seen) in links.iter().filter(|(_, seen)| seen.is_dirty()) {
+            let cleaned = self.op.compare_exchange(*word, *seen, seen.clean());
+            if cleaned.is_err_and(|found| found != seen.clean()) {
+                return;
+            }
+        }
     }
 
     /// Takes a deleted node out on one level, unless the link to it has changed.
@@ -580,6 +594,8 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+
     use super::super::SkipList;
     use super::*;
     use durix_pmem::backing::HeapBacking;
@@ -626,6 +642,39 @@ mod tests {
             for level in 1..=3 {
                 assert_eq!(link(level), if level < taken_back { node } else { Link::NULL }, "level {level}");
                 op.store(&towers.heads[level], Link::NULL, Relaxed);
+            }
+        }
+    }
+
+    /// A link was cleaned above one that had been taken back, and a search that came down there followed a link which nobody
+    /// keeps any more, to memory that was used again. It takes three threads: one inserts, one has come to the link on level 1 before
+    /// the node is on level 0 and takes it back after, one resolves level 2 meanwhile.
+    #[test]
+    fn no_link_is_cleaned_above_one_that_was_taken_back() {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = SkipList::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let towers = map.towers(&op);
+        let above = towers.path(7, true).unwrap().above;
+        for taken_back in 0..=3 {
+            let new = map.allocate(&op, 4).unwrap();
+            let node = towers.write(&new, (7, 70), Link::NULL, &above[..3]);
+            op.store(&towers.heads[0], node.dirty(), Relaxed);
+            let _rising = towers.raise(node, &above[..3]);
+            let located: Vec<_> = towers.heads.iter().take(4).map(|word| (word, op.load(word, Acquire))).collect();
+            assert!(located.iter().all(|(_, seen)| *seen == node.dirty()));
+            op.compare_exchange(&towers.heads[taken_back], node.dirty(), Link::NULL).unwrap();
+            towers.clean_upwards(&located);
+            for (level, (word, _)) in located.iter().enumerate() {
+                let expected = match level.cmp(&taken_back) {
+                    Less => node,
+                    Equal => Link::NULL,
+                    Greater => node.dirty(),
+                };
+                assert_eq!(op.load(word, Relaxed), expected, "level {level}, {taken_back} taken back");
+                op.store(word, Link::NULL, Relaxed);
             }
         }
     }
