@@ -158,6 +158,12 @@ impl Passing {
         self.goes_on(key) && passed.is_ok()
     }
 
+    /// Whether it may look again at the link that it is at, which somebody has changed.
+    fn stays(&mut self) -> bool {
+        self.idle += 1;
+        self.idle < MAX_IDLE
+    }
+
     /// Whether it may go on with a node of this key.
     fn goes_on(&mut self, key: u64) -> bool {
         let ascends = key > self.last;
@@ -438,12 +444,15 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             if seen.is_deleted() {
                 return Ok(false);
             }
-            if !passing.goes_on(found) {
+            // Only the keys of nodes that stay ascend: in the place of one that is taken out, another inserts a lower one.
+            let rising = self.is_to_rising(seen);
+            let stays = !rising && !op.load(&node.next, Acquire).is_deleted();
+            if !if stays { passing.goes_on(found) } else { passing.stays() } {
                 return Err(self.corrupt(seen, found));
             }
-            if self.is_to_rising(seen) {
+            if rising {
                 self.resolve(level, word, seen)?;
-            } else if op.load(&node.next, Acquire).is_deleted() {
+            } else if !stays {
                 self.take_out(level, word, seen, node)?;
             } else {
                 links.push(op.off_of(word));
@@ -594,12 +603,16 @@ impl<M: Medium> Above for Towers<'_, '_, M> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::cmp::Ordering::{Equal, Greater, Less};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::super::SkipList;
     use super::*;
+    use crate::Options;
     use durix_pmem::backing::HeapBacking;
-    use durix_pmem::{Hardware, PoolOptions};
+    use durix_pmem::medium::Survives;
+    use durix_pmem::{Hardware, Lines, PoolOptions, Rmw};
 
     #[test]
     fn keys_that_ascend_are_passed_however_many_and_others_only_so_often() {
@@ -677,5 +690,88 @@ mod tests {
                 op.store(word, Link::NULL, Relaxed);
             }
         }
+    }
+
+    /// Calls what is in [`AFTER`] after the exchange of a link to a node there.
+    #[derive(Clone, Copy, Debug)]
+    struct Hooked(Hardware);
+
+    thread_local! {
+        static AFTER: RefCell<Option<(u64, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+    }
+
+    // SAFETY: every access is handed on unchanged.
+    unsafe impl Medium for Hooked {
+        fn describe(self) -> String {
+            self.0.describe()
+        }
+        fn survives(self) -> Survives {
+            self.0.survives()
+        }
+        fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
+            self.0.load(word, order)
+        }
+        fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
+            self.0.store(word, value, order);
+        }
+        fn store_nt(self, word: &AtomicU64, value: u64) {
+            self.0.store_nt(word, value);
+        }
+        fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
+            self.0.store_nt_line(line, values);
+        }
+        fn compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+            let exchanged = self.0.compare_exchange(word, current, new);
+            let due = AFTER.with_borrow_mut(|after| after.take_if(|(node, _)| exchanged == Ok(*node)));
+            if let Some((_, then)) = due {
+                then();
+            }
+            exchanged
+        }
+        fn rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
+            self.0.rmw(word, op, operand)
+        }
+        fn order(self) {
+            self.0.order();
+        }
+        fn write_back(self, lines: Lines<'_>) {
+            self.0.write_back(lines);
+        }
+        fn fence(self) {
+            self.0.fence();
+        }
+    }
+
+    /// Who took a node out took the list for corrupt when another had inserted a lower key in its place on an upper level.
+    #[test]
+    fn a_lower_key_in_the_place_of_a_node_that_is_taken_out_is_no_damage() {
+        const KEY: u64 = 100;
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hooked(Hardware::PAGE_CACHE)).unwrap();
+        let map = SkipList::open_with(&pool, "map", &Options::default().tower_ratio(2)).unwrap();
+        let (mut own, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+        let op = own.enter().unwrap();
+        let towers = map.towers(&op);
+        let node = loop {
+            assert!(map.insert(&op, KEY, 1).unwrap());
+            let link = op.load(&towers.heads[1], Relaxed);
+            if !link.is_null() {
+                break link.clean();
+            }
+            map.remove(&op, KEY).unwrap();
+        };
+        let next = &op.at(node.node()).next;
+        op.compare_exchange(next, Link::NULL, Link::NULL.deleted()).unwrap();
+        let inserts = map.clone();
+        let lower = move || (0..KEY).for_each(|key| assert!(inserts.insert(&other.enter().unwrap(), key, 2).unwrap()));
+        AFTER.set(Some((node.to_bits(), Box::new(lower))));
+        let mut links = Vec::new();
+        towers.sever(node.node(), &mut links).unwrap();
+        assert!(AFTER.take().is_none(), "the others were inserted");
+        assert!(
+            !links.is_empty()
+                && (1..LEVELS)
+                    .all(|level| { towers.on_level(level).unwrap().iter().all(|(off, ..)| *off != node.off()) })
+        );
     }
 }
