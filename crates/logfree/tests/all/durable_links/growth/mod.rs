@@ -5,7 +5,7 @@ use durix_crashsim::{Contract, Explorer, Persistency, Report, Threads};
 use durix_logfree::{HashTable, Options};
 use durix_pmem::Plan;
 
-use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use super::{MODELS, Scenario, complete, deep, killed, other, run_all};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
 

@@ -1,6 +1,5 @@
 //! Threads and crashes together, on a durable list: the correct ones pass completely, planted bugs are found.
 
-#[path = "threads/promises.rs"]
 mod promises;
 
 use durix_crashsim::{Explorer, Report, Sites, Threads, mutation_sweep};

@@ -2,9 +2,7 @@
 //! the tree of some boundary, no older than the last one, with every block reached exactly once. With `DURIX_DEEP` set,
 //! sequences are longer.
 
-#[path = "crash/interior.rs"]
 mod interior;
-#[path = "crash/threads.rs"]
 mod threads;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
@@ -164,10 +162,10 @@ fn the_last_of_all_epochs() {
 /// The places in the source right behind a comment that holds `words`, as the sweep names them.
 fn marked(words: &str) -> Vec<String> {
     let files = [
-        ("src/slab.rs", include_str!("../src/slab.rs")),
-        ("src/tree.rs", include_str!("../src/tree.rs")),
-        ("src/cx.rs", include_str!("../src/cx.rs")),
-        ("src/update.rs", include_str!("../src/update.rs")),
+        ("src/slab.rs", include_str!("../../src/slab.rs")),
+        ("src/tree.rs", include_str!("../../src/tree.rs")),
+        ("src/cx.rs", include_str!("../../src/cx.rs")),
+        ("src/update.rs", include_str!("../../src/update.rs")),
     ];
     let lines = |(file, text): (&str, &str)| {
         let marked = text.lines().enumerate().filter(|(_, line)| line.contains(words));
@@ -194,7 +192,7 @@ fn quick(plan: &'static Plan) -> Report {
 #[test]
 fn every_write_back_and_fence_is_needed() {
     let sweep = mutation_sweep(&Sites::in_files("crates/incll/src/"), quick);
-    let elsewhere = marked("Shown to be needed by `tests/pool.rs`");
+    let elsewhere = marked("Shown to be needed by `tests/all/pool.rs`");
     println!("{}", sweep.assert_all_caught(&elsewhere.iter().map(String::as_str).collect::<Vec<_>>()));
 }
 

@@ -3,7 +3,6 @@
 //!
 //! Words `x`, `y`, `z` share a line, `a` and `b` lie on lines of their own. Sessions `s` and `t` stand for two threads.
 
-#[path = "litmus/px86.rs"]
 mod px86;
 
 use std::collections::BTreeSet;

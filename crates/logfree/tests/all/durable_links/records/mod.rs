@@ -5,7 +5,7 @@ use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_logfree::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash};
 use durix_pmem::{Plan, SiteKind};
 
-use crate::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use super::{MODELS, Scenario, complete, deep, killed, other, run_all};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
 

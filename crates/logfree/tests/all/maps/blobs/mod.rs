@@ -12,7 +12,7 @@ use durix_pmem::{Counting, Hardware, Off, Pool, PoolOptions, Word};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, prop_oneof, proptest};
 
-use crate::{M, act, against_model, against_model_with, cost, pool};
+use super::{M, act, against_model, against_model_with, cost, pool};
 use durix_logfree::testing::Act::Grow;
 use durix_logfree::testing::{Map, small};
 

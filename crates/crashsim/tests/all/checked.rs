@@ -1,6 +1,5 @@
 //! Large objects: published when they are durable, or verified by a checksum.
 
-#[path = "checked/small.rs"]
 mod small;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,7 @@
+//! The tests of all sets and maps, in one binary: what they share is compiled once.
+
+mod durable_links;
+mod maps;
+mod moving;
+mod soft;
+mod threads;
