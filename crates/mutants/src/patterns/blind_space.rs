@@ -62,7 +62,12 @@ impl Host for Records {
         Ok(RECORDS.rev().find(|number| load(op, record(*number)) != 0).unwrap_or(0) + 1)
     }
 
-    fn apply<M: Medium>((op, _): (&Op<'_, M>, &Op<'_, M>), next: &mut u64, bug: Option<Bug>, what: Change) -> Option<u64> {
+    fn apply<M: Medium>(
+        (op, _): (&Op<'_, M>, &Op<'_, M>),
+        next: &mut u64,
+        bug: Option<Bug>,
+        what: Change,
+    ) -> Option<u64> {
         match what {
             Change::Put(key, value) => {
                 put(op, record(*next), key << 8 | value);
