@@ -301,7 +301,8 @@ impl Beside for Watermark {
                 put(op, MARK, bound);
                 // The bug: the record of the number itself is given up, too.
                 let last = if planted { bound } else { bound - 1 };
-                LOG.iter().filter(|off| load(op, **off) >> 8 <= last).for_each(|off| put(op, *off, 0));
+                let below = |off: &&u64| (1..=last).contains(&(load(op, **off) >> 8));
+                LOG.iter().filter(below).for_each(|off| put(op, *off, 0));
             }
             Do::Get | Do::Drop => {}
         }
@@ -430,7 +431,7 @@ pub(super) fn patterns() -> Vec<Pattern> {
         ),
         beside::<Clocked>(
             ("space given up", "a page is sealed beside a look for free ones"),
-            (1, &[[&[Look], &[Put(1), Put(2)]], [&[Put(1), Look, Put(2)], &[Get]]]),
+            (2, &[[&[Look], &[Put(1)]], [&[Put(1), Look, Put(2)], &[Get]]]),
             (1, &[[&[Look, Put(2)], &[Put(1)]]]),
         ),
         beside::<Watermark>(
