@@ -222,7 +222,7 @@ fn no_locked_instruction_stands_for_a_fence() {
 /// take: keys that lie in a front, keys that lie in a leaf, and keys that lie in both.
 fn in_full_pool(plan: &'static Plan) -> Report {
     let subject = TreeUnderTest { plan, chunks: 8, ..TreeUnderTest::new(&[]) };
-    let mut before = puts_until_full(&subject);
+    let mut before = puts_until_full(&subject, 1);
     let keys: Vec<u64> =
         before.iter().filter_map(|act| if let Put(key, _) = act { Some(*key) } else { None }).collect();
     before.extend(keys.last().map(|last| Remove(*last)));
@@ -235,6 +235,22 @@ fn in_full_pool(plan: &'static Plan) -> Report {
 #[test]
 fn keys_are_removed_in_a_full_pool() {
     complete("full pool", || in_full_pool(Plan::new()));
+}
+
+/// Keys of which several records count: the older ones have to go first, or a crash brings an older value back.
+fn with_several_records(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, chunks: 8, ..TreeUnderTest::new(&[]) };
+    let before = puts_until_full(&subject, 3);
+    let mut keys: Vec<u64> =
+        before.iter().filter_map(|act| if let Put(key, _) = act { Some(*key) } else { None }).collect();
+    keys.dedup();
+    let last: Vec<Act> = keys.iter().rev().take(3).map(|key| Remove(*key)).collect();
+    Explorer::new().run_then(&TreeUnderTest { before, ..subject }, &last, &[Get(keys[0]), Len])
+}
+
+#[test]
+fn keys_with_several_records_are_removed_in_a_full_pool() {
+    complete("several records", || with_several_records(Plan::new()));
 }
 
 // ---- all short sequences ----

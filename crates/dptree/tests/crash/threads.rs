@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::tree::{Act, Act::*, TreeUnderTest, after, merges_that_need_units};
+use crate::tree::{Act, Act::*, TreeUnderTest, after, in_smallest_pool, merges_that_need_units};
 use durix_crashsim::{Explorer, Report, Threads};
 use durix_pmem::Plan;
 
@@ -34,10 +34,26 @@ fn log_pages_are_made_ahead() {
 
 #[track_caller]
 fn complete(name: &str, before: &[Act], program: [Vec<Act>; 2]) {
+    complete_with(name, 2, &TreeUnderTest::new(before), program, &after());
+}
+
+/// With so many preemptions, and one more with `DURIX_DEEP`.
+#[track_caller]
+fn complete_with(name: &str, preemptions: u32, subject: &TreeUnderTest, program: [Vec<Act>; 2], after: &[Act]) {
+    explored(name, (Explorer::new(), preemptions), subject, program, after);
+}
+
+#[track_caller]
+fn explored(
+    name: &str,
+    (explorer, preemptions): (Explorer, u32),
+    subject: &TreeUnderTest,
+    program: [Vec<Act>; 2],
+    after: &[Act],
+) {
     let start = Instant::now();
-    let preemptions = if std::env::var_os("DURIX_DEEP").is_some() { 3 } else { 2 };
-    let subject = TreeUnderTest::new(before);
-    let report = Threads::new(Explorer::new()).preemptions(preemptions).run(&subject, &program, &after()).assert_ok();
+    let preemptions = preemptions + u32::from(std::env::var_os("DURIX_DEEP").is_some());
+    let report = Threads::new(explorer).preemptions(preemptions).run(subject, &program, after).assert_ok();
     println!("{name}, in {:?}: {report}", start.elapsed());
     assert!(report.complete, "{name} is not complete");
 }
@@ -154,4 +170,35 @@ fn a_reader_of_a_range_that_is_split_and_an_update_of_the_new_range() {
     let report = threads.run(&TreeUnderTest::new(&before), &program, &[Get(60)]).assert_ok();
     println!("three threads, in {:?}: {report}", start.elapsed());
     assert!(report.complete);
+}
+
+/// A merge looks for free log pages. Meanwhile the other thread fills a page and seals it, and its records are not merged. The page must not
+/// be taken for free: the first thread's next update would write over it. (The look comes when a page is sealed, the one of 1 and 2.)
+#[test]
+fn a_page_that_is_sealed_beside_a_look_for_free_ones_is_not_free() {
+    let subject = TreeUnderTest::new(&[Put(1, 1), Put(2, 1), Merge, Put(3, 1), Put(4, 1)]);
+    let program = [vec![Tick, Put(9, 1)], vec![Put(5, 1), Put(6, 1), Put(7, 1)]];
+    complete_with("sealed", 1, &subject, program, &[Put(8, 9), Len]);
+}
+
+/// A merge drops a leaf. The other thread finds both fronts of another range full, and merges that range, which takes a unit: not the one of
+/// the leaf before the flip is durable. A crash would leave the old side, and in its leaf what the other merge has written. A locked
+/// instruction does not stand for the fence: the lock of the units has one.
+#[test]
+fn a_unit_is_not_used_again_before_the_flip_is_durable() {
+    let mut before = crate::two_leaves();
+    before.extend([Put(32, 2), Put(34, 2), Merge, Remove(10), Remove(20), Merge, Remove(30), Remove(32)]);
+    before.extend([61, 62, 63, 64].map(|key| Put(key, 2)));
+    let subject = TreeUnderTest { chunks: 20, ..TreeUnderTest::new(&before) };
+    let explorer = Explorer::new().locked_drains(false);
+    explored("units", (explorer, 1), &subject, [vec![Tick], vec![Put(65, 2)]], &[Put(12, 9), Len]);
+}
+
+/// The pool is full, so the removal takes the key's slot and records out. A merge of the same range has read them, and would bring them back.
+#[test]
+fn a_removal_in_a_full_pool_waits_for_the_merge_of_its_range() {
+    // The key lies in a leaf and in the second front. All log pages are in use.
+    let before = [Put(10, 1), Put(20, 1), Merge, Put(10, 2), Put(11, 2), Other(Box::new(Put(12, 1)))];
+    let subject = in_smallest_pool(&before);
+    complete_with("full", 1, &subject, [vec![Tick], vec![Remove(10), Get(10)]], &[Get(10), Len]);
 }

@@ -337,15 +337,38 @@ impl Concurrent for TreeUnderTest {
     }
 }
 
-/// Puts of ascending keys that fill a pool, up to the one that would be refused. Tried out on a tree in ordinary memory, whose decisions
-/// are the same.
-pub fn puts_until_full(subject: &TreeUnderTest) -> Vec<Act> {
+/// Puts of ascending keys, each `times` times in a row, that fill a pool, up to the one that would be refused. Tried out on a tree in
+/// ordinary memory, whose decisions are the same.
+pub fn puts_until_full(subject: &TreeUnderTest, times: u64) -> Vec<Act> {
     let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
     let tree = DpTree::open_with(&pool, "tree", &subject.options).unwrap();
     let mut session = pool.session().unwrap();
     let op = session.enter().unwrap();
-    let fit = |key: &u64| tree.insert(&op, *key, 1).is_ok();
-    (1..).map(|number: u64| number * 10).take_while(fit).map(|key| Put(key, 1)).collect()
+    let fit = |(key, value): &(u64, u64)| tree.insert(&op, *key, *value).is_ok();
+    let all = (1..).flat_map(|number: u64| (1..=times).map(move |value| (number * 10, value)));
+    all.take_while(fit).map(|(key, value)| Put(key, value)).collect()
+}
+
+/// The smallest pool in which puts and merges can be done, without room for a record of one more session. Tried out on a tree in ordinary
+/// memory, whose decisions are the same.
+pub fn in_smallest_pool(before: &[Act]) -> TreeUnderTest {
+    let fits = |subject: &TreeUnderTest| {
+        let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+        let tree = DpTree::open_with(&pool, "tree", &subject.options).unwrap();
+        let [mut one, mut other] = [(); 2].map(|()| pool.session().unwrap());
+        let put = |session: &mut Session, act: &Act| match act {
+            Put(key, value) => tree.insert(&session.enter().unwrap(), *key, *value).is_ok(),
+            Merge => tree.merge_all(session).is_ok(),
+            act => panic!("{act:?}"),
+        };
+        let fit = before.iter().all(|act| match act {
+            Other(act) => put(&mut other, act),
+            act => put(&mut one, act),
+        });
+        fit && !put(&mut pool.session().unwrap(), &Put(u64::MAX, 1))
+    };
+    let subjects = (1..20).map(|chunks| TreeUnderTest { chunks, ..TreeUnderTest::new(before) });
+    subjects.into_iter().find(fits).expect("a pool that they fill")
 }
 
 /// A tree of several ranges without a free unit, in two of which both fronts are full and a merge needs a unit; and an insert into each of

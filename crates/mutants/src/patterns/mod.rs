@@ -3,6 +3,7 @@
 
 mod blind;
 mod blind_sets;
+mod blind_space;
 mod blind_threads;
 mod directory;
 mod heap;
@@ -25,6 +26,7 @@ pub fn patterns() -> Vec<Pattern> {
     all.extend(blind::patterns());
     all.extend(blind_sets::patterns());
     all.extend(blind_threads::patterns());
+    all.extend(blind_space::patterns());
     all
 }
 
@@ -34,7 +36,7 @@ mod tests {
     use crate::sweep::Fault;
 
     /// So many in each class of the list of published patterns.
-    const CLASSES: [(&str, usize); 16] = [
+    const CLASSES: [(&str, usize); 18] = [
         ("write-back", 15),
         ("fence", 6),
         ("atomicity", 5),
@@ -51,6 +53,8 @@ mod tests {
         ("versions", 2),
         ("threads", 1),
         ("reuse", 1),
+        ("several records", 1),
+        ("space given up", 3),
     ];
 
     #[test]

@@ -377,6 +377,15 @@ fn a_commit_beside_a_trim_keeps_its_record() {
     }
 }
 
+/// The commit gets the number up to which the trim goes, after the trim has read it. The segment of its record is not given back: a crash
+/// would lose the commit, whose words are not durable in place.
+#[test]
+fn a_commit_that_a_trim_ends_at_keeps_its_record() {
+    let threads = Threads::new(Explorer::new().executions_per_point(400).samples(100)).preemptions(1);
+    let report = threads.run(&subject(Plan::new()), &[vec![Trim(0)], vec![One(1, 5)]], &[Pair(1, 70)]).assert_ok();
+    println!("{report}");
+}
+
 #[test]
 fn every_write_back_and_fence_is_needed() {
     let sites = Sites {

@@ -74,3 +74,12 @@ fn write_backs_ahead_of_the_boundary_while_another_thread_works() {
     explore("ahead", &tested, 2, [vec![Put(5, 2), Ahead, Sync], vec![Put(5, 3)]]);
     explore("ahead, in place", &tested, 1, [vec![Ahead, Sync], vec![Put(0, 3), Put(0, 4)]]);
 }
+
+/// The last keys of a layer go, and the layer with them, while another thread is on its way into it: that thread has to look for the layer
+/// again, or what it inserts is lost with the node.
+#[test]
+fn a_layer_goes_while_another_thread_is_on_its_way_into_it() {
+    let tested = Tested::new(Plan::new(), vec![Put(200, 1), Put(201, 1), Put(0, 1)]);
+    explore("an insert", &tested, 1, [vec![Put(202, 2), Get(202)], vec![Remove(200), Remove(201)]]);
+    explore("a lookup", &tested, 1, [vec![Get(201), Get(201)], vec![Remove(200), Remove(201), Put(201, 3)]]);
+}
