@@ -51,6 +51,11 @@ pub enum Verb {
     Restore(RestoreArgs),
     /// Copy all indices into a new pool, which closes the gaps
     Copy(CopyArgs),
+    /// Give unused space of a pool back to the file system
+    ///
+    /// It copies what lives into a new file, which then takes the place of the old one. Nobody may have the pool open for writing; there
+    /// must be room for both files. A crash leaves one of them, whole.
+    Compact(CompactArgs),
     /// Measure YCSB, TPC-C orders, or kinds of index on your keys
     ///
     /// It prints throughput, latency percentiles, and the exact numbers of write-backs and fences an operation.
@@ -93,7 +98,7 @@ pub struct PoolArgs {
     /// Take the file as persistent memory, although the system does not say so
     #[arg(long)]
     pub assume_pmem: bool,
-    /// Take a pool as it is that was not closed before the system stopped
+    /// Take a pool as it is that was not closed before the system stopped, or is a copy of a pool that was open
     #[arg(long)]
     pub accept_unclean: bool,
     /// What returned means on an ordinary file: immediate and interval=64ms survive power failure, by a journal beside the file; process
@@ -199,6 +204,10 @@ pub struct LoadArgs {
     /// No progress bar
     #[arg(long, short)]
     pub quiet: bool,
+    /// Print how many entries of the input are durable, ten times a second if there are more, also while it waits for its input. An
+    /// interrupted load can go on after that entry
+    #[arg(long)]
+    pub acknowledge: bool,
 }
 
 #[derive(Debug, Args)]
@@ -371,6 +380,15 @@ pub struct CopyArgs {
     /// The new pool
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompactArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -113,6 +113,16 @@ fn in_own_terms(error: &durix::Error) -> String {
             "{name} was not closed before the system stopped, and it had no journal, so entries may be missing or mixed: restore a copy, \
              save what is there with `durix repair`, or take it as it is with --accept-unclean"
         ),
+        P::CopiedOpen { name, differs } => format!(
+            "{name} was copied from a pool that was open, or that a crash had left ({differs} than the file that was open), so it may hold \
+             parts of different moments: copy a pool that is open in another process after it was closed there, or by `Db::copy_to` in that \
+             process; save what is in this copy with `durix repair`; if nobody had it open while it was copied, take it as it is with \
+             --accept-unclean, and run `durix check`"
+        ),
+        P::DiskFull { name, wanted } => format!(
+            "the file system has no room for {name} to reach {wanted} bytes, or files may not become that long (`ulimit -f`); free some \
+             space, or allow longer files"
+        ),
         P::ReadOnlyFile { name } => format!("{name} may not be written; change its permissions"),
         other => other.to_string(),
     }
@@ -139,6 +149,7 @@ fn code_of(error: &durix::Error) -> Code {
             | P::DamagedRoot { .. }
             | P::Truncated { .. }
             | P::NotPowerSafe { .. }
+            | P::CopiedOpen { .. }
             | P::MissingJournal { .. }
             | P::ForeignJournal { .. }
             | P::DamagedJournal { .. }

@@ -8,13 +8,13 @@ use crate::args::Cli;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Entries", &["put", "get", "del", "scan", "load", "exec"]),
     ("Look", &["stat", "kinds", "check"]),
-    ("Copy and mend", &["copy", "dump", "restore", "repair", "scrub"]),
+    ("Copy and mend", &["copy", "compact", "dump", "restore", "repair", "scrub"]),
     ("Measure and test", &["bench", "torture"]),
     ("This command", &["completions", "man", "help"]),
 ];
 
 /// Examples of each verb, as a shell reads them; they work one after the other in an empty folder.
-const EXAMPLES: [(&str, &[&str]); 14] = [
+const EXAMPLES: [(&str, &[&str]); 15] = [
     ("put", &["durix put --pool app.durix --create ada 1815", "durix put --pool app.durix --if-absent alan 1912"]),
     ("get", &["durix get --pool app.durix ada"]),
     (
@@ -39,6 +39,7 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
     ("kinds", &["durix kinds --markdown"]),
     ("check", &["durix check --pool app.durix"]),
     ("copy", &["durix copy --pool app.durix --to smaller.durix"]),
+    ("compact", &["durix compact --pool smaller.durix"]),
     ("dump", &["durix dump --pool app.durix > app.dump"]),
     ("restore", &["durix restore --pool restored.durix app.dump"]),
     ("repair", &["durix repair --pool app.durix --into repaired.durix"]),
@@ -59,7 +60,8 @@ const CODES: &str = "Exit codes:
   2  wrong usage
   3  no such pool or index, or another kind than asked for
   4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, a bad dump
-  5  something around it: open elsewhere, disk or pool full, permissions, input and output";
+  5  something around it: open elsewhere, disk or pool full, permissions, input and output
+  141  whoever read the output went away before its end";
 
 /// The arguments; ends the process with a message where they are wrong or ask for help.
 pub fn parse() -> Cli {

@@ -9,6 +9,7 @@ mod help;
 mod output;
 mod pools;
 mod redb;
+mod surroundings;
 mod text;
 mod torture;
 
@@ -17,12 +18,16 @@ use std::process::ExitCode;
 use args::{Cli, Verb};
 use failure::Failure;
 
+/// What a shell shows of a command that SIGPIPE has ended.
+const BROKEN_PIPE: u8 = 128 + 13;
+
 fn main() -> ExitCode {
+    surroundings::handle_signals();
     let cli = help::parse();
     match run(&cli) {
         Ok(code) => code.into(),
-        // Whoever reads our output has seen enough.
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        // Whoever reads our output has seen enough, and knows: nothing is said. But the output was not written.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::from(BROKEN_PIPE),
         Err(failure) => {
             eprintln!("durix: {failure}");
             failure.code().into()
@@ -48,6 +53,7 @@ fn run(cli: &Cli) -> Result<failure::Code, Failure> {
         Verb::Dump(args) => commands::dump::run(args),
         Verb::Restore(args) => commands::restore::run(args),
         Verb::Copy(args) => commands::copy::run(args),
+        Verb::Compact(args) => commands::compact::run(args),
         Verb::Kinds(args) => commands::kinds::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Torture(args) => torture::run(args),

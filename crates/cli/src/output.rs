@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::failure::Failure;
+use crate::surroundings;
 
 /// Standard output, buffered; a reader that went away is [`Failure::is_broken_pipe`].
 pub struct Out {
@@ -17,7 +18,11 @@ impl Out {
     }
 
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.out.write_all(bytes).map_err(Failure::io("writing to standard output"))
+        let written = match surroundings::output_was_closed() {
+            true => Err(io::Error::other("it is closed; redirect it to /dev/null if nobody is to read it")),
+            false => self.out.write_all(bytes),
+        };
+        written.map_err(Failure::io("writing to standard output"))
     }
 
     pub fn line(&mut self, line: &str) -> Result<(), Failure> {

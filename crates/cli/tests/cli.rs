@@ -5,7 +5,7 @@ mod formats;
 mod kinds;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn scans_are_in_the_order_of_keys_and_keep_to_their_range() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_goes_away_gets_no_message_and_is_no_success() {
     let place = Place::new();
     let many: String = (0..50_000).map(|i| format!("key number {i}\n")).collect();
     assert_eq!(place.fed(&["load", "--pool", "p"], many.as_bytes()).code, 0);
@@ -68,7 +68,7 @@ fn a_reader_that_goes_away_is_no_error() {
         place.command(&["scan", "--pool", "p"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(141), 0));
 }
 
 #[test]
@@ -205,6 +205,12 @@ fn a_pool_without_its_journal_is_contents_that_cannot_be_used() {
     // Taken while it is open, without the file beside it.
     std::fs::copy(place.path("p"), place.path("q")).unwrap();
     place.fails(&["get", "--pool", "q", "k"], 4, "put the journal back beside it");
+    // With it, it is a copy of a pool that was open.
+    std::fs::copy(place.path("p-journal"), place.path("q-journal")).unwrap();
+    for verb in [&["get", "--pool", "q", "k"][..], &["check", "--pool", "q"], &["put", "--pool", "q", "k", "w"]] {
+        place.fails(verb, 4, "q was copied from a pool that was open, or that a crash had left (it has another inode");
+    }
+    assert_eq!(place.works(&["get", "--pool", "q", "--accept-unclean", "k"]), "v\n");
     std::fs::write(place.path("q-journal"), [7; 100_000]).unwrap();
     place.fails(&["get", "--pool", "q", "k"], 4, "restore");
 }
@@ -307,6 +313,44 @@ fn pools_are_copied() {
     place.works(&["check", "--pool", "q"]);
     place.fails(&["copy", "--pool", "p", "--to", "q"], 5, "q is there already; name a file that is not");
     place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "no/folder/q.partial");
+}
+
+#[test]
+fn pools_are_compacted_and_a_kill_leaves_one_of_both() {
+    let place = Place::new();
+    let path = place.path("p");
+    let db = durix::Db::builder().durability(durix::Level::Process).create(&path).unwrap();
+    let map = db.map::<Vec<u8>, Vec<u8>>("main").unwrap();
+    map.bulk_load((0..20_000_u32).map(|key| (key.to_string().into_bytes(), vec![7; 100]))).unwrap();
+    for key in (0..20_000_u32).filter(|key| key % 10 != 0) {
+        map.remove(&key.to_string().into_bytes()).unwrap();
+    }
+    drop(map);
+    db.close().unwrap();
+    drop(db);
+    let before = path.metadata().unwrap().len();
+    let entries = contents(&place, "p", "main");
+    assert_eq!(entries.len(), 2000);
+    for round in 0..12 {
+        let mut child =
+            place.command(&["compact", "--pool", "p"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(round * 4));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(contents(&place, "p", "main"), entries, "killed after {} ms", round * 4);
+        place.works(&["check", "--pool", "p"]);
+    }
+    let said = json(&place.works(&["compact", "--pool", "p", "--json"]));
+    assert_eq!(said["indices"][0]["entries"], 2000);
+    assert_eq!(said["after"], path.metadata().unwrap().len());
+    assert!(path.metadata().unwrap().len() < before / 2, "{said}");
+    assert_eq!(contents(&place, "p", "main"), entries);
+    let there: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(there, ["p"], "no journal, no checksums, nothing that a kill has left");
+    assert!(place.works(&["compact", "--pool", "p"]).contains("before,"));
+    place.fails(&["compact", "--pool", "q"], 3, "there is no pool at q");
+    let _open = durix::Db::open(&path).unwrap();
+    place.fails(&["compact", "--pool", "p"], 5, "is open already");
 }
 
 #[test]
@@ -581,7 +625,7 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
     place.pool("p");
     // A file that may not become larger than so many KiB fails as a full disk does.
     let full = |args: &str| {
-        let script = format!("trap '' XFSZ; ulimit -f 20000; exec {} {args}", env!("CARGO_BIN_EXE_durix"));
+        let script = format!("ulimit -f 20000; exec {} {args}", env!("CARGO_BIN_EXE_durix"));
         let mut command = std::process::Command::new("bash");
         let output = command.args(["-c", &script]).current_dir(place.dir.path()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -593,7 +637,7 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
         let args = format!("load --quiet --pool {kind} --kind {kind} many");
         let ended = full(&args);
         assert_eq!(ended.code, 5, "{}{}", ended.out, ended.err);
-        assert!(ended.err.contains("has no room for") && ended.err.contains("free some space"), "{}", ended.err);
+        assert!(ended.err.contains("has no room for") && ended.err.contains("ulimit -f"), "{}", ended.err);
         let said = json(&place.works(&["check", "--pool", kind, "--json"]));
         assert_eq!(said["findings"], serde_json::json!([]));
         assert!(said["checked"][0]["keys"].as_u64().unwrap() > 10_000, "{said}");
@@ -601,6 +645,100 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
     let ended = full("copy --pool masstree --to copy");
     assert!(ended.code == 0 || (ended.code == 5 && !place.path("copy").exists()), "{}", ended.err);
     assert!(!place.path("copy.partial").exists());
+}
+
+/// Runs the command by a shell.
+fn by_shell(place: &Place, script: &str) -> common::Ended {
+    let mut command = std::process::Command::new("bash");
+    let script = script.replace("durix", env!("CARGO_BIN_EXE_durix"));
+    let output = command.args(["-c", &script]).current_dir(place.dir.path()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    common::Ended { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+#[test]
+fn a_file_that_may_not_become_long_enough_is_no_pool() {
+    let place = Place::new();
+    let ended = by_shell(&place, "ulimit -f 100; exec durix put --create --pool p k v");
+    assert_eq!((ended.code, place.path("p").exists()), (5, false), "{}", ended.err);
+    assert!(ended.err.contains("has no room for") && ended.err.contains("ulimit -f"), "{}", ended.err);
+}
+
+#[test]
+fn an_output_that_nobody_reads_is_no_success() {
+    let place = Place::new();
+    place.pool("p");
+    for verb in ["scan", "stat", "check", "get"] {
+        let key = if verb == "get" { " a" } else { "" };
+        let closed = by_shell(&place, &format!("exec durix {verb} --pool p{key} >&-"));
+        assert_eq!(closed.code, 5, "{verb}: {}", closed.err);
+        assert!(closed.err.contains("writing to standard output: it is closed"), "{}", closed.err);
+        let full = by_shell(&place, &format!("exec durix {verb} --pool p{key} >/dev/full"));
+        assert_eq!(full.code, 5, "{verb}: {}", full.err);
+        assert_eq!(by_shell(&place, &format!("exec durix {verb} --pool p{key} >/dev/null")).code, 0);
+    }
+    // Nobody at the other end when it begins to write.
+    let gone = by_shell(
+        &place,
+        "{ sleep 0.2; durix dump --pool p; echo $? >code; } | true; while ! test -s code; do sleep 0.1; done; cat code",
+    );
+    assert_eq!((gone.out.as_str(), gone.err.as_str()), ("141\n", ""));
+    // What prints nothing needs no output.
+    assert_eq!(by_shell(&place, "exec durix put --pool p k v >&-").code, 0);
+    assert_eq!(place.works(&["get", "--pool", "p", "k"]), "v\n");
+    // A load is done before it says so.
+    assert_eq!(by_shell(&place, "echo key | durix load --pool p >&-").code, 5);
+    place.works(&["get", "--pool", "p", "key"]);
+}
+
+#[test]
+fn a_file_that_is_cut_shorter_while_it_is_open_ends_the_command_with_words() {
+    let place = Place::new();
+    let args = ["load", "--pool", "p", "--durability", "process", "--acknowledge"];
+    let mut child =
+        place.command(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(place.path("p")).unwrap().set_len(4096).unwrap();
+    let _ = stdin.write_all(b"two\n");
+    drop(stdin);
+    let ended = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(5), "{text}");
+    assert!(text.contains("another program has cut the file shorter"), "{text}");
+    place.fails(&["check", "--pool", "p"], 4, "it was truncated");
+}
+
+#[test]
+fn a_load_from_a_slow_pipe_says_what_is_durable_and_keeps_it() {
+    for (kind, durability) in
+        [("pset", "immediate"), ("pset", "interval=1s"), ("masstree", "immediate"), ("masstree", "process")]
+    {
+        let place = Place::new();
+        let args = ["load", "--pool", "p", "--kind", kind, "--durability", durability, "--acknowledge"];
+        let mut child = place.command(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut said = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        // Far fewer than any count could wait for; more follow only when these were acknowledged.
+        for end in [3, 7] {
+            for number in end - 3..end {
+                writeln!(stdin, "key {number}").unwrap();
+            }
+            let expected = format!("{} entries are durable", if end == 3 { 3 } else { 6 });
+            while said.next().expect("it goes on").unwrap() != expected {}
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let keys = place.works(&["scan", "--pool", "p", "--keys-only"]);
+        assert_eq!(keys.lines().collect::<Vec<_>>(), ["key 0", "key 1", "key 2", "key 4", "key 5", "key 6"], "{kind}");
+        // The whole ends with all of it, and as JSON.
+        let ended = place.fed(&[&args[..], &["--json"]].concat(), b"key 6\nkey 7\n");
+        let lines: Vec<_> = ended.out.lines().map(json).collect();
+        assert_eq!(lines[lines.len() - 2]["durable"], 2);
+        assert_eq!((&lines[lines.len() - 1]["added"], &lines[lines.len() - 1]["keys"]), (&1.into(), &7.into()));
+    }
 }
 
 #[test]

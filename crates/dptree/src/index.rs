@@ -6,13 +6,13 @@ use std::ops::Bound;
 
 use durix_index::implement::{STEP, alone, writable};
 use durix_index::{
-    Batch, Change, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable,
-    OrderedIndex, Result,
+    Batch, Change, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits,
+    Openable, OrderedIndex, Result,
 };
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 
-use crate::DpTree;
+use crate::{DpTree, leftovers};
 
 /// Bytes of a key and of a value.
 const WORD: usize = size_of::<u64>();
@@ -170,6 +170,15 @@ impl<M: Medium> OrderedIndex<M> for DpTree<M> {
 
 impl<M: Medium> Openable<M> for DpTree<M> {
     const LIMITS: Limits = WORDS;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root)
+    }
+
+    fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        leftovers.iter().for_each(|left| found(&left.key.to_be_bytes(), &left.word.to_be_bytes()));
+    }
 }
 
 /// The smallest and the largest key of 8 bytes that lie in a range of bytes, if there are any.

@@ -31,6 +31,7 @@ mod in_place;
 mod index;
 pub mod layout;
 mod leaf;
+mod leftovers;
 mod load;
 mod log;
 mod merge;

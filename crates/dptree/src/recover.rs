@@ -32,7 +32,7 @@ use crate::units::{Survey, Units};
 use crate::{DpTree, Options};
 
 /// Versions above can only come from damage: a range would take millennia to get there.
-const SANE_VERSION: u64 = MAX_VERSION / 2;
+pub(crate) const SANE_VERSION: u64 = MAX_VERSION / 2;
 /// The first version.
 const FIRST: u64 = 1;
 
@@ -133,7 +133,7 @@ pub(crate) fn root_words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>) -> &'s R
     root.words(op).view()
 }
 
-fn read_shape<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Shape> {
+pub(crate) fn read_shape<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Shape> {
     let words = root_words(op, root);
     let offset = op.off_of(words).get();
     let magic = op.load(&words.magic, Relaxed);

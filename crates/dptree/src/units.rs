@@ -74,7 +74,7 @@ impl Survey {
     }
 }
 
-fn units_in(len: u64, unit: u64) -> u64 {
+pub(crate) fn units_in(len: u64, unit: u64) -> u64 {
     len.saturating_sub(LINE as u64) / unit
 }
 

@@ -40,6 +40,8 @@ pub trait Disk {
     fn sync(&self, path: &Path) -> std::io::Result<()>;
     /// Gives a file a second name, which must be free.
     fn link(&self, from: &Path, to: &Path) -> std::io::Result<()>;
+    /// Gives a file another name, which that of another file may be.
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()>;
     /// Takes a name from a file.
     fn remove(&self, path: &Path) -> std::io::Result<()>;
     /// Makes the names in a folder durable.
@@ -47,7 +49,7 @@ pub trait Disk {
 }
 
 /// The files of the operating system.
-struct OsDisk;
+pub(crate) struct OsDisk;
 
 impl Disk for OsDisk {
     fn exists(&self, path: &Path) -> bool {
@@ -66,6 +68,10 @@ impl Disk for OsDisk {
         std::fs::hard_link(from, to)
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
     fn remove(&self, path: &Path) -> std::io::Result<()> {
         std::fs::remove_file(path)
     }
@@ -75,7 +81,7 @@ impl Disk for OsDisk {
     }
 }
 
-fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let action = format!("{action} {}", path.display());
     move |source| Error::Pool(durix_pmem::Error::Io { action, source })
 }
@@ -98,8 +104,12 @@ fn publish_on(disk: &impl Disk, partial: &Path, path: &Path) -> Result<()> {
     })?;
     let _ = disk.remove(partial);
     // The name itself is durable once its folder is.
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     disk.sync_folder(folder).map_err(io("syncing", folder))
+}
+
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn exists(path: &Path) -> Error {
@@ -136,12 +146,7 @@ pub fn copy_on<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options
         return Err(exists(path));
     }
     let partial = partial(path);
-    match disk.remove(&partial) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io("removing what an earlier copy left,", &partial)(error));
-        }
-        _ => {}
-    }
+    remove_partial(disk, &partial)?;
     let done = copy_into(disk, source, &partial, options);
     match done {
         Ok(report) => publish_on(disk, &partial, path).map(|()| report),
@@ -152,7 +157,22 @@ pub fn copy_on<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options
     }
 }
 
-fn copy_into<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options: &PoolOptions) -> Result<CopyReport> {
+/// Removes what an interrupted copy has left.
+pub(crate) fn remove_partial(disk: &impl Disk, partial: &Path) -> Result<()> {
+    match disk.remove(partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io("removing what an earlier copy left,", partial)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn copy_into<M: Medium>(
+    disk: &impl Disk,
+    source: &Db<M>,
+    path: &Path,
+    options: &PoolOptions,
+) -> Result<CopyReport> {
     // Nobody sees the copy before it is whole and synced, so it needs no journal, whatever the options say.
     let target = disk.create(path, &options.clone().durability(Level::Process))?;
     let snapshot = source.snapshot()?;

@@ -60,6 +60,11 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.accept_unclean(accept), ..self }
     }
 
+    /// See [`PoolOptions::accept_copy`].
+    pub fn accept_copy(self, accept: bool) -> Self {
+        DbBuilder { pool: self.pool.accept_copy(accept), ..self }
+    }
+
     /// Opens without ever writing to the file. Other readers may have it open, a writer may not.
     pub fn read_only(self, read_only: bool) -> Self {
         DbBuilder { pool: self.pool.read_only(read_only), ..self }
@@ -140,7 +145,7 @@ impl DbBuilder {
         self.over(self.options().open_or_create(path)?)
     }
 
-    fn options(&self) -> PoolOptions {
+    pub(crate) fn options(&self) -> PoolOptions {
         self.pool.clone().usual_durability(Level::Immediate)
     }
 }

@@ -31,6 +31,7 @@
 //! in `docs/design/durix.md`.
 
 mod background;
+pub mod compact;
 pub mod copy;
 mod db;
 pub mod encode;
@@ -47,6 +48,7 @@ mod transaction;
 mod types;
 mod visible;
 
+pub use compact::Compacted;
 pub use copy::CopyReport;
 pub use db::{Db, DbBuilder};
 pub use durix_index::{

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+use durix::compact;
 use durix::copy::{self, Disk};
 use durix::{Db, Pool, PoolOptions, Result};
 use durix_crashsim::Explorer;
@@ -30,6 +31,10 @@ impl Disk for Simulated {
     #[track_caller]
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.hard_link(from, to)
+    }
+    #[track_caller]
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
     }
     #[track_caller]
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -95,6 +100,68 @@ impl FileSubject for Copying {
     fn expect(&self, there: &bool) -> Self::State {
         there.then(|| vec![(1, 10), (2, 20)])
     }
+}
+
+/// The same into the place of a database that is there, as a compaction does; what is copied is told from what was there by an entry more.
+struct Replacing;
+
+impl FileSubject for Replacing {
+    type Op = ();
+    /// Whether it was not replaced before.
+    type Ret = bool;
+    type State = Vec<(u64, u64)>;
+    type Model = bool;
+    type Live = (SimulatedFs, Db, bool);
+
+    fn create(&self, fs: &SimulatedFs) -> Self::Live {
+        let (fs, source) = Copying.create(fs);
+        let old = Simulated(fs.clone()).create(Path::new("/copy"), &options(1)).unwrap();
+        let old = Db::builder().no_background_threads().over(old).unwrap();
+        old.map::<u64, u64>("map").unwrap().insert(&1, &10).unwrap();
+        old.close().unwrap();
+        fs.sync_directory("/").unwrap();
+        (fs, source, false)
+    }
+    fn recover(&self, fs: &SimulatedFs) -> std::result::Result<Self::Live, String> {
+        let is_there = fs.exists("/copy").unwrap();
+        if is_there { Ok((fs.clone(), Copying.create(fs).1, true)) } else { Err("neither file has the name".into()) }
+    }
+    fn apply(&self, (fs, source, done): &mut Self::Live, (): &()) -> bool {
+        let replaced = compact::replace_on(&Simulated(fs.clone()), source, Path::new("/copy"), &options(1), |_| Ok(()));
+        replaced.unwrap();
+        !std::mem::replace(done, true)
+    }
+    fn observe(&self, (fs, source, _): &mut Self::Live) -> Self::State {
+        Copying.observe(&mut (fs.clone(), source.clone())).unwrap()
+    }
+    fn model(&self) -> bool {
+        false
+    }
+    fn step(&self, done: &mut bool, (): &()) -> bool {
+        !std::mem::replace(done, true)
+    }
+    fn expect(&self, done: &bool) -> Self::State {
+        if *done { vec![(1, 10), (2, 20)] } else { vec![(1, 10)] }
+    }
+}
+
+fn test_replacing(files: &Files) -> durix_crashsim::Report {
+    files.run_then(&Replacing, &[()], &[])
+}
+
+#[test]
+fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
+    let report = test_replacing(&files()).assert_ok();
+    println!("{report}");
+    assert!(report.complete);
+}
+
+#[test]
+fn the_sync_of_the_folder_is_needed_by_a_replacement() {
+    let sweep = files().syncs_dropped(test_replacing);
+    println!("{sweep}");
+    let caught = |file: &str| sweep.syncs.iter().any(|(sync, report)| sync.contains(file) && report.failure.is_some());
+    assert!(caught("durix/src/compact.rs"), "{sweep}");
 }
 
 fn test(files: &Files) -> durix_crashsim::Report {

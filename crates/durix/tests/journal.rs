@@ -12,6 +12,11 @@ fn crashed(path: &Path, name: &str) -> PathBuf {
     copy
 }
 
+/// Opens what a crash has left in copied files.
+fn reopened(path: impl AsRef<Path>) -> durix::Result<Db> {
+    Db::builder().accept_copy(true).open(path)
+}
+
 fn journal(path: &Path) -> PathBuf {
     durix_pmem::journal::DiskJournal::path_of(path)
 }
@@ -34,7 +39,7 @@ fn what_has_returned_is_in_the_files_for_every_kind() {
             }
             if key % 10 == 0 {
                 let copy = crashed(&path, "copy");
-                let found = Db::builder().durability(Level::Immediate).open(&copy).unwrap();
+                let found = Db::builder().durability(Level::Immediate).accept_copy(true).open(&copy).unwrap();
                 let found = found.map::<u64, u64>("map").unwrap();
                 assert!(found.check().unwrap().is_empty(), "{}", kind.name);
                 for there in 1..=key {
@@ -67,7 +72,7 @@ fn an_interval_pool_is_consistent_and_as_new_as_its_last_sync() {
         }
     }
     let copy = crashed(&path, "copy");
-    let found = Db::open(&copy).unwrap();
+    let found = reopened(&copy).unwrap();
     let (a, b) = (found.map::<u64, u64>("a").unwrap(), found.ordered_map::<u64, u64>("b").unwrap());
     let (in_a, in_b) = (a.len().unwrap(), b.len().unwrap());
     assert!(in_a >= 1001 && in_b <= in_a && in_a <= in_b + 1, "{in_a} {in_b}");
@@ -105,7 +110,7 @@ fn threads_share_flushes_and_transactions_are_whole() {
     });
     let commits = db.pool().journal_stats().unwrap().commits - before;
     assert!(commits <= 4 * 25 * 3, "{commits} flushes");
-    let found = Db::open(crashed(&path, "copy")).unwrap();
+    let found = reopened(crashed(&path, "copy")).unwrap();
     assert_eq!(found.map::<u64, u64>("strict").unwrap().len().unwrap(), 100);
     assert_eq!(found.ordered_map::<u64, u64>("tree").unwrap().len().unwrap(), 100);
     assert_eq!(
@@ -149,7 +154,7 @@ fn without_a_word_a_database_on_a_disk_survives_power_failure() {
     let survives = if disk { "survives power failure, by a flush of the journal" } else { "not a power failure" };
     assert!(map.guarantee().to_string().contains(survives), "{}", map.guarantee());
     if disk {
-        let found = Db::open(crashed(&path, "copy")).unwrap();
+        let found = reopened(crashed(&path, "copy")).unwrap();
         assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
     }
     drop(map);
@@ -209,10 +214,10 @@ fn every_walk_waits_until_what_it_has_seen_is_durable() {
         // Visible, and nobody has waited for its commit: calls by bytes do not.
         let (key, value) = (7u64.to_be_bytes(), 9u64.to_be_bytes());
         map.index().insert(&session.enter().unwrap(), &key, &value).unwrap();
-        let without = Db::open(crashed(&path, "before")).unwrap().ordered_map::<u64, u64>("map").unwrap();
+        let without = reopened(crashed(&path, "before")).unwrap().ordered_map::<u64, u64>("map").unwrap();
         assert_eq!(without.get(&7).unwrap(), None, "the test shows nothing if it is durable already");
         assert_eq!(walk(&map), 9, "{name}");
-        let found = Db::open(crashed(&path, "after")).unwrap().ordered_map::<u64, u64>("map").unwrap();
+        let found = reopened(crashed(&path, "after")).unwrap().ordered_map::<u64, u64>("map").unwrap();
         assert_eq!(found.get(&7).unwrap(), Some(9), "{name}");
     }
 }
@@ -281,7 +286,7 @@ fn a_link_to_a_pool_leads_to_its_journal_which_has_its_permissions() {
     db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
     assert_eq!(names(dir.path()), ["db", "db-journal", "db-sums", "link"]);
     assert_eq!(journal(&path).metadata().unwrap().permissions().mode() & 0o777, 0o640);
-    let found = Db::open(crashed(&path, "copy")).unwrap();
+    let found = reopened(crashed(&path, "copy")).unwrap();
     assert_eq!(found.map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
 }
 

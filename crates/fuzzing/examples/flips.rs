@@ -1,4 +1,4 @@
-//! `flips [flips a kind] [seed]`: the table of `docs/design/damage.md`. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
+//! `flips [flips a kind] [seed] [kinds]`: the table of `docs/design/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
 //! the pool's file or in the journal.
 
 use durix_fuzzing::flips;
@@ -6,10 +6,13 @@ use durix_fuzzing::flips;
 fn main() {
     let mut words = std::env::args().skip(1).peekable();
     let form = words.next_if(|word| word.starts_with("journal"));
-    let mut numbers = words.map(|number| number.parse().expect("a number"));
-    let (count, seed) = (numbers.next().unwrap_or(2000), numbers.next().unwrap_or(1));
+    let mut number = || {
+        words.next_if(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(|word| word.parse().expect("a number"))
+    };
+    let (count, seed) = (number().unwrap_or(2000), number().unwrap_or(1));
+    let kinds: Vec<String> = words.collect();
     let Some(form) = form else {
-        print!("{}", flips::table(count, seed));
+        print!("{}", flips::table(count, seed, &kinds));
         return;
     };
     let directory = std::env::temp_dir().join(format!("durix-flips-{}", std::process::id()));

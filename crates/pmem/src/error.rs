@@ -374,6 +374,19 @@ pub enum Error {
         name: String,
     },
 
+    /// A pool that was not closed lies in another file than the one that it was open in.
+    #[error(
+        "{name} was copied from a pool that was open, or that a crash had left ({differs} than the file that was open), so it may hold parts of \
+         different moments: copy an open pool by `Db::copy_to`, or close it first; if nobody had it open while it was \
+         copied, or the copy is of one moment (a snapshot), take it with `accept_copy(true)`, and check it"
+    )]
+    CopiedOpen {
+        /// The file.
+        name: String,
+        /// How one can tell.
+        differs: crate::backing::Differs,
+    },
+
     /// The file may not be written.
     #[error("{name} may not be written; change its permissions, or open it with `PoolOptions::read_only`")]
     ReadOnlyFile {

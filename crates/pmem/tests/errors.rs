@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use durix_pmem::backing::{Call, FaultBacking, Faults, FileBacking, HeapBacking};
+use durix_pmem::backing::{
+    Access, Backing, BackingKind, Call, FaultBacking, Faults, FileBacking, FileId, HeapBacking, Window,
+};
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{Kind, Root, Structure};
 use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session};
@@ -297,12 +299,144 @@ fn an_unclean_pool_of_another_boot_is_not_opened_silently() {
     other.clone().read_only(true).accept_unclean(true).open(bench.path()).unwrap();
     assert_eq!(bench.text(other.open(bench.path())), text);
     // The same boot: the page cache has kept everything.
-    let pool = options().open(bench.path()).unwrap();
+    let pool = options().accept_copy(true).open(bench.path()).unwrap();
     std::fs::copy(bench.path(), bench.dir.path().join("copy")).unwrap();
     drop(pool);
     std::fs::rename(bench.dir.path().join("copy"), bench.path()).unwrap();
     other.clone().accept_unclean(true).open(bench.path()).unwrap().close().unwrap();
     options().open(bench.path()).unwrap().close().unwrap();
+}
+
+/// What a killed process leaves opens wherever it is renamed to, after a reboot too; a copy of it does not.
+#[test]
+fn a_copy_of_an_open_pool_is_told_from_the_pool() {
+    let says = |differs: &str| {
+        format!(
+            "PATH was copied from a pool that was open, or that a crash had left ({differs} than the file that was open), so it may hold \
+             parts of different moments: copy an open pool by `Db::copy_to`, or close it first; if nobody had it open while it was copied, \
+             or the copy is of one moment (a snapshot), take it with `accept_copy(true)`, and check it"
+        )
+    };
+    for level in [Level::Process, Level::Immediate] {
+        let bench = Bench::new();
+        let at = |name: &str| bench.dir.path().join(name);
+        let options = || options().durability(level);
+        let pool = options().create(at("open")).unwrap();
+        drop(pool.open_structure::<Empty<1>>("index", &()).unwrap());
+        pool.commit(&mut pool.session().unwrap()).unwrap();
+        let copy = || {
+            std::fs::copy(at("open"), bench.path()).unwrap();
+            if level == Level::Immediate {
+                std::fs::copy(journal(&at("open")), journal(&bench.path())).unwrap();
+            }
+        };
+        copy();
+        let before = std::fs::read(bench.path()).unwrap();
+        for options in [options(), options().read_only(true)] {
+            assert_eq!(bench.text(options.open(bench.path())), says("it has another inode"));
+        }
+        assert_eq!(before, std::fs::read(bench.path()).unwrap(), "looking does not change it");
+        // With either option it opens; closed, it is a pool of its own.
+        options().accept_unclean(true).read_only(true).open(bench.path()).unwrap();
+        let taken = options().accept_copy(true).open(bench.path()).unwrap();
+        assert_eq!(taken.indices().unwrap().len(), 1);
+        drop(taken);
+        copy();
+        // Once it was taken, it is that file: a crash leaves it as a pool that is no copy, under any name.
+        let accepting = options().accept_copy(true);
+        let backing = Telling::truth(&bench.path());
+        std::mem::forget(match level {
+            Level::Process => accepting.open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap(),
+            _ => accepting.open_journaled_on(backing, BesidePool::new(bench.path())).unwrap().recover().unwrap(),
+        });
+        let renamed = at("renamed");
+        std::fs::rename(bench.path(), &renamed).unwrap();
+        if level == Level::Immediate {
+            std::fs::rename(journal(&bench.path()), journal(&renamed)).unwrap();
+        }
+        let renamed = options().open(&renamed).unwrap();
+        assert_eq!(renamed.indices().unwrap().len(), 1);
+        renamed.close().unwrap();
+        pool.close().unwrap();
+        // A pool that was closed may be copied by anybody.
+        std::fs::copy(at("open"), bench.path()).unwrap();
+        options().open(bench.path()).unwrap().close().unwrap();
+    }
+}
+
+/// A file whose file system tells nothing but what a test says. It takes no lock, so a pool in it that is forgotten is one that was killed.
+#[derive(Debug)]
+struct Telling(FileBacking, Option<FileId>);
+
+impl Telling {
+    fn truth(path: &Path) -> Self {
+        let file = FileBacking::create(path).unwrap();
+        let id = file.identity();
+        Telling(file, id)
+    }
+}
+
+impl Backing for Telling {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn kind(&self) -> BackingKind {
+        self.0.kind()
+    }
+    fn len(&self) -> Result<u64, Error> {
+        self.0.len()
+    }
+    fn identity(&self) -> Option<FileId> {
+        self.1
+    }
+    fn try_lock(&self, _: Access) -> Result<(), Error> {
+        Ok(())
+    }
+    fn unlock(&self) {}
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.0.write(offset, bytes)
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.0.read(offset, bytes)
+    }
+    fn reset(&self) -> Result<(), Error> {
+        self.0.reset()
+    }
+    fn allocate(&self, len: u64) -> Result<(), Error> {
+        self.0.allocate(len)
+    }
+    fn map(&self, window: &Window<'_>) -> Result<(), Error> {
+        self.0.map(window)
+    }
+    fn sync(&self) -> Result<(), Error> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn what_a_file_system_does_not_tell_keeps_no_pool_from_opening() {
+    let bench = Bench::new();
+    let telling = |id| Telling(FileBacking::create(bench.path()).unwrap(), id);
+    let opens = |id| {
+        std::mem::forget(options().open_on(telling(id), Hardware::PAGE_CACHE)?.recover()?);
+        Ok(())
+    };
+    let known = FileId { inode: 5, birth: 6, system: 7 };
+    let nothing = FileId::default();
+    std::mem::forget(options().create_on(telling(Some(nothing)), Hardware::PAGE_CACHE).unwrap());
+    // Nothing was recorded; nobody tells; then everything is recorded, and a part is told.
+    for id in [Some(nothing), None, Some(known), None, Some(known), Some(FileId { birth: 0, system: 0, ..known })] {
+        opens(id).unwrap();
+    }
+    // What is recorded is what the last opener was told: no time of birth.
+    opens(Some(FileId { birth: 9, ..known })).unwrap();
+    let said = |id| {
+        let text = bench.text(opens(Some(id)));
+        text.split_once(" (").and_then(|(_, rest)| rest.split_once(" than ")).map(|(differs, _)| differs.to_owned())
+    };
+    assert_eq!(said(known).as_deref(), Some("it was made at another time"));
+    assert_eq!(said(FileId { system: 8, birth: 9, ..known }).as_deref(), Some("it lies on another file system"));
+    assert_eq!(said(nothing).as_deref(), Some("it lies on a file system that does not tell files apart"));
 }
 
 /// Two boots that the system does not tell have the same id, and may still be two.
@@ -686,7 +820,7 @@ fn a_journal_that_is_missing_foreign_or_damaged_says_what_to_do() {
 
     // None of that has changed anything: with its own journal it opens.
     std::fs::write(journal(&pool), whole).unwrap();
-    let pool = options().open(&pool).unwrap();
+    let pool = options().accept_copy(true).open(&pool).unwrap();
     assert_eq!(pool.indices().unwrap().len(), 1);
 }
 

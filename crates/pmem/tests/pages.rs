@@ -63,7 +63,8 @@ impl Bench {
 }
 
 fn options() -> PoolOptions {
-    PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).durability(Level::Immediate)
+    let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).accept_copy(true);
+    options.durability(Level::Immediate)
 }
 
 /// Gives an index six pages, and writes to them and commits as often as asked.
@@ -220,8 +221,8 @@ fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why()
 }
 
 #[test]
-fn a_damaged_word_that_names_the_journal_is_found() {
-    for word in [144, 152] {
+fn a_damaged_word_that_names_the_journal_or_the_file_is_found() {
+    for word in [144, 152, 160, 168, 176] {
         let bench = Bench::new();
         work(&bench.open(), 1);
         bench.flip(&bench.path(), word);

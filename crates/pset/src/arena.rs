@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Error as PoolError, LINE, Lock, Medium, Off, Op, Root};
 
 use super::error::{Error, Result};
-use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, extent_sum, slot_off};
+use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, Info, MAX_VERSION, Meta, extent_sum, head_at, slot_off};
 use super::table::MAX_OFF;
 
 /// Bytes of slots that a shard takes at a time.
@@ -130,7 +130,7 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
 }
 
 fn slots_in(len: u64, class: Class) -> u64 {
-    (len - LINE as u64) / class.bytes()
+    len.saturating_sub(LINE as u64) / class.bytes()
 }
 
 /// The class and number of slots of the extent of `len` bytes at `off`.
@@ -152,4 +152,22 @@ pub(super) fn read_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Resu
         return Err(corrupt("the number of slots of an extent", slots));
     }
     Ok((class, slots))
+}
+
+/// What the slots of an extent say whose header is damaged: the size class in which most of them are entries of that class, and their number.
+/// `None` if there are no entries.
+pub(super) fn guess_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Option<(Class, u64)> {
+    let entries = |class: Class| {
+        let slots = slots_in(len, class);
+        let is_entry = |index: &u64| {
+            let head = op.at(head_at(slot_off(off, class, *index)));
+            let (meta, info): (Meta, Info) = (op.load(&head.meta, Relaxed), op.load(&head.info, Relaxed));
+            let is_written = meta.is_valid() && meta.version() <= MAX_VERSION;
+            is_written && info.is_sound() && Class::of_lines(info.lines()) == class
+        };
+        (slots, (0..slots).filter(is_entry).count())
+    };
+    let classes = (0..CLASSES).map(Class::from_index).map(|class| (class, entries(class)));
+    let (class, (slots, _)) = classes.filter(|(_, (_, found))| *found > 0).max_by_key(|(_, (_, found))| *found)?;
+    Some((class, slots))
 }

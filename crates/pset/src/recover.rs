@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use durix_pmem::{Bits, Lock, Medium, Off, Op, Root, Session};
 
-use super::arena::{Run, read_extent};
+use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_VERSION, Meta, Tail, WATERMARK, head_at, slot_off, tails_at};
@@ -152,7 +152,10 @@ impl<M: Medium> PersistentSet<M> {
         let mut units = Vec::new();
         for extent in self.extents(&op) {
             let (class, slots) = match read_extent(&op, extent.off, extent.len) {
-                Err(_) if self.options.salvage => continue,
+                Err(_) if self.options.salvage => match guess_extent(&op, extent.off, extent.len) {
+                    Some(guessed) => guessed,
+                    None => continue,
+                },
                 read => read?,
             };
             let step = (UNIT_LINES / class.lines() as u64).max(1);

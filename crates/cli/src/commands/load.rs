@@ -8,11 +8,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use durix::kind::Entry;
-use durix::{Db, Durability, Hardware, Lengths, Limits, Types};
+use durix::{Db, Durability, Hardware, Index, Lengths, Limits, Pool, Types};
 use durix_pmem::Epochs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -67,8 +72,10 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     // Its threads take checkpoints and commit in time, also while the input makes the load wait.
     let threads = Db::builder().over(at.pool.clone())?;
     let (bar, in_order) = (bar(args)?, InOrder::of(&at));
+    let acknowledger = args.acknowledge.then(|| Acknowledger::start(&at, args.at.json));
+    let taken = acknowledger.as_ref().map(|acknowledger| Arc::clone(&acknowledger.taken)).unwrap_or_default();
     let loaded = Loaded::default();
-    let mut load = Load { at, epochs, loaded, bar, in_order, value: Vec::new(), done: 0, uncommitted: 0 };
+    let mut load = Load { at, epochs, loaded, bar, in_order, taken, value: Vec::new(), done: 0, uncommitted: 0 };
     let start = Instant::now();
     let done = match (&table, &args.tree) {
         (Some(table), _) => table.for_each(&mut |key, value| load.put(key, value).map(|()| load.bar.inc(1))),
@@ -76,6 +83,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
         (None, None) => load.all_lines(args),
     };
     load.bar.finish_and_clear();
+    let acknowledged = acknowledger.map_or(Ok(()), Acknowledger::finish);
     let took = start.elapsed();
     drop(threads);
     let Load { mut at, loaded, .. } = load;
@@ -84,6 +92,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     done?;
     let keys = keys?;
     closed?;
+    acknowledged?;
     report(args, &loaded, keys, took)?;
     Ok(Code::Done)
 }
@@ -174,11 +183,74 @@ struct Load {
     uncommitted: usize,
     loaded: Loaded,
     bar: ProgressBar,
+    /// How many entries were taken from the input.
+    taken: Arc<AtomicU64>,
     value: Vec<u8>,
+}
+
+/// Says how many entries are durable, by the clock: a thread of its own, because the load may wait for its input.
+struct Acknowledger {
+    taken: Arc<AtomicU64>,
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<Result<(), Failure>>,
+}
+
+/// Time between two acknowledgements.
+const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(100);
+
+impl Acknowledger {
+    fn start(at: &Opened, as_json: bool) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let taken = Arc::new(AtomicU64::new(0));
+        let (pool, index, count) = (at.pool.clone(), Arc::clone(&at.index), Arc::clone(&taken));
+        let thread = std::thread::spawn(move || acknowledge(&pool, &*index, &count, &stopped, as_json));
+        Acknowledger { taken, stop, thread }
+    }
+
+    /// Says the last number.
+    fn finish(self) -> Result<(), Failure> {
+        // It may have ended because nobody reads what it says.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+fn acknowledge(
+    pool: &Pool,
+    index: &dyn Index,
+    taken: &AtomicU64,
+    stopped: &mpsc::Receiver<()>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let mut session = pool.session()?;
+    let mut said = 0;
+    loop {
+        let is_last = stopped.recv_timeout(ACKNOWLEDGE_EVERY) != Err(mpsc::RecvTimeoutError::Timeout);
+        let now = taken.load(Acquire);
+        if now > said {
+            index.sync(&mut session)?;
+            pool.commit(&mut session)?;
+            match as_json {
+                true => output::json(&json!({ "durable": now }))?,
+                false => output::line(&format!("{now} entries are durable"))?,
+            }
+            said = now;
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
 }
 
 impl Load {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.put_one(key, value)?;
+        // Whoever reads the number finds the entry.
+        self.taken.fetch_add(1, Release);
+        Ok(())
+    }
+
+    fn put_one(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
         if let Err(error) = self.at.index.limits().check(key, Some(value)) {
             match error {
                 durix::Error::KeyTooLong { .. } | durix::Error::ValueTooLong { .. } => self.loaded.too_long += 1,

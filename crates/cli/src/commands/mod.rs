@@ -1,6 +1,7 @@
 //! The verbs that work on pools.
 
 pub mod check;
+pub mod compact;
 pub mod copy;
 pub mod dump;
 pub mod entries;

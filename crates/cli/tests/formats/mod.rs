@@ -159,7 +159,7 @@ fn json_has_the_fields_that_are_documented() {
     std::fs::write(place.path("script"), "get main a\n").unwrap();
     std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
     std::fs::write(place.path("keys"), "one\ntwo\nthree\n").unwrap();
-    let runs: [(&str, &[&str]); 16] = [
+    let runs: [(&str, &[&str]); 17] = [
         ("stat --watch", &["0", "--times", "1", "--pool", "p"]),
         ("bench --keys-from", &["keys", "--ops", "100", "--dir", "."]),
         ("get", &["--pool", "p", "a"]),
@@ -173,6 +173,7 @@ fn json_has_the_fields_that_are_documented() {
         ("repair", &["--pool", "p", "--into", "repaired"]),
         ("restore", &["--pool", "restored", "dump"]),
         ("copy", &["--pool", "p", "--to", "copied"]),
+        ("compact", &["--pool", "copied"]),
         ("kinds", &[]),
         ("bench", &["--keys", "100", "--ops", "100", "--dir", "."]),
         ("torture", &["pset", "--rounds", "1", "--dir", "."]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Backing, BackingKind, Window};
+use super::{Access, Backing, BackingKind, FileId, Window};
 use crate::error::{Error, Result};
 use crate::reserve::Reserve;
 
@@ -136,6 +136,10 @@ impl<B: Backing> Backing for FaultBacking<B> {
 
     fn is_in_memory(&self) -> bool {
         self.inner.is_in_memory()
+    }
+
+    fn identity(&self) -> Option<FileId> {
+        self.inner.identity()
     }
 
     fn is_writable(&self) -> bool {

@@ -1,14 +1,17 @@
 //! A file.
 
+use std::ffi::c_void;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{SeekFrom, seek};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::{Access, Backing, BackingKind, Window};
+use super::{Access, Backing, BackingKind, FileId, Window};
 use crate::error::{Error, Result};
 
 /// A pool in a file: persistent memory where the file system offers it (`MAP_SYNC`), otherwise the page cache.
@@ -99,6 +102,14 @@ impl FileBacking {
         }
     }
 
+    /// Whether the name leads to another file now: one that was put in its place while this one was waited for.
+    fn has_lost_its_name(&self) -> bool {
+        match (self.file.metadata(), self.path.metadata()) {
+            (Ok(own), Ok(named)) => (own.ino(), own.dev()) != (named.ino(), named.dev()),
+            _ => false,
+        }
+    }
+
     /// Allocates all of `[0, len)`, also holes below the end of the file. What was allocated before is not asked for again: some
     /// file systems look at every page of it.
     fn fill(&self, len: u64) -> io::Result<()> {
@@ -117,18 +128,61 @@ impl FileBacking {
             Err(errno) => return Err(errno.into()),
             Ok(()) => return Ok(()),
         }
-        let _ = from;
-        self.fill_by_writing(len)
+        self.fill_by_writing(from, len)
     }
 
-    /// The same where the file system cannot allocate: zeroes are written behind the end. Holes below it stay.
-    fn fill_by_writing(&self, len: u64) -> io::Result<()> {
+    /// The same where the file system cannot allocate: zeroes are written to holes, and behind the end. Nobody stores to a hole meanwhile:
+    /// holes are below the end only when a pool is opened.
+    fn fill_by_writing(&self, from: u64, len: u64) -> io::Result<()> {
+        let end = self.file.metadata()?.len();
+        for hole in self.holes(from..end.min(len)) {
+            self.write_zeroes(hole)?;
+        }
+        self.write_zeroes(end..len)
+    }
+
+    fn write_zeroes(&self, range: Range<u64>) -> io::Result<()> {
         static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
-        let mut at = self.file.metadata()?.len();
-        while at < len {
-            let count = (len - at).min(ZEROES.len() as u64);
+        let mut at = range.start;
+        while at < range.end {
+            let count = (range.end - at).min(ZEROES.len() as u64);
             self.file.write_all_at(&ZEROES[..count as usize], at)?;
             at += count;
+        }
+        Ok(())
+    }
+
+    /// The parts of a range below the end of the file that are not allocated, as far as the file system tells.
+    fn holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut holes = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let Ok(start) = seek(&self.file, SeekFrom::Hole(at)) else { break };
+            if start >= range.end {
+                break;
+            }
+            // No data behind it: it goes on to the end.
+            let end = seek(&self.file, SeekFrom::Data(start)).unwrap_or(range.end).min(range.end);
+            holes.push(start..end);
+            at = end.max(start + 1);
+        }
+        holes
+    }
+
+    /// Puts memory of this process in the place of holes, where reading one would allocate it: in a file system in memory that is full, a
+    /// read of a hole ends the process.
+    fn cover_holes(&self, at: *mut c_void, range: Range<u64>, prot: ProtFlags) -> io::Result<()> {
+        let page = rustix::param::page_size() as u64;
+        for hole in self.holes(range.clone()) {
+            let (start, end) = (hole.start.next_multiple_of(page), hole.end.next_multiple_of(page).min(range.end));
+            if start >= end {
+                continue;
+            }
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+            let at = at.wrapping_byte_add((start - range.start) as usize);
+            // SAFETY: a part of the range that the caller has just mapped, which nobody has been told of; page by page. It holds zeroes as the
+            // hole does.
+            unsafe { mmap_anonymous(at, (end - start) as usize, prot, flags) }?;
         }
         Ok(())
     }
@@ -187,6 +241,10 @@ impl Backing for FileBacking {
         self.in_memory
     }
 
+    fn identity(&self) -> Option<FileId> {
+        Some(FileId::of(&self.file))
+    }
+
     fn is_writable(&self) -> bool {
         self.writable
     }
@@ -202,7 +260,13 @@ impl Backing for FileBacking {
                 Error::Locked { name: self.describe(), holder: super::holder::holder(&self.file) }
             }
             TryLockError::Error(source) => self.io("locking")(source),
-        })
+        })?;
+        if access != Access::Peek && self.has_lost_its_name() {
+            self.unlock();
+            let source = io::Error::other("another file has got its name meanwhile; open it again");
+            return Err(self.io("opening")(source));
+        }
+        Ok(())
     }
 
     fn unlock(&self) {
@@ -272,6 +336,9 @@ impl Backing for FileBacking {
         // value, so references into the range stay valid. The file may be cut shorter by others later: a signal ends the process then.
         unsafe { mmap(at, len, prot, flags | MapFlags::FIXED, &self.file, start) }
             .map_err(|errno| self.io("mapping")(errno.into()))?;
+        if self.in_memory && matches!(access, Access::Private | Access::Peek) {
+            self.cover_holes(at, start..start + len as u64, prot).map_err(self.io("mapping"))?;
+        }
         #[cfg(target_os = "linux")]
         // SAFETY: the range was just mapped, by this call; the advice changes no contents. Refusal costs speed only.
         let _ = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxHugepage) };
@@ -325,6 +392,68 @@ mod tests {
         // SAFETY: within the pages that were mapped.
         let found = [50, 200, 2 * page].map(|at| unsafe { reserve.base().add(at as usize).read() });
         assert_eq!(found, [7, 0, 9]);
+    }
+
+    /// As a sparse copy on a file system that cannot allocate.
+    #[test]
+    fn holes_are_filled_by_writing_and_what_is_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = FileBacking::create(dir.path().join("file")).unwrap();
+        let (page, pages) = (4096, 300);
+        for at in [1, 2, 200] {
+            backing.file.write_all_at(&[7; 4096], at * page).unwrap();
+        }
+        backing.file.set_len(pages * page).unwrap();
+        let blocks = || backing.file.metadata().unwrap().blocks() * 512;
+        assert!(blocks() < pages * page, "{}", blocks());
+        // As after a first part was allocated in another way.
+        backing.fill_by_writing(0, 100 * page).unwrap();
+        assert!((101 * page..pages * page).contains(&blocks()), "{}", blocks());
+        backing.fill_by_writing(100 * page, (pages + 10) * page).unwrap();
+        assert!(blocks() >= (pages + 10) * page && backing.holes(0..(pages + 10) * page).is_empty());
+        let bytes = std::fs::read(&backing.path).unwrap();
+        assert_eq!(bytes.len() as u64, (pages + 10) * page);
+        for (at, found) in bytes.chunks(4096).enumerate() {
+            let expected = if [1, 2, 200].contains(&at) { 7 } else { 0 };
+            assert!(found.iter().all(|byte| *byte == expected), "page {at}");
+        }
+    }
+
+    /// A pool that is only read must not need room.
+    #[test]
+    fn reading_a_sparse_file_in_memory_allocates_nothing() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let page = rustix::param::page_size() as u64;
+        let backing = FileBacking::create(dir.path().join("file")).unwrap();
+        backing.file.write_all_at(&[7; 100], 3 * page).unwrap();
+        backing.file.set_len(50 * page + 10).unwrap();
+        let before = backing.file.metadata().unwrap().blocks();
+        for access in [Access::Private, Access::Peek] {
+            let reserve = Reserve::pages(1 << 20, 1 << 20).unwrap();
+            backing.map(&Window::new(&reserve, 0..50 * page + 10, access)).unwrap();
+            // SAFETY: within what was mapped; the file has a byte for each, or memory is in its place.
+            let read = |at: u64| unsafe { reserve.base().add(at as usize).read_volatile() };
+            let sum: u64 = (0..50 * page + 10).map(|at| u64::from(read(at))).sum();
+            assert_eq!(sum, 700);
+        }
+        if lies_in_memory(&backing.file) {
+            assert_eq!(backing.file.metadata().unwrap().blocks(), before);
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_lost_its_name_is_not_locked() {
+        let (dir, old) = file(4096);
+        let path = dir.path().join("file");
+        std::fs::write(dir.path().join("new"), "new").unwrap();
+        std::fs::rename(dir.path().join("new"), &path).unwrap();
+        for access in [Access::Shared, Access::Private, Access::Journaled] {
+            let refused = old.try_lock(access).unwrap_err().to_string();
+            assert!(refused.contains("another file has got its name meanwhile"), "{refused}");
+        }
+        FileBacking::open(&path).unwrap().try_lock(Access::Shared).unwrap();
+        // Its lock was given back.
+        old.file.try_lock().unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod fault;
 mod file;
 mod heap;
 mod holder;
+mod identity;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,6 +20,7 @@ use std::ops::Range;
 pub use fault::{Call, FaultBacking, Faults};
 pub use file::FileBacking;
 pub use heap::HeapBacking;
+pub use identity::{Differs, FileId};
 
 use crate::error::Result;
 use crate::reserve::Reserve;
@@ -127,6 +129,12 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// Whether a file system keeps it in memory only (tmpfs, ramfs): no sync makes it survive a power failure.
     fn is_in_memory(&self) -> bool {
         false
+    }
+
+    /// Which file it is, so that a copy that was taken while the pool was open is told from it. `None` where nobody can tell: it is not asked
+    /// then. A backing that wraps another one hands it on.
+    fn identity(&self) -> Option<FileId> {
+        None
     }
 
     /// Whether it may be written.

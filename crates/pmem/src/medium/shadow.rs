@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::{Medium, Rmw, Survives};
-use crate::backing::{Access, Backing, BackingKind, FileBacking, Window};
+use crate::backing::{Access, Backing, BackingKind, FileBacking, FileId, Window};
 use crate::error::Result;
 use crate::line::{LINE, Lines};
 use crate::mapping::MAX_SESSIONS;
@@ -309,6 +309,10 @@ impl Backing for ShadowBacking {
 
     fn limit(&self) -> u64 {
         self.file.limit()
+    }
+
+    fn identity(&self) -> Option<FileId> {
+        self.file.identity()
     }
 
     fn is_writable(&self) -> bool {

@@ -7,6 +7,7 @@
 //! | C1<C2 | `magic = CREATING`; any other word | the mark, zeroes | creation interrupted: create again |
 //! | C2<C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
 //! | B1<B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
+//! | I1<B2 | which file it is; state names it as open | the state before | clean; or unclean as before, in the file that was accepted |
 //! | B2<B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
 //! | V1<V2 | header and root entries as an opener sees them; the first store of that opener | what the opener saw, or the word before | as before: after the mere death of a process, stores are visible that may not be durable |
 //! | Z1<Z2 | everything stored; state clean | state dirty | unclean: recovered |
@@ -24,6 +25,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::{Geometry, HEADER_SIZE};
 use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
+use crate::backing::FileId;
 use crate::error::{Error, Result};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
@@ -314,7 +316,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     }
 
     /// Everything but the magic. `size` is in bytes.
-    pub(crate) fn fill(&self, id: PoolId, geometry: &Geometry, size: u64, boot: BootId) {
+    pub(crate) fn fill(&self, id: PoolId, geometry: &Geometry, size: u64, boot: BootId, file: Option<FileId>) {
         let mut values = [0; 12];
         values[0] = FORMAT;
         for (value, bytes) in values[1..5].iter_mut().zip(id.0.as_chunks::<4>().0) {
@@ -336,6 +338,9 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.put(&h.size, at!(size), (size / geometry.chunk) as u32);
         self.put_boot(0, boot);
         self.put_boot(1, BootId::default());
+        if let Some(file) = file {
+            self.store_file(file);
+        }
         self.put(&h.state, at!(state), self.dirty_in(0).0);
         self.op.persist(h);
     }
@@ -376,6 +381,29 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
             self.header.journal.iter().for_each(|word| self.op.store(word, Stamp::from_bits(0), Relaxed));
             self.op.persist(&self.header.journal);
         }
+    }
+
+    /// Says which file it is, where nobody looks until the state says that the pool is open; durable on return. Where that cannot be told,
+    /// what was said before stays.
+    pub(crate) fn write_file(&self, file: Option<FileId>) {
+        let Some(file) = file else { return };
+        if self.store_file(file) {
+            self.op.persist(&self.header.file);
+        }
+    }
+
+    /// Whether anything had to be stored.
+    fn store_file(&self, file: FileId) -> bool {
+        let mut changed = false;
+        for (i, (word, value)) in self.header.file.iter().zip([file.inode, file.birth, file.system]).enumerate() {
+            let offset = at!(file) + 8 * i;
+            let stamp = if value == 0 { Stamp::from_bits(0) } else { Stamp::of(number(offset), value) };
+            if self.op.load(word, Relaxed) != stamp {
+                self.op.store(word, stamp, Relaxed);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Says that the pool is open with that journal.
@@ -431,11 +459,29 @@ fn word_of(bytes: &[u8; size_of::<Header>()], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
 }
 
-/// Whether the words that name a journal are damaged: neither zero nor sound.
-pub(crate) fn is_salt_damaged(bytes: &[u8; size_of::<Header>()]) -> bool {
-    let words = [at!(journal), at!(journal) + 8].map(|offset| (offset, word_of(bytes, offset)));
-    !words.iter().all(|(_, word)| *word == 0)
-        && words.iter().any(|(offset, word)| Stamp::from_bits(*word).value(number(*offset)).is_none())
+/// Whether the words that name a journal, or the file, are damaged: neither zero nor sound.
+pub(crate) fn is_name_damaged(bytes: &[u8; size_of::<Header>()]) -> bool {
+    let is_damaged = |offset: usize| Stamp::from_bits(word_of(bytes, offset)).value(number(offset)).is_none();
+    let salt = [at!(journal), at!(journal) + 8];
+    let has_salt = salt.iter().any(|offset| word_of(bytes, *offset) != 0);
+    (has_salt && salt.into_iter().any(is_damaged))
+        || file_offsets().into_iter().any(|offset| word_of(bytes, offset) != 0 && is_damaged(offset))
+}
+
+fn file_offsets() -> [usize; 3] {
+    [0, 8, 16].map(|more| at!(file) + more)
+}
+
+/// Which file a pool was open in, if the header that a file begins with says that it was not closed. It looks at words that do not change
+/// while that is so. A word that is damaged counts as one that is not known; nothing is known of a header that makes no sense.
+pub(crate) fn open_in(bytes: &[u8; size_of::<Header>()]) -> FileId {
+    let value = |offset: usize| Stamp::from_bits(word_of(bytes, offset)).value(number(offset));
+    let state = value(at!(state)).map(|state| StateBits(state).what());
+    if word_of(bytes, at!(magic)) != MAGIC || state.is_none_or(|state| state == StateBits::CLEAN) {
+        return FileId::default();
+    }
+    let [inode, birth, system] = file_offsets().map(|offset| value(offset).unwrap_or_default());
+    FileId { inode, birth, system }
 }
 
 /// The pool's id, and the salt of the journal that it was last open with, if nobody has opened it without one since.

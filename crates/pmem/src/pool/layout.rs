@@ -41,7 +41,8 @@ persistent! {
     /// | 2 | 0 | size in chunks | when the pool grows |
     /// | 2 | 1 | state | when it is opened and closed |
     /// | 2 | 2–3 | salt of the journal | when it is opened with a journal, before the state says so |
-    /// | 2 | 4–7 | zero, not read | |
+    /// | 2 | 4–6 | which file it is: [`FileId`](crate::backing::FileId) | when it is opened, before the state says so |
+    /// | 2 | 7 | zero, not read | |
     /// | 3 | 0–3, 4–7 | boot ids A and B | when it is opened, the one that the state does not name |
     ///
     /// The state lies on another line than the boot ids: they are fenced apart.
@@ -76,8 +77,10 @@ persistent! {
         pub state: Word<Stamp>,
         /// Line 2, words 2 and 3.
         pub journal: [Word<Stamp>; 2],
-        /// Line 2, words 4 to 7.
-        pub reserved_2: [Word; 4],
+        /// Line 2, words 4 to 6. Zero: not known.
+        pub file: [Word<Stamp>; 3],
+        /// Line 2, word 7.
+        pub reserved_2: Word,
         /// Line 3.
         pub boot: [[Word<Stamp>; 4]; 2],
     }
@@ -213,7 +216,8 @@ mod tests {
         assert_eq!(offset_of!(Header, reserved_1), 112);
         assert_eq!(offset_of!(Header, size), 128);
         assert_eq!(offset_of!(Header, state), 136);
-        assert_eq!((offset_of!(Header, journal), offset_of!(Header, reserved_2)), (144, 160));
+        assert_eq!((offset_of!(Header, journal), offset_of!(Header, file)), (144, 160));
+        assert_eq!(offset_of!(Header, reserved_2), 184);
         assert_eq!(offset_of!(Header, boot), 192);
         assert_eq!((size_of::<RootEntry>(), align_of::<RootEntry>()), (256, 64));
         assert_eq!(offset_of!(RootEntry, state), 0);

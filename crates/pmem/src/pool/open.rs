@@ -103,6 +103,7 @@ impl Journals {
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
             header.write_journal(journal.salt());
+            header.write_file(file.backing.identity());
             file.settle(op)?; // PERSIST J2<J3: sync
             header.write_journaled();
             file.settle(op) // PERSIST J3<A1: sync
@@ -202,7 +203,13 @@ impl Birth {
             file.extend(HEADER_SIZE, self.initial)?;
             file.mapping.set_len(self.initial);
             // Lanes, roots and space are all zero, which is their empty state.
-            HeaderRef::new(op, &file.name).fill(self.id, &self.geometry, self.initial, self.boot); // PERSIST C2<C3: flush+fence
+            HeaderRef::new(op, &file.name).fill(
+                self.id,
+                &self.geometry,
+                self.initial,
+                self.boot,
+                file.backing.identity(),
+            ); // PERSIST C2<C3: flush+fence
             file.settle(op)?;
             HeaderRef::new(op, &file.name).mark_created();
             file.settle(op)
@@ -235,6 +242,10 @@ pub(super) fn open<M: Medium>(
     if journal_of(&head).is_some() && replay.is_none() {
         sums = Err("the journal that goes with them could not be replayed".into());
     }
+    let copied = options.refuse_copy(&*backing, &head);
+    if replay.is_some() {
+        copied?;
+    }
     if let Some(replay) = replay.take_if(|_| !options.read_only) {
         replay.apply(&*backing, replayed_state(), sums.as_ref().ok().map(|(sums, _)| sums))?;
     }
@@ -249,6 +260,7 @@ pub(super) fn open<M: Medium>(
     if !options.accept_unclean && lost_power(&sound, boot) {
         return Err(Error::NotPowerSafe { name });
     }
+    options.refuse_copy(&*file.backing, &head)?;
     file.geometry = sound.geometry;
     file.mapping.set_len(sound.size);
     if options.read_only {
@@ -339,6 +351,7 @@ impl<M: Medium> Unrecovered<M> {
             // From now on stores go past the checksums of the pages.
             header.forget_journal();
             header.write_boot(sound, boot);
+            header.write_file(file.backing.identity()); // PERSIST I1<B2: flush+fence
             file.settle(op)?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
             header.write_dirty(sound); // PERSIST B2<B3: flush+fence
             file.settle(op)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::geometry::{DEFAULT_CHUNK, DEFAULT_INDICES, DEFAULT_LANES, Geometry};
-use super::header::{BootId, PoolId};
+use super::header::{BootId, PoolId, open_in};
+use super::layout::Header;
 use super::open::Journals;
 use super::open::Unrecovered;
 use super::{Pool, open};
@@ -38,6 +39,7 @@ pub struct PoolOptions {
     geometry: Geometry,
     pub(super) assume_pmem: bool,
     pub(super) accept_unclean: bool,
+    accept_copy: bool,
     pub(super) read_only: bool,
     pool_id: Option<PoolId>,
     boot_id: Option<BootId>,
@@ -57,6 +59,7 @@ impl Default for PoolOptions {
             geometry: Geometry { chunk: DEFAULT_CHUNK, lanes: DEFAULT_LANES, indices: DEFAULT_INDICES },
             assume_pmem: false,
             accept_unclean: false,
+            accept_copy: false,
             read_only: false,
             pool_id: None,
             boot_id: None,
@@ -116,9 +119,16 @@ impl PoolOptions {
     }
 
     /// Opens a pool as it is that was not closed before the system stopped, although its medium does not survive that
-    /// ([`Error::NotPowerSafe`]). Check its contents.
+    /// ([`Error::NotPowerSafe`]), or whose journal cannot be had, or that is a [copy](Self::accept_copy). Check its contents.
     pub fn accept_unclean(self, accept: bool) -> Self {
         PoolOptions { accept_unclean: accept, ..self }
+    }
+
+    /// Opens a pool that was not closed, and lies in another file than the one that it was open in ([`Error::CopiedOpen`]). That is right
+    /// if nobody had it open while its file was copied (a pool that a crash has left), or if all of its files were copied in one moment
+    /// (a snapshot of the file system, of a machine). Otherwise parts of the copy are of different moments. Check its contents.
+    pub fn accept_copy(self, accept: bool) -> Self {
+        PoolOptions { accept_copy: accept, ..self }
     }
 
     /// Opens without ever writing to the file. What recovery and operations change stays in this process. Other readers
@@ -190,7 +200,7 @@ impl PoolOptions {
     ///
     /// # Errors
     /// [`Error::NotAPool`], [`Error::Unfinished`], [`Error::Format`], [`Error::Features`], [`Error::Layout`],
-    /// [`Error::HashFunction`], [`Error::Damaged`], [`Error::Truncated`], [`Error::NotPowerSafe`], [`Error::Locked`],
+    /// [`Error::HashFunction`], [`Error::Damaged`], [`Error::Truncated`], [`Error::NotPowerSafe`], [`Error::CopiedOpen`], [`Error::Locked`],
     /// [`Error::ReadOnlyFile`], [`Error::DiskFull`] (the file has holes), [`Error::Io`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.open_file(path)?.recover()
@@ -234,6 +244,17 @@ impl PoolOptions {
                 Err(Error::Locked { .. }) if begun.elapsed() < self.open_timeout => std::thread::sleep(STEP),
                 locked => return locked,
             }
+        }
+    }
+
+    /// Refuses the copy of a pool that was not closed, by the header that its file begins with.
+    pub(super) fn refuse_copy(&self, backing: &dyn Backing, head: &[u8; size_of::<Header>()]) -> Result<()> {
+        if self.accept_copy || self.accept_unclean {
+            return Ok(());
+        }
+        match backing.identity().and_then(|file| file.differs(open_in(head))) {
+            None => Ok(()),
+            Some(differs) => Err(Error::CopiedOpen { name: backing.describe(), differs }),
         }
     }
 

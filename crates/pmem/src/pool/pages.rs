@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::geometry::HEADER_SIZE;
-use super::header::is_salt_damaged;
+use super::header::is_name_damaged;
 use super::layout::Header;
 use super::{IndexInfo, Pool};
 use crate::backing::Backing;
@@ -28,7 +28,7 @@ pub(super) struct Audit {
 
 impl Audit {
     pub(super) fn new(sums: Result<Sums, String>, replay: Option<Replay>, head: &[u8; size_of::<Header>()]) -> Self {
-        Audit { sums, replay, header_is_damaged: is_salt_damaged(head) }
+        Audit { sums, replay, header_is_damaged: is_name_damaged(head) }
     }
 
     /// As [`Journal::judge`](crate::journal::Journal::judge).

@@ -126,3 +126,35 @@ fn check_reports_what_the_index_does_not_know() {
     set.dump(&op, &mut dump).unwrap();
     assert!(dump.contains("key \"b\" value of 1 bytes"), "{dump}");
 }
+
+#[test]
+fn an_extent_whose_header_is_damaged_is_read_all_the_same() {
+    let pool = pool(4 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    for number in 0..900_u64 {
+        let value = vec![number as u8; number as usize % 6 * 90];
+        set.insert(&op, &(number % 700).to_le_bytes(), &value).unwrap();
+    }
+    for number in (0..700_u64).step_by(3) {
+        assert!(set.remove(&op, &number.to_le_bytes()).unwrap());
+    }
+    let whole = content(&set, &op);
+    let extents = set.extents(&op);
+    assert!(extents.len() > 4, "several classes");
+    for extent in extents {
+        let head = op.at(durix_pmem::Off::<[durix_pmem::Word; 8]>::new(extent.off));
+        let before = head.each_ref().map(|word| op.load(word, Ordering::Relaxed));
+        for (at, new) in [(0, 0), (1, 77), (2, before[2] + 1), (3, 5), (1, 2)] {
+            if before[at] == new {
+                continue;
+            }
+            op.store(&head[at], new, Ordering::Relaxed);
+            let mut other = pool.session().unwrap();
+            assert!(PersistentSet::recover(&mut other, set.root.clone(), &options()).is_err());
+            assert!(content(&again(&set, &options().salvage(true)), &op) == whole, "word {at} is {new}");
+            op.store(&head[at], before[at], Ordering::Relaxed);
+        }
+    }
+}

@@ -61,7 +61,7 @@ fn options() -> Options {
 }
 
 fn pool_options() -> PoolOptions {
-    PoolOptions::new().initial_size(8 << 20).max_size(64 << 20)
+    PoolOptions::new().initial_size(8 << 20).max_size(64 << 20).accept_copy(true)
 }
 
 /// Inserts keys under a medium that keeps what was written back, and fenced, in the file; leaves the file as a power failure does.

@@ -1,0 +1,217 @@
+//! What lies in the blocks of a damaged tree, whether it opens or not: for repair.
+//!
+//! Units and log pages come from the extents of the owner. A tree that does not open for one damaged line has all others:
+//!
+//! | what | counts if | what it gives |
+//! |---|---|---|
+//! | range block | the root or another one leads to it; where that chain is broken: it begins as a range block, and lies above what was reached | its leaves, its floor |
+//! | descriptor | it names a unit and taken slots that there are | the keys in these slots, if they lie between its smallest key and that of the next |
+//! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
+//! | log record | its version is at least its range's floor; of one key the highest version | its key and value, or that the key is not there |
+//!
+//! Of an extent whose head is damaged the ranges say what it is: units, if one lies there or leads there, otherwise a log page.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_index::Leftover;
+use durix_pmem::{LINE, Medium, Off, Op, Root, Word};
+
+use crate::Options;
+use crate::layout::{
+    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, Shape, UNITS_MAGIC, head_sum, record_line,
+};
+use crate::leaf::{Taken, bits, count, load_pair};
+use crate::record::Record;
+use crate::recover::{SANE_VERSION, read_shape, root_words};
+use crate::units::units_in;
+
+/// Keys and values of all blocks that count.
+pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+    let shape = read_shape(op, root).unwrap_or(Options::default().shape);
+    let mut blocks = Blocks { op, shape, units: BTreeMap::new() };
+    let mut pages = Vec::new();
+    for extent in root.pool().space().extents(op, root.owner()) {
+        let magic = op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed);
+        if magic != PAGE_MAGIC {
+            blocks.units.insert(extent.off, units_in(extent.len, shape.unit()));
+        }
+        if magic != UNITS_MAGIC && extent.len >= shape.page_bytes() {
+            pages.push(extent.off);
+        }
+    }
+    let ranges = blocks.ranges(op.load(&root_words(op, root).first, Relaxed).get());
+    // Where ranges lie, and where they lead to, there is no log.
+    let taken = ranges.iter().flat_map(|range| range.parts.iter().map(|part| part.leaf).chain([range.off]));
+    let taken: BTreeSet<u64> = taken.filter_map(|off| blocks.extent_of(off)).collect();
+    pages.retain(|page| !taken.contains(page));
+
+    let mut pairs = BTreeMap::new();
+    ranges.iter().for_each(|range| blocks.add_pairs(range, &mut pairs));
+    for (key, (_, value)) in blocks.newest(&ranges, &pages) {
+        match value {
+            Some(value) => _ = pairs.insert(key, value),
+            None => _ = pairs.remove(&key),
+        }
+    }
+    pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect()
+}
+
+struct Blocks<'a, 's, M: Medium> {
+    op: &'a Op<'s, M>,
+    shape: Shape,
+    /// Number of units by the offset of their extent.
+    units: BTreeMap<u64, u64>,
+}
+
+/// A range, as far as it can be read.
+struct Range {
+    off: u64,
+    low: u64,
+    /// 0 if it is not known: then all records count.
+    floor: u64,
+    parts: Vec<Part>,
+    /// The next one, if what names it makes sense; 0 after the last.
+    next: Option<u64>,
+}
+
+/// A leaf, as a descriptor names it.
+struct Part {
+    leaf: u64,
+    low: u64,
+    taken: Taken,
+}
+
+impl<M: Medium> Blocks<'_, '_, M> {
+    /// The extent in which a unit begins at `off`.
+    fn extent_of(&self, off: u64) -> Option<u64> {
+        let (extent, units) = self.units.range(..=off).next_back()?;
+        let within = off.checked_sub(extent + LINE as u64)?;
+        (within.is_multiple_of(self.shape.unit()) && within / self.shape.unit() < *units).then_some(*extent)
+    }
+
+    /// The ranges that the root leads to; where that ends too early, those above them that look like ranges, those with the highest floor
+    /// first.
+    fn ranges(&self, first: u64) -> Vec<Range> {
+        let (mut ranges, mut seen) = (Vec::<Range>::new(), BTreeSet::new());
+        let has_magic = |off: u64| self.op.load(&self.op.at(Off::<RangeHead>::new(off)).magic, Relaxed) == RANGE_MAGIC;
+        let is_range = |range: &Range| has_magic(range.off) || !range.parts.is_empty();
+        let mut next = Some(first);
+        while let Some(off) = next.filter(|off| *off != 0) {
+            // One that leads back breaks the chain, too.
+            let range = if seen.insert(off) { self.range(off).filter(is_range) } else { None };
+            next = range.as_ref().and_then(|range| range.next);
+            ranges.extend(range);
+        }
+        if next == Some(0) && !ranges.is_empty() {
+            return ranges;
+        }
+        let reached = ranges.last().map(|range| range.low);
+        let unit = self.shape.unit();
+        let all =
+            self.units.iter().flat_map(|(extent, units)| (0..*units).map(move |i| extent + LINE as u64 + i * unit));
+        let others = all.filter(|off| !seen.contains(off) && has_magic(*off)).filter_map(|off| self.range(off));
+        let mut others: Vec<Range> = others.filter(|range| reached.is_none_or(|reached| range.low > reached)).collect();
+        others.sort_by_key(|range| std::cmp::Reverse(range.floor));
+        ranges.extend(others);
+        ranges
+    }
+
+    /// The range at `off`; `None` if no unit begins there.
+    fn range(&self, off: u64) -> Option<Range> {
+        self.extent_of(off)?;
+        let block = Off::<RangeHead>::new(off);
+        let head = self.op.at(block);
+        let state = self.op.load(&head.state, Relaxed);
+        let is_known = (1..=SANE_VERSION).contains(&state.floor());
+        let (mut parts, is_whole, mut next) = self.side(block, state.side());
+        if !is_known || !is_whole {
+            let (others, _, other_next) = self.side(block, 1 - state.side());
+            let named: BTreeSet<u64> = parts.iter().map(|part| part.leaf).collect();
+            parts.extend(others.into_iter().filter(|part| !named.contains(&part.leaf)));
+            let are_blank = (0..2).all(|side| self.is_blank(block, side));
+            next = next.or(other_next).or(are_blank.then_some(0));
+        }
+        let is_headed = self.op.load(&head.magic, Relaxed) == RANGE_MAGIC;
+        let low = if is_headed { self.op.load(&head.low, Relaxed) } else { u64::MAX };
+        let low = parts.iter().map(|part| part.low).fold(low, u64::min);
+        Some(Range { off, low, floor: if is_known { state.floor() } else { 0 }, parts, next })
+    }
+
+    /// Whether the first descriptor of a side is zero: that of the last range if it is empty, or one that was damaged.
+    fn is_blank(&self, block: Off<RangeHead>, side: usize) -> bool {
+        let words: &[Word; 8] = self.op.at(self.shape.descriptor(block, side, 0).cast());
+        words.iter().all(|word| self.op.load(word, Relaxed) == 0)
+    }
+
+    /// The leaves that a side names, whether these are all, and the next range.
+    fn side(&self, block: Off<RangeHead>, side: usize) -> (Vec<Part>, bool, Option<u64>) {
+        if self.is_blank(block, side) {
+            return (Vec::new(), false, None);
+        }
+        let descriptor = |index| self.op.at(self.shape.descriptor(block, side, index));
+        let number = self.op.load(&descriptor(0).count, Relaxed);
+        let is_sound = number <= self.shape.leaves as u64;
+        let number = if is_sound { number as usize } else { self.shape.leaves.min(MAX_LEAVES) };
+        let parts: Vec<Part> = (0..number).filter_map(|index| self.part(descriptor(index))).collect();
+        let is_whole = is_sound && parts.len() == number && parts.is_sorted_by(|a, b| a.low < b.low);
+        let next = self.op.load(&descriptor(0).next, Relaxed).get();
+        (parts, is_whole, (next == 0 || self.extent_of(next).is_some()).then_some(next))
+    }
+
+    fn part(&self, descriptor: &Descriptor) -> Option<Part> {
+        let [leaf, low] = [&descriptor.leaf, &descriptor.low].map(|word| self.op.load(word, Relaxed));
+        let taken: Taken = std::array::from_fn(|i| self.op.load(&descriptor.taken[i], Relaxed));
+        let is_sound = count(&taken) > 0 && bits(&taken).all(|slot| slot < self.shape.slots);
+        (is_sound && self.extent_of(leaf).is_some()).then_some(Part { leaf, low, taken })
+    }
+
+    /// Adds the pairs of a range's leaves, of which the first one of a key counts. Keys that lie in a leaf where they do not belong are
+    /// damaged.
+    fn add_pairs(&self, range: &Range, pairs: &mut BTreeMap<u64, u64>) {
+        for part in &range.parts {
+            let above = range.parts.iter().map(|other| other.low).filter(|low| *low > part.low).min();
+            // Of the first leaf the range's smallest key counts.
+            let is_first = range.parts.iter().all(|other| other.low >= part.low);
+            let low = if is_first { range.low } else { part.low };
+            for slot in bits(&part.taken) {
+                let (key, value) = load_pair(self.op, part.leaf, slot);
+                if key >= low && above.is_none_or(|above| key < above) {
+                    pairs.entry(key).or_insert(value);
+                }
+            }
+        }
+    }
+
+    /// Of each key the record with the highest version, if it counts.
+    fn newest(&self, ranges: &[Range], pages: &[u64]) -> HashMap<u64, (u64, Option<u64>)> {
+        let floors: BTreeMap<u64, u64> = ranges.iter().rev().map(|range| (range.low, range.floor)).collect();
+        let floor_of = |key: u64| floors.range(..=key).next_back().map_or(0, |(_, floor)| *floor);
+        let mut newest = HashMap::new();
+        for record in pages.iter().flat_map(|page| self.records(*page)) {
+            let Record { key, value, version } = record;
+            if !(floor_of(key).max(1)..=SANE_VERSION).contains(&version) {
+                continue;
+            }
+            let entry = newest.entry(key).or_insert((version, value));
+            if version >= entry.0 {
+                *entry = (version, value);
+            }
+        }
+        newest
+    }
+
+    /// The records of a log page. If its head does not say which ones exist, all of them: those of an earlier turn are below their floors.
+    fn records(&self, page: u64) -> Vec<Record> {
+        let head = self.op.at(Off::<ExtentHead>::new(page));
+        let [magic, size, polarity, sum] =
+            [&head.magic, &head.size, &head.polarity, &head.sum].map(|word| self.op.load(word, Relaxed));
+        let is_sound = magic == PAGE_MAGIC && sum == head_sum(magic, size) && polarity < 2;
+        let polarities = if is_sound { polarity..polarity + 1 } else { 0..2 };
+        let lines = (0..self.shape.page_lines).map(|line| self.op.at(record_line(page, line)));
+        let words = lines.flat_map(|line| line.records.iter());
+        words
+            .flat_map(|words| polarities.clone().filter_map(|polarity| Record::load(self.op, words, polarity)))
+            .collect()
+    }
+}
