@@ -27,6 +27,7 @@ mod line;
 mod lock;
 mod mapping;
 pub mod medium;
+mod memory;
 mod membarrier;
 mod offset;
 pub mod pool;
