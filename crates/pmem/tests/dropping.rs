@@ -181,9 +181,16 @@ impl Backing for Kernel {
 #[derive(Clone, Copy, Debug)]
 enum Do {
     /// Stores into a page and commits.
-    Store { page: usize, line: usize, value: u64 },
+    Store {
+        page: usize,
+        line: usize,
+        value: u64,
+    },
     /// Stores into the third line of a page, and never writes that back.
-    Unnoted { page: usize, value: u64 },
+    Unnoted {
+        page: usize,
+        value: u64,
+    },
     Checkpoint,
 }
 use Do::{Checkpoint, Store, Unnoted};
@@ -202,9 +209,7 @@ fn open(fs: &SimulatedFs) -> Result<Live> {
     let hook = Arc::new(Hook::default());
     let journal = || SimulatedJournal::new(fs, "pool-journal");
     let pool = match options.create_journaled_on(Kernel::new(fs, &hook)?, journal()) {
-        Err(Error::AlreadyExists { .. }) => {
-            options.open_journaled_on(Kernel::new(fs, &hook)?, journal())?.recover()?
-        }
+        Err(Error::AlreadyExists { .. }) => options.open_journaled_on(Kernel::new(fs, &hook)?, journal())?.recover()?,
         created => created?,
     };
     let pages = pool.open_structure::<Pages>("pages", &())?;
@@ -448,7 +453,7 @@ fn assert_filled(session: &mut Session, extent: u64, pages: u64, value: u64) {
 /// Nobody drives the services: writers that meet the bound take part.
 #[test]
 fn written_pages_stay_below_the_bound_while_a_pool_eight_times_as_large_is_written() {
-    const BOUND: u64 = 4 << 20;
+    const BOUND: u64 = 2 << 20;
     let real = Real::new(8 * BOUND / PAGE, BOUND);
     let (pool, pages, extent) = real.open();
     let mut session = pool.session().unwrap();
@@ -476,54 +481,59 @@ fn written_pages_stay_below_the_bound_while_a_pool_eight_times_as_large_is_writt
 
 #[test]
 fn an_idle_pool_drops_its_pages() {
-    let real = Real::new(2048, 1 << 30);
+    let real = Real::new(4096, 1 << 30);
     let (pool, _pages, extent) = real.open();
     let mut session = pool.session().unwrap();
-    fill(&pool, &mut session, extent, 0..2048, 7);
-    assert!(real.private_bytes() >= 2048 * PAGE);
+    fill(&pool, &mut session, extent, 0..4096, 7);
+    assert!(real.private_bytes() >= 4096 * PAGE);
     let begun = std::time::Instant::now();
-    while real.private_bytes() > 100 * PAGE {
+    // It keeps 4 MiB.
+    while real.private_bytes() > (1024 + 64) * PAGE {
         assert!(begun.elapsed().as_secs() < 100, "{:?}", pool.journal_stats());
         let _ = pool.tick(&mut session).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    assert_filled(&mut session, extent, 2048, 7);
+    assert_filled(&mut session, extent, 4096, 7);
 }
 
 /// A store between the comparison and the drop would be lost: nobody notes these, so nothing else holds them.
 #[test]
 fn no_store_beside_drops_is_lost() {
-    const COUNT: u64 = 8;
-    let real = Real::new(COUNT, 1 << 30);
-    let (pool, _pages, extent) = real.open();
+    let live = open(&SimulatedFs::new()).unwrap();
+    let (pool, extent) = (&live.pool, live.extent.off);
+    // Nothing but the drops below.
+    *live.hook.pool.lock().unwrap() = None;
     let ended = AtomicBool::new(false);
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut session = pool.session().unwrap();
-            let mut last = [0; COUNT as usize];
-            for value in 1..=60_000u64 {
-                let page = value % COUNT;
-                let op = session.enter().unwrap();
-                let word = op.at(word_at(extent, page as usize, 2));
-                let found: u64 = op.load(word, Relaxed);
-                assert_eq!(found, last[page as usize], "page {page}");
-                op.store(word, value, Relaxed);
-                last[page as usize] = value;
-                drop(op);
-                if value % 200 == 0 {
-                    fill(&pool, &mut session, extent, 0..COUNT, value);
+            let (mut session, mut last) = (pool.session().unwrap(), [0; PAGES as usize]);
+            for value in 1.. {
+                if ended.load(SeqCst) {
+                    break;
                 }
+                let page = (value * 7 / 5) as usize % PAGES as usize;
+                let op = session.enter().unwrap();
+                let word = op.at(word_at(extent, page, 40));
+                let found: u64 = op.load(word, Relaxed);
+                assert_eq!(found, last[page], "page {page}");
+                op.store(word, value, Relaxed);
+                last[page] = value;
+                drop(op);
+                (0..value % 64 * 64).for_each(|_| std::hint::spin_loop());
             }
-            ended.store(true, SeqCst);
         });
         let mut session = pool.session().unwrap();
-        while !ended.load(SeqCst) {
+        for round in 1..=1000 {
+            fill(pool, &mut session, extent, 0..PAGES, round);
             pool.checkpoint_journal().unwrap();
-            pool.drop_written_pages(&mut session).unwrap();
+            (0..10).for_each(|_| _ = pool.drop_written_pages(&mut session).unwrap());
         }
+        ended.store(true, SeqCst);
     });
-    println!("{:?}", pool.journal_stats());
-    assert!(pool.journal_stats().unwrap().dropped_bytes > 0);
+    let dropped = live.pool.journal_stats().unwrap().dropped_bytes;
+    println!("{} pages dropped", dropped / PAGE);
+    assert!(dropped > 0);
+    live.close();
 }
 
 /// The kernel keeps locked pages. Then nothing is dropped, and nobody waits for it.
