@@ -30,6 +30,8 @@ use crate::word::Word;
 const BATCH: u64 = 256 << 10;
 /// How long a step keeps operations out, at most; a drop that has begun is not interrupted.
 const CLOSED: Duration = Duration::from_micros(300);
+/// How often it is tried again at once while operations do not end.
+const TRIES: u64 = 100;
 /// Bytes that are dropped between two looks at the clock.
 const RUN: u64 = 64 << 10;
 /// How long a step waits for operations to end, while it keeps others out.
@@ -51,6 +53,8 @@ pub(super) struct Dropper<M: Medium> {
     draining: AtomicBool,
     /// Whether anything was dropped, or noted, since everything was last carried over.
     useful: AtomicBool,
+    /// How often in a row operations did not end.
+    busy: AtomicU64,
     /// Nothing is tried before, in nanoseconds since `opened`.
     rests: AtomicU64,
     /// How many records there were when an idle pool had dropped what it could.
@@ -66,6 +70,8 @@ struct Round {
     noted: bool,
     /// Whether the last candidate was looked at.
     ended: bool,
+    /// Whether operations did not end.
+    busy: bool,
 }
 
 impl<M: Medium> Committer<M> {
@@ -91,6 +97,7 @@ impl<M: Medium> Dropper<M> {
             refused: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             useful: AtomicBool::new(true),
+            busy: AtomicU64::new(0),
             rests: AtomicU64::new(0),
             idle_at: AtomicU64::new(0),
         }
@@ -130,7 +137,7 @@ impl<M: Medium> Dropper<M> {
             match dropped {
                 Ok(dropped) => round.dropped = dropped,
                 // Whoever keeps an operation open is not waited for.
-                Err(Error::Busy { .. }) => {}
+                Err(Error::Busy { .. }) => round.busy = true,
                 Err(error) => return Err(error),
             }
         }
@@ -289,6 +296,11 @@ impl<M: Medium> Service<M> for Dropper<M> {
         if round.dropped > 0 || round.noted {
             self.useful.store(true, Ordering::Relaxed);
         }
+        let tries = if round.busy { self.busy.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        if (1..TRIES).contains(&tries) {
+            return Ok(());
+        }
+        self.busy.store(0, Ordering::Relaxed);
         let bytes = journal.written().bytes();
         let draining = bytes > limit / 4 * 3 || (bytes > limit / 2 && self.draining.load(Ordering::Relaxed));
         self.draining.store(draining, Ordering::Relaxed);
