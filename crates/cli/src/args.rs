@@ -105,6 +105,9 @@ pub struct PoolArgs {
     /// does not. Unless set: immediate; process where the file system is in memory (tmpfs)
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Level>,
+    /// MiB that pages which were written to may take in memory, with a journal. Unless set: a quarter of the memory of the machine
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub written_memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]

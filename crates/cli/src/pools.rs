@@ -14,7 +14,8 @@ use crate::text::Codec;
 pub fn options(args: &PoolArgs) -> PoolOptions {
     let options = PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean);
     let options = options.usual_durability(Level::Immediate);
-    args.durability.map_or(options.clone(), |level| options.durability(level))
+    let options = args.durability.map_or(options.clone(), |level| options.durability(level));
+    args.written_memory.map_or(options.clone(), |mib| options.written_memory(mib << 20))
 }
 
 /// That a pool can be there.

@@ -81,7 +81,7 @@ impl DbBuilder {
     ///
     /// - [`Level::Immediate`]: a call that has returned survives power failure. Updates wait for a flush of a journal beside the file,
     ///   which many threads share; a read waits only if what it has seen is not flushed yet. Put many updates into a batch or a
-    ///   transaction: it is one flush. Every page that is written to stays in memory until the database is closed.
+    ///   transaction: it is one flush. Pages that were written to take memory: see [`written_memory`](Self::written_memory).
     /// - [`Level::Interval`]: after any crash, the death of the process too, one consistent state of all maps is found, at most that old
     ///   and the time of a flush. [`Db::sync`] is a barrier.
     /// - [`Level::Process`]: it survives the death of the process, not power failure.
@@ -89,6 +89,14 @@ impl DbBuilder {
     /// It may be another one at each opening. Persistent memory needs no level.
     pub fn durability(self, level: Level) -> Self {
         DbBuilder { pool: self.pool.durability(level), ..self }
+    }
+
+    /// Bytes that pages which were written to may take in memory, in a database with a journal ([`durability`](Self::durability)). The system
+    /// cannot take them back by itself; the database drops those that its file has. At this bound updates wait for that. What is written
+    /// between two commits comes on top of it: a large batch is one commit. Default: a quarter of the memory of the machine, or of the control
+    /// group that the process runs in, if that has less.
+    pub fn written_memory(self, bytes: u64) -> Self {
+        DbBuilder { pool: self.pool.written_memory(bytes), ..self }
     }
 
     /// All options at once. Where they name no level of durability, the default of [`durability`](Self::durability) holds.

@@ -321,3 +321,62 @@ fn a_look_at_a_live_database_sees_what_its_journal_holds() {
         assert!(seen.space.free < seen.space.total);
     }
 }
+
+/// Bytes of private pages of a file that is mapped, as the kernel counts them.
+fn private_bytes(path: &Path) -> u64 {
+    let path = path.canonicalize().unwrap().display().to_string();
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut inside, mut kib, mut found) = (false, 0, false);
+    for line in smaps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if fields[0].contains('-') {
+            inside = fields.last() == Some(&path.as_str());
+            found |= inside;
+        } else if inside && ["Anonymous:", "Swap:"].contains(&fields[0]) {
+            kib += fields[1].parse::<u64>().unwrap();
+        }
+    }
+    assert!(found, "{path} is not mapped");
+    kib * 1024
+}
+
+/// Random updates of an index that is several times as large as its pages may be: all kinds of stores, also those that nobody notes.
+#[test]
+fn a_database_larger_than_the_bound_of_written_pages_stays_below_it() {
+    const BOUND: u64 = 2 << 20;
+    const KEYS: u64 = 40_000;
+    let dir = tempfile::tempdir().unwrap();
+    for threads in [true, false] {
+        let path = dir.path().join(format!("db-{threads}"));
+        let builder = Db::builder().initial_size(1 << 20).durability(Level::Immediate).written_memory(BOUND);
+        let builder = if threads { builder } else { builder.no_background_threads() };
+        let db = builder.open_or_create(&path).unwrap();
+        let map = db.ordered_map::<u64, [u8; 256]>("map").unwrap();
+        let value = |key: u64, round: u64| std::array::from_fn(|at| (key + round + at as u64) as u8);
+        let mut most = 0;
+        for round in 0..2 {
+            for first in 0..KEYS / 500 {
+                let keys = (0..500).map(|at| (at * (KEYS / 500) + first) * 7919 % KEYS);
+                map.try_extend(keys.map(|key| (key, value(key, round)))).unwrap();
+                most = most.max(private_bytes(&path));
+            }
+        }
+        let stats = db.pool().journal_stats().unwrap();
+        let size = db.pool().mapping().len();
+        println!("at most {} KiB of {} KiB, pool of {} KiB; {stats:?}", most >> 10, BOUND >> 10, size >> 10);
+        assert!(size > 6 * BOUND && stats.dropped_bytes > 2 * BOUND, "{stats:?}");
+        // A batch writes to 500 nodes, and to what leads there.
+        assert!((BOUND / 2..=BOUND + 700 * 4096).contains(&most), "{most} bytes of private pages");
+        for key in (0..KEYS).step_by(7) {
+            assert_eq!(map.get(&key).unwrap(), Some(value(key, 1)), "{key}");
+        }
+        assert!(map.check().unwrap().is_empty());
+        drop(map);
+        db.close().unwrap();
+        let db = Db::open(&path).unwrap();
+        let map = db.ordered_map::<u64, [u8; 256]>("map").unwrap();
+        assert_eq!(map.len().unwrap(), KEYS);
+        assert_eq!(map.get(&9).unwrap(), Some(value(9, 1)));
+        assert_eq!(db.pool().check_pages().unwrap().damaged, []);
+    }
+}

@@ -28,6 +28,7 @@ mod lock;
 mod mapping;
 pub mod medium;
 mod membarrier;
+mod memory;
 mod offset;
 pub mod pool;
 mod processors;

@@ -15,6 +15,8 @@ struct Here {
     mapping: &'static str,
     medium: String,
     guarantee: Guarantee,
+    /// Bytes that written pages could take in memory, with a journal.
+    written_limit: Option<u64>,
 }
 
 /// What is found of an index.
@@ -69,13 +71,16 @@ fn here(args: &PoolArgs) -> Result<Here, Failure> {
     } else {
         Hardware::PAGE_CACHE
     };
+    let options = pools::options(args);
+    let is_journaled = !dax && !args.assume_pmem && options.level_on(&file) != Level::Process;
+    let written_limit = is_journaled.then(|| options.written_limit());
     let guarantee = if dax || args.assume_pmem {
         Guarantee { reach: Reach::PowerFailure, assumed: !dax, ..Guarantee::at(Level::Process) }
     } else {
-        let guarantee = Guarantee::at(pools::options(args).level_on(&file));
+        let guarantee = Guarantee::at(options.level_on(&file));
         if file.is_in_memory() { guarantee.in_memory() } else { guarantee }
     };
-    Ok(Here { mapping, medium: medium.describe(), guarantee })
+    Ok(Here { mapping, medium: medium.describe(), guarantee, written_limit })
 }
 
 /// The indices, looked into if the pool can be opened beside whoever has it open; otherwise a note says why not.
@@ -155,6 +160,13 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
             here.medium.strip_prefix("hardware (").and_then(|m| m.strip_suffix(')')).unwrap_or(&here.medium).into(),
         ),
         ("guarantee", reach(here.guarantee)),
+        (
+            "memory",
+            here.written_limit.map_or_else(
+                || "the system's page cache".into(),
+                |limit| format!("at most {} of written pages, when opened for writing", human(limit)),
+            ),
+        ),
         ("indices", format!("{} of {}", stats.indices.len(), stats.geometry.indices)),
     ];
     let rows_of = |(name, value): (&str, String)| vec![name.to_owned(), value];
@@ -223,6 +235,7 @@ fn as_json(stats: &Stats, here: &Here, rows: &[IndexRow], note: Option<&str>) ->
         "mapping": here.mapping,
         "hardware": here.medium,
         "guarantee": here.guarantee.to_string(),
+        "written_limit": here.written_limit,
         "max_indices": stats.geometry.indices,
         "indices": rows.iter().map(index).collect::<Vec<_>>(),
         "note": note,

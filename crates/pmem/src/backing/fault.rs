@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Backing, BackingKind, FileId, Window};
+use super::{Access, Backing, BackingKind, CleanPages, FileId, Window};
 use crate::error::{Error, Result};
 use crate::reserve::Reserve;
 
@@ -163,6 +163,14 @@ impl<B: Backing> Backing for FaultBacking<B> {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.pass(Call::Write)?;
         self.inner.write(offset, bytes)
+    }
+
+    fn private_page(&self) -> u64 {
+        self.inner.private_page()
+    }
+
+    fn drop_private(&self, pages: &CleanPages<'_>) -> bool {
+        self.inner.drop_private(pages)
     }
 
     fn reset(&self) -> Result<()> {

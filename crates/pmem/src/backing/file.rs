@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{SeekFrom, seek};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::{Access, Backing, BackingKind, FileId, Window};
+use super::{Access, Backing, BackingKind, CleanPages, FileId, Window};
 use crate::error::{Error, Result};
 
 /// A pool in a file: persistent memory where the file system offers it (`MAP_SYNC`), otherwise the page cache.
@@ -282,6 +282,26 @@ impl Backing for FileBacking {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, offset).map_err(self.io("writing"))
+    }
+
+    fn private_page(&self) -> u64 {
+        rustix::param::page_size() as u64
+    }
+
+    #[cfg(target_os = "linux")]
+    fn drop_private(&self, pages: &CleanPages<'_>) -> bool {
+        let (reserve, range) = (pages.reserve(), pages.range());
+        if !reserve.is_pages() {
+            return false;
+        }
+        let at = reserve.base().as_ptr().wrapping_add(range.start as usize).cast();
+        // SAFETY: the range lies in the reserve, which is mapped (`CleanPages`; only a pool makes one). The advice takes private pages away, so
+        // that the next access reads the file, which holds the same. A backing of a caller may hand it to a file that is not the pool's:
+        // the advice does not ask for a file; what the memory shows then is what the pool's mapping has below it, and what is read of
+        // persistent memory is taken for anything, as atomics that are valid for every value. Pages that the kernel must keep (`mlock`) are
+        // refused, and stay.
+        unsafe { rustix::mm::madvise(at, (range.end - range.start) as usize, rustix::mm::Advice::LinuxDontNeed) }
+            .is_ok()
     }
 
     fn reset(&self) -> Result<()> {

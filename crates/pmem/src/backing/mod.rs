@@ -97,6 +97,35 @@ impl<'a> Window<'a> {
     }
 }
 
+/// Private pages of a pool that is mapped by [`Access::Journaled`], which hold what the file holds, and whose part of the file is synced. Only a
+/// pool makes one, while no operation is open. A backing that wraps another one hands it on.
+#[derive(Debug)]
+pub struct CleanPages<'a> {
+    reserve: &'a Reserve,
+    range: Range<u64>,
+    /// It stays on its thread: when it goes away, operations begin again.
+    _not_sync: PhantomData<*const ()>,
+}
+
+impl<'a> CleanPages<'a> {
+    /// # Panics
+    /// If the range does not lie in the reserve.
+    pub(crate) fn new(reserve: &'a Reserve, range: Range<u64>) -> Self {
+        assert!(range.start <= range.end && range.end <= reserve.len() as u64, "{range:?} in {} bytes", reserve.len());
+        CleanPages { reserve, range, _not_sync: PhantomData }
+    }
+
+    /// The addresses.
+    pub fn reserve(&self) -> &'a Reserve {
+        self.reserve
+    }
+
+    /// The bytes, of the backing and of the reserve: whole [pages](Backing::private_page).
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+}
+
 /// Where the bytes of a pool come from.
 ///
 /// Every error is one line that names the backing, and leaves the backing as it was.
@@ -167,6 +196,18 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         let _ = (offset, bytes);
         let action = format!("writing to {}", self.describe());
         Err(crate::Error::Io { action, source: std::io::ErrorKind::Unsupported.into() })
+    }
+
+    /// Bytes of a page that a store makes private under [`Access::Journaled`]: a power of two.
+    fn private_page(&self) -> u64 {
+        4096
+    }
+
+    /// Gives the memory of private pages back: from then on the mapping shows there what the file holds, as before the first store. Returns
+    /// whether it can do that. If it is not overridden: it cannot.
+    fn drop_private(&self, pages: &CleanPages<'_>) -> bool {
+        let _ = pages;
+        false
     }
 
     /// Empties it: what an interrupted creation left goes away.

@@ -22,6 +22,7 @@
 //! | T3 header < T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
 //! | E1 the file longer < E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
 //! | E2 < A2 whoever waits for the first record in the larger segment is told | the sync of that record | the old header, any part of the record | does not see the record |
+//! | D1 T2 of the newest record of a page < D2 the page in memory is dropped | sync of the pool's file; the number of the newest commit that was carried over is raised after it | memory is gone | none |
 //! | Z1 the last record < Z2 all lines in the pool's file < Z3 state "closed" | syncs of the journal, of the pool's file | state "journaled" | replays |
 //!
 //! R1 to R3 of recovery are those of `replay`. Growth is the pool's (G1 to G3): its file is longer, and synced, before the new size is
@@ -33,6 +34,7 @@ pub mod layout;
 mod notes;
 mod replay;
 pub mod sums;
+mod written;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,6 +53,7 @@ use layout::{Draft, Header, Images, Intent, Place, RECORD_HEAD};
 pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;
 pub(crate) use sums::{Sums, Verdict, read_page};
+pub(crate) use written::{Candidate, Written};
 
 /// Bytes of a segment of a new journal; it has two. One that is too small for a commit becomes larger.
 pub const DEFAULT_SEGMENT: u64 = 4 << 20;
@@ -119,6 +122,12 @@ pub struct JournalStats {
     pub checkpoint_pages: u64,
     /// Pages that they found damaged before they wrote to them. `Pool::check_pages` names them.
     pub damaged_pages: u64,
+    /// Bytes that written pages take in memory now, as far as commits have captured them.
+    pub written_bytes: u64,
+    /// Bytes that they may take: [`PoolOptions::written_memory`](crate::PoolOptions::written_memory).
+    pub written_limit: u64,
+    /// Bytes of pages that were dropped from memory.
+    pub dropped_bytes: u64,
 }
 
 /// The journal of an open pool.
@@ -136,6 +145,16 @@ pub(crate) struct Journal {
     sums: Result<Sums, String>,
     /// Whether a generation waits for its checkpoint.
     has_full: AtomicBool,
+    /// The written pages in memory. Taken while operations are kept out, so it is held for short only.
+    written: Mutex<Written>,
+    /// Bytes that they may take.
+    pub(crate) written_limit: u64,
+    /// The newest commit that was carried to the pool's file, as all before it.
+    carried: AtomicU64,
+    /// Records that were appended.
+    records: AtomicU64,
+    /// When the last of them was, in nanoseconds since `opened`.
+    appended: AtomicU64,
     /// The newest commit that is durable.
     durable: AtomicU64,
     pub(crate) group: Group,
@@ -158,6 +177,8 @@ pub(crate) struct Writer {
     used: u64,
     /// The durable records of this generation.
     kept: Vec<u8>,
+    /// The commit of the last record.
+    last: u64,
 }
 
 /// What a checkpoint needs.
@@ -175,6 +196,8 @@ struct Full {
     records: Vec<u8>,
     /// The sequence number of the record after them.
     next: u64,
+    /// The commit of the last of them.
+    last: u64,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -184,7 +207,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Journal {
     /// Begins a journal anew in a file, whatever it held. Durable on return (J1).
     pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
-        let Begin { name, file, backing, notes, level, segment, sums } = begun;
+        let Begin { name, file, backing, notes, level, segment, sums, written_limit } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
         let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
         let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0 };
@@ -202,8 +225,9 @@ impl Journal {
             Some(sums) => Ok(sums.begin(&*backing, pool, salt)?),
             None => Err("no place for them was given".into()),
         };
-        let writer =
-            Writer { draft: Draft::default(), salt, segment, generation: 0, sequence: 0, used: 0, kept: Vec::new() };
+        let (draft, kept) = (Draft::default(), Vec::new());
+        let writer = Writer { draft, salt, segment, generation: 0, sequence: 0, used: 0, kept, last: 0 };
+        let written = Mutex::new(Written::new(backing.private_page()));
         Ok(Journal {
             name,
             file,
@@ -214,6 +238,11 @@ impl Journal {
             trim: Mutex::new(Trim { header, full: None }),
             sums,
             has_full: AtomicBool::new(false),
+            written,
+            written_limit,
+            carried: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             group: Group::default(),
             failed: OnceLock::new(),
@@ -240,7 +269,32 @@ impl Journal {
     }
 
     pub(crate) fn stats(&self) -> JournalStats {
-        *lock(&self.stats)
+        let (written_bytes, written_limit) = (self.written().bytes(), self.written_limit);
+        JournalStats { written_bytes, written_limit, ..*lock(&self.stats) }
+    }
+
+    /// The written pages in memory.
+    pub(crate) fn written(&self) -> MutexGuard<'_, Written> {
+        lock(&self.written)
+    }
+
+    /// The newest commit that was carried to the pool's file and synced, as all before it.
+    pub(crate) fn carried(&self) -> u64 {
+        self.carried.load(Ordering::Acquire)
+    }
+
+    /// Records that were appended.
+    pub(crate) fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// How long ago the last of them was.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.opened.elapsed().saturating_sub(Duration::from_nanos(self.appended.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn note_dropped(&self, bytes: u64) {
+        lock(&self.stats).dropped_bytes += bytes;
     }
 
     /// How long ago the last commit was captured.
@@ -276,6 +330,9 @@ impl Journal {
         self.failure().map_or(Ok(()), Err)?;
         if !writer.draft.is_empty() {
             self.try_append(writer).map_err(|error| self.fail(&error))?;
+            writer.last = number;
+            self.records.fetch_add(1, Ordering::Relaxed);
+            self.appended.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
         // PERSIST A1<A2: sync, in `try_append`
         self.durable.fetch_max(number, Ordering::AcqRel);
@@ -318,7 +375,7 @@ impl Journal {
             return;
         }
         let records = std::mem::take(&mut writer.kept);
-        let full = Full { generation: writer.generation, records, next: writer.sequence };
+        let full = Full { generation: writer.generation, records, next: writer.sequence, last: writer.last };
         lock(&self.trim).full = Some(full);
         self.has_full.store(true, Ordering::Release);
         writer.generation += 1;
@@ -349,6 +406,25 @@ impl Journal {
         self.try_checkpoint().map_err(|error| self.fail(&error))
     }
 
+    /// Carries all records to the pool's file that are durable by now, also those of a generation that is not full. Returns whether there
+    /// were any.
+    ///
+    /// # Errors
+    /// [`Error::JournalFailed`].
+    pub(crate) fn carry_over(&self) -> Result<bool> {
+        let carried = self.checkpoint()?;
+        let mut writer = self.writer();
+        if self.is_full() {
+            // Somebody has turned over meanwhile.
+            drop(writer);
+            return self.checkpoint();
+        }
+        // PERSIST T3<T4: the other segment is free, because nothing waits for a checkpoint, and only the writer turns over.
+        self.turn_over(&mut writer);
+        drop(writer);
+        Ok(self.checkpoint()? || carried)
+    }
+
     fn try_checkpoint(&self) -> Result<bool> {
         let mut trim = lock(&self.trim);
         let Some(full) = &trim.full else { return Ok(false) };
@@ -374,6 +450,8 @@ impl Journal {
             Header { turn: trim.header.turn + 1, oldest: full.generation + 1, first: full.next, ..trim.header };
         self.file.write_at(header.slot(), &header.encode())?;
         self.file.sync()?; // PERSIST T3<T4: sync
+        // PERSIST D1<D2: all of it is synced
+        self.carried.store(full.last, Ordering::Release);
         *trim = Trim { header, full: None };
         self.has_full.store(false, Ordering::Release);
         let mut stats = lock(&self.stats);
@@ -441,6 +519,7 @@ pub(crate) struct Begin {
     pub(crate) level: Level,
     pub(crate) segment: u64,
     pub(crate) sums: Option<BeginSums>,
+    pub(crate) written_limit: u64,
 }
 
 /// What the checksums of the pages are begun with.

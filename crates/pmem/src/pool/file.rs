@@ -39,6 +39,8 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) audit: OnceLock<Audit>,
     /// The service that commits and checkpoints.
     pub(super) committer: OnceLock<Registered<M>>,
+    /// The service that drops written pages.
+    pub(super) dropper: OnceLock<Registered<M>>,
     /// The session of whoever closes the pool. Not the grower's: closing waits for operations, which may be growing.
     closer: Lock<Session<M>>,
 }
@@ -72,7 +74,7 @@ impl<M: Medium> PoolFile<M> {
         let (grower, closer) = (Lock::new(Grower::new(mapping.session()?)), Lock::new(mapping.session()?));
         let name = backing.describe();
         let (growth, journal, committer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let audit = OnceLock::new();
+        let (audit, dropper) = (OnceLock::new(), OnceLock::new());
         let notes = None;
         Ok(PoolFile {
             backing,
@@ -87,6 +89,7 @@ impl<M: Medium> PoolFile<M> {
             journal,
             audit,
             committer,
+            dropper,
             closer,
         })
     }
@@ -117,7 +120,7 @@ impl<M: Medium> PoolFile<M> {
     fn write_through(&self, op: &Op<'_, M>) -> Result<()> {
         let mut images = Images::default();
         let mut draft = Draft::default();
-        self.notes.as_ref().inspect(|notes| gather(op, notes.notes(), &mut draft));
+        self.notes.as_ref().inspect(|notes| gather(op, notes.notes(), &mut draft, |_| {}));
         images.add(draft.seal(Place::default()));
         images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
         self.backing.sync()

@@ -10,13 +10,14 @@ use crate::offset::Off;
 use crate::session::Op;
 use crate::word::Word;
 
-/// Copies all noted lines into the draft.
-pub(super) fn gather<M: Medium>(op: &Op<'_, M>, notes: &Notes, draft: &mut Draft) {
+/// Copies all noted lines into the draft. Calls `f` with each of their pages.
+pub(super) fn gather<M: Medium>(op: &Op<'_, M>, notes: &Notes, draft: &mut Draft, mut f: impl FnMut(u64)) {
     let mut pages = Vec::new();
     notes.take(|page, mask| pages.push((page, mask)));
     pages.sort_unstable();
     draft.clear();
     for (page, mut mask) in pages {
+        f(page);
         while mask != 0 {
             let line = page * PAGE_LINES + u64::from(mask.trailing_zeros());
             let words = op.at(Off::<[Word; 8]>::new(line * LINE as u64));

@@ -30,7 +30,7 @@ pub(super) struct Committer<M: Medium> {
 
 impl<M: Medium> Committer<M> {
     /// Waits until commit `number` is durable, taking part in the work.
-    fn settle(&self, session: &mut Session<M>, number: u64) -> Result<()> {
+    pub(super) fn settle(&self, session: &mut Session<M>, number: u64) -> Result<()> {
         let journal = &*self.journal;
         if journal.durable() >= number {
             return Ok(());
@@ -56,11 +56,12 @@ impl<M: Medium> Committer<M> {
         if self.journal.is_full() {
             self.file.committer.get().inspect(|service| service.wake());
         }
+        self.note_written();
         Ok(())
     }
 
     /// After a failure of the journal nothing enters the pool any more.
-    fn break_off<R>(&self, result: Result<R>) -> Result<R> {
+    pub(super) fn break_off<R>(&self, result: Result<R>) -> Result<R> {
         if let (Err(Error::JournalFailed { .. }), Some(Error::JournalFailed { name, reason })) =
             (&result, self.journal.failure())
         {
@@ -79,7 +80,10 @@ impl<M: Medium> Committer<M> {
             epochs.cross_if_dirty(session)?;
         }
         let op = session.enter_exclusive();
-        gather(&op, self.journal.notes.notes(), &mut writer.draft);
+        let (number, mut written) = (mapping.gathering(), self.journal.written());
+        // While operations are kept out, as dropping is.
+        gather(&op, self.journal.notes.notes(), &mut writer.draft, |page| written.enter(page, number));
+        drop(written);
         drop(op);
         self.settled.store(mapping.operations(), Ordering::Relaxed);
         self.journal.note_capture();

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`layout`], [`geometry`] | what lies where in the file |
+//! | `journaled`, `dropping` | commits of a pool with a journal; dropping pages from memory that the file has |
 //! | `header` | whether a file is a sound pool, and whether it was closed |
 //! | `open` | creating, opening ([`Unrecovered`]) and recovering |
 //! | `file` | the mapped file, and closing it |
@@ -13,6 +14,7 @@
 //! | `structure` | [`Structure`]s opened by name, [`Root`] |
 
 mod asking;
+mod dropping;
 mod file;
 mod gather;
 pub mod geometry;
@@ -62,6 +64,7 @@ use crate::offset::Off;
 use crate::service::{Lane, Services, Tick};
 use crate::session::{Op, Session};
 use crate::space::Space;
+use dropping::Dropper;
 use file::PoolFile;
 use growth::Growth;
 use journaled::Committer;
@@ -117,6 +120,8 @@ struct Inner<M: Medium> {
     epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
     /// What commits, where there is a journal.
     committer: Option<Arc<Committer<M>>>,
+    /// What drops written pages, where there is a journal.
+    dropper: Option<Arc<Dropper<M>>>,
     /// 1 once it was closed.
     closed: AtomicU64,
     /// The first structure that met a panic.
@@ -148,8 +153,13 @@ impl<M: Medium> Pool<M> {
         if let Some(committer) = &committer {
             let _ = file.committer.set(services.register(committer));
         }
+        let dropper = committer.as_ref().map(|committer| Arc::new(Dropper::new(Arc::clone(committer))));
+        if let Some(dropper) = &dropper {
+            let _ = file.dropper.set(services.register(dropper));
+        }
         let inner = Inner {
             committer,
+            dropper,
             services,
             file,
             id,

@@ -78,6 +78,8 @@ pub(super) struct Journals {
     pub(super) notes: Option<Arc<NotesTicket>>,
     pub(super) level: Option<Level>,
     pub(super) segment: u64,
+    /// Bytes that written pages may take in memory.
+    pub(super) written_limit: u64,
 }
 
 impl Journals {
@@ -97,8 +99,8 @@ impl Journals {
         let (Some(place), Some(notes), Some(level)) = (&self.place, &self.notes, self.level) else { return Ok(()) };
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
-        let (name, segment) = (file.name.clone(), self.segment);
-        let begin = Begin { name, file: place.create()?, backing, notes, level, segment, sums };
+        let (name, segment, written_limit) = (file.name.clone(), self.segment, self.written_limit);
+        let begin = Begin { name, file: place.create()?, backing, notes, level, segment, sums, written_limit };
         let journal = Journal::begin(begin, id)?;
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);

@@ -14,11 +14,14 @@ use crate::backing::{Access, Backing, BackingKind, FileBacking};
 use crate::error::{Error, Result};
 use crate::journal::{BesidePool, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
 use crate::medium::{Hardware, Medium};
+use crate::memory;
 
 /// Size in bytes of a new pool whose options do not say.
 pub const DEFAULT_INITIAL_SIZE: u64 = 16 << 20;
 /// Size in bytes that a pool can grow to, unless its options say otherwise: addresses are reserved for so many.
 pub const DEFAULT_MAX_SIZE: u64 = 1 << 40;
+/// Bytes that written pages can always take.
+const LEAST_WRITTEN: u64 = 1 << 20;
 
 /// How a pool is created and opened.
 ///
@@ -48,6 +51,7 @@ pub struct PoolOptions {
     /// Where none was named.
     usual_level: Level,
     journal_segment: u64,
+    written_memory: Option<u64>,
     open_timeout: Duration,
 }
 
@@ -66,6 +70,7 @@ impl Default for PoolOptions {
             level: None,
             usual_level: Level::Process,
             journal_segment: DEFAULT_SEGMENT,
+            written_memory: None,
             open_timeout: Duration::ZERO,
         }
     }
@@ -182,6 +187,20 @@ impl PoolOptions {
         PoolOptions { journal_segment: bytes, ..self }
     }
 
+    /// Bytes that pages which were written to may take in memory, with a journal. Such pages are private to the process: the kernel cannot
+    /// drop them. A service of the pool drops those that the file has meanwhile; where it is outrun, whoever updates waits
+    /// ([`Services::admit`](crate::service::Services::admit)). What one operation, or the operations since the last commit, write to
+    /// comes on top of it. Less than 1 MiB counts as 1 MiB. Default: a quarter of the memory of the machine, or of the control group that
+    /// the process runs in, if that has less.
+    pub fn written_memory(self, bytes: u64) -> Self {
+        PoolOptions { written_memory: Some(bytes), ..self }
+    }
+
+    /// What [`written_memory`](Self::written_memory) is, or its default on this machine.
+    pub fn written_limit(&self) -> u64 {
+        self.written_memory.unwrap_or_else(|| memory::usable() / 4).max(LEAST_WRITTEN)
+    }
+
     // ---- files ----
 
     /// Creates a pool in a file that is not there, is empty, or holds what an interrupted creation left.
@@ -289,7 +308,8 @@ impl PoolOptions {
         let notes = Arc::new(NotesTicket::take()?);
         let medium = Hardware::journaled(&notes);
         let (level, segment) = (Some(level), self.journal_segment);
-        Ok((medium, Journals { place: Some(place), notes: Some(notes), level, segment }))
+        let written_limit = self.written_limit();
+        Ok((medium, Journals { place: Some(place), notes: Some(notes), level, segment, written_limit }))
     }
 
     fn refuse_read_only(&self, path: &Path) -> Result<()> {
