@@ -313,22 +313,36 @@ macro_rules! calls {
             })
         }
 
-        /// Number of keys: exact while nobody writes. As costly as [`Index::len`] is for the kind of index.
+        /// Number of keys, where the kind of index keeps it: of a `pset`, which [`Db::map`](crate::Db::map) makes. `None` for other
+        /// kinds: [`count`](Self::count) counts their keys. Constant time; exact while nobody writes.
         ///
         /// # Errors
-        /// As [`Index::len`].
-        pub fn len($($receiver)+) -> Result<u64> {
+        /// [`Error::Pool`] where the pool is shut.
+        pub fn len($($receiver)+) -> Result<Option<u64>> {
             $self.with(|index, cached| {
-                let len = index.len(&mut cached.session)?;
+                let len = index.len(&cached.session.enter()?);
                 index.note_reads(&cached.session);
                 Ok(len)
             })
         }
 
-        /// Whether there is no key.
+        /// Counts the keys: exact while nobody writes. Constant time where [`len`](Self::len) is known; otherwise linear, a walk over all
+        /// keys, which blocks nobody.
         ///
         /// # Errors
-        /// As [`len`](Self::len).
+        /// As [`Index::get`].
+        pub fn count($($receiver)+) -> Result<u64> {
+            $self.with(|index, cached| {
+                let count = index.count(&mut cached.session)?;
+                index.note_reads(&cached.session);
+                Ok(count)
+            })
+        }
+
+        /// Whether there is no key. Looks for the first one only.
+        ///
+        /// # Errors
+        /// As [`Index::get`].
         pub fn is_empty($($receiver)+) -> Result<bool> {
             $self.with(|index, cached| {
                 let empty = index.is_empty(&cached.session.enter()?)?;

@@ -39,7 +39,7 @@ fn a_map_does_what_maps_do() {
     assert!(map.compare_and_set("c", None, Some(&5)).unwrap() && map.compare_and_set("c", Some(&5), None).unwrap());
     assert_eq!(map.get_many(&["b", "x", "a"]).unwrap(), [Some(4), None, Some(9)]);
     assert!(map.contains("a").unwrap() && !map.contains("c").unwrap());
-    assert_eq!(map.len().unwrap(), 2);
+    assert_eq!(map.count().unwrap(), 2);
     let mut batch = MapBatch::new();
     batch.insert("x", &1).unwrap().remove("a").unwrap().insert("x", &2).unwrap();
     map.apply(&batch).unwrap();
@@ -67,7 +67,7 @@ fn a_handle_does_the_same_with_a_session_of_its_own() {
     assert_eq!(map.get(&1).unwrap(), Some(ada));
     assert!(handle.get_bytes(&2).unwrap().is_none() && handle.get_bytes(&1).unwrap().is_some());
     assert!(handle.remove(&1).unwrap() && handle.is_empty().unwrap());
-    std::thread::spawn(move || handle.len().unwrap()).join().unwrap();
+    std::thread::spawn(move || handle.count().unwrap()).join().unwrap();
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_comes_first_and_last_can_be_taken() {
     let db = memory();
     let map = ordered::<u32, String>(&db, "queue");
     map.try_extend((0..600u32).map(|n| (n, n.to_string()))).unwrap();
-    assert_eq!(map.len().unwrap(), 600);
+    assert_eq!(map.count().unwrap(), 600);
     assert_eq!(map.pop_first().unwrap(), Some((0, "0".into())));
     assert_eq!(map.pop_last().unwrap(), Some((599, "599".into())));
     assert_eq!(map.retain(|key, _| key % 100 == 1).unwrap(), 592);
@@ -250,7 +250,7 @@ fn threads_that_end_take_no_session_with_them() {
             }
         });
     }
-    assert_eq!(map.len().unwrap(), 20 * 64);
+    assert_eq!(map.count().unwrap(), 20 * 64);
     let after = free_sessions(&db);
     assert!(before - after <= 64, "at most the stripes: {before} before, {after} after 1280 threads");
     drop(map.handle().unwrap());
@@ -270,7 +270,7 @@ fn calls_find_a_session_when_all_are_taken_for_a_while() {
             scope.spawn(move || (0..50).for_each(|i| _ = map.insert(&(thread * 50 + i), &i).unwrap()));
         }
     });
-    assert_eq!(map.len().unwrap(), 800);
+    assert_eq!(map.count().unwrap(), 800);
     drop(all);
 }
 
@@ -303,7 +303,7 @@ async fn tokio_tasks_share_a_map() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(map.len().unwrap(), 200);
+    assert_eq!(map.count().unwrap(), 200);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_panic_in_user_code_costs_nothing_but_the_call() {
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| map.insert(&1, &Explosive)));
     assert!(panics.is_err());
     other.insert(&1, &1).unwrap();
-    assert_eq!(map.len().unwrap(), 0);
+    assert_eq!(map.count().unwrap(), 0);
     drop((map, other));
     db.close().unwrap();
 }
@@ -676,7 +676,7 @@ fn a_bulk_load_counts_new_keys_and_is_durable_on_return() {
         std::fs::copy(journal(&path), journal(&left)).unwrap();
         let left = Db::open(&left).unwrap();
         let map = left.map::<u64, Vec<u8>>("loaded").unwrap();
-        assert_eq!(map.len().unwrap(), 3_000, "{kind}");
+        assert_eq!(map.count().unwrap(), 3_000, "{kind}");
         assert_eq!(map.get(&2_999).unwrap(), Some(vec![2_999u64 as u8; 2_000]));
         assert_eq!((map.get(&7).unwrap(), map.get(&1).unwrap()), (Some(vec![7; 2_000]), Some(vec![])));
     }

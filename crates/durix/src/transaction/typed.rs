@@ -247,11 +247,11 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     ///
     /// # Errors
     /// As [`TxIndex::iter`].
-    pub fn len(&self) -> Result<u64> {
+    pub fn count(&self) -> Result<u64> {
         self.index.iter()?.try_fold(0, |count, pair| pair.map(|_| count + 1))
     }
 
-    /// Whether there is no key; as [`len`](Self::len), up to the first key.
+    /// Whether there is no key; as [`count`](Self::count), up to the first key.
     ///
     /// # Errors
     /// As [`TxIndex::iter`].
