@@ -214,7 +214,7 @@ fn typed_indices_are_shown_and_written_as_their_types() {
     let place = Place::new();
     let db = durix::Db::open_or_create(place.path("p")).unwrap();
     db.map::<u64, String>("users").unwrap().insert(&7, "seven").unwrap();
-    db.map::<(i32, String), bool>("flags").unwrap().insert(&(-5, "x,y".into()), &true).unwrap();
+    db.map::<(i32, String), bool>("flags").unwrap().insert(&(-5, "x,y"), &true).unwrap();
     db.close().unwrap();
     assert_eq!(place.works(&["get", "--pool", "p", "--index", "users", "7"]), "seven\n");
     assert_eq!(place.works(&["scan", "--pool", "p", "--index", "flags"]), "-5,x,y\ttrue\n");
@@ -225,7 +225,7 @@ fn typed_indices_are_shown_and_written_as_their_types() {
     place.fails(&["load", "--pool", "p", "--index", "users", "--tree", "."], 2, "index holds u64 to string");
     let db = durix::Db::open(place.path("p")).unwrap();
     assert_eq!(db.map::<u64, String>("users").unwrap().get(&8).unwrap().as_deref(), Some("eight"));
-    assert_eq!(db.map::<(i32, String), bool>("flags").unwrap().get(&(0, "z".into())).unwrap(), Some(false));
+    assert_eq!(db.map::<(i32, String), bool>("flags").unwrap().get(&(0, "z")).unwrap(), Some(false));
 }
 
 // ---- dump, restore, copy, repair ----

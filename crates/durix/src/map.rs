@@ -8,7 +8,7 @@ use std::sync::Arc;
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{Decode, Encode, Key, Value};
+use crate::encode::{Decode, GivenAs, Key, Value};
 use crate::sessions::Cached;
 use crate::shared::Shared;
 use crate::transaction::guard::Guarded;
@@ -17,7 +17,7 @@ use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 /// A map from `K` to `V` in a [`Db`](crate::Db). Clones share it; it keeps the database open.
 ///
 /// Any thread may call it, through a session that the database keeps; [`handle`](Self::handle) gives one of its own, which
-/// is faster. Keys and values are given as what their types borrow as: a `Map<String, _>` is asked for a `&str`.
+/// is faster. Keys and values are given as they are or in a borrowed form ([`GivenAs`]): a `Map<String, _>` is asked for a `&str`.
 pub struct Map<K, V, M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
     guard: Arc<Guarded<M>>,
@@ -71,12 +71,12 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     /// [`Error::Unfit`].
     pub fn insert<Q, W>(&mut self, key: &Q, value: &W) -> Result<&mut Self>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
-        self.batch.insert(&encoded(key)?, &encoded(value)?);
+        self.batch.insert(&encoded::<K, Q>(key)?, &encoded::<V, W>(value)?);
         Ok(self)
     }
 
@@ -86,10 +86,10 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     /// [`Error::Unfit`].
     pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        self.batch.remove(&encoded(key)?);
+        self.batch.remove(&encoded::<K, Q>(key)?);
         Ok(self)
     }
 
@@ -109,15 +109,17 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     }
 }
 
-pub(crate) fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
+/// The bytes of the `T` that is given.
+pub(crate) fn encoded<T: GivenAs<Q>, Q: ?Sized>(given: &Q) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    value.encode(&mut bytes)?;
+    T::encode_given(given, &mut bytes)?;
     Ok(bytes)
 }
 
-pub(crate) fn encode_into(value: &(impl Encode + ?Sized), bytes: &mut Vec<u8>) -> Result<()> {
+#[inline]
+pub(crate) fn encode_into<T: GivenAs<Q>, Q: ?Sized>(given: &Q, bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
-    value.encode(bytes)?;
+    T::encode_given(given, bytes)?;
     Ok(())
 }
 
@@ -148,11 +150,11 @@ macro_rules! calls {
         /// [`Error::Undecodable`]; otherwise as [`Index::get`].
         pub fn get<Q>($($receiver)+, key: &Q) -> Result<Option<V>>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let found = index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
                 index.note_read(&cached.session, &cached.key);
                 found.then(|| decoded(index, &cached.value)).transpose()
@@ -165,11 +167,11 @@ macro_rules! calls {
         /// As [`Index::get`].
         pub fn contains<Q>($($receiver)+, key: &Q) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let found = index.contains(&cached.session.enter()?, &cached.key)?;
                 index.note_read(&cached.session, &cached.key);
                 Ok(found)
@@ -183,10 +185,10 @@ macro_rules! calls {
         /// As [`get`](Self::get).
         pub fn get_many<Q>($($receiver)+, keys: &[&Q]) -> Result<Vec<Option<V>>>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
-            let encoded = keys.iter().map(|key| encoded(*key)).collect::<Result<Vec<_>>>()?;
+            let encoded = keys.iter().map(|key| encoded::<K, Q>(key)).collect::<Result<Vec<_>>>()?;
             let keys: Vec<&[u8]> = encoded.iter().map(|key| &key[..]).collect();
             let mut values: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
             $self.with(|index, cached| {
@@ -206,14 +208,14 @@ macro_rules! calls {
         /// [`Error::Unfit`]; otherwise as [`Index::insert`]. The map then is as it was.
         pub fn insert<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert(op, key, value))
             })
@@ -226,14 +228,14 @@ macro_rules! calls {
         /// As [`insert`](Self::insert).
         pub fn insert_if_absent<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert_if_absent(op, key, value))
             })
@@ -246,14 +248,14 @@ macro_rules! calls {
         /// As [`insert`](Self::insert).
         pub fn update<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.update(op, key, value))
             })
@@ -271,15 +273,15 @@ macro_rules! calls {
             new: Option<&W>,
         ) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
-            let expected = expected.map(|value| encoded(value)).transpose()?;
-            let new = new.map(|value| encoded(value)).transpose()?;
+            let expected = expected.map(|value| encoded::<V, W>(value)).transpose()?;
+            let new = new.map(|value| encoded::<V, W>(value)).transpose()?;
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let Cached { session, key, .. } = cached;
                 let (expected, new) = (expected.as_deref(), new.as_deref());
                 index.change(session, key, |index, op| index.compare_and_set(op, key, expected, new))
@@ -292,11 +294,11 @@ macro_rules! calls {
         /// As [`Index::remove`].
         pub fn remove<Q>($($receiver)+, key: &Q) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let Cached { session, key, .. } = cached;
                 index.change(session, key, |index, op| index.remove(op, key))
             })
@@ -461,10 +463,10 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// [`Error::Undecodable`]; otherwise as [`insert`](Self::insert).
     pub fn update_with<Q>(&self, key: &Q, mut change: impl FnMut(Option<V>) -> Option<V>) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        let key = encoded(key)?;
+        let key = encoded::<K, Q>(key)?;
         loop {
             let old = self.with(|index, cached| {
                 let old = index.get_vec(&cached.session.enter()?, &key)?;
@@ -472,7 +474,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
                 Ok(old)
             })?;
             let new = change(old.as_ref().map(|bytes| decoded(&*self.index, bytes)).transpose()?);
-            let bytes = new.as_ref().map(encoded).transpose()?;
+            let bytes = new.as_ref().map(encoded::<V, V>).transpose()?;
             if old == bytes || self.change_bytes(&key, old.as_deref(), bytes.as_deref())? {
                 return Ok(new);
             }
@@ -515,7 +517,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         const BYTES: usize = 1 << 20;
         let (mut batch, mut bytes) = (MapBatch::new(), 0);
         for (key, value) in pairs {
-            let (key, value) = (encoded(key.borrow())?, encoded(value.borrow())?);
+            let (key, value) = (encoded::<K, K>(key.borrow())?, encoded::<V, V>(value.borrow())?);
             bytes += key.len() + value.len();
             batch.batch.insert(&key, &value);
             if batch.len() == PAIRS || bytes >= BYTES {
@@ -551,7 +553,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         const PAIRS: usize = 256;
         let (mut step, mut new, mut uncommitted) = (Vec::new(), 0, 0);
         for (key, value) in pairs {
-            step.push((encoded(key.borrow())?, encoded(value.borrow())?));
+            step.push((encoded::<K, K>(key.borrow())?, encoded::<V, V>(value.borrow())?));
             if step.len() == PAIRS {
                 new += self.load_step(&step, &mut uncommitted)?;
                 step.clear();
@@ -666,11 +668,11 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     /// As [`Index::get`].
     pub fn get_bytes<Q>(&mut self, key: &Q) -> Result<Option<&[u8]>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let Handle { map, cached } = self;
-        encode_into(key, &mut cached.key)?;
+        encode_into::<K, Q>(key, &mut cached.key)?;
         let found = map.guard.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
         map.guard.note_read(&cached.session, &cached.key);
         map.guard.pool().settle(&mut cached.session)?;

@@ -5,7 +5,7 @@ use std::ops::{Bound, Deref, RangeBounds};
 
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{BoundedBy, Key, PrefixOf, Value};
+use crate::encode::{GivenAs, Key, PrefixOf, Value};
 use crate::ends::Ends;
 use crate::kind;
 use crate::map::{Map, decoded};
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// [`Error::Unfit`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<Range<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -241,14 +241,14 @@ pub(crate) fn prefixed_range<K, P: PrefixOf<K> + ?Sized>(prefix: &P) -> KeyRange
 }
 
 /// A range of keys as a range of bytes.
-pub(crate) fn encoded_range<K: BoundedBy<Q>, Q: ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
+pub(crate) fn encoded_range<K: GivenAs<Q>, Q: ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
     Ok(KeyRange { lower: encoded::<K, Q>(bounds.start_bound())?, upper: encoded::<K, Q>(bounds.end_bound())? })
 }
 
-fn encoded<K: BoundedBy<Q>, Q: ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {
+fn encoded<K: GivenAs<Q>, Q: ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {
     let encode = |key: &Q| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        K::encode_bound(key, &mut bytes)?;
+        K::encode_given(key, &mut bytes)?;
         Ok(bytes)
     };
     Ok(match bound {

@@ -6,7 +6,7 @@ use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use durix_index::implement::{Order, STEP};
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{BoundedBy, Key, PrefixOf, Value};
+use crate::encode::{GivenAs, Key, PrefixOf, Value};
 use crate::map::{Handle, Map, decoded};
 use crate::ordered::{encoded_range, prefixed_range};
 use crate::sessions::Cached;
@@ -58,7 +58,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// [`Error::Unfit`].
     pub fn range<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -71,7 +71,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// [`Error::Unfit`].
     pub fn range_back<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {

@@ -95,7 +95,7 @@ fn types_are_kept_and_compared() {
     assert_eq!(users.get("ada").unwrap().unwrap().born, 1815);
     users.remove("ada").unwrap();
     drop(users);
-    db.map::<(u32, String), u16>("users").unwrap().insert(&(1, "x".into()), &2).unwrap();
+    db.map::<(u32, String), u16>("users").unwrap().insert(&(1, "x"), &2).unwrap();
     db.rename("users", "others").unwrap();
     assert!(db.map::<String, User>("others").is_err(), "types follow the name");
     db.drop_index("others").unwrap();
@@ -307,11 +307,59 @@ async fn tokio_tasks_share_a_map() {
 }
 
 #[test]
+fn tuples_are_given_in_borrowed_forms_everywhere() {
+    type Nested = ((String, u32), Vec<u8>);
+    let db = memory();
+    let map = ordered::<(String, u64), (String, u8)>(&db, "pairs");
+    let (name, key) = ("a".to_owned(), ("a", 5));
+    assert!(map.insert(&key, &("x", 1)).unwrap());
+    assert!(!map.insert_if_absent(&key, &("y", 1)).unwrap());
+    assert!(map.update(&(&name, 5), &("x", 2)).unwrap());
+    assert!(map.compare_and_set(&key, Some(&("x", 2)), Some(&("x", 3))).unwrap());
+    let found = Some(("x".to_owned(), 3));
+    assert_eq!(map.get(&key).unwrap(), found);
+    assert_eq!(map.get(&(name.clone(), 5)).unwrap(), found);
+    assert_eq!(map.get_many(&[&("b", 1), &key]).unwrap(), [None, found.clone()]);
+    assert!(map.contains(&key).unwrap() && !map.contains(&("a", 6)).unwrap());
+    assert_eq!(map.range(("a", 0)..("b", 0)).unwrap().count(), 1);
+    assert_eq!(map.range(("a", 6)..).unwrap().count(), 0);
+    assert_eq!(map.prefix(&("a",)).count(), 1);
+    let mut handle = map.handle().unwrap();
+    assert_eq!(handle.get(&key).unwrap(), found);
+    assert_eq!(handle.range(..=("a", 5)).unwrap().count(), 1);
+    drop(handle);
+    let mut batch = MapBatch::new();
+    batch.insert(&("b", 1), &("z", 9)).unwrap().remove(&("c", 1)).unwrap();
+    map.apply(&batch).unwrap();
+
+    let nested = ordered::<Nested, String>(&db, "nested");
+    let deep = (("a", 7), &b"\0"[..]);
+    db.transaction(|tx| {
+        let (map, nested) = (tx.map(&map)?, tx.map(&nested)?);
+        assert_eq!(map.get(&("b", 1))?, Some(("z".to_owned(), 9)));
+        map.update_with(&key, |old| old.map(|(text, n)| (text + "!", n)))?;
+        nested.insert(&deep, "in")
+    })
+    .unwrap();
+    assert_eq!(nested.range(deep..=deep).unwrap().count(), 1);
+    assert_eq!(nested.prefix(&(("a", 7),)).count(), 1);
+    let snapshot = db.snapshot().unwrap();
+    assert!(map.remove(&key).unwrap() && nested.remove(&(("a".to_owned(), 7), vec![0])).unwrap());
+    assert_eq!(snapshot.map(&map).unwrap().get(&key).unwrap(), Some(("x!".to_owned(), 3)));
+    assert_eq!(snapshot.map(&nested).unwrap().get(&deep).unwrap().as_deref(), Some("in"));
+}
+
+#[test]
 fn a_panic_in_user_code_costs_nothing_but_the_call() {
     struct Explosive;
     impl durix::Encode for Explosive {
         fn encode(&self, _: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
             panic!("in the middle of a call")
+        }
+    }
+    impl durix::encode::GivenAs<Explosive> for Explosive {
+        fn encode_given(given: &Explosive, out: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
+            durix::Encode::encode(given, out)
         }
     }
     impl durix::Decode for Explosive {

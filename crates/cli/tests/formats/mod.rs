@@ -48,7 +48,7 @@ fn json_follows_the_types() {
     let place = Place::new();
     let db = Db::open_or_create(place.path("p")).unwrap();
     let mixed = db.ordered_map::<(u32, String), Option<f64>>("mixed").unwrap();
-    mixed.insert(&(7, "a\"\n".into()), &Some(0.5)).unwrap();
+    mixed.insert(&(7, "a\"\n"), &Some(0.5)).unwrap();
     mixed.insert(&(8, String::new()), &None).unwrap();
     let lists = db.ordered_map::<i64, Vec<u128>>("lists").unwrap();
     lists.insert(&-1, &vec![1, u128::MAX]).unwrap();

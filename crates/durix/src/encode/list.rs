@@ -26,6 +26,15 @@ impl<const N: usize> Element for [u8; N] {}
 const MORE: u8 = 1;
 const END: u8 = 0;
 
+/// Elements as a part.
+pub(super) fn encode_elements<T: Element>(elements: &[T], out: &mut Vec<u8>) {
+    for element in elements {
+        out.push(MORE);
+        element.encode_part(out);
+    }
+    out.push(END);
+}
+
 impl<T: Element> Part for Vec<T> {
     const CODE: u8 = NO_CODE;
 
@@ -34,11 +43,7 @@ impl<T: Element> Part for Vec<T> {
     }
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        for element in self {
-            out.push(MORE);
-            element.encode_part(out);
-        }
-        out.push(END);
+        encode_elements(self, out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {

@@ -25,8 +25,8 @@
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
-mod bound;
 mod datum;
+mod given;
 mod list;
 mod option;
 mod part;
@@ -39,9 +39,9 @@ mod tuple;
 #[cfg(feature = "uuid")]
 mod uuid;
 
-pub use bound::BoundedBy;
 pub use datum::Datum;
 pub use durix_index::Unfit;
+pub use given::{GivenAs, PartGivenAs};
 pub use list::Element;
 pub use part::Part;
 pub use serde_value::Named;
@@ -67,7 +67,7 @@ pub trait Decode: Sized {
 }
 
 /// A type of keys: encoded so that the order of bytes is the order of keys.
-pub trait Key: Encode + Decode {
+pub trait Key: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;
     /// What messages call it.
@@ -77,7 +77,7 @@ pub trait Key: Encode + Decode {
 }
 
 /// A type of values.
-pub trait Value: Encode + Decode {
+pub trait Value: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;
     /// What messages call it.

@@ -109,6 +109,7 @@ fn from_text(code: u8, text: &str, last: bool, out: &mut Vec<u8>) -> Result<(), 
 pub(super) struct UuidText([u8; 16]);
 
 super::part::whole_is_part!(UuidText);
+super::given::as_itself! { {} UuidText; }
 
 impl Part for UuidText {
     const CODE: u8 = tag::UUID;

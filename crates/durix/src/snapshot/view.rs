@@ -1,6 +1,5 @@
 //! Reading an index as of a snapshot's moment: the map first, then the store of versions.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Snapshot;
 use super::versions::Stored;
-use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
+use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
 use crate::ends::{Ends, next_into};
 use crate::kind;
 use crate::map::{decoded, encoded};
@@ -244,10 +243,10 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
     /// As [`SnapshotIndex::get`], and [`Error::Undecodable`].
     pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        let found = self.index.get(&encoded(key)?)?;
+        let found = self.index.get(&encoded::<K, Q>(key)?)?;
         found.map(|bytes| decoded(&*self.index.guard, &bytes)).transpose()
     }
 
@@ -262,7 +261,7 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
     /// [`Error::NotOrdered`], [`Error::Unfit`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<SnapshotRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {

@@ -1,6 +1,5 @@
 //! Typed maps inside a transaction.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -11,7 +10,7 @@ use super::bytes::TxIndex;
 use super::iter::{TxIter, TxRange};
 use super::tx::Transaction;
 use crate::Result;
-use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
+use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
 use crate::map::{Map, decoded, encode_into, encoded};
 use crate::ordered;
 use crate::{Direction, Index, KeyRange};
@@ -57,25 +56,30 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// Runs a call with the bytes of a key. Encoding may be the user's own code: the buffer is not borrowed meanwhile.
-    fn with_key<R>(&self, key: &(impl Encode + ?Sized), call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    fn with_key<Q, R>(&self, key: &Q, call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R>
+    where
+        K: GivenAs<Q>,
+        Q: ?Sized,
+    {
         let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().key);
         let mut bytes = take();
-        encode_into(key, &mut bytes)?;
+        encode_into::<K, Q>(key, &mut bytes)?;
         let result = call(&bytes);
         self.index.tx().state.borrow_mut().buffers().key = bytes;
         result
     }
 
     /// The same for a key and a value.
-    fn with_pair<R>(
-        &self,
-        key: &(impl Encode + ?Sized),
-        value: &(impl Encode + ?Sized),
-        call: impl FnOnce(&[u8], &[u8]) -> Result<R>,
-    ) -> Result<R> {
+    fn with_pair<Q, W, R>(&self, key: &Q, value: &W, call: impl FnOnce(&[u8], &[u8]) -> Result<R>) -> Result<R>
+    where
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
+    {
         let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().value);
         let mut bytes = take();
-        encode_into(value, &mut bytes)?;
+        encode_into::<V, W>(value, &mut bytes)?;
         let result = self.with_key(key, |key| call(key, &bytes));
         self.index.tx().state.borrow_mut().buffers().value = bytes;
         result
@@ -87,8 +91,8 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::get`], and [`Error::Undecodable`](crate::Error::Undecodable).
     pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let value = self.with_key(key, |key| self.index.get_small(key))?;
         value.map(|bytes| self.value(&bytes)).transpose()
@@ -100,8 +104,8 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`get`](Self::get).
     pub fn get_for_update<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         self.with_key(key, |key| self.index.lock_to_change(key))?;
         self.get(key)
@@ -113,8 +117,8 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::get`].
     pub fn contains<Q>(&self, key: &Q) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         Ok(self.with_key(key, |key| self.index.get_small(key))?.is_some())
     }
@@ -125,10 +129,10 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::insert`].
     pub fn insert<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.insert(key, value))
     }
@@ -139,10 +143,10 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::insert`].
     pub fn insert_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.insert_if_absent(key, value))
     }
@@ -153,10 +157,10 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::insert`].
     pub fn update<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.update(key, value))
     }
@@ -167,8 +171,8 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::remove`].
     pub fn remove<Q>(&self, key: &Q) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         self.with_key(key, |key| self.index.remove(key))
     }
@@ -180,13 +184,13 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::insert`].
     pub fn compare_and_set<Q, W>(&self, key: &Q, expected: Option<&W>, new: Option<&W>) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
-        let expected = expected.map(|value| encoded(value)).transpose()?;
-        let new = new.map(|value| encoded(value)).transpose()?;
+        let expected = expected.map(|value| encoded::<V, W>(value)).transpose()?;
+        let new = new.map(|value| encoded::<V, W>(value)).transpose()?;
         self.with_key(key, |key| self.index.compare_and_set(key, expected.as_deref(), new.as_deref()))
     }
 
@@ -197,8 +201,8 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`get`](Self::get) and [`insert`](Self::insert).
     pub fn update_with<Q>(&self, key: &Q, change: impl FnOnce(Option<V>) -> Option<V>) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let new = change(self.get_for_update(key)?);
         match &new {
@@ -222,7 +226,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// As [`TxIndex::range`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<TxRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
