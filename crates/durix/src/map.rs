@@ -18,6 +18,19 @@ use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 ///
 /// Any thread may call it, through a session that the database keeps; [`handle`](Self::handle) gives one of its own, which
 /// is faster. Keys and values are given as they are or in a borrowed form ([`GivenAs`]): a `Map<String, _>` is asked for a `&str`.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// assert_eq!(map.get("ada")?, Some(36));
+/// for pair in &map {
+///     let (name, age) = pair?;
+///     println!("{name}: {age}");
+/// }
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Map<K, V, M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
     guard: Arc<Guarded<M>>,
@@ -40,6 +53,16 @@ impl<K, V, M: Medium> fmt::Debug for Map<K, V, M> {
 }
 
 /// A map with a session of its own: the fast path of one thread. It may move between threads.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// let mut handle = map.handle()?;                  // one for each thread
+/// handle.insert("ada", &36)?;
+/// assert_eq!(handle.get("ada")?, Some(36));
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Handle<K, V, M: Medium = Hardware> {
     map: Map<K, V, M>,
@@ -47,6 +70,17 @@ pub struct Handle<K, V, M: Medium = Hardware> {
 }
 
 /// Changes to a map, to be made together by [`Map::apply`].
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// let mut batch = durix::MapBatch::new();
+/// batch.insert("ada", &36)?.insert("grace", &85)?.remove("alan")?;
+/// map.apply(&batch)?;
+/// assert_eq!(map.count()?, 2);
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapBatch<K, V> {
     batch: Batch,
@@ -61,11 +95,27 @@ impl<K: Key, V: Value> Default for MapBatch<K, V> {
 
 impl<K: Key, V: Value> MapBatch<K, V> {
     /// An empty one.
+    ///
+    /// ```
+    /// let batch = durix::MapBatch::<String, u64>::new();
+    /// assert!(batch.is_empty());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Maps `key` to `value`. Of several changes to one key the last counts.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut batch = durix::MapBatch::new();
+    /// batch.insert("ada", &36)?.insert("ada", &37)?;
+    /// map.apply(&batch)?;
+    /// assert_eq!(map.get("ada")?, Some(37));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unfit`].
@@ -82,6 +132,18 @@ impl<K: Key, V: Value> MapBatch<K, V> {
 
     /// Removes `key`, if it is there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let mut batch = durix::MapBatch::new();
+    /// batch.remove("ada")?;
+    /// map.apply(&batch)?;
+    /// assert!(map.is_empty()?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unfit`].
     pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
@@ -94,16 +156,35 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     }
 
     /// Number of changes.
+    ///
+    /// ```
+    /// let mut batch = durix::MapBatch::<String, u64>::new();
+    /// batch.insert("ada", &36)?;
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
     /// Whether there is none.
+    ///
+    /// ```
+    /// assert!(durix::MapBatch::<String, u64>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
     /// Forgets all changes, keeps the memory.
+    ///
+    /// ```
+    /// let mut batch = durix::MapBatch::<String, u64>::new();
+    /// batch.insert("ada", &36)?;
+    /// batch.clear();
+    /// assert!(batch.is_empty());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn clear(&mut self) {
         self.batch.clear();
     }
@@ -146,6 +227,15 @@ macro_rules! calls {
     ($self:ident, $($receiver:tt)+) => {
         /// The value of `key`, if it is there. Durable where the index is strict; takes no lock that a writer holds.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!((map.get("ada")?, map.get("alan")?), (Some(36), None));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Undecodable`]; otherwise as [`Index::get`].
         pub fn get<Q>($($receiver)+, key: &Q) -> Result<Option<V>>
@@ -162,6 +252,15 @@ macro_rules! calls {
         }
 
         /// Whether `key` is there.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert!(map.contains("ada")? && !map.contains("alan")?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::get`].
@@ -180,6 +279,15 @@ macro_rules! calls {
 
         /// The values of many keys, in their order, looked up in one operation with overlapping cache misses where the
         /// kind of index can; each is as of a moment of its own.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.get_many(&["alan", "ada"])?, [None, Some(36)]);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`get`](Self::get).
@@ -204,6 +312,16 @@ macro_rules! calls {
         ///
         /// Durability point: before it returns where the index is strict, the next completed sync where it is buffered.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.insert("ada", &36)?);                 // the key is new
+        /// assert!(!map.insert("ada", &37)?);
+        /// assert_eq!(map.get("ada")?, Some(37));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Unfit`]; otherwise as [`Index::insert`]. The map then is as it was.
         pub fn insert<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
@@ -223,6 +341,16 @@ macro_rules! calls {
 
         /// Maps `key` to `value` if it is not there. Returns whether it did; if not, nothing is written. Durable as
         /// [`insert`](Self::insert).
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.insert_if_absent("ada", &36)?);
+        /// assert!(!map.insert_if_absent("ada", &37)?);
+        /// assert_eq!(map.get("ada")?, Some(36));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`insert`](Self::insert).
@@ -244,6 +372,16 @@ macro_rules! calls {
         /// Maps `key` to `value` if it is there. Returns whether it did; if not, nothing is written. Durable as
         /// [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(!map.update("ada", &36)?);                // not there
+        /// map.insert("ada", &36)?;
+        /// assert!(map.update("ada", &37)?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`insert`](Self::insert).
         pub fn update<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
@@ -263,6 +401,17 @@ macro_rules! calls {
 
         /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in
         /// its bytes); if not, nothing is written. Durable as [`insert`](Self::insert).
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.compare_and_set("ada", None, Some(&36))?);
+        /// assert!(!map.compare_and_set("ada", Some(&1), Some(&37))?);
+        /// assert!(map.compare_and_set("ada", Some(&36), None)?);
+        /// assert!(map.is_empty()?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`insert`](Self::insert).
@@ -290,6 +439,16 @@ macro_rules! calls {
 
         /// Removes `key`. Returns whether it was there; if not, nothing is written. Durable as [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert!(map.remove("ada")?);
+        /// assert!(!map.remove("ada")?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::remove`].
         pub fn remove<Q>($($receiver)+, key: &Q) -> Result<bool>
@@ -307,6 +466,17 @@ macro_rules! calls {
         /// Makes all changes of a batch; all or none where [`Index::batch_is_atomic`]. Durable as
         /// [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// let mut batch = durix::MapBatch::new();
+        /// batch.insert("ada", &36)?.insert("grace", &85)?;
+        /// map.apply(&batch)?;
+        /// assert_eq!(map.get("grace")?, Some(85));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::apply`].
         pub fn apply($($receiver)+, batch: &MapBatch<K, V>) -> Result<()> {
@@ -317,6 +487,16 @@ macro_rules! calls {
 
         /// Number of keys, where the kind of index keeps it: of a `pset`, which [`Db::map`](crate::Db::map) makes. `None` for other
         /// kinds: [`count`](Self::count) counts their keys. Constant time; exact while nobody writes.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.len()?, Some(1));
+        /// assert_eq!(db.ordered_map::<String, u64>("in order")?.len()?, None);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// [`Error::Pool`] where the pool is shut.
@@ -331,6 +511,15 @@ macro_rules! calls {
         /// Counts the keys: exact while nobody writes. Constant time where [`len`](Self::len) is known; otherwise linear, a walk over all
         /// keys, which blocks nobody.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.count()?, 1);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::get`].
         pub fn count($($receiver)+) -> Result<u64> {
@@ -342,6 +531,16 @@ macro_rules! calls {
         }
 
         /// Whether there is no key. Looks for the first one only.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.is_empty()?);
+        /// map.insert("ada", &36)?;
+        /// assert!(!map.is_empty()?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::get`].
@@ -356,6 +555,15 @@ macro_rules! calls {
         /// Makes everything durable that was done before, by any thread. Returns at once where the index is strict;
         /// otherwise it waits for a checkpoint.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+        /// words.insert("tree", &1)?;
+        /// words.sync()?;                                       // now no crash takes it back
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::sync`].
         pub fn sync($($receiver)+) -> Result<()> {
@@ -367,6 +575,17 @@ macro_rules! calls {
 
         /// What has to be waited for until all that was done before is durable.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+        /// words.insert("tree", &1)?;
+        /// let ticket = words.ticket()?;
+        /// words.insert("trie", &2)?;
+        /// words.wait(ticket)?;                                 // "tree" is durable
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Pool`] where the pool is shut.
         pub fn ticket($($receiver)+) -> Result<Ticket> {
@@ -375,6 +594,16 @@ macro_rules! calls {
 
         /// Waits until what `ticket` stands for is durable: at once where the index is strict, otherwise for the
         /// checkpoint.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// let ticket = map.ticket()?;
+        /// map.wait(ticket)?;
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::sync`].
@@ -484,6 +713,16 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// Removes all pairs but those for which `keep` says `true`; returns how many. A pair that somebody else changes meanwhile stays.
     /// Linear in the map; durable as [`remove`](Self::remove), each removal by itself.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.try_extend([("ada".to_owned(), 36), ("grace".to_owned(), 85)])?;
+    /// assert_eq!(map.retain(|_, age| *age > 40)?, 1);     // how many were removed
+    /// assert!(!map.contains("ada")?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`remove`](Self::remove); what was removed before stays removed.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<u64> {
@@ -505,6 +744,15 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
 
     /// Inserts all pairs, each as [`insert`](Self::insert) does; in batches of 256 pairs or 1 MiB of keys and values, whatever comes first.
     /// With a journal, a batch is one commit. `pairs` may give owned or borrowed forms.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.try_extend((0..1000).map(|n| (n.to_string(), n)))?;
+    /// assert_eq!(map.get("700")?, Some(700));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`apply`](Self::apply); what was inserted before stays.
@@ -586,6 +834,18 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// A handle with a session of its own: as the map, without the search for a session. There can be about 500 at a
     /// time in a database; each gives its session back when it is dropped.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut handle = map.handle()?;
+    /// for n in 0..100 {
+    ///     handle.insert(&n.to_string(), &n)?;
+    /// }
+    /// assert_eq!(map.count()?, 100);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Pool`]: all sessions are taken, or the pool is shut.
     pub fn handle(&self) -> Result<Handle<K, V, M>> {
@@ -593,16 +853,45 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     }
 
     /// All pairs: see [`Iter`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let oldest = map.iter().map(|pair| Ok(pair?.1)).try_fold(0, |most, age: durix::Result<u64>| age.map(|age| most.max(age)))?;
+    /// assert_eq!(oldest, 36);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&self) -> Iter<'_, K, V, M> {
         Iter::new(self, self.index.cursor())
     }
 
     /// The name of the index, as of now.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// assert_eq!(map.name(), "ages");
+    /// db.rename("ages", "years")?;
+    /// assert_eq!(map.name(), "years");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn name(&self) -> String {
         self.index.root().name()
     }
 
     /// What survives what: the weaker of the index's contract and of what its medium survives.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// assert_eq!(map.guarantee().durability, durix::Durability::Strict);
+    /// println!("{}", map.guarantee());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn guarantee(&self) -> Guarantee {
         self.index.guarantee()
     }
@@ -612,12 +901,36 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     ///
     /// Its calls do not wait for the journal. After your operation has ended, call [`Pool::settle`](durix_pmem::Pool::settle) with its
     /// session: what you have updated is durable then. An operation that stays open keeps every commit waiting, and so every update.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// use durix::Encode;
+    ///
+    /// map.insert("ada", &36)?;
+    /// let (mut key, index) = (Vec::new(), map.index());
+    /// "ada".encode(&mut key)?;
+    /// let mut session = db.pool().session()?;
+    /// assert_eq!(index.get_vec(&session.enter()?, &key)?, Some(36_u64.to_be_bytes().to_vec()));
+    /// db.pool().settle(&mut session)?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn index(&self) -> &Arc<dyn Index<M>> {
         &self.index
     }
 
     /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Everybody else
     /// may have to wait meanwhile, in all of the database; linear in the index.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// assert!(map.check()?.is_empty());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Index::check`].
@@ -633,6 +946,17 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     }
 
     /// Numbers about the index.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let stats = map.stats()?;
+    /// assert_eq!(stats.keys, 1);
+    /// println!("{} bytes", stats.persistent_bytes);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is shut.
@@ -664,6 +988,16 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     /// The bytes of `key`'s value, if it is there: a copy that the handle holds until its next call. Whoever keeps it blocks
     /// nobody.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.get_bytes("ada")?, Some(&36_u64.to_be_bytes()[..]));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Index::get`].
     pub fn get_bytes<Q>(&mut self, key: &Q) -> Result<Option<&[u8]>>
@@ -680,6 +1014,15 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     }
 
     /// The map.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let handle = map.handle()?;
+    /// assert_eq!(handle.map().name(), "ages");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn map(&self) -> &Map<K, V, M> {
         &self.map
     }
@@ -689,6 +1032,16 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     }
 
     /// The session: to enter operations for the vocabulary of bytes.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut handle = map.handle()?;
+    /// let op = handle.session().enter()?;
+    /// assert!(map.index().is_empty(&op)?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn session(&mut self) -> &mut durix_pmem::Session<M> {
         &mut self.cached.session
     }
@@ -699,6 +1052,16 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
 /// It holds copies only: it may live long without holding anything up, and anyone, its owner included, may write meanwhile.
 /// Every key that is there from the first to the last step comes exactly once, with a value that it had meanwhile; one that
 /// is inserted or removed meanwhile comes once or not at all. After an error it goes on with the next pair.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// let pairs: Vec<(String, u64)> = map.iter().collect::<durix::Result<_>>()?;
+/// assert_eq!(pairs, [("ada".to_owned(), 36)]);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Iter<'a, K, V, M: Medium = Hardware> {
     map: &'a Map<K, V, M>,
     cursor: Box<dyn Cursor<M> + 'a>,

@@ -33,6 +33,15 @@ pub trait GivenAs<Q: ?Sized> {
 }
 
 /// Parts of a tuple that can be given as a `Q`.
+///
+/// ```
+/// use durix::encode::{Part, PartGivenAs};
+///
+/// let (mut owned, mut borrowed) = (Vec::new(), Vec::new());
+/// "a".to_owned().encode_part(&mut owned);
+/// String::encode_part_given(&"a", &mut borrowed);
+/// assert_eq!(owned, borrowed);
+/// ```
 pub trait PartGivenAs<Q> {
     /// Appends the bytes of the part that is equal to `given`: as [`Part::encode_part`].
     fn encode_part_given(given: &Q, out: &mut Vec<u8>);

@@ -9,6 +9,15 @@ use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Encode, Key, Part, Unfit, Value};
 
 /// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let tags = db.map::<u64, Vec<String>>("tags")?;
+/// tags.insert(&1, &vec!["red".to_owned(), "round".to_owned()])?;
+/// assert_eq!(tags.get(&1)?.map(|tags| tags.len()), Some(2));
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub trait Element: Part {}
 
 macro_rules! elements {

@@ -4,6 +4,18 @@ use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Key, PartGivenAs, Unfit, Value};
 
 /// A part of a tuple, an element of a vector, what an option holds.
+///
+/// ```
+/// use durix::encode::Part;
+///
+/// let mut bytes = Vec::new();
+/// "a".to_owned().encode_part(&mut bytes);               // tells where it ends
+/// 7_u8.encode_part(&mut bytes);
+/// let mut rest = &bytes[..];
+/// assert_eq!(String::decode_part(&mut rest)?, "a");
+/// assert_eq!(u8::decode_part(&mut rest)?, 7);
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
 pub trait Part: PartGivenAs<Self> + Sized {
     /// Its code in a [`TypeTag`]; zero where it has none.
     #[doc(hidden)]

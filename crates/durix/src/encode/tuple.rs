@@ -6,6 +6,16 @@ use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Element, Encode, Key, Unfit, Value};
 
 /// What keys of type `K` can begin with: the first part or parts of a tuple, the beginning of a string or of bytes.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let orders = db.ordered_map::<(u32, String, u8), u64>("orders")?;
+/// orders.insert(&(7, "tea", 1), &2)?;
+/// assert_eq!(orders.prefix(&(7,)).count(), 1);
+/// assert_eq!(orders.prefix(&(7, "tea")).count(), 1);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub trait PrefixOf<K> {
     /// Appends the bytes with which the keys begin.
     fn encode_prefix(&self, out: &mut Vec<u8>);

@@ -21,6 +21,19 @@ use crate::{Direction, Index, KeyRange};
 /// Every call may fail with [`Error::Conflict`](crate::Error::Conflict): give it back to
 /// [`Db::transaction`](crate::Db::transaction) with `?`, which runs the closure again; and with
 /// [`Error::Locked`](crate::Error::Locked) after the lock timeout.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     assert_eq!(map.get("ada")?, Some(36));                // seen inside, by nobody else yet
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxMap<'t, K, V, M: Medium = Hardware> {
     index: TxIndex<'t, M>,
     types: PhantomData<fn(K) -> V>,
@@ -34,6 +47,18 @@ impl<K, V, M: Medium> fmt::Debug for TxMap<'_, K, V, M> {
 
 impl<M: Medium> Transaction<M> {
     /// A map inside this transaction. The map's first transaction waits for the operations in flight.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::ForeignMap`](crate::Error::ForeignMap) where the map is of another database; [`Error::Pool`](crate::Error::Pool) where
@@ -87,6 +112,20 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// The value of `key`.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert_eq!(map.get("ada")?, None);
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.get("ada")?, Some(36));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::get`], and [`Error::Undecodable`](crate::Error::Undecodable).
     pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
@@ -99,6 +138,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// As [`get`](Self::get), and locks the key for writing: see [`TxIndex::get_for_update`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     let age = map.get_for_update("ada")?.unwrap_or(0);   // nobody else changes it from here on
+    ///     map.insert("ada", &(age + 1))?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -113,6 +165,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Whether `key` is there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert!(map.contains("ada")? && !map.contains("alan")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::get`].
     pub fn contains<Q>(&self, key: &Q) -> Result<bool>
@@ -124,6 +189,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// Maps `key` to `value`. Returns whether the key is new.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.insert("ada", &36)?);                     // the key is new
+    ///     assert!(!map.insert("ada", &37)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::insert`].
@@ -139,6 +217,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Maps `key` to `value` if it is not there. Returns whether it did.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.insert_if_absent("ada", &36)?);
+    ///     assert!(!map.insert_if_absent("ada", &37)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::insert`].
     pub fn insert_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
@@ -152,6 +243,18 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// Maps `key` to `value` if it is there. Returns whether it did.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(!map.update("ada", &36)?);                    // not there
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::insert`].
@@ -167,6 +270,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Removes `key`. Returns whether it was there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert!(map.remove("ada")? && !map.remove("ada")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::remove`].
     pub fn remove<Q>(&self, key: &Q) -> Result<bool>
@@ -179,6 +295,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in its bytes); if
     /// not, nothing is changed.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.compare_and_set("ada", None, Some(&36))?);
+    ///     assert!(!map.compare_and_set("ada", Some(&1), None)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::insert`].
@@ -197,6 +326,18 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// Changes what `key` is mapped to by a function of what it was mapped to; `None` stands for absent. Returns the value that it is
     /// mapped to now. The function is called once in each run of the transaction.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert_eq!(map.update_with("ada", |age| Some(age.unwrap_or(0) + 1))?, Some(1));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get) and [`insert`](Self::insert).
     pub fn update_with<Q>(&self, key: &Q, change: impl FnOnce(Option<V>) -> Option<V>) -> Result<Option<V>>
@@ -214,6 +355,22 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// All pairs, as the transaction sees them now: see [`TxIndex::iter`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     for pair in map.iter()? {
+    ///         let (name, age) = pair?;
+    ///         assert_eq!((name.as_str(), age), ("ada", 36));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::iter`].
     pub fn iter(&self) -> Result<TxIter<'_, K, V, M>> {
@@ -221,6 +378,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// The pairs with keys in `bounds`, in their order; `.rev()` begins at the largest. See [`TxIndex::range`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.range("a".."b")?.rev().count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::range`].
@@ -234,6 +404,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// The pairs whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.prefix("ad")?.count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::range`].
@@ -249,6 +432,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Number of keys, as the transaction sees it. A walk over all of them, which locks the whole map.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.count()?, 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::iter`].
     pub fn count(&self) -> Result<u64> {
@@ -256,6 +452,18 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// Whether there is no key; as [`count`](Self::count), up to the first key.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.is_empty()?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::iter`].
