@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Examples of each verb, as a shell reads them; they work one after the other in an empty folder.
-const EXAMPLES: [(&str, &[&str]); 14] = [
+const EXAMPLES: [(&str, &[&str]); 15] = [
     ("put", &["durix put --pool app.durix --create ada 1815", "durix put --pool app.durix --if-absent alan 1912"]),
     ("get", &["durix get --pool app.durix ada"]),
     (
@@ -38,6 +38,7 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
     ("stat", &["durix stat --pool app.durix", "durix stat --pool app.durix --watch 1 --times 2"]),
     ("kinds", &["durix kinds --markdown"]),
     ("check", &["durix check --pool app.durix"]),
+    ("scrub", &["durix scrub --pool app.durix"]),
     ("copy", &["durix copy --pool app.durix --to smaller.durix"]),
     ("dump", &["durix dump --pool app.durix > app.dump"]),
     ("restore", &["durix restore --pool restored.durix app.dump"]),

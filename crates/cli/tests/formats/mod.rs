@@ -118,10 +118,7 @@ fn lines_that_cannot_be_read_are_told_with_their_number() {
 fn names_of_types_are_shown_and_kept_by_copies() {
     let place = Place::new();
     let db = Db::open_or_create(place.path("p")).unwrap();
-    db.map::<(u8, (u8, String)), User>("users")
-        .unwrap()
-        .insert(&(1, (2, "x".into())), &User { name: "Ada".into() })
-        .unwrap();
+    db.map::<(u8, (u8, String)), User>("users").unwrap().insert(&(1, (2, "x")), &User { name: "Ada".into() }).unwrap();
     db.close().unwrap();
     let dumped = place.works(&["dump", "--pool", "p"]);
     std::fs::write(place.path("dumped"), dumped).unwrap();
@@ -159,7 +156,7 @@ fn json_has_the_fields_that_are_documented() {
     std::fs::write(place.path("script"), "get main a\n").unwrap();
     std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
     std::fs::write(place.path("keys"), "one\ntwo\nthree\n").unwrap();
-    let runs: [(&str, &[&str]); 16] = [
+    let runs: [(&str, &[&str]); 17] = [
         ("stat --watch", &["0", "--times", "1", "--pool", "p"]),
         ("bench --keys-from", &["keys", "--ops", "100", "--dir", "."]),
         ("get", &["--pool", "p", "a"]),
@@ -170,6 +167,7 @@ fn json_has_the_fields_that_are_documented() {
         ("exec", &["--pool", "p", "script"]),
         ("stat", &["--pool", "p"]),
         ("check", &["--pool", "p"]),
+        ("scrub", &["--pool", "p"]),
         ("repair", &["--pool", "p", "--into", "repaired"]),
         ("restore", &["--pool", "restored", "dump"]),
         ("copy", &["--pool", "p", "--to", "copied"]),

@@ -81,7 +81,9 @@ impl<M: Medium> Committer<M> {
         let op = session.enter_exclusive();
         gather(&op, self.journal.notes.notes(), &mut writer.draft);
         drop(op);
-        self.settled.store(mapping.operations(), Ordering::Relaxed);
+        let begun_and_ended = mapping.operations();
+        writer.draft.operations = begun_and_ended / 2;
+        self.settled.store(begun_and_ended, Ordering::Relaxed);
         self.journal.note_capture();
         Ok(mapping.next_commit())
     }
