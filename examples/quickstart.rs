@@ -167,7 +167,7 @@ fn run(tree: &Path, pool_file: &Path) -> Result<()> {
     let db = Db::open(pool_file)?;
     let files: Files = db.ordered_map("files")?;
     let reopening = start.elapsed();
-    println!("reopened in {reopening:.1?}: {} entries; {}", HumanCount(files.len()?), files.guarantee());
+    println!("reopened in {reopening:.1?}: {} entries; {}", HumanCount(files.count()?), files.guarantee());
     let verifying = verify(&files, &acknowledged)?;
     let (finishing, added) = finish(tree, &files)?;
     compare(tree, &files)?;
@@ -176,7 +176,7 @@ fn run(tree: &Path, pool_file: &Path) -> Result<()> {
     if !findings.is_empty() {
         return Err(format!("the check found {} faults, the first: {}", findings.len(), findings[0]).into());
     }
-    let (entries, bytes) = (files.len()?, std::fs::metadata(pool_file)?.len());
+    let (entries, bytes) = (files.count()?, std::fs::metadata(pool_file)?.len());
     drop(files);
     db.close()?;
 
@@ -252,10 +252,10 @@ fn verify(files: &Files, acknowledged: &HashMap<Vec<u8>, Entry>) -> Result<Durat
 
 /// Puts in what is missing. Returns how long that took, and how many entries were missing.
 fn finish(tree: &Path, files: &Files) -> Result<(Duration, u64)> {
-    let (start, before) = (Instant::now(), files.len()?);
+    let (start, before) = (Instant::now(), files.count()?);
     files.try_extend(walk(tree).map(|(path, entry)| (path.into_os_string().into_vec(), entry)))?;
     files.sync()?;
-    Ok((start.elapsed(), files.len()? - before))
+    Ok((start.elapsed(), files.count()? - before))
 }
 
 /// Compares the index with the tree, path by path in order, both ways.

@@ -38,6 +38,7 @@ const EXAMPLES: [(&str, &[&str]); 15] = [
     ("stat", &["durix stat --pool app.durix", "durix stat --pool app.durix --watch 1 --times 2"]),
     ("kinds", &["durix kinds --markdown"]),
     ("check", &["durix check --pool app.durix"]),
+    ("scrub", &["durix scrub --pool app.durix"]),
     ("copy", &["durix copy --pool app.durix --to smaller.durix"]),
     ("compact", &["durix compact --pool smaller.durix"]),
     ("dump", &["durix dump --pool app.durix > app.dump"]),

@@ -220,7 +220,7 @@ fn typed_indices_are_shown_and_written_as_their_types() {
     let place = Place::new();
     let db = durix::Db::open_or_create(place.path("p")).unwrap();
     db.map::<u64, String>("users").unwrap().insert(&7, "seven").unwrap();
-    db.map::<(i32, String), bool>("flags").unwrap().insert(&(-5, "x,y".into()), &true).unwrap();
+    db.map::<(i32, String), bool>("flags").unwrap().insert(&(-5, "x,y"), &true).unwrap();
     db.close().unwrap();
     assert_eq!(place.works(&["get", "--pool", "p", "--index", "users", "7"]), "seven\n");
     assert_eq!(place.works(&["scan", "--pool", "p", "--index", "flags"]), "-5,x,y\ttrue\n");
@@ -231,7 +231,7 @@ fn typed_indices_are_shown_and_written_as_their_types() {
     place.fails(&["load", "--pool", "p", "--index", "users", "--tree", "."], 2, "index holds u64 to string");
     let db = durix::Db::open(place.path("p")).unwrap();
     assert_eq!(db.map::<u64, String>("users").unwrap().get(&8).unwrap().as_deref(), Some("eight"));
-    assert_eq!(db.map::<(i32, String), bool>("flags").unwrap().get(&(0, "z".into())).unwrap(), Some(false));
+    assert_eq!(db.map::<(i32, String), bool>("flags").unwrap().get(&(0, "z")).unwrap(), Some(false));
 }
 
 // ---- dump, restore, copy, repair ----
@@ -582,21 +582,96 @@ fn the_examples_of_the_help_work() {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_durix")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
     let verbs = [
-        "put", "get", "load", "scan", "exec", "del", "stat", "kinds", "check", "copy", "dump", "restore", "repair",
-        "bench",
+        "put", "get", "load", "scan", "exec", "del", "stat", "kinds", "check", "scrub", "copy", "dump", "restore",
+        "repair", "bench",
     ];
     for verb in verbs {
         let help = place.works(&[verb, "--help"]);
         let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  $ ")).collect();
         assert!(!examples.is_empty(), "{help}");
-        for example in examples {
-            let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", example]).current_dir(place.dir.path()).env("PATH", &path).stdin(Stdio::null());
-            let output = shell.output().unwrap();
-            assert!(output.status.success(), "{example}: {}", String::from_utf8_lossy(&output.stderr));
-        }
+        examples.into_iter().for_each(|example| _ = run(&place, &path, example));
     }
     assert_eq!(place.works(&["get", "--pool", "restored.durix", "kurt"]), "1906\n");
+}
+
+/// Runs a line of shell in the folder, which has to work; returns what it printed.
+fn run(place: &Place, path: &str, line: &str) -> String {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", line]).current_dir(place.dir.path()).env("PATH", path).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_commands_of_the_page_about_operations_work() {
+    let place = Place::new();
+    let db = durix::Db::builder().durability(durix::Level::Immediate).create(place.path("app.durix")).unwrap();
+    db.map::<String, String>("notes").unwrap().insert("monday", "rain").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // A file that has lost its checksums, as the page says of copies.
+    std::fs::remove_file(place.path("app.durix-sums")).unwrap();
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_durix")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/operations.md")).unwrap();
+    let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
+    assert!(lines.len() >= 5 && lines.iter().any(|line| line.starts_with("durix scrub")), "{lines:?}");
+    let mut said = BTreeMap::new();
+    for line in lines {
+        let verb = line.split(' ').nth(1).unwrap();
+        // A hundred rounds take a minute; one is as good here.
+        said.insert(verb, run(&place, &path, &line.replace("--rounds 100", "--rounds 1")));
+    }
+    assert!(said["scrub"].contains("no inconsistency"), "{}", said["scrub"]);
+    assert_eq!(said["scan"], "monday\train\n");
+    let checked = place.works(&["check", "--pool", "app.durix"]);
+    assert!(!checked.contains("have none yet") && !checked.contains("no checksums"), "{checked}");
+}
+
+#[test]
+fn watching_shows_the_operations_and_commits_of_another_process() {
+    let place = Place::new();
+    let db = durix::Db::builder().durability(durix::Level::Immediate).create(place.path("p")).unwrap();
+    let map = db.map::<u64, u64>("m").unwrap();
+    map.insert(&0, &0).unwrap();
+    let watch = |times: &str| {
+        let said = place.works(&["stat", "--pool", "p", "--watch", "1", "--times", times, "--json"]);
+        said.lines().map(json).collect::<Vec<_>>()
+    };
+    let figure = |line: &serde_json::Value, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+    let before = watch("1").remove(0);
+    for key in 0..20 {
+        map.insert(&key, &key).unwrap();
+    }
+    let after = watch("1").remove(0);
+    // Each insert of one thread is a commit.
+    assert!(figure(&after, "commits") >= figure(&before, "commits") + 20.0, "{before} {after}");
+    assert!(figure(&after, "operations") >= figure(&before, "operations") + 20.0, "{before} {after}");
+    assert!(before["commits_per_second"].is_null(), "nothing to compare with: {before}");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let is_seen = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in 0.. {
+                map.insert(&(key % 100), &key).unwrap();
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        // A disk may be busy for a second, not for a minute.
+        let is_seen = (0..60).any(|_| watch("2")[1]["commits_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_seen
+    });
+    assert!(is_seen, "no commit in a minute");
+    let text = place.works(&["stat", "--pool", "p", "--watch", "--times", "1"]);
+    assert!(text.contains("ops/s") && text.contains("commits/s"), "{text}");
+    drop(map);
+    db.close().unwrap();
+    let closed = watch("1").remove(0);
+    assert!(closed["commits"].is_null() && closed["operations_per_second"].is_null(), "{closed}");
 }
 
 // ---- what is wrong around it ----

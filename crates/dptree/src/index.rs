@@ -85,7 +85,7 @@ impl<M: Medium> Index<M> for DpTree<M> {
         Ok(())
     }
 
-    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+    fn count(&self, session: &mut Session<M>) -> Result<u64> {
         Ok(DpTree::len(self, &session.enter()?))
     }
 

@@ -13,6 +13,17 @@ use crate::types::Types;
 use crate::{Error, Index, Result};
 
 /// How many entries were copied of which index.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("copy.durix");
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+/// let report = db.copy_to(&path)?;
+/// assert_eq!(report.indices, [("ages".to_owned(), 1)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyReport {
     /// Name and number of entries, in the order of copying.
@@ -23,6 +34,11 @@ pub struct CopyReport {
 const STEP: usize = 64;
 
 /// Where a copy is made until it is whole.
+///
+/// ```
+/// let partial = durix::copy::partial("app.durix".as_ref());
+/// assert_eq!(partial.to_str(), Some("app.durix.partial"));
+/// ```
 pub fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
@@ -89,6 +105,16 @@ pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Er
 /// Gives a finished copy its name, which nobody may have taken meanwhile. The copy is synced before, so that whoever finds the name
 /// finds all of it.
 ///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.durix");
+/// let partial = durix::copy::partial(&path);
+/// std::fs::write(&partial, "all of it")?;
+/// durix::copy::publish(&partial, &path)?;
+/// assert_eq!(std::fs::read(&path)?, b"all of it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Pool`] with `AlreadyExists`, or what the system says.
 pub fn publish(partial: &Path, path: &Path) -> Result<()> {
@@ -121,6 +147,19 @@ impl<M: Medium> Db<M> {
     /// [`snapshot`](Self::snapshot). The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
     /// before leaves `path` with `.partial` added, which the next copy overwrites.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("copy.durix");
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;
+    /// ages.insert("ada", &36)?;
+    /// db.copy_to(&path)?;
+    /// let copy = durix::Db::open(&path)?;
+    /// assert_eq!(copy.map::<String, u64>("ages")?.get("ada")?, Some(36));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`; [`Error::ForeignKind`] where an index
     /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`]; as [`snapshot`](Self::snapshot), and
@@ -131,6 +170,16 @@ impl<M: Medium> Db<M> {
 
     /// As [`copy_to`](Self::copy_to), with options for the new pool. A level of durability has no meaning: the copy is closed before it
     /// gets its name.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("copy.durix");
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// db.copy_to_with(&path, &durix::PoolOptions::new().initial_size(32 << 20))?;
+    /// assert_eq!(std::fs::metadata(&path)?.len(), 32 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`copy_to`](Self::copy_to).
@@ -210,6 +259,17 @@ fn copy_view<M: Medium, N: Medium>(
 }
 
 /// Copies all entries and the types of one index into another, which is empty. Returns how many entries there were.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+/// let (from, to) = (db.open_index("ages", None)?, db.open_index("new", Some("masstree"))?);
+/// assert_eq!(durix::copy::copy_index(db.pool(), &from, db.pool(), &to)?, 1);
+/// # drop((from, to));
+/// assert_eq!(db.ordered_map::<String, u64>("new")?.get("ada")?, Some(36));
+/// # Ok::<(), durix::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`Index::get`] and [`Index::insert`].

@@ -24,6 +24,16 @@ use crate::{Error, Index, Result};
 const MOST_STEPS: usize = 16;
 
 /// How a database is created and opened; most of it goes to [`PoolOptions`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.durix");
+/// use durix::Db;
+///
+/// let db = Db::builder().initial_size(32 << 20).durability(durix::Level::Process).open_or_create(&path)?;
+/// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until something is opened with them"]
 pub struct DbBuilder {
@@ -36,26 +46,78 @@ pub struct DbBuilder {
 
 impl DbBuilder {
     /// Size of a new file in bytes; all of it is allocated. It grows when it is full. Default: 16 MiB.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().initial_size(32 << 20).create(&path)?;
+    /// assert_eq!(std::fs::metadata(&path)?.len(), 32 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn initial_size(self, bytes: u64) -> Self {
         DbBuilder { pool: self.pool.initial_size(bytes), ..self }
     }
 
     /// Size in bytes that the file can grow to while it is open. Default: 1 TiB.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().max_size(1 << 30).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_size(self, bytes: u64) -> Self {
         DbBuilder { pool: self.pool.max_size(bytes), ..self }
     }
 
     /// How many indices a new file can hold. Default: 256.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().max_indices(1000).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_indices(self, indices: u32) -> Self {
         DbBuilder { pool: self.pool.max_indices(indices), ..self }
     }
 
     /// See [`PoolOptions::assume_pmem`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().assume_pmem(false).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn assume_pmem(self, assume: bool) -> Self {
         DbBuilder { pool: self.pool.assume_pmem(assume), ..self }
     }
 
     /// See [`PoolOptions::accept_unclean`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// # Db::builder().durability(durix::Level::Process).create(&path)?.close()?;
+    /// // To look at what a crash of the system has left of a file without a journal.
+    /// let db = Db::builder().read_only(true).accept_unclean(true).open(&path)?;
+    /// assert!(db.indices()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn accept_unclean(self, accept: bool) -> Self {
         DbBuilder { pool: self.pool.accept_unclean(accept), ..self }
     }
@@ -66,12 +128,37 @@ impl DbBuilder {
     }
 
     /// Opens without ever writing to the file. Other readers may have it open, a writer may not.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// # Db::builder().durability(durix::Level::Process).create(&path)?.close()?;
+    /// let db = Db::builder().read_only(true).open(&path)?;
+    /// assert!(db.indices()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn read_only(self, read_only: bool) -> Self {
         DbBuilder { pool: self.pool.read_only(read_only), ..self }
     }
 
     /// For how long opening waits for another process, or another `Db` of this one, to close the file. Default: it does not wait, and
     /// returns an error that names the process.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// use std::time::Duration;
+    ///
+    /// let first = Db::builder().durability(durix::Level::Process).create(&path)?;
+    /// let second = Db::builder().open_timeout(Duration::from_millis(5)).open(&path);
+    /// assert!(second.unwrap_err().to_string().contains("open already"));
+    /// # drop(first);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn open_timeout(self, timeout: Duration) -> Self {
         DbBuilder { pool: self.pool.open_timeout(timeout), ..self }
     }
@@ -87,6 +174,23 @@ impl DbBuilder {
     /// - [`Level::Process`]: it survives the death of the process, not power failure.
     ///
     /// It may be another one at each opening. Persistent memory needs no level.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// use std::time::Duration;
+    ///
+    /// use durix::Level;
+    ///
+    /// let interval = Level::Interval(Duration::from_millis(50));
+    /// let db = Db::builder().durability(interval).create(&path)?;
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;                          // at the speed of memory
+    /// db.sync()?;                                       // now it survives power failure
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn durability(self, level: Level) -> Self {
         DbBuilder { pool: self.pool.durability(level), ..self }
     }
@@ -100,23 +204,64 @@ impl DbBuilder {
     }
 
     /// All options at once. Where they name no level of durability, the default of [`durability`](Self::durability) holds.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let options = durix::PoolOptions::new().initial_size(32 << 20).durability(durix::Level::Process);
+    /// let db = Db::builder().pool_options(options).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pool_options(self, pool: PoolOptions) -> Self {
         DbBuilder { pool, ..self }
     }
 
     /// Time between checkpoints: a crash loses of buffered indices what was done in about the last interval. Default: 64 ms. It is
     /// ignored where the database is opened for reading.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().checkpoint_every(std::time::Duration::from_millis(10)).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn checkpoint_every(self, interval: Duration) -> Self {
         DbBuilder { checkpoint_every: Some(interval), ..self }
     }
 
     /// How long a call waits for a key that a transaction has locked, before it is [`Error::Locked`]. Default: 10 s.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().lock_timeout(std::time::Duration::from_secs(1)).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn lock_timeout(self, timeout: Duration) -> Self {
         DbBuilder { lock_timeout: Some(timeout), ..self }
     }
 
     /// Bytes of old values that are kept for open [snapshots](Db::snapshot) at most, about; beyond that they fail. Default: 256
     /// MiB.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().snapshot_limit(1 << 30).durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot_limit(self, bytes: u64) -> Self {
         DbBuilder { snapshot_limit: Some(bytes), ..self }
     }
@@ -125,11 +270,34 @@ impl DbBuilder {
     /// outside of calls, and a second one where that waits for a disk; both end with it. Without them, buffered indices
     /// become durable only when somebody calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
     /// closed, and the file grows inside of the insert that finds it full.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().no_background_threads().durability(durix::Level::Process).create(&path)?;
+    /// let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// db.tick()?;                                       // between other things: takes a checkpoint when it is due
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn no_background_threads(self) -> Self {
         DbBuilder { no_background_threads: true, ..self }
     }
 
     /// Creates a database in a file that is not there or is empty.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().durability(durix::Level::Process).create(&path)?;
+    /// db.close()?;
+    /// assert!(Db::builder().create(&path).is_err());    // there is one
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`PoolOptions::create`].
@@ -139,6 +307,17 @@ impl DbBuilder {
 
     /// Opens a database that is there, recovering it.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// assert!(Db::builder().open(&path).is_err());      // there is none
+    /// Db::builder().durability(durix::Level::Process).create(&path)?.close()?;
+    /// let db = Db::builder().open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`PoolOptions::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
@@ -146,6 +325,16 @@ impl DbBuilder {
     }
 
     /// Opens a database, or creates it where there is none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().durability(durix::Level::Process).open_or_create(&path)?;
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`PoolOptions::open_or_create`].
@@ -161,6 +350,17 @@ impl DbBuilder {
 impl DbBuilder {
     /// A database over a pool on any medium, with the options that are the database's own. Finishes the transactions that a
     /// crash has interrupted. A pool's services are driven by one database at a time.
+    ///
+    /// ```
+    /// use durix::{Db, Hardware, PoolOptions};
+    /// use durix_pmem::backing::HeapBacking;
+    ///
+    /// // In memory, for a test.
+    /// let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE)?;
+    /// let db = Db::builder().no_background_threads().over(pool)?;
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Pool::epochs`], where an interval between checkpoints was set; as [`recover`](crate::recover).
@@ -226,11 +426,32 @@ impl<M: Medium> fmt::Debug for Db<M> {
 
 impl Db {
     /// Options, to begin with the defaults.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::builder().durability(durix::Level::Process).open_or_create(&path)?;
+    /// db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> DbBuilder {
         DbBuilder::default()
     }
 
     /// Opens a database that is there, recovering it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// assert!(Db::open(&path).is_err());                // there is none
+    /// # Db::builder().durability(durix::Level::Process).create(&path)?.close()?;
+    /// let db = Db::open(dir.path().join("app.durix"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`PoolOptions::open`].
@@ -239,6 +460,16 @@ impl Db {
     }
 
     /// Opens a database, or creates it where there is none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::open_or_create(&path)?;
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`PoolOptions::open_or_create`].
@@ -251,6 +482,16 @@ impl<M: Medium> Db<M> {
     /// A database over a pool on any medium: one `Db` a pool, as locks and snapshots belong to it. What a crash has interrupted
     /// of transactions is finished when the first index is opened. It is without threads, as with
     /// [`no_background_threads`](DbBuilder::no_background_threads); [`DbBuilder::over`] gives one with them.
+    ///
+    /// ```
+    /// use durix::{Db, Hardware, PoolOptions};
+    /// use durix_pmem::backing::HeapBacking;
+    ///
+    /// // In memory, for a test.
+    /// let db = Db::over(PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE)?);
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn over(pool: Pool<M>) -> Self {
         let (epochs, opening, background) = (OnceLock::new(), Mutex::new(()), Mutex::new(None));
         let transactions = Transactions::new(pool.clone());
@@ -270,11 +511,25 @@ impl<M: Medium> Db<M> {
     }
 
     /// The pool.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// println!("{} bytes", db.pool().stats()?.size);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn pool(&self) -> &Pool<M> {
         &self.shared.pool
     }
 
     /// What its contents survive; a map's own contract is part of [`Map::guarantee`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// println!("{}", db.guarantee());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn guarantee(&self) -> Guarantee {
         self.shared.pool.guarantee()
     }
@@ -282,6 +537,15 @@ impl<M: Medium> Db<M> {
     /// Takes a checkpoint: makes everything durable that was done before, by any thread, to any buffered index of the database,
     /// on one consistent cut. Strict indices need none. Waits for the operations in flight, at most 10 s, and for the
     /// checkpoint's own work.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+    /// words.insert("tree", &1)?;
+    /// db.sync()?;                                          // now no crash takes it back
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`]: operations in flight do not end, or the pool is shut; also what the database's own threads have failed
@@ -300,6 +564,18 @@ impl<M: Medium> Db<M> {
     /// [`checkpoint_every`](DbBuilder::checkpoint_every) or [`Epochs::set_interval`](durix_pmem::Epochs::set_interval) says; then
     /// does what else is due outside of calls, some steps of it. Returns whether it took a checkpoint. For programs that have
     /// [no background threads](DbBuilder::no_background_threads) and take checkpoints between other things.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+    /// words.insert("tree", &1)?;
+    /// while !db.tick()? {
+    ///     // Other things.
+    ///     std::thread::sleep(std::time::Duration::from_millis(5));
+    /// }
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -323,6 +599,16 @@ impl<M: Medium> Db<M> {
     /// with. The index is recovered, which takes time in its size for some kinds. Its creation and its types are durable
     /// on return. Opening it again gives another handle to the same map.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;
+    /// ages.insert("ada", &36)?;
+    /// assert_eq!(db.map::<String, u64>("ages")?.get("ada")?, Some(36));   // the same map
+    /// assert!(db.map::<String, String>("ages").is_err());                 // other types
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::WrongType`], [`Error::Pool`], [`Error::ForeignKind`], [`Error::Corrupt`].
     pub fn map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V, M>> {
@@ -330,6 +616,15 @@ impl<M: Medium> Db<M> {
     }
 
     /// As [`map`](Self::map), of a certain kind.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let squares = db.map_of_kind::<u64, u64>("squares", "hash")?;
+    /// squares.insert(&2, &4)?;
+    /// assert!(db.map_of_kind::<u64, u64>("squares", "pset").is_err());    // it is a hash
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`map`](Self::map), and [`Error::UnknownKind`], [`Error::WrongKind`], [`Error::UnfitType`].
@@ -340,6 +635,16 @@ impl<M: Medium> Db<M> {
     /// Opens the map named `name` as one that keeps its keys in order, creating it if it is not there: as a
     /// [`kind::DEFAULT_ORDERED`], or as what it is. That default is buffered: see [`sync`](Self::sync).
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let years = db.ordered_map::<u32, String>("years")?;
+    /// years.insert(&1815, "Ada")?;
+    /// years.insert(&1906, "Grace")?;
+    /// assert_eq!(years.first()?, Some((1815, "Ada".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`map`](Self::map), and [`Error::NotOrdered`].
     pub fn ordered_map<K: Key, V: Value>(&self, name: &str) -> Result<OrderedMap<K, V, M>> {
@@ -348,6 +653,15 @@ impl<M: Medium> Db<M> {
     }
 
     /// As [`ordered_map`](Self::ordered_map), of a certain kind.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let years = db.ordered_map_of_kind::<u32, String>("years", "bplustree")?;
+    /// years.insert(&1815, "Ada")?;                      // durable on return
+    /// assert!(db.ordered_map_of_kind::<u32, String>("other", "pset").is_err());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`map_of_kind`](Self::map_of_kind), and [`Error::NotOrdered`].
@@ -371,6 +685,16 @@ impl<M: Medium> Db<M> {
 
     /// Opens the index named `name` for the vocabulary of bytes ([`Index`]), creating it if it is not there: as `kind`, or
     /// as what it is, or as a [`kind::DEFAULT`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let index = db.open_index("raw", Some("masstree"))?;
+    /// let mut session = db.pool().session()?;
+    /// index.insert(&session.enter()?, b"key", b"value")?;
+    /// assert_eq!(index.get_vec(&session.enter()?, b"key")?, Some(b"value".to_vec()));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`map_of_kind`](Self::map_of_kind), apart from types.
@@ -412,6 +736,15 @@ impl<M: Medium> Db<M> {
     /// A map over an index of this pool that was opened otherwise: for structures of one's own. An empty index takes the
     /// types only if `index` is the only reference to it.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let index = db.open_index("ages", None)?;
+    /// let ages = db.map_over::<String, u64>(index)?;
+    /// ages.insert("ada", &36)?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::WrongType`]; [`Error::Pool`], with `ForeignSession` where the index is one of another pool.
     pub fn map_over<K: Key, V: Value>(&self, index: Arc<dyn Index<M>>) -> Result<Map<K, V, M>> {
@@ -435,6 +768,15 @@ impl<M: Medium> Db<M> {
 
     /// The indices there are.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// db.map::<String, u64>("ages")?;
+    /// let names: Vec<String> = db.indices()?.into_iter().map(|info| info.name).collect();
+    /// assert_eq!(names, ["ages"]);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Pool::indices`].
     pub fn indices(&self) -> Result<Vec<IndexInfo>> {
@@ -445,6 +787,15 @@ impl<M: Medium> Db<M> {
 
     /// Gives an index another name; failure-atomic, durable on return. It may be open.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// db.rename("ages", "years")?;
+    /// assert_eq!(db.map::<String, u64>("years")?.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Pool::rename`].
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
@@ -453,6 +804,15 @@ impl<M: Medium> Db<M> {
     }
 
     /// Removes an index that is not open, and gives its space back; failure-atomic, durable on return.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// db.map::<String, u64>("ages")?.insert("ada", &36)?;
+    /// db.drop_index("ages")?;
+    /// assert!(db.indices()?.is_empty());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Pool::drop_index`], and [`Error::SnapshotOpen`].
@@ -469,6 +829,17 @@ impl<M: Medium> Db<M> {
 
     /// Closes the database: takes a last checkpoint, waits up to 10 s for operations in flight, and marks the file as closed.
     /// Dropping the last handle does the same, waiting 1 s, and keeps quiet about errors.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;
+    /// ages.insert("ada", &36)?;
+    /// assert!(db.close().is_err());                     // a map is open
+    /// drop(ages);
+    /// db.close()?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if operations do not end: the database then stays open.

@@ -12,12 +12,32 @@ use crate::{Error, Index, Lengths, Result};
 pub use durix_index::kind::{Entry, Names, Openable};
 
 /// The kind of an index whose creator does not choose.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<u64, u64>("squares")?;
+/// assert_eq!(db.indices()?[0].kind, durix::kind::named::<durix::Hardware>(durix::kind::DEFAULT)?.kind);
+/// # drop(map);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub const DEFAULT: &str = "pset";
 
 /// The kind of an ordered index whose creator does not choose.
+///
+/// ```
+/// let kind = durix::kind::named::<durix::Hardware>(durix::kind::DEFAULT_ORDERED)?;
+/// assert!(kind.ordered);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub const DEFAULT_ORDERED: &str = "masstree";
 
 /// All kinds of index that this build knows, the experimental ones included.
+///
+/// ```
+/// let kinds = durix::kind::kinds::<durix::Hardware>();
+/// assert!(kinds.iter().any(|kind| kind.name == "masstree" && kind.ordered));
+/// ```
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     let crates = [
         durix_pset::kinds(),
@@ -30,17 +50,36 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
 }
 
 /// The kinds that are offered: all but the experimental ones.
+///
+/// ```
+/// for kind in durix::kind::offered::<durix::Hardware>() {
+///     println!("{}: {}", kind.name, kind.about);
+/// }
+/// ```
 pub fn offered<M: Medium>() -> Vec<Entry<M>> {
     kinds().into_iter().filter(|entry| !entry.experimental).collect()
 }
 
 /// The names of the offered kinds that take keys and values of any length, for messages.
+///
+/// ```
+/// assert!(durix::kind::of_any_length().contains("pset"));
+/// ```
 pub fn of_any_length() -> String {
     let any = |entry: &&Entry<Hardware>| matches!(entry.limits.key, Lengths::UpTo(_));
     offered::<Hardware>().iter().filter(any).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The kind with that name.
+///
+/// ```
+/// use durix::{Hardware, kind};
+///
+/// assert!(kind::named::<Hardware>("masstree")?.ordered);
+/// let error = kind::named::<Hardware>("btree").err().unwrap();
+/// assert!(error.to_string().contains("there are: pset"));
+/// # Ok::<(), durix::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::UnknownKind`], which lists the names of the offered kinds.
@@ -52,11 +91,29 @@ pub fn named<M: Medium>(name: &str) -> Result<Entry<M>> {
 }
 
 /// The kind that the pool calls so.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<u64, u64>("squares")?;
+/// let kind = durix::kind::of::<durix::Hardware>(db.indices()?[0].kind).unwrap();
+/// assert_eq!(kind.name, "pset");
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
     kinds::<M>().into_iter().find(|entry| entry.kind == kind)
 }
 
 /// Whether a kind is the facade's own, the log of transactions or the table of type names, which is no index of anybody's.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<u64, u64>("squares")?;
+/// let all = db.pool().indices()?;
+/// assert_eq!(all.iter().filter(|info| !durix::kind::is_internal(info.kind)).count(), 1);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub fn is_internal(kind: Kind) -> bool {
     kind == crate::transaction::log::KIND || kind == crate::names::KIND
 }
@@ -73,6 +130,15 @@ pub(crate) fn name_of<M: Medium>(index: &dyn Index<M>) -> &'static str {
 }
 
 /// Opens the index named `name` as what it is.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.ordered_map::<u64, u64>("squares")?.insert(&2, &4)?;
+/// let index = durix::kind::open_as_is(db.pool(), "squares")?;
+/// assert!(index.as_ordered().is_some());
+/// # Ok::<(), durix::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Pool`] where there is none, [`Error::ForeignKind`], [`Error::Corrupt`].

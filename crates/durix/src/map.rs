@@ -8,7 +8,7 @@ use std::sync::Arc;
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{Decode, Encode, Key, Value};
+use crate::encode::{Decode, GivenAs, Key, Value};
 use crate::sessions::Cached;
 use crate::shared::Shared;
 use crate::transaction::guard::Guarded;
@@ -17,7 +17,20 @@ use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 /// A map from `K` to `V` in a [`Db`](crate::Db). Clones share it; it keeps the database open.
 ///
 /// Any thread may call it, through a session that the database keeps; [`handle`](Self::handle) gives one of its own, which
-/// is faster. Keys and values are given as what their types borrow as: a `Map<String, _>` is asked for a `&str`.
+/// is faster. Keys and values are given as they are or in a borrowed form ([`GivenAs`]): a `Map<String, _>` is asked for a `&str`.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// assert_eq!(map.get("ada")?, Some(36));
+/// for pair in &map {
+///     let (name, age) = pair?;
+///     println!("{name}: {age}");
+/// }
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Map<K, V, M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
     guard: Arc<Guarded<M>>,
@@ -40,6 +53,16 @@ impl<K, V, M: Medium> fmt::Debug for Map<K, V, M> {
 }
 
 /// A map with a session of its own: the fast path of one thread. It may move between threads.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// let mut handle = map.handle()?;                  // one for each thread
+/// handle.insert("ada", &36)?;
+/// assert_eq!(handle.get("ada")?, Some(36));
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Handle<K, V, M: Medium = Hardware> {
     map: Map<K, V, M>,
@@ -47,6 +70,17 @@ pub struct Handle<K, V, M: Medium = Hardware> {
 }
 
 /// Changes to a map, to be made together by [`Map::apply`].
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// let mut batch = durix::MapBatch::new();
+/// batch.insert("ada", &36)?.insert("grace", &85)?.remove("alan")?;
+/// map.apply(&batch)?;
+/// assert_eq!(map.count()?, 2);
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapBatch<K, V> {
     batch: Batch,
@@ -61,63 +95,112 @@ impl<K: Key, V: Value> Default for MapBatch<K, V> {
 
 impl<K: Key, V: Value> MapBatch<K, V> {
     /// An empty one.
+    ///
+    /// ```
+    /// let batch = durix::MapBatch::<String, u64>::new();
+    /// assert!(batch.is_empty());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Maps `key` to `value`. Of several changes to one key the last counts.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut batch = durix::MapBatch::new();
+    /// batch.insert("ada", &36)?.insert("ada", &37)?;
+    /// map.apply(&batch)?;
+    /// assert_eq!(map.get("ada")?, Some(37));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unfit`].
     pub fn insert<Q, W>(&mut self, key: &Q, value: &W) -> Result<&mut Self>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
-        self.batch.insert(&encoded(key)?, &encoded(value)?);
+        self.batch.insert(&encoded::<K, Q>(key)?, &encoded::<V, W>(value)?);
         Ok(self)
     }
 
     /// Removes `key`, if it is there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let mut batch = durix::MapBatch::new();
+    /// batch.remove("ada")?;
+    /// map.apply(&batch)?;
+    /// assert!(map.is_empty()?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unfit`].
     pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        self.batch.remove(&encoded(key)?);
+        self.batch.remove(&encoded::<K, Q>(key)?);
         Ok(self)
     }
 
     /// Number of changes.
+    ///
+    /// ```
+    /// let mut batch = durix::MapBatch::<String, u64>::new();
+    /// batch.insert("ada", &36)?;
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
     /// Whether there is none.
+    ///
+    /// ```
+    /// assert!(durix::MapBatch::<String, u64>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
     /// Forgets all changes, keeps the memory.
+    ///
+    /// ```
+    /// let mut batch = durix::MapBatch::<String, u64>::new();
+    /// batch.insert("ada", &36)?;
+    /// batch.clear();
+    /// assert!(batch.is_empty());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn clear(&mut self) {
         self.batch.clear();
     }
 }
 
-pub(crate) fn encoded(value: &(impl Encode + ?Sized)) -> Result<Vec<u8>> {
+/// The bytes of the `T` that is given.
+pub(crate) fn encoded<T: GivenAs<Q>, Q: ?Sized>(given: &Q) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    value.encode(&mut bytes)?;
+    T::encode_given(given, &mut bytes)?;
     Ok(bytes)
 }
 
-pub(crate) fn encode_into(value: &(impl Encode + ?Sized), bytes: &mut Vec<u8>) -> Result<()> {
+#[inline]
+pub(crate) fn encode_into<T: GivenAs<Q>, Q: ?Sized>(given: &Q, bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
-    value.encode(bytes)?;
+    T::encode_given(given, bytes)?;
     Ok(())
 }
 
@@ -144,15 +227,24 @@ macro_rules! calls {
     ($self:ident, $($receiver:tt)+) => {
         /// The value of `key`, if it is there. Durable where the index is strict; takes no lock that a writer holds.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!((map.get("ada")?, map.get("alan")?), (Some(36), None));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Undecodable`]; otherwise as [`Index::get`].
         pub fn get<Q>($($receiver)+, key: &Q) -> Result<Option<V>>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let found = index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
                 index.note_read(&cached.session, &cached.key);
                 found.then(|| decoded(index, &cached.value)).transpose()
@@ -161,15 +253,24 @@ macro_rules! calls {
 
         /// Whether `key` is there.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert!(map.contains("ada")? && !map.contains("alan")?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::get`].
         pub fn contains<Q>($($receiver)+, key: &Q) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let found = index.contains(&cached.session.enter()?, &cached.key)?;
                 index.note_read(&cached.session, &cached.key);
                 Ok(found)
@@ -179,14 +280,23 @@ macro_rules! calls {
         /// The values of many keys, in their order, looked up in one operation with overlapping cache misses where the
         /// kind of index can; each is as of a moment of its own.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.get_many(&["alan", "ada"])?, [None, Some(36)]);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`get`](Self::get).
         pub fn get_many<Q>($($receiver)+, keys: &[&Q]) -> Result<Vec<Option<V>>>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
-            let encoded = keys.iter().map(|key| encoded(*key)).collect::<Result<Vec<_>>>()?;
+            let encoded = keys.iter().map(|key| encoded::<K, Q>(key)).collect::<Result<Vec<_>>>()?;
             let keys: Vec<&[u8]> = encoded.iter().map(|key| &key[..]).collect();
             let mut values: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
             $self.with(|index, cached| {
@@ -202,18 +312,28 @@ macro_rules! calls {
         ///
         /// Durability point: before it returns where the index is strict, the next completed sync where it is buffered.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.insert("ada", &36)?);                 // the key is new
+        /// assert!(!map.insert("ada", &37)?);
+        /// assert_eq!(map.get("ada")?, Some(37));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Unfit`]; otherwise as [`Index::insert`]. The map then is as it was.
         pub fn insert<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert(op, key, value))
             })
@@ -222,18 +342,28 @@ macro_rules! calls {
         /// Maps `key` to `value` if it is not there. Returns whether it did; if not, nothing is written. Durable as
         /// [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.insert_if_absent("ada", &36)?);
+        /// assert!(!map.insert_if_absent("ada", &37)?);
+        /// assert_eq!(map.get("ada")?, Some(36));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`insert`](Self::insert).
         pub fn insert_if_absent<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.insert_if_absent(op, key, value))
             })
@@ -242,18 +372,28 @@ macro_rules! calls {
         /// Maps `key` to `value` if it is there. Returns whether it did; if not, nothing is written. Durable as
         /// [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(!map.update("ada", &36)?);                // not there
+        /// map.insert("ada", &36)?;
+        /// assert!(map.update("ada", &37)?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`insert`](Self::insert).
         pub fn update<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
-                encode_into(value, &mut cached.value)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
+                encode_into::<V, W>(value, &mut cached.value)?;
                 let Cached { session, key, value, .. } = cached;
                 index.change(session, key, |index, op| index.update(op, key, value))
             })
@@ -261,6 +401,17 @@ macro_rules! calls {
 
         /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in
         /// its bytes); if not, nothing is written. Durable as [`insert`](Self::insert).
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.compare_and_set("ada", None, Some(&36))?);
+        /// assert!(!map.compare_and_set("ada", Some(&1), Some(&37))?);
+        /// assert!(map.compare_and_set("ada", Some(&36), None)?);
+        /// assert!(map.is_empty()?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`insert`](Self::insert).
@@ -271,15 +422,15 @@ macro_rules! calls {
             new: Option<&W>,
         ) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
-            V: Borrow<W>,
-            W: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
+            V: GivenAs<W>,
+            W: ?Sized,
         {
-            let expected = expected.map(|value| encoded(value)).transpose()?;
-            let new = new.map(|value| encoded(value)).transpose()?;
+            let expected = expected.map(|value| encoded::<V, W>(value)).transpose()?;
+            let new = new.map(|value| encoded::<V, W>(value)).transpose()?;
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let Cached { session, key, .. } = cached;
                 let (expected, new) = (expected.as_deref(), new.as_deref());
                 index.change(session, key, |index, op| index.compare_and_set(op, key, expected, new))
@@ -288,15 +439,25 @@ macro_rules! calls {
 
         /// Removes `key`. Returns whether it was there; if not, nothing is written. Durable as [`insert`](Self::insert).
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert!(map.remove("ada")?);
+        /// assert!(!map.remove("ada")?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// As [`Index::remove`].
         pub fn remove<Q>($($receiver)+, key: &Q) -> Result<bool>
         where
-            K: Borrow<Q>,
-            Q: Encode + ?Sized,
+            K: GivenAs<Q>,
+            Q: ?Sized,
         {
             $self.with_update(|index, cached| {
-                encode_into(key, &mut cached.key)?;
+                encode_into::<K, Q>(key, &mut cached.key)?;
                 let Cached { session, key, .. } = cached;
                 index.change(session, key, |index, op| index.remove(op, key))
             })
@@ -304,6 +465,17 @@ macro_rules! calls {
 
         /// Makes all changes of a batch; all or none where [`Index::batch_is_atomic`]. Durable as
         /// [`insert`](Self::insert).
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// let mut batch = durix::MapBatch::new();
+        /// batch.insert("ada", &36)?.insert("grace", &85)?;
+        /// map.apply(&batch)?;
+        /// assert_eq!(map.get("grace")?, Some(85));
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::apply`].
@@ -313,22 +485,65 @@ macro_rules! calls {
             })
         }
 
-        /// Number of keys: exact while nobody writes. As costly as [`Index::len`] is for the kind of index.
+        /// Number of keys, where the kind of index keeps it: of a `pset`, which [`Db::map`](crate::Db::map) makes. `None` for other
+        /// kinds: [`count`](Self::count) counts their keys. Constant time; exact while nobody writes.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.len()?, Some(1));
+        /// assert_eq!(db.ordered_map::<String, u64>("in order")?.len()?, None);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
-        /// As [`Index::len`].
-        pub fn len($($receiver)+) -> Result<u64> {
+        /// [`Error::Pool`] where the pool is shut.
+        pub fn len($($receiver)+) -> Result<Option<u64>> {
             $self.with(|index, cached| {
-                let len = index.len(&mut cached.session)?;
+                let len = index.len(&cached.session.enter()?);
                 index.note_reads(&cached.session);
                 Ok(len)
             })
         }
 
-        /// Whether there is no key.
+        /// Counts the keys: exact while nobody writes. Constant time where [`len`](Self::len) is known; otherwise linear, a walk over all
+        /// keys, which blocks nobody.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// assert_eq!(map.count()?, 1);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
-        /// As [`len`](Self::len).
+        /// As [`Index::get`].
+        pub fn count($($receiver)+) -> Result<u64> {
+            $self.with(|index, cached| {
+                let count = index.count(&mut cached.session)?;
+                index.note_reads(&cached.session);
+                Ok(count)
+            })
+        }
+
+        /// Whether there is no key. Looks for the first one only.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// assert!(map.is_empty()?);
+        /// map.insert("ada", &36)?;
+        /// assert!(!map.is_empty()?);
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
+        /// # Errors
+        /// As [`Index::get`].
         pub fn is_empty($($receiver)+) -> Result<bool> {
             $self.with(|index, cached| {
                 let empty = index.is_empty(&cached.session.enter()?)?;
@@ -339,6 +554,15 @@ macro_rules! calls {
 
         /// Makes everything durable that was done before, by any thread. Returns at once where the index is strict;
         /// otherwise it waits for a checkpoint.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+        /// words.insert("tree", &1)?;
+        /// words.sync()?;                                       // now no crash takes it back
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::sync`].
@@ -351,6 +575,17 @@ macro_rules! calls {
 
         /// What has to be waited for until all that was done before is durable.
         ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let words = db.ordered_map::<String, u64>("words")?; // buffered
+        /// words.insert("tree", &1)?;
+        /// let ticket = words.ticket()?;
+        /// words.insert("trie", &2)?;
+        /// words.wait(ticket)?;                                 // "tree" is durable
+        /// # Ok::<(), durix::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// [`Error::Pool`] where the pool is shut.
         pub fn ticket($($receiver)+) -> Result<Ticket> {
@@ -359,6 +594,16 @@ macro_rules! calls {
 
         /// Waits until what `ticket` stands for is durable: at once where the index is strict, otherwise for the
         /// checkpoint.
+        ///
+        /// ```
+        /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+        /// let map = db.map::<String, u64>("ages")?;
+        /// map.insert("ada", &36)?;
+        /// let ticket = map.ticket()?;
+        /// map.wait(ticket)?;
+        /// # Ok::<(), durix::Error>(())
+        /// ```
         ///
         /// # Errors
         /// As [`Index::sync`].
@@ -447,10 +692,10 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// [`Error::Undecodable`]; otherwise as [`insert`](Self::insert).
     pub fn update_with<Q>(&self, key: &Q, mut change: impl FnMut(Option<V>) -> Option<V>) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        let key = encoded(key)?;
+        let key = encoded::<K, Q>(key)?;
         loop {
             let old = self.with(|index, cached| {
                 let old = index.get_vec(&cached.session.enter()?, &key)?;
@@ -458,7 +703,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
                 Ok(old)
             })?;
             let new = change(old.as_ref().map(|bytes| decoded(&*self.index, bytes)).transpose()?);
-            let bytes = new.as_ref().map(encoded).transpose()?;
+            let bytes = new.as_ref().map(encoded::<V, V>).transpose()?;
             if old == bytes || self.change_bytes(&key, old.as_deref(), bytes.as_deref())? {
                 return Ok(new);
             }
@@ -467,6 +712,16 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
 
     /// Removes all pairs but those for which `keep` says `true`; returns how many. A pair that somebody else changes meanwhile stays.
     /// Linear in the map; durable as [`remove`](Self::remove), each removal by itself.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.try_extend([("ada".to_owned(), 36), ("grace".to_owned(), 85)])?;
+    /// assert_eq!(map.retain(|_, age| *age > 40)?, 1);     // how many were removed
+    /// assert!(!map.contains("ada")?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`remove`](Self::remove); what was removed before stays removed.
@@ -490,6 +745,15 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// Inserts all pairs, each as [`insert`](Self::insert) does; in batches of 256 pairs or 1 MiB of keys and values, whatever comes first.
     /// With a journal, a batch is one commit. `pairs` may give owned or borrowed forms.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.try_extend((0..1000).map(|n| (n.to_string(), n)))?;
+    /// assert_eq!(map.get("700")?, Some(700));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`apply`](Self::apply); what was inserted before stays.
     pub fn try_extend<Q, W>(&self, pairs: impl IntoIterator<Item = (Q, W)>) -> Result<()>
@@ -501,7 +765,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         const BYTES: usize = 1 << 20;
         let (mut batch, mut bytes) = (MapBatch::new(), 0);
         for (key, value) in pairs {
-            let (key, value) = (encoded(key.borrow())?, encoded(value.borrow())?);
+            let (key, value) = (encoded::<K, K>(key.borrow())?, encoded::<V, V>(value.borrow())?);
             bytes += key.len() + value.len();
             batch.batch.insert(&key, &value);
             if batch.len() == PAIRS || bytes >= BYTES {
@@ -537,7 +801,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         const PAIRS: usize = 256;
         let (mut step, mut new, mut uncommitted) = (Vec::new(), 0, 0);
         for (key, value) in pairs {
-            step.push((encoded(key.borrow())?, encoded(value.borrow())?));
+            step.push((encoded::<K, K>(key.borrow())?, encoded::<V, V>(value.borrow())?));
             if step.len() == PAIRS {
                 new += self.load_step(&step, &mut uncommitted)?;
                 step.clear();
@@ -570,6 +834,18 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     /// A handle with a session of its own: as the map, without the search for a session. There can be about 500 at a
     /// time in a database; each gives its session back when it is dropped.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut handle = map.handle()?;
+    /// for n in 0..100 {
+    ///     handle.insert(&n.to_string(), &n)?;
+    /// }
+    /// assert_eq!(map.count()?, 100);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Pool`]: all sessions are taken, or the pool is shut.
     pub fn handle(&self) -> Result<Handle<K, V, M>> {
@@ -577,16 +853,45 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     }
 
     /// All pairs: see [`Iter`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let oldest = map.iter().map(|pair| Ok(pair?.1)).try_fold(0, |most, age: durix::Result<u64>| age.map(|age| most.max(age)))?;
+    /// assert_eq!(oldest, 36);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&self) -> Iter<'_, K, V, M> {
         Iter::new(self, self.index.cursor())
     }
 
     /// The name of the index, as of now.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// assert_eq!(map.name(), "ages");
+    /// db.rename("ages", "years")?;
+    /// assert_eq!(map.name(), "years");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn name(&self) -> String {
         self.index.root().name()
     }
 
     /// What survives what: the weaker of the index's contract and of what its medium survives.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// assert_eq!(map.guarantee().durability, durix::Durability::Strict);
+    /// println!("{}", map.guarantee());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn guarantee(&self) -> Guarantee {
         self.index.guarantee()
     }
@@ -596,12 +901,36 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     ///
     /// Its calls do not wait for the journal. After your operation has ended, call [`Pool::settle`](durix_pmem::Pool::settle) with its
     /// session: what you have updated is durable then. An operation that stays open keeps every commit waiting, and so every update.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// use durix::Encode;
+    ///
+    /// map.insert("ada", &36)?;
+    /// let (mut key, index) = (Vec::new(), map.index());
+    /// "ada".encode(&mut key)?;
+    /// let mut session = db.pool().session()?;
+    /// assert_eq!(index.get_vec(&session.enter()?, &key)?, Some(36_u64.to_be_bytes().to_vec()));
+    /// db.pool().settle(&mut session)?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn index(&self) -> &Arc<dyn Index<M>> {
         &self.index
     }
 
     /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Everybody else
     /// may have to wait meanwhile, in all of the database; linear in the index.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// assert!(map.check()?.is_empty());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Index::check`].
@@ -617,6 +946,17 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     }
 
     /// Numbers about the index.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let stats = map.stats()?;
+    /// assert_eq!(stats.keys, 1);
+    /// println!("{} bytes", stats.persistent_bytes);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is shut.
@@ -648,15 +988,25 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     /// The bytes of `key`'s value, if it is there: a copy that the handle holds until its next call. Whoever keeps it blocks
     /// nobody.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.get_bytes("ada")?, Some(&36_u64.to_be_bytes()[..]));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Index::get`].
     pub fn get_bytes<Q>(&mut self, key: &Q) -> Result<Option<&[u8]>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let Handle { map, cached } = self;
-        encode_into(key, &mut cached.key)?;
+        encode_into::<K, Q>(key, &mut cached.key)?;
         let found = map.guard.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
         map.guard.note_read(&cached.session, &cached.key);
         map.guard.pool().settle(&mut cached.session)?;
@@ -664,6 +1014,15 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     }
 
     /// The map.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let handle = map.handle()?;
+    /// assert_eq!(handle.map().name(), "ages");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn map(&self) -> &Map<K, V, M> {
         &self.map
     }
@@ -673,6 +1032,16 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     }
 
     /// The session: to enter operations for the vocabulary of bytes.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let mut handle = map.handle()?;
+    /// let op = handle.session().enter()?;
+    /// assert!(map.index().is_empty(&op)?);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn session(&mut self) -> &mut durix_pmem::Session<M> {
         &mut self.cached.session
     }
@@ -683,6 +1052,16 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
 /// It holds copies only: it may live long without holding anything up, and anyone, its owner included, may write meanwhile.
 /// Every key that is there from the first to the last step comes exactly once, with a value that it had meanwhile; one that
 /// is inserted or removed meanwhile comes once or not at all. After an error it goes on with the next pair.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// let pairs: Vec<(String, u64)> = map.iter().collect::<durix::Result<_>>()?;
+/// assert_eq!(pairs, [("ada".to_owned(), 36)]);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Iter<'a, K, V, M: Medium = Hardware> {
     map: &'a Map<K, V, M>,
     cursor: Box<dyn Cursor<M> + 'a>,

@@ -5,7 +5,7 @@ use std::ops::{Bound, Deref, RangeBounds};
 
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{BoundedBy, Key, PrefixOf, Value};
+use crate::encode::{GivenAs, Key, PrefixOf, Value};
 use crate::ends::Ends;
 use crate::kind;
 use crate::map::{Map, decoded};
@@ -13,6 +13,16 @@ use crate::ordered_handle::OrderedHandle;
 use crate::{Cursor, Direction, Error, KeyRange, OrderedIndex, Result};
 
 /// A [`Map`] whose kind of index keeps the order of keys.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<u32, String>("years")?;
+/// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+/// assert_eq!(map.range(1900..)?.count(), 2);
+/// assert_eq!(map.last()?.map(|(year, _)| year), Some(1912));
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct OrderedMap<K, V, M: Medium = Hardware> {
     map: Map<K, V, M>,
@@ -35,6 +45,17 @@ impl<K, V, M: Medium> Deref for OrderedMap<K, V, M> {
 impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// The same map, with what its order allows.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map_of_kind::<u64, u64>("squares", "skiplist")?;
+    /// let squares = durix::OrderedMap::new(map)?;
+    /// squares.insert(&2, &4)?;
+    /// assert_eq!(squares.first()?, Some((2, 4)));
+    /// assert!(durix::OrderedMap::new(db.map::<u64, u64>("a hash map")?).is_err());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotOrdered`].
     pub fn new(map: Map<K, V, M>) -> Result<Self> {
@@ -49,6 +70,16 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     }
 
     /// All pairs, in the order of keys: see [`Range`].
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let years: Vec<u32> = map.iter().rev().map(|pair| Ok(pair?.0)).collect::<durix::Result<_>>()?;
+    /// assert_eq!(years, [1912, 1906, 1815]);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&self) -> Range<'_, K, V, M> {
         self.walk(KeyRange::all())
     }
@@ -77,7 +108,7 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// [`Error::Unfit`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<Range<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -85,6 +116,20 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     }
 
     /// The pairs whose keys begin with `prefix`: the first part or parts of a tuple (`&(7,)`), the beginning of a string.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let orders = db.ordered_map::<(u32, String), u64>("orders")?;
+    /// orders.insert(&(7, "tea"), &2)?;
+    /// orders.insert(&(8, "tea"), &1)?;
+    /// assert_eq!(orders.prefix(&(7,)).count(), 1);
+    ///
+    /// let words = db.ordered_map::<String, u64>("words")?;
+    /// words.insert("tree", &1)?;
+    /// assert_eq!(words.prefix("tr").count(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P) -> Range<'_, K, V, M> {
         self.walk(prefixed_range(prefix))
     }
@@ -95,6 +140,16 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
 
     /// A handle with a session of its own, and so with faster walks: see [`Map::handle`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.range(1900..)?.count(), 2);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Map::handle`].
     pub fn handle(&self) -> Result<OrderedHandle<K, V, M>> {
@@ -103,6 +158,15 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
 
     /// The pair with the smallest key.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// assert_eq!(map.first()?, Some((1815, "Ada".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Map::get`].
     pub fn first(&self) -> Result<Option<(K, V)>> {
@@ -110,6 +174,15 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     }
 
     /// The pair with the largest key.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// assert_eq!(map.last()?, Some((1912, "Alan".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Map::get`].
@@ -120,6 +193,16 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     /// Removes the pair with the smallest key, and returns it. Of several threads that call it, each gets another one. Durable as
     /// [`Map::insert`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// assert_eq!(map.pop_first()?, Some((1815, "Ada".to_owned())));
+    /// assert_eq!(map.count()?, 2);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Map::insert`].
     pub fn pop_first(&self) -> Result<Option<(K, V)>> {
@@ -127,6 +210,15 @@ impl<K: Key, V: Value, M: Medium> OrderedMap<K, V, M> {
     }
 
     /// Removes the pair with the largest key: as [`pop_first`](Self::pop_first).
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// assert_eq!(map.pop_last()?, Some((1912, "Alan".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Map::insert`].
@@ -162,6 +254,17 @@ impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a OrderedMap<K, V, M> {
 ///
 /// What others write meanwhile is seen as by [`Iter`](crate::Iter). No key comes twice, and none of those that both ends have
 /// passed.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<u32, String>("years")?;
+/// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+/// let mut all = map.iter();
+/// assert_eq!(all.next_back().transpose()?.map(|(year, _)| year), Some(1912));
+/// assert_eq!(all.count(), 2);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Range<'a, K, V, M: Medium = Hardware> {
     map: &'a OrderedMap<K, V, M>,
     keys: KeyRange,
@@ -178,6 +281,16 @@ impl<K, V, M: Medium> fmt::Debug for Range<'_, K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
     /// The first `pairs` pairs, as [`Iterator::take`]; the index then reads no more than these, which makes short walks faster.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let two: Vec<_> = map.range(..)?.take(2).collect::<durix::Result<_>>()?;
+    /// assert_eq!(two[1], (1906, "Grace".to_owned()));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn take(self, pairs: usize) -> std::iter::Take<Self> {
         Iterator::take(self.expecting(pairs), pairs)
     }
@@ -241,14 +354,14 @@ pub(crate) fn prefixed_range<K, P: PrefixOf<K> + ?Sized>(prefix: &P) -> KeyRange
 }
 
 /// A range of keys as a range of bytes.
-pub(crate) fn encoded_range<K: BoundedBy<Q>, Q: ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
+pub(crate) fn encoded_range<K: GivenAs<Q>, Q: ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
     Ok(KeyRange { lower: encoded::<K, Q>(bounds.start_bound())?, upper: encoded::<K, Q>(bounds.end_bound())? })
 }
 
-fn encoded<K: BoundedBy<Q>, Q: ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {
+fn encoded<K: GivenAs<Q>, Q: ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {
     let encode = |key: &Q| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        K::encode_bound(key, &mut bytes)?;
+        K::encode_given(key, &mut bytes)?;
         Ok(bytes)
     };
     Ok(match bound {

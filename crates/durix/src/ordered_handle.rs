@@ -6,7 +6,7 @@ use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use durix_index::implement::{Order, STEP};
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{BoundedBy, Key, PrefixOf, Value};
+use crate::encode::{GivenAs, Key, PrefixOf, Value};
 use crate::map::{Handle, Map, decoded};
 use crate::ordered::{encoded_range, prefixed_range};
 use crate::sessions::Cached;
@@ -54,11 +54,21 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
 
     /// The pairs with keys in `bounds`, from the smallest key on.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.range(1900..1910)?.next().transpose()?, Some((1906, "Grace".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unfit`].
     pub fn range<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -67,11 +77,21 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
 
     /// The pairs with keys in `bounds`, from the largest key on.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.range_back(..1910)?.next().transpose()?, Some((1906, "Grace".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unfit`].
     pub fn range_back<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -79,11 +99,30 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     }
 
     /// The pairs whose keys begin with `prefix`, as [`OrderedMap::prefix`](crate::OrderedMap::prefix), from the smallest key on.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let orders = db.ordered_map::<(u32, String), u64>("orders")?;
+    /// orders.insert(&(7, "tea"), &2)?;
+    /// assert_eq!(orders.handle()?.prefix(&(7,)).count(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&mut self, prefix: &P) -> HandleRange<'_, K, V, M> {
         self.walk(prefixed_range(prefix), Direction::Forward)
     }
 
     /// All pairs, from the smallest key on.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.iter().count(), 3);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&mut self) -> HandleRange<'_, K, V, M> {
         self.walk(KeyRange::all(), Direction::Forward)
     }
@@ -105,6 +144,19 @@ const FEW: usize = 8;
 /// It reads some pairs at a time, more each time, and holds copies only: between two calls it holds nothing up. What others write meanwhile
 /// is seen as by [`Iter`](crate::Iter). A walk that is known to be short is faster by [`take`](Self::take). After an error of the index it
 /// is at its end; after a pair that does not decode it goes on with the next.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<u32, String>("years")?;
+/// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+/// let mut handle = map.handle()?;
+/// for pair in handle.iter() {
+///     let (year, name) = pair?;
+///     println!("{year}: {name}");
+/// }
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct HandleRange<'h, K, V, M: Medium = Hardware> {
     map: &'h Map<K, V, M>,
     cached: &'h mut Cached<M>,
@@ -128,6 +180,16 @@ impl<K, V, M: Medium> fmt::Debug for HandleRange<'_, K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> HandleRange<'_, K, V, M> {
     /// The first `pairs` pairs, as [`Iterator::take`]; the index then reads no more than these, which makes short walks faster.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// assert_eq!(handle.iter().take(2).count(), 2);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     #[inline]
     pub fn take(self, pairs: usize) -> std::iter::Take<Self> {
         Iterator::take(HandleRange { take: pairs.clamp(1, STEP), ..self }, pairs)

@@ -26,6 +26,15 @@ const KEY: usize = 6;
 const VALUE: usize = 7;
 
 /// The types of an index.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<u64, String>("names")?;
+/// let types = durix::Types::of(&**map.index(), &db.pool().session()?.enter()?);
+/// assert_eq!(types.to_string(), "u64 to string");
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Types {
     /// Of its keys.
@@ -42,6 +51,15 @@ impl fmt::Display for Types {
 
 impl Types {
     /// The types of an index, as they are stored.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let index = db.open_index("raw", None)?;
+    /// let types = durix::Types::of(&*index, &db.pool().session()?.enter()?);
+    /// assert_eq!(types, durix::Types::default());           // bytes to bytes
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn of<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>) -> Types {
         let words = index.root().words(op);
         let tag = |word: usize| TypeTag::from_word(op.load(&words[word], Ordering::Acquire));
@@ -51,6 +69,18 @@ impl Types {
     /// Stores them as those of an index; durable on return. One fence.
     ///
     /// Whatever the index holds must be of these types: it is not looked at. [`Db::map`](crate::Db::map) does look.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// use durix::{Key, Types, Value};
+    ///
+    /// let index = db.open_index("names", None)?;
+    /// let types = Types { key: <u64 as Key>::tag(), value: <String as Value>::tag() };
+    /// types.declare(&*index, &db.pool().session()?.enter()?);
+    /// db.map::<u64, String>("names")?.insert(&1, "ada")?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn declare<M: Medium>(self, index: &dyn Index<M>, op: &Op<'_, M>) {
         let words = index.root().words(op);
         op.store(&words[KEY], self.key.word(), Ordering::Release);
@@ -61,6 +91,19 @@ impl Types {
 
     /// Whether a kind of index with these limits can hold keys and values of these types, as far as the types say how long
     /// they are.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// use durix::{Key, Types, Value, kind};
+    ///
+    /// let hash = kind::named::<durix::Hardware>("hash")?;
+    /// let words = Types { key: <u64 as Key>::tag(), value: <u64 as Value>::tag() };
+    /// let names = Types { key: <String as Key>::tag(), ..words };
+    /// assert!(words.fit(hash.limits, hash.name).is_ok());
+    /// assert!(names.fit(hash.limits, hash.name).is_err());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::UnfitType`].

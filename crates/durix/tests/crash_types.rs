@@ -179,7 +179,7 @@ impl Subject for Called {
         }
         // As bytes, so that looking gives no types to it.
         let index = db.open_index("called", None).unwrap();
-        let entries = index.len(&mut db.pool().session().unwrap()).unwrap();
+        let entries = index.count(&mut db.pool().session().unwrap()).unwrap();
         let tag: TypeTag = <Id as Value>::tag();
         (entries, entries > 0 && TypeNames::of(db.pool()).name(tag) == "Id 1")
     }

@@ -39,7 +39,7 @@ fn a_map_does_what_maps_do() {
     assert!(map.compare_and_set("c", None, Some(&5)).unwrap() && map.compare_and_set("c", Some(&5), None).unwrap());
     assert_eq!(map.get_many(&["b", "x", "a"]).unwrap(), [Some(4), None, Some(9)]);
     assert!(map.contains("a").unwrap() && !map.contains("c").unwrap());
-    assert_eq!(map.len().unwrap(), 2);
+    assert_eq!(map.count().unwrap(), 2);
     let mut batch = MapBatch::new();
     batch.insert("x", &1).unwrap().remove("a").unwrap().insert("x", &2).unwrap();
     map.apply(&batch).unwrap();
@@ -67,7 +67,7 @@ fn a_handle_does_the_same_with_a_session_of_its_own() {
     assert_eq!(map.get(&1).unwrap(), Some(ada));
     assert!(handle.get_bytes(&2).unwrap().is_none() && handle.get_bytes(&1).unwrap().is_some());
     assert!(handle.remove(&1).unwrap() && handle.is_empty().unwrap());
-    std::thread::spawn(move || handle.len().unwrap()).join().unwrap();
+    std::thread::spawn(move || handle.count().unwrap()).join().unwrap();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn types_are_kept_and_compared() {
     assert_eq!(users.get("ada").unwrap().unwrap().born, 1815);
     users.remove("ada").unwrap();
     drop(users);
-    db.map::<(u32, String), u16>("users").unwrap().insert(&(1, "x".into()), &2).unwrap();
+    db.map::<(u32, String), u16>("users").unwrap().insert(&(1, "x"), &2).unwrap();
     db.rename("users", "others").unwrap();
     assert!(db.map::<String, User>("others").is_err(), "types follow the name");
     db.drop_index("others").unwrap();
@@ -173,7 +173,7 @@ fn what_comes_first_and_last_can_be_taken() {
     let db = memory();
     let map = ordered::<u32, String>(&db, "queue");
     map.try_extend((0..600u32).map(|n| (n, n.to_string()))).unwrap();
-    assert_eq!(map.len().unwrap(), 600);
+    assert_eq!(map.count().unwrap(), 600);
     assert_eq!(map.pop_first().unwrap(), Some((0, "0".into())));
     assert_eq!(map.pop_last().unwrap(), Some((599, "599".into())));
     assert_eq!(map.retain(|key, _| key % 100 == 1).unwrap(), 592);
@@ -250,7 +250,7 @@ fn threads_that_end_take_no_session_with_them() {
             }
         });
     }
-    assert_eq!(map.len().unwrap(), 20 * 64);
+    assert_eq!(map.count().unwrap(), 20 * 64);
     let after = free_sessions(&db);
     assert!(before - after <= 64, "at most the stripes: {before} before, {after} after 1280 threads");
     drop(map.handle().unwrap());
@@ -270,7 +270,7 @@ fn calls_find_a_session_when_all_are_taken_for_a_while() {
             scope.spawn(move || (0..50).for_each(|i| _ = map.insert(&(thread * 50 + i), &i).unwrap()));
         }
     });
-    assert_eq!(map.len().unwrap(), 800);
+    assert_eq!(map.count().unwrap(), 800);
     drop(all);
 }
 
@@ -303,7 +303,50 @@ async fn tokio_tasks_share_a_map() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(map.len().unwrap(), 200);
+    assert_eq!(map.count().unwrap(), 200);
+}
+
+#[test]
+fn tuples_are_given_in_borrowed_forms_everywhere() {
+    type Nested = ((String, u32), Vec<u8>);
+    let db = memory();
+    let map = ordered::<(String, u64), (String, u8)>(&db, "pairs");
+    let (name, key) = ("a".to_owned(), ("a", 5));
+    assert!(map.insert(&key, &("x", 1)).unwrap());
+    assert!(!map.insert_if_absent(&key, &("y", 1)).unwrap());
+    assert!(map.update(&(&name, 5), &("x", 2)).unwrap());
+    assert!(map.compare_and_set(&key, Some(&("x", 2)), Some(&("x", 3))).unwrap());
+    let found = Some(("x".to_owned(), 3));
+    assert_eq!(map.get(&key).unwrap(), found);
+    assert_eq!(map.get(&(name.clone(), 5)).unwrap(), found);
+    assert_eq!(map.get_many(&[&("b", 1), &key]).unwrap(), [None, found.clone()]);
+    assert!(map.contains(&key).unwrap() && !map.contains(&("a", 6)).unwrap());
+    assert_eq!(map.range(("a", 0)..("b", 0)).unwrap().count(), 1);
+    assert_eq!(map.range(("a", 6)..).unwrap().count(), 0);
+    assert_eq!(map.prefix(&("a",)).count(), 1);
+    let mut handle = map.handle().unwrap();
+    assert_eq!(handle.get(&key).unwrap(), found);
+    assert_eq!(handle.range(..=("a", 5)).unwrap().count(), 1);
+    drop(handle);
+    let mut batch = MapBatch::new();
+    batch.insert(&("b", 1), &("z", 9)).unwrap().remove(&("c", 1)).unwrap();
+    map.apply(&batch).unwrap();
+
+    let nested = ordered::<Nested, String>(&db, "nested");
+    let deep = (("a", 7), &b"\0"[..]);
+    db.transaction(|tx| {
+        let (map, nested) = (tx.map(&map)?, tx.map(&nested)?);
+        assert_eq!(map.get(&("b", 1))?, Some(("z".to_owned(), 9)));
+        map.update_with(&key, |old| old.map(|(text, n)| (text + "!", n)))?;
+        nested.insert(&deep, "in")
+    })
+    .unwrap();
+    assert_eq!(nested.range(deep..=deep).unwrap().count(), 1);
+    assert_eq!(nested.prefix(&(("a", 7),)).count(), 1);
+    let snapshot = db.snapshot().unwrap();
+    assert!(map.remove(&key).unwrap() && nested.remove(&(("a".to_owned(), 7), vec![0])).unwrap());
+    assert_eq!(snapshot.map(&map).unwrap().get(&key).unwrap(), Some(("x!".to_owned(), 3)));
+    assert_eq!(snapshot.map(&nested).unwrap().get(&deep).unwrap().as_deref(), Some("in"));
 }
 
 #[test]
@@ -312,6 +355,11 @@ fn a_panic_in_user_code_costs_nothing_but_the_call() {
     impl durix::Encode for Explosive {
         fn encode(&self, _: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
             panic!("in the middle of a call")
+        }
+    }
+    impl durix::encode::GivenAs<Explosive> for Explosive {
+        fn encode_given(given: &Explosive, out: &mut Vec<u8>) -> Result<(), durix::encode::Unfit> {
+            durix::Encode::encode(given, out)
         }
     }
     impl durix::Decode for Explosive {
@@ -330,7 +378,7 @@ fn a_panic_in_user_code_costs_nothing_but_the_call() {
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| map.insert(&1, &Explosive)));
     assert!(panics.is_err());
     other.insert(&1, &1).unwrap();
-    assert_eq!(map.len().unwrap(), 0);
+    assert_eq!(map.count().unwrap(), 0);
     drop((map, other));
     db.close().unwrap();
 }
@@ -676,7 +724,7 @@ fn a_bulk_load_counts_new_keys_and_is_durable_on_return() {
         std::fs::copy(journal(&path), journal(&left)).unwrap();
         let left = Db::builder().accept_copy(true).open(&left).unwrap();
         let map = left.map::<u64, Vec<u8>>("loaded").unwrap();
-        assert_eq!(map.len().unwrap(), 3_000, "{kind}");
+        assert_eq!(map.count().unwrap(), 3_000, "{kind}");
         assert_eq!(map.get(&2_999).unwrap(), Some(vec![2_999u64 as u8; 2_000]));
         assert_eq!((map.get(&7).unwrap(), map.get(&1).unwrap()), (Some(vec![7; 2_000]), Some(vec![])));
     }

@@ -46,7 +46,7 @@ fn what_has_returned_is_in_the_files_for_every_kind() {
                     let gone = (there + 1) % 5 == 0;
                     assert_eq!(found.get(&there).unwrap(), (!gone).then_some(there * 7), "{}: {there}", kind.name);
                 }
-                assert_eq!(found.len().unwrap(), key - key / 5);
+                assert_eq!(found.count().unwrap(), key - key / 5);
             }
         }
         drop(map);
@@ -54,7 +54,7 @@ fn what_has_returned_is_in_the_files_for_every_kind() {
         // Closed, it needs no journal.
         std::fs::remove_file(journal(&path)).unwrap();
         let found = Db::open(&path).unwrap();
-        assert_eq!(found.map::<u64, u64>("map").unwrap().len().unwrap(), 16);
+        assert_eq!(found.map::<u64, u64>("map").unwrap().count().unwrap(), 16);
     }
 }
 
@@ -74,7 +74,7 @@ fn an_interval_pool_is_consistent_and_as_new_as_its_last_sync() {
     let copy = crashed(&path, "copy");
     let found = reopened(&copy).unwrap();
     let (a, b) = (found.map::<u64, u64>("a").unwrap(), found.ordered_map::<u64, u64>("b").unwrap());
-    let (in_a, in_b) = (a.len().unwrap(), b.len().unwrap());
+    let (in_a, in_b) = (a.count().unwrap(), b.count().unwrap());
     assert!(in_a >= 1001 && in_b <= in_a && in_a <= in_b + 1, "{in_a} {in_b}");
     assert!(db.guarantee().to_string().contains("at most 3600s"), "{}", db.guarantee());
 }
@@ -111,8 +111,8 @@ fn threads_share_flushes_and_transactions_are_whole() {
     let commits = db.pool().journal_stats().unwrap().commits - before;
     assert!(commits <= 4 * 25 * 3, "{commits} flushes");
     let found = reopened(crashed(&path, "copy")).unwrap();
-    assert_eq!(found.map::<u64, u64>("strict").unwrap().len().unwrap(), 100);
-    assert_eq!(found.ordered_map::<u64, u64>("tree").unwrap().len().unwrap(), 100);
+    assert_eq!(found.map::<u64, u64>("strict").unwrap().count().unwrap(), 100);
+    assert_eq!(found.ordered_map::<u64, u64>("tree").unwrap().count().unwrap(), 100);
     assert_eq!(
         tree.guarantee().to_string(),
         "an operation that has returned survives power failure, by a flush of the journal"
@@ -170,7 +170,7 @@ fn without_a_word_a_database_on_a_disk_survives_power_failure() {
     assert_eq!(db.map::<u64, u64>("map").unwrap().get(&3).unwrap(), Some(4));
     drop(db);
     let db = Db::builder().read_only(true).open(&path).unwrap();
-    assert_eq!((db.pool().level(), db.map::<u64, u64>("map").unwrap().len().unwrap()), (None, 2));
+    assert_eq!((db.pool().level(), db.map::<u64, u64>("map").unwrap().count().unwrap()), (None, 2));
 }
 
 #[test]

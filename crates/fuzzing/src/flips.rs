@@ -305,7 +305,7 @@ fn is_clean(pool: &Pool) -> bool {
         && indices.iter().any(|info| info.name == NAME)
         && of_space.is_ok_and(|sound| sound)
         && kind::open_as_is(pool, NAME).is_ok_and(|index| {
-            index.check(&mut session).is_ok_and(|found| found.is_empty()) && index.len(&mut session).is_ok()
+            index.check(&mut session).is_ok_and(|found| found.is_empty()) && index.count(&mut session).is_ok()
         })
 }
 

@@ -147,7 +147,7 @@ mod tests {
                 let index = kind::open_as_is(&pool, NAME).unwrap();
                 let mut session = pool.session().unwrap();
                 assert_eq!(index.check(&mut session).unwrap(), [], "{}", entry.name);
-                assert!(index.len(&mut session).unwrap() >= 25, "{}", entry.name);
+                assert!(index.count(&mut session).unwrap() >= 25, "{}", entry.name);
             }
         }
     }

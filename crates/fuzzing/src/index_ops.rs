@@ -183,7 +183,7 @@ fn pairs(cursor: &mut dyn Cursor, op: &Op<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Everything there is, in every way in which it can be read.
 fn compare(at: &mut At, model: &Model) {
     let index = &*at.index;
-    assert_eq!(index.len(&mut at.session).expect("readable"), model.len() as u64);
+    assert_eq!(index.count(&mut at.session).expect("readable"), model.len() as u64);
     assert_eq!(index.check(&mut at.session).expect("readable"), []);
     let op = at.session.enter().expect("the pool is open");
     let expected: Vec<_> = model.clone().into_iter().collect();

@@ -137,7 +137,7 @@ impl<M: Medium> Index<M> for Masstree<M> {
     }
 
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
-        let keys = Index::len(self, session)?;
+        let keys = Index::count(self, session)?;
         let (root, epochs) = (Index::root(self), self.epochs().stats());
         let extents = root.pool().space().extents(&session.enter()?, root.owner());
         Ok(IndexStats::new(keys, extents.iter().map(|extent| extent.len).sum(), None)

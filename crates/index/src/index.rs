@@ -92,12 +92,22 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Number of keys: exact while nobody writes. Where the structure does not keep it, this is a walk over all of them, in
-    /// many short operations, which nobody has to wait for.
+    /// Number of keys, if the structure keeps it; `None` if it does not, and [`count`](Index::count) has to walk. Constant time. Exact
+    /// while nobody writes.
+    fn len(&self, op: &Op<'_, M>) -> Option<u64> {
+        let _ = op;
+        None
+    }
+
+    /// Number of keys: exact while nobody writes. Constant time where [`len`](Index::len) is known, otherwise linear: a walk over all
+    /// keys, in many short operations, which nobody has to wait for.
     ///
     /// # Errors
     /// As [`get`](Index::get).
-    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+    fn count(&self, session: &mut Session<M>) -> Result<u64> {
+        if let Some(len) = self.len(&session.enter()?) {
+            return Ok(len);
+        }
         count(self.cursor(), session)
     }
 
@@ -245,10 +255,10 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         Ok(findings)
     }
 
-    /// Numbers about the index. Costs what [`len`](Index::len) costs.
+    /// Numbers about the index. Costs what [`count`](Index::count) costs.
     ///
     /// # Errors
-    /// As [`len`](Index::len).
+    /// As [`count`](Index::count).
     fn stats(&self, session: &mut Session<M>) -> Result<IndexStats>;
 
     /// Writes what lies in persistent memory, for people who look for a fault.

@@ -227,7 +227,7 @@ impl Kind {
 
     fn run(&self, index: &dyn Index<M>, session: &mut Session<M>, act: &Act) -> Answer {
         match act {
-            Len => Count(index.len(session).unwrap()),
+            Len => Count(index.count(session).unwrap()),
             Stats => Count(index.stats(session).unwrap().keys),
             Check => Found(index.check(session).unwrap().iter().map(|finding| panic!("{finding}")).collect()),
             Sync => Done(index.sync(session).is_ok()),

@@ -50,8 +50,8 @@ impl<M: Medium> Index<M> for PersistentSet<M> {
         Ok(PersistentSet::contains(self, op, key)?)
     }
 
-    fn len(&self, session: &mut Session<M>) -> Result<u64> {
-        Ok(PersistentSet::len(self, &session.enter()?))
+    fn len(&self, op: &Op<'_, M>) -> Option<u64> {
+        Some(PersistentSet::len(self, op))
     }
 
     fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {

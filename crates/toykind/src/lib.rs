@@ -323,7 +323,7 @@ mod tests {
         let pool = PoolOptions::new().open(&path).unwrap();
         let toys = kind.open(&pool, "toys").unwrap();
         let mut session = pool.session().unwrap();
-        assert_eq!(toys.len(&mut session).unwrap(), 298);
+        assert_eq!(toys.count(&mut session).unwrap(), 298);
         assert!(toys.check(&mut session).unwrap().is_empty());
         {
             let op = session.enter().unwrap();

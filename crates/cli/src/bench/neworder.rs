@@ -125,7 +125,7 @@ impl<M: Medium> Shop<M> {
         for pair in self.orders.iter() {
             (orders, lines) = (orders + 1, lines + word(&pair?.1, 1));
         }
-        Ok((given, lines) == (orders, self.lines.len()?))
+        Ok((given, lines) == (orders, self.lines.count()?))
     }
 }
 

@@ -93,7 +93,7 @@ fn check_index(pool: &Pool, name: &str) -> Result<(u64, Vec<String>), Failure> {
     let index = durix::kind::open_as_is(pool, name)?;
     let mut session = pool.session()?;
     let findings = index.check(&mut session)?;
-    Ok((index.len(&mut session)?, findings.iter().map(ToString::to_string).collect()))
+    Ok((index.count(&mut session)?, findings.iter().map(ToString::to_string).collect()))
 }
 
 fn report(as_json: bool, checked: &[(String, u64)], pages: &PageReport, findings: &Findings) -> Result<(), Failure> {

@@ -87,7 +87,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     let took = start.elapsed();
     drop(threads);
     let Load { mut at, loaded, .. } = load;
-    let keys = at.index.len(&mut at.session);
+    let keys = at.index.count(&mut at.session);
     let closed = at.close();
     done?;
     let keys = keys?;

@@ -82,7 +82,7 @@ fn save(source: &Pool, info: &IndexInfo, target: &Pool) -> Result<Saved, Failure
     }
     let mut session = target.session()?;
     to.sync(&mut session)?;
-    saved.entries = to.len(&mut session)?;
+    saved.entries = to.count(&mut session)?;
     Ok(saved)
 }
 

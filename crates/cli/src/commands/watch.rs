@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use durix::Pool;
-use durix_pmem::pool::Stats;
+use durix_pmem::pool::{Progress, Stats};
 use serde_json::json;
 
 use super::stat;
@@ -17,25 +17,28 @@ pub fn run(args: &WatchArgs, seconds: u32) -> Result<Code, Failure> {
     let path = &args.stat.pool.pool;
     pools::must_be_there(path)?;
     if !args.stat.json {
-        output::line(&line(["size", "in use", "change", "free", "journal", "indices"], "state"))?;
+        output::line(&line(["ops/s", "commits/s", "size", "in use", "change", "free", "journal", "indices"], "state"))?;
     }
-    let mut before = None;
+    let mut before: Option<Figures> = None;
     for nth in 0..args.times.unwrap_or(u64::MAX) {
         if nth > 0 {
             std::thread::sleep(Duration::from_secs(seconds.into()));
         }
         let now = Figures::of(&Pool::peek(path)?, path);
         if args.stat.json {
-            output::json(&now.as_json())?;
+            output::json(&now.as_json(before.as_ref()))?;
         } else {
-            output::line(&now.as_text(before))?;
+            output::line(&now.as_text(before.as_ref()))?;
         }
-        before = Some(now.used);
+        before = Some(now);
     }
     Ok(Code::Done)
 }
 
 struct Figures {
+    time: SystemTime,
+    /// What the journal tells of the work.
+    progress: Option<Progress>,
     size: u64,
     used: u64,
     free: u64,
@@ -45,9 +48,9 @@ struct Figures {
     state: &'static str,
 }
 
-fn line(cells: [&str; 6], state: &str) -> String {
-    let [size, used, change, free, journal, indices] = cells;
-    format!("{size:>12} {used:>12} {change:>12} {free:>12} {journal:>12} {indices:>8}  {state}")
+fn line(cells: [&str; 8], state: &str) -> String {
+    let [ops, commits, size, used, change, free, journal, indices] = cells;
+    format!("{ops:>9} {commits:>9} {size:>10} {used:>10} {change:>10} {free:>10} {journal:>10} {indices:>7}  {state}")
 }
 
 impl Figures {
@@ -55,6 +58,8 @@ impl Figures {
         let mut journal = path.as_os_str().to_owned();
         journal.push("-journal");
         Figures {
+            time: SystemTime::now(),
+            progress: stats.progress,
             size: stats.size,
             used: stats.space.total.saturating_sub(stats.space.free),
             free: stats.space.free,
@@ -64,23 +69,40 @@ impl Figures {
         }
     }
 
-    fn as_text(&self, before: Option<u64>) -> String {
-        let change = match before {
+    /// Operations and commits a second since `before`; `None` where no journal tells them, or the pool was opened anew meanwhile.
+    fn rates(&self, before: Option<&Figures>) -> [Option<f64>; 2] {
+        let since = || Some((before?, before?.progress?, self.progress?));
+        let Some((before, was, is)) = since() else { return [None, None] };
+        let Ok(passed) = self.time.duration_since(before.time) else { return [None, None] };
+        let rate = |count: Option<u64>| count.map(|count| count as f64 / passed.as_secs_f64().max(1e-3));
+        let operations = is.operations.zip(was.operations).and_then(|(is, was)| is.checked_sub(was));
+        [rate(operations), rate(is.commits.checked_sub(was.commits))]
+    }
+
+    fn as_text(&self, before: Option<&Figures>) -> String {
+        let rates = self.rates(before).map(|rate| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}")));
+        let change = match before.map(|before| before.used) {
             None => "-".into(),
             Some(before) if before <= self.used => format!("+{}", human(self.used - before)),
             Some(before) => format!("-{}", human(before - self.used)),
         };
         let journal = self.journal.map_or_else(|| "-".into(), human);
-        let cells =
-            [&human(self.size), &human(self.used), &change, &human(self.free), &journal, &self.indices.to_string()];
+        let [ops, commits] = &rates;
+        let (size, used, free, indices) =
+            (human(self.size), human(self.used), human(self.free), self.indices.to_string());
+        let cells = [ops, commits, &size, &used, &change, &free, &journal, &indices];
         line(cells.map(String::as_str), self.state)
     }
 
-    fn as_json(&self) -> serde_json::Value {
-        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+    fn as_json(&self, before: Option<&Figures>) -> serde_json::Value {
+        let [ops, commits] = self.rates(before);
+        let seconds = self.time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         json!({
             "time": seconds, "state": self.state, "size": self.size, "used": self.used, "free": self.free,
             "journal": self.journal, "indices": self.indices,
+            "operations": self.progress.and_then(|progress| progress.operations),
+            "commits": self.progress.map(|progress| progress.commits),
+            "operations_per_second": ops, "commits_per_second": commits,
         })
     }
 }

@@ -48,7 +48,7 @@ fn json_follows_the_types() {
     let place = Place::new();
     let db = Db::open_or_create(place.path("p")).unwrap();
     let mixed = db.ordered_map::<(u32, String), Option<f64>>("mixed").unwrap();
-    mixed.insert(&(7, "a\"\n".into()), &Some(0.5)).unwrap();
+    mixed.insert(&(7, "a\"\n"), &Some(0.5)).unwrap();
     mixed.insert(&(8, String::new()), &None).unwrap();
     let lists = db.ordered_map::<i64, Vec<u128>>("lists").unwrap();
     lists.insert(&-1, &vec![1, u128::MAX]).unwrap();
@@ -118,10 +118,7 @@ fn lines_that_cannot_be_read_are_told_with_their_number() {
 fn names_of_types_are_shown_and_kept_by_copies() {
     let place = Place::new();
     let db = Db::open_or_create(place.path("p")).unwrap();
-    db.map::<(u8, (u8, String)), User>("users")
-        .unwrap()
-        .insert(&(1, (2, "x".into())), &User { name: "Ada".into() })
-        .unwrap();
+    db.map::<(u8, (u8, String)), User>("users").unwrap().insert(&(1, (2, "x")), &User { name: "Ada".into() }).unwrap();
     db.close().unwrap();
     let dumped = place.works(&["dump", "--pool", "p"]);
     std::fs::write(place.path("dumped"), dumped).unwrap();
@@ -170,6 +167,7 @@ fn json_has_the_fields_that_are_documented() {
         ("exec", &["--pool", "p", "script"]),
         ("stat", &["--pool", "p"]),
         ("check", &["--pool", "p"]),
+        ("scrub", &["--pool", "p"]),
         ("repair", &["--pool", "p", "--into", "repaired"]),
         ("restore", &["--pool", "restored", "dump"]),
         ("copy", &["--pool", "p", "--to", "copied"]),

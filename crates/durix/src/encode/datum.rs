@@ -42,6 +42,13 @@ pub enum Datum {
 impl TypeTag {
     /// Bytes of this type as data. `None` for named types, whose bytes only their program can read, and for bytes that are no such
     /// type.
+    ///
+    /// ```
+    /// use durix::{Key, encode::Datum};
+    ///
+    /// assert_eq!(<u8 as Key>::tag().to_datum(&[7]), Some(Datum::Unsigned(7)));
+    /// assert_eq!(<u8 as Key>::tag().to_datum(&[7, 7]), None);
+    /// ```
     pub fn to_datum(self, bytes: &[u8]) -> Option<Datum> {
         if self.is_hash() {
             return None;
@@ -71,6 +78,14 @@ impl TypeTag {
 
     /// The bytes of a datum as this type has them. Numbers may be given as text, and bytes as text that is UTF-8. For named types
     /// only [`Datum::Bytes`] will do, which are taken as they are.
+    ///
+    /// ```
+    /// use durix::{Key, encode::Datum};
+    ///
+    /// assert_eq!(<u8 as Key>::tag().from_datum(&Datum::Text("7".into()))?, [7]);
+    /// assert!(<u8 as Key>::tag().from_datum(&Datum::Unsigned(256)).is_err());
+    /// # Ok::<(), durix::encode::Unfit>(())
+    /// ```
     ///
     /// # Errors
     /// [`Unfit`] where the datum is no such type.

@@ -9,6 +9,15 @@ use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Encode, Key, Part, Unfit, Value};
 
 /// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let tags = db.map::<u64, Vec<String>>("tags")?;
+/// tags.insert(&1, &vec!["red".to_owned(), "round".to_owned()])?;
+/// assert_eq!(tags.get(&1)?.map(|tags| tags.len()), Some(2));
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub trait Element: Part {}
 
 macro_rules! elements {
@@ -26,6 +35,15 @@ impl<const N: usize> Element for [u8; N] {}
 const MORE: u8 = 1;
 const END: u8 = 0;
 
+/// Elements as a part.
+pub(super) fn encode_elements<T: Element>(elements: &[T], out: &mut Vec<u8>) {
+    for element in elements {
+        out.push(MORE);
+        element.encode_part(out);
+    }
+    out.push(END);
+}
+
 impl<T: Element> Part for Vec<T> {
     const CODE: u8 = NO_CODE;
 
@@ -34,11 +52,7 @@ impl<T: Element> Part for Vec<T> {
     }
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        for element in self {
-            out.push(MORE);
-            element.encode_part(out);
-        }
-        out.push(END);
+        encode_elements(self, out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {

@@ -25,8 +25,8 @@
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
-mod bound;
 mod datum;
+mod given;
 mod list;
 mod option;
 mod part;
@@ -39,9 +39,9 @@ mod tuple;
 #[cfg(feature = "uuid")]
 mod uuid;
 
-pub use bound::BoundedBy;
 pub use datum::Datum;
 pub use durix_index::Unfit;
+pub use given::{GivenAs, PartGivenAs};
 pub use list::Element;
 pub use part::Part;
 pub use serde_value::Named;
@@ -49,6 +49,16 @@ pub use tag::TypeTag;
 pub use tuple::PrefixOf;
 
 /// What can be written as bytes. A type and what it borrows as (`String` and `str`) are written alike.
+///
+/// ```
+/// use durix::Encode;
+///
+/// let mut bytes = Vec::new();
+/// 258_u16.encode(&mut bytes)?;
+/// "ab".encode(&mut bytes)?;
+/// assert_eq!(bytes, [1, 2, b'a', b'b']);
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
 pub trait Encode {
     /// Appends the bytes to `out`.
     ///
@@ -58,6 +68,14 @@ pub trait Encode {
 }
 
 /// What can be read from bytes.
+///
+/// ```
+/// use durix::Decode;
+///
+/// assert_eq!(u16::decode(&[1, 2])?, 258);
+/// assert!(u16::decode(&[1]).is_err());
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
 pub trait Decode: Sized {
     /// Reads all of `bytes`.
     ///
@@ -67,7 +85,20 @@ pub trait Decode: Sized {
 }
 
 /// A type of keys: encoded so that the order of bytes is the order of keys.
-pub trait Key: Encode + Decode {
+///
+/// ```
+/// use durix::Key;
+///
+/// assert_eq!(<(u32, String) as Key>::type_name(), "(u32, string)");
+/// // The order of bytes is the order of keys.
+/// let bytes = |key: i32| {
+///     let mut bytes = Vec::new();
+///     durix::Encode::encode(&key, &mut bytes).map(|()| bytes)
+/// };
+/// assert!(bytes(-1)? < bytes(1)?);
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
+pub trait Key: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;
     /// What messages call it.
@@ -77,7 +108,13 @@ pub trait Key: Encode + Decode {
 }
 
 /// A type of values.
-pub trait Value: Encode + Decode {
+///
+/// ```
+/// use durix::Value;
+///
+/// assert_eq!(<Vec<String> as Value>::type_name(), "Vec<string>");
+/// ```
+pub trait Value: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;
     /// What messages call it.

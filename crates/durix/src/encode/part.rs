@@ -1,10 +1,22 @@
 //! Types that can be a key, a value, or a part of a tuple.
 
 use super::tag::{self, TypeTag};
-use super::{Decode, Encode, Key, Unfit, Value};
+use super::{Decode, Encode, Key, PartGivenAs, Unfit, Value};
 
 /// A part of a tuple, an element of a vector, what an option holds.
-pub trait Part: Sized {
+///
+/// ```
+/// use durix::encode::Part;
+///
+/// let mut bytes = Vec::new();
+/// "a".to_owned().encode_part(&mut bytes);               // tells where it ends
+/// 7_u8.encode_part(&mut bytes);
+/// let mut rest = &bytes[..];
+/// assert_eq!(String::decode_part(&mut rest)?, "a");
+/// assert_eq!(u8::decode_part(&mut rest)?, 7);
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
+pub trait Part: PartGivenAs<Self> + Sized {
     /// Its code in a [`TypeTag`]; zero where it has none.
     #[doc(hidden)]
     const CODE: u8;
@@ -167,17 +179,22 @@ pub(super) use {key_and_value, whole_is_part};
 const ESCAPED: u8 = 0xff;
 const END: u8 = 0x01;
 
+/// Bytes as a part.
+pub(super) fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        out.push(*byte);
+        if *byte == 0 {
+            out.push(ESCAPED);
+        }
+    }
+    out.extend_from_slice(&[0, END]);
+}
+
 impl Part for Vec<u8> {
     const CODE: u8 = tag::BYTES;
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        for byte in self {
-            out.push(*byte);
-            if *byte == 0 {
-                out.push(ESCAPED);
-            }
-        }
-        out.extend_from_slice(&[0, END]);
+        encode_bytes(self, out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
@@ -204,7 +221,7 @@ impl Part for String {
 
     fn encode_part(&self, out: &mut Vec<u8>) {
         // UTF-8 orders strings as their characters do.
-        self.as_bytes().to_vec().encode_part(out);
+        encode_bytes(self.as_bytes(), out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Decode, Encode, TypeTag, Unfit, Value};
+use super::{Decode, Encode, GivenAs, TypeTag, Unfit, Value};
 
 /// Gives a type the name under which its values are stored, which makes any type that serde knows a value.
 ///
@@ -31,6 +31,12 @@ impl<T: Named + Serialize> Encode for T {
         let unfit = |error: postcard::Error| Unfit(format!("a {} cannot be written: {error}", T::NAME));
         *out = postcard::to_extend(self, std::mem::take(out)).map_err(unfit)?;
         Ok(())
+    }
+}
+
+impl<T: Named + Serialize> GivenAs<T> for T {
+    fn encode_given(given: &T, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        given.encode(out)
     }
 }
 

@@ -150,7 +150,7 @@ impl Part for OsString {
     const CODE: u8 = tag::OS_STRING;
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        self.as_bytes().to_vec().encode_part(out);
+        super::part::encode_bytes(self.as_bytes(), out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
@@ -162,7 +162,7 @@ impl Part for PathBuf {
     const CODE: u8 = tag::PATH;
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        self.as_os_str().as_bytes().to_vec().encode_part(out);
+        super::part::encode_bytes(self.as_os_str().as_bytes(), out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {

@@ -53,6 +53,18 @@ macro_rules! stored_as {
                 }
             }
 
+            impl $crate::encode::GivenAs<$type> for $type {
+                fn encode_given(given: &$type, out: &mut ::std::vec::Vec<u8>) -> ::core::result::Result<(), Unfit> {
+                    $crate::Encode::encode(given, out)
+                }
+            }
+
+            impl $crate::encode::PartGivenAs<$type> for $type {
+                fn encode_part_given(given: &$type, out: &mut ::std::vec::Vec<u8>) {
+                    given.encode_part(out);
+                }
+            }
+
             impl Part for $type {
                 const CODE: u8 = 0;
 

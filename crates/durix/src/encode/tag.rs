@@ -46,24 +46,56 @@ const LONGEST_ARRAY: usize = 256;
 /// | 1 | codes of the parts of a tuple, or one code, the first in the lowest byte, zero behind the last |
 /// | 2 | FNV-1a of the type's name, its low 56 bits |
 /// | 3 | the code of a vector's elements |
+///
+/// ```
+/// use durix::{Key, TypeTag};
+///
+/// assert_eq!(<(u64, String) as Key>::tag().to_string(), "(u64, string)");
+/// assert_eq!("u64".parse::<TypeTag>()?, <u64 as Key>::tag());
+/// # Ok::<(), durix::encode::Unfit>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeTag(u64);
 
 impl TypeTag {
     /// Raw bytes: what an index holds that nobody has given types.
+    ///
+    /// ```
+    /// use durix::{Key, TypeTag};
+    ///
+    /// assert_eq!(<Vec<u8> as Key>::tag(), TypeTag::BYTES);
+    /// ```
     pub const BYTES: TypeTag = TypeTag(0);
 
     /// The tag with this word.
+    ///
+    /// ```
+    /// use durix::{Key, TypeTag};
+    ///
+    /// let tag = <u64 as Key>::tag();
+    /// assert_eq!(TypeTag::from_word(tag.word()), tag);
+    /// ```
     pub const fn from_word(word: u64) -> Self {
         TypeTag(word)
     }
 
     /// Its word.
+    ///
+    /// ```
+    /// assert_eq!(durix::TypeTag::BYTES.word(), 0);
+    /// ```
     pub const fn word(self) -> u64 {
         self.0
     }
 
     /// The tag of a type that has this name: a hash of it.
+    ///
+    /// ```
+    /// use durix::TypeTag;
+    ///
+    /// assert_eq!(TypeTag::named("User 1"), TypeTag::named("User 1"));
+    /// assert_ne!(TypeTag::named("User 1"), TypeTag::named("User 2"));
+    /// ```
     pub fn named(name: &str) -> Self {
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);

@@ -114,6 +114,33 @@ proptest! {
     }
 
     #[test]
+    fn borrowed_forms_have_the_bytes_of_what_they_stand_for(a in tricky_string(), b in tricky(), c: i16) {
+        fn same<T: Encode + GivenAs<Q>, Q: ?Sized>(owned: &T, given: &Q) {
+            let mut out = Vec::new();
+            T::encode_given(given, &mut out).unwrap();
+            assert_eq!(out, bytes_of(owned));
+        }
+        let (s, bytes) = (a.as_str(), b.as_slice());
+        let (os, path) = (OsString::from_vec(b.clone()), PathBuf::from(OsString::from_vec(b.clone())));
+        let list = vec![a.clone(), a.clone()];
+        same(&a, s);
+        same(&a, &s);
+        same(&b, bytes);
+        same(&list, list.as_slice());
+        same(&(a.clone(), c), &(s, c));
+        same(&(c, a.clone()), &(c, s));
+        same(&(a.clone(), b.clone(), a.clone()), &(&a, bytes, &a));
+        same(&(os.clone(), path.clone(), os.clone()), &(os.as_os_str(), path.as_path(), &os));
+        same(&(path.clone(), c), &(&path, c));
+        same(&(list.clone(), c, list.clone()), &(list.as_slice(), c, &list));
+        same(&((a.clone(), c), (b.clone(), a.clone())), &((s, c), (bytes, s)));
+        same(&(c, (a.clone(), (a.clone(), c)), a.clone(), c, c, b.clone()), &(c, (s, (s, c)), a.clone(), c, c, bytes));
+        let mut prefix = Vec::new();
+        PrefixOf::<(String, Vec<u8>, i16)>::encode_prefix(&(s, bytes), &mut prefix);
+        prop_assert!(bytes_of(&(a.clone(), b.clone(), c)).starts_with(&prefix));
+    }
+
+    #[test]
     fn no_bytes_make_decoding_panic(bytes in tricky()) {
         let _ = <(String, u16, Vec<u8>)>::decode(&bytes);
         let _ = <(Vec<u8>, bool)>::decode(&bytes);

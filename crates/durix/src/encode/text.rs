@@ -7,6 +7,15 @@ impl TypeTag {
     /// Bytes of this type as text: numbers in decimals, the parts of a tuple with a comma between them. `None` where only
     /// the bytes can be shown: of named types and types with raw bytes, of tuples with a comma in a string before the last
     /// part, and of bytes that are no such type.
+    ///
+    /// ```
+    /// use durix::{Encode, Key};
+    ///
+    /// let mut bytes = Vec::new();
+    /// 7_u32.encode(&mut bytes)?;
+    /// assert_eq!(<u32 as Key>::tag().to_text(&bytes).as_deref(), Some("7"));
+    /// # Ok::<(), durix::encode::Unfit>(())
+    /// ```
     pub fn to_text(self, mut bytes: &[u8]) -> Option<String> {
         let codes = self.parts().filter(|codes| readable(codes))?;
         let (last, parts) = codes.split_last()?;
@@ -20,6 +29,15 @@ impl TypeTag {
 
     /// The bytes of what [`to_text`](Self::to_text) writes; the last part of a tuple may contain commas. `None` for
     /// named types and types with raw bytes.
+    ///
+    /// ```
+    /// use durix::Key;
+    ///
+    /// let tag = <(u8, bool) as Key>::tag();
+    /// assert_eq!(tag.from_text("7,true").unwrap()?, [7, 1]);
+    /// assert!(tag.from_text("7").unwrap().is_err());
+    /// # Ok::<(), durix::encode::Unfit>(())
+    /// ```
     ///
     /// # Errors
     /// [`Unfit`] where the text is no such type.
@@ -109,6 +127,7 @@ fn from_text(code: u8, text: &str, last: bool, out: &mut Vec<u8>) -> Result<(), 
 pub(super) struct UuidText([u8; 16]);
 
 super::part::whole_is_part!(UuidText);
+super::given::as_itself! { {} UuidText; }
 
 impl Part for UuidText {
     const CODE: u8 = tag::UUID;

@@ -164,6 +164,15 @@ pub struct TypeNames {
 
 impl TypeNames {
     /// The names that a pool knows; none where they cannot be read.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<u64, [u8; 3]>("colours")?;
+    /// let types = durix::Types::of(&**map.index(), &db.pool().session()?.enter()?);
+    /// assert_eq!(durix::TypeNames::of(db.pool()).name(types.value), "[u8; 3]");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn of<M: Medium>(pool: &Pool<M>) -> TypeNames {
         let there = pool.readable_indices().is_ok_and(|(found, _)| found.iter().any(|info| info.kind == KIND));
         let names = || {
@@ -177,21 +186,54 @@ impl TypeNames {
     }
 
     /// What a type is called: the name it was given, or else what its tag says.
+    ///
+    /// ```
+    /// use durix::{TypeNames, TypeTag};
+    ///
+    /// let mut names = TypeNames::default();
+    /// let tag = TypeTag::named("User 1");
+    /// assert_ne!(names.name(tag), "User 1");                // only the hash is known
+    /// names.insert(tag, "User 1".to_owned());
+    /// assert_eq!(names.name(tag), "User 1");
+    /// ```
     pub fn name(&self, tag: TypeTag) -> String {
         self.names.get(&tag.word()).filter(|_| tag.is_hash()).cloned().unwrap_or_else(|| tag.to_string())
     }
 
     /// The types of keys and values, as `u64 to User 1`.
+    ///
+    /// ```
+    /// let names = durix::TypeNames::default();
+    /// assert_eq!(names.both(durix::Types::default()), "bytes to bytes");
+    /// ```
     pub fn both(&self, types: Types) -> String {
         format!("{} to {}", self.name(types.key), self.name(types.value))
     }
 
     /// Gives a type a name, for messages about a pool that does not hold it yet.
+    ///
+    /// ```
+    /// let mut names = durix::TypeNames::default();
+    /// let tag = durix::TypeTag::named("User 1");
+    /// names.insert(tag, "User 1".to_owned());
+    /// assert_eq!(names.name(tag), "User 1");
+    /// ```
     pub fn insert(&mut self, tag: TypeTag, name: String) {
         self.names.insert(tag.word(), name);
     }
 
     /// Keeps the names of these types in another pool, too: for copies. Durable on return.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let tag = durix::TypeTag::named("User 1");
+    /// let mut names = durix::TypeNames::default();
+    /// names.insert(tag, "User 1".to_owned());
+    /// names.keep(db.pool(), durix::Types { key: tag, ..Default::default() })?;
+    /// assert_eq!(durix::TypeNames::of(db.pool()).name(tag), "User 1");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// What is wrong with that pool. That it has no room for names is no error.

@@ -61,6 +61,18 @@ impl<M: Medium> fmt::Debug for Snapshot<M> {
 impl<M: Medium> Snapshot<M> {
     /// A map as of the snapshot's moment. A map that was made later is empty in it.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ForeignMap`] where the map is of another database.
     pub fn map<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<SnapshotMap<'_, K, V, M>> {
@@ -69,6 +81,18 @@ impl<M: Medium> Snapshot<M> {
 
     /// An index as of the snapshot's moment, for the vocabulary of bytes.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// map.insert(&b"k"[..], &b"old"[..])?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert(&b"k"[..], &b"new"[..])?;
+    /// let then = snapshot.index(map.index())?;
+    /// assert_eq!(then.get(b"k")?, Some(b"old".to_vec()));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`map`](Self::map).
     pub fn index(&self, index: &Arc<dyn Index<M>>) -> Result<SnapshotIndex<'_, M>> {
@@ -76,6 +100,19 @@ impl<M: Medium> Snapshot<M> {
     }
 
     /// The indices there were at that moment.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.iter().count(), 1);
+    /// assert_eq!(snapshot.indices()[0].name, "ages");
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn indices(&self) -> &[IndexInfo] {
         &self.indices
     }
@@ -97,6 +134,19 @@ impl<M: Medium> Db<M> {
     ///
     /// Waits for the operations in flight, as a checkpoint does, and then, where an index is buffered, for the checkpoint that
     /// makes durable what the snapshot shows. Afterwards neither waits for the other.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.get("ada")?, Some(36));
+    /// assert_eq!(map.get("ada")?, Some(37));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`] where operations in flight do not end within 10 s, or the pool is shut; [`Error::Unsettled`].

@@ -1,6 +1,5 @@
 //! Reading an index as of a snapshot's moment: the map first, then the store of versions.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Snapshot;
 use super::versions::Stored;
-use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
+use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
 use crate::ends::{Ends, next_into};
 use crate::kind;
 use crate::map::{decoded, encoded};
@@ -24,6 +23,18 @@ use crate::{Error, Result};
 type Pair = (Vec<u8>, Vec<u8>);
 
 /// An index as of a [`Snapshot`]'s moment, over bytes.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+/// map.insert(&b"k"[..], &b"old"[..])?;
+/// let snapshot = db.snapshot()?;
+/// map.insert(&b"k"[..], &b"new"[..])?;
+/// let then = snapshot.index(map.index())?;
+/// assert_eq!(then.get(b"k")?, Some(b"old".to_vec()));
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct SnapshotIndex<'s, M: Medium = Hardware> {
     snapshot: &'s Snapshot<M>,
     guard: Arc<Guarded<M>>,
@@ -58,6 +69,19 @@ impl<'s, M: Medium> SnapshotIndex<'s, M> {
 
     /// The value that `key` had.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// map.insert(&b"k"[..], &b"old"[..])?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert(&b"k"[..], &b"new"[..])?;
+    /// let then = snapshot.index(map.index())?;
+    /// assert_eq!(then.get(b"k")?, Some(b"old".to_vec()));
+    /// assert_eq!(then.get(b"x")?, None);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::SnapshotTooOld`]; otherwise as [`Index::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -68,6 +92,18 @@ impl<'s, M: Medium> SnapshotIndex<'s, M> {
     }
 
     /// All pairs there were, in the order of keys where the index keeps one.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// map.insert(&b"k"[..], &b"old"[..])?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert(&b"k"[..], &b"new"[..])?;
+    /// let then = snapshot.index(map.index())?;
+    /// assert_eq!(then.iter().next().transpose()?, Some((b"k".to_vec(), b"old".to_vec())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&self) -> SnapshotPairs<'_, M> {
         match self.guard.as_ordered() {
             Some(_) => self.walk(&KeyRange::all(), Direction::Forward),
@@ -76,6 +112,19 @@ impl<'s, M: Medium> SnapshotIndex<'s, M> {
     }
 
     /// The pairs there were with keys in a range.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// map.insert(&b"k"[..], &b"old"[..])?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert(&b"k"[..], &b"new"[..])?;
+    /// let then = snapshot.index(map.index())?;
+    /// let range = durix::KeyRange::prefix(b"k");
+    /// assert_eq!(then.range(&range, durix::Direction::Backward)?.count(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotOrdered`].
@@ -96,6 +145,21 @@ impl<'s, M: Medium> SnapshotIndex<'s, M> {
 }
 
 /// A walk over pairs of bytes as of a snapshot's moment.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+/// map.insert(&b"k"[..], &b"old"[..])?;
+/// let snapshot = db.snapshot()?;
+/// map.insert(&b"k"[..], &b"new"[..])?;
+/// let then = snapshot.index(map.index())?;
+/// for pair in then.iter() {
+///     let (key, value) = pair?;
+///     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+/// }
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct SnapshotPairs<'a, M: Medium = Hardware> {
     index: &'a SnapshotIndex<'a, M>,
     live: Box<dyn Cursor<M> + 'a>,
@@ -222,6 +286,19 @@ impl<M: Medium> Iterator for SnapshotPairs<'_, M> {
 }
 
 /// A [`Map`](crate::Map) as of a [`Snapshot`]'s moment.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// let snapshot = db.snapshot()?;
+/// map.insert("ada", &37)?;
+/// let then = snapshot.map(&map)?;
+/// assert_eq!(then.get("ada")?, Some(36));
+/// assert_eq!(then.iter().count(), 1);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct SnapshotMap<'s, K, V, M: Medium = Hardware> {
     index: SnapshotIndex<'s, M>,
     types: PhantomData<fn(K) -> V>,
@@ -240,29 +317,66 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
 
     /// The value that `key` had.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`SnapshotIndex::get`], and [`Error::Undecodable`].
     pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
-        let found = self.index.get(&encoded(key)?)?;
+        let found = self.index.get(&encoded::<K, Q>(key)?)?;
         found.map(|bytes| decoded(&*self.index.guard, &bytes)).transpose()
     }
 
     /// All pairs there were.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// let pairs: Vec<(String, u64)> = then.iter().collect::<durix::Result<_>>()?;
+    /// assert_eq!(pairs, [("ada".to_owned(), 36)]);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn iter(&self) -> SnapshotIter<'_, K, V, M> {
         SnapshotIter { pairs: self.index.iter(), types: PhantomData }
     }
 
     /// The pairs there were with keys in `bounds`, in their order; `.rev()` begins at the largest.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.range("a".."b")?.rev().count(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotOrdered`], [`Error::Unfit`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<SnapshotRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -270,6 +384,18 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
     }
 
     /// The pairs there were whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// map.insert("ada", &36)?;
+    /// let snapshot = db.snapshot()?;
+    /// map.insert("ada", &37)?;
+    /// let then = snapshot.map(&map)?;
+    /// assert_eq!(then.prefix("ad")?.count(), 1);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotOrdered`].
@@ -284,6 +410,19 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
 }
 
 /// A walk over typed pairs in the order of keys, as of a snapshot's moment, from either end or from both.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// let snapshot = db.snapshot()?;
+/// map.insert("ada", &37)?;
+/// let then = snapshot.map(&map)?;
+/// let mut all = then.range::<str, _>(..)?;
+/// assert_eq!(all.next_back().transpose()?, Some(("ada".to_owned(), 36)));
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct SnapshotRange<'a, K, V, M: Medium = Hardware> {
     index: &'a SnapshotIndex<'a, M>,
     keys: KeyRange,
@@ -321,6 +460,21 @@ impl<K: Decode, V: Decode, M: Medium> DoubleEndedIterator for SnapshotRange<'_, 
 }
 
 /// A walk over typed pairs as of a snapshot's moment.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// map.insert("ada", &36)?;
+/// let snapshot = db.snapshot()?;
+/// map.insert("ada", &37)?;
+/// let then = snapshot.map(&map)?;
+/// for pair in then.iter() {
+///     let (name, age) = pair?;
+///     println!("{name}: {age}");
+/// }
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct SnapshotIter<'a, K, V, M: Medium = Hardware> {
     pairs: SnapshotPairs<'a, M>,
     types: PhantomData<fn() -> (K, V)>,

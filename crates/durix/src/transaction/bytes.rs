@@ -15,6 +15,19 @@ use crate::{Direction, Index, KeyRange};
 use crate::{Error, Result};
 
 /// An index inside a [`Transaction`]: what [`Index`] can do, with the transaction's own changes.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+/// db.transaction(|tx| {
+///     let index = tx.index(map.index())?;
+///     index.insert(b"k", b"v")?;
+///     assert_eq!(index.get(b"k")?, Some(b"v".to_vec()));
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxIndex<'t, M: Medium = Hardware> {
     tx: &'t Transaction<M>,
     /// Which of the transaction's maps it is.
@@ -29,6 +42,18 @@ impl<M: Medium> fmt::Debug for TxIndex<'_, M> {
 
 impl<M: Medium> Transaction<M> {
     /// An index inside this transaction, for the vocabulary of bytes.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     index.insert(b"k", b"v")?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`map`](Self::map).
@@ -59,6 +84,18 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     /// The value of `key`. Locks the key for reading, whether it is there or not.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     assert_eq!(index.get(b"k")?, None);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Conflict`]: give it back to [`Db::transaction`](crate::Db::transaction), which runs the closure again.
     /// [`Error::Locked`] after the lock timeout; otherwise as [`Index::get`].
@@ -68,6 +105,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     /// As [`get`](Self::get), and locks the key for writing: for a value that decides about a change of the same key. Two transactions
     /// that both read first and change then would stand in each other's way.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     let old = index.get_for_update(b"k")?.unwrap_or_default();
+    ///     index.insert(b"k", &[old, b"x".to_vec()].concat())?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -83,6 +133,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     /// Maps `key` to `value`. Returns whether the key is new. Locks the key.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     assert!(index.insert(b"k", b"v")?);                   // the key is new
+    ///     assert!(!index.insert(b"k", b"w")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get), and [`Error::Pool`] where the pool was opened for reading.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -90,6 +153,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     }
 
     /// Maps `key` to `value` if it is not there. Returns whether it did.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     assert!(index.insert_if_absent(b"k", b"v")?);
+    ///     assert!(!index.insert_if_absent(b"k", b"w")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -99,6 +175,18 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     /// Maps `key` to `value` if it is there. Returns whether it did.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     assert!(!index.update(b"k", b"v")?);                  // not there
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -106,6 +194,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     }
 
     /// Removes `key`. Returns whether it was there.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     index.insert(b"k", b"v")?;
+    ///     assert!(index.remove(b"k")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -116,6 +217,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected; if not, nothing is
     /// changed. Locks the key.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     assert!(index.compare_and_set(b"k", None, Some(b"v"))?);
+    ///     assert!(!index.compare_and_set(b"k", Some(b"x"), None)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
@@ -124,6 +238,19 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     /// All pairs, in the order of keys where the index keeps one. Locks the whole index for reading. It shows the transaction
     /// as it is now: what the transaction writes later does not change the walk.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     index.insert(b"k", b"v")?;
+    ///     assert_eq!(index.iter()?.next().transpose()?, Some((b"k".to_vec(), b"v".to_vec())));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -141,6 +268,20 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     }
 
     /// The pairs with keys in a range. Locks the range for reading; otherwise as [`iter`](Self::iter).
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+    /// db.transaction(|tx| {
+    ///     let index = tx.index(map.index())?;
+    ///     index.insert(b"k", b"v")?;
+    ///     let range = durix::KeyRange::prefix(b"k");
+    ///     assert_eq!(index.range(&range, durix::Direction::Backward)?.count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get), and [`Error::NotOrdered`].

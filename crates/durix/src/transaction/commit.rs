@@ -97,6 +97,17 @@ impl<M: Medium> Transaction<M> {
     /// checkpoint that this waits for, unless [`later`](Self::later) was called; where all maps are buffered, with the
     /// next checkpoint.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let tx = db.begin()?;
+    /// tx.map(&map)?.insert("ada", &36)?;
+    /// tx.commit()?;
+    /// assert_eq!(map.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Conflict`] if a call on this transaction has lost a conflict: nothing was changed, begin again.
     /// [`Error::Pool`] where the pool is full: nothing was changed. [`Error::TransactionTooLarge`]. [`Error::Unsettled`].

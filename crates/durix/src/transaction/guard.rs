@@ -343,8 +343,12 @@ impl<M: Medium> Index<M> for Guarded<M> {
         self.raw.get_many(op, keys, found)
     }
 
-    fn len(&self, session: &mut Session<M>) -> Result<u64> {
-        self.raw.len(session)
+    fn len(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.raw.len(op)
+    }
+
+    fn count(&self, session: &mut Session<M>) -> Result<u64> {
+        self.raw.count(session)
     }
 
     fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {

@@ -20,6 +20,22 @@ type Pair = (Vec<u8>, Vec<u8>);
 pub(super) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A walk over pairs of bytes inside a transaction.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<Vec<u8>, Vec<u8>>("bytes")?;
+/// db.transaction(|tx| {
+///     let index = tx.index(map.index())?;
+///     index.insert(b"k", b"v")?;
+///     for pair in index.iter()? {
+///         let (key, value) = pair?;
+///         assert_eq!((&key[..], &value[..]), (&b"k"[..], &b"v"[..]));
+///     }
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxPairs<'a, M: Medium = Hardware> {
     shared: &'a Shared<M>,
     live: Box<dyn Cursor<M> + 'a>,
@@ -111,6 +127,20 @@ impl<M: Medium> Iterator for TxPairs<'_, M> {
 }
 
 /// A walk over typed pairs inside a transaction.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     let pairs: Vec<(String, u64)> = map.iter()?.collect::<durix::Result<_>>()?;
+///     assert_eq!(pairs.len(), 1);
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxIter<'a, K, V, M: Medium = Hardware> {
     pairs: TxPairs<'a, M>,
     name: String,
@@ -144,6 +174,20 @@ impl<K: Decode, V: Decode, M: Medium> Iterator for TxIter<'_, K, V, M> {
 }
 
 /// A walk over typed pairs in the order of keys inside a transaction, from either end or from both.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     let mut all = map.range::<str, _>(..)?;
+///     assert_eq!(all.next_back().transpose()?, Some(("ada".to_owned(), 36)));
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxRange<'a, K, V, M: Medium = Hardware> {
     ends: Ends<TxPairs<'a, M>>,
     name: String,

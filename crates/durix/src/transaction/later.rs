@@ -10,6 +10,21 @@ use crate::shared::Shared;
 use crate::{Error, Result, Ticket};
 
 /// Says when a transaction is durable whose commit did not wait: see [`Transaction::later`](super::Transaction::later). Clones stand for the same.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let ages = db.map::<String, u64>("ages")?;              // strict
+/// let log = db.ordered_map::<u64, String>("log")?;        // buffered: a commit of both waits for a checkpoint
+/// let tx = db.begin()?;
+/// tx.map(&ages)?.insert("ada", &36)?;
+/// tx.map(&log)?.insert(&1, "ada")?;
+/// let later = tx.later();
+/// tx.commit()?;                                           // does not wait
+/// later.wait()?;
+/// assert!(later.is_durable());
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Later<M: Medium = Hardware> {
     shared: Arc<Shared<M>>,
     state: Arc<Mutex<State<M>>>,
@@ -57,6 +72,21 @@ impl<M: Medium> Later<M> {
     }
 
     /// Whether it is durable, and all of it can be seen.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;              // strict
+    /// let log = db.ordered_map::<u64, String>("log")?;        // buffered: a commit of both waits for a checkpoint
+    /// let tx = db.begin()?;
+    /// tx.map(&ages)?.insert("ada", &36)?;
+    /// tx.map(&log)?.insert(&1, "ada")?;
+    /// let later = tx.later();
+    /// tx.commit()?;                                           // does not wait
+    /// db.sync()?;
+    /// assert!(later.is_durable());
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn is_durable(&self) -> bool {
         match self.state() {
             State::NotCommitted => false,
@@ -68,6 +98,21 @@ impl<M: Medium> Later<M> {
     }
 
     /// Waits for the checkpoint that makes it durable, and takes it if nobody does. Returns at once where it is durable.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;              // strict
+    /// let log = db.ordered_map::<u64, String>("log")?;        // buffered: a commit of both waits for a checkpoint
+    /// let tx = db.begin()?;
+    /// tx.map(&ages)?.insert("ada", &36)?;
+    /// tx.map(&log)?.insert(&1, "ada")?;
+    /// let later = tx.later();
+    /// tx.commit()?;                                           // does not wait
+    /// later.wait()?;
+    /// assert_eq!(ages.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotCommitted`]; [`Error::Unsettled`]; [`Error::Pool`] where the checkpoint cannot be taken.

@@ -25,6 +25,16 @@ use crate::kind;
 /// the indices of a pool by themselves, and has to come before that: the pool refuses until then. In a pool opened for
 /// reading, it changes only what this process sees. Does nothing where nothing was interrupted.
 ///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let pool = db.pool();
+/// durix::recover(pool)?;                                // before the indices of a pool are opened without a `Db`
+/// let index = durix::kind::named("pset")?.open_or_create(pool, "raw")?;
+/// assert!(index.is_empty(&pool.session()?.enter()?)?);
+/// # Ok::<(), durix::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`Pool::recover_logs`]: what opening an index says; where the pool is full.
 pub fn recover<M: Medium>(pool: &Pool<M>) -> Result<()> {

@@ -73,6 +73,17 @@ impl<M: Medium> Db<M> {
     /// Begins a transaction, to be ended with [`Transaction::commit`]: for those who cannot use a closure. On
     /// [`Error::Conflict`] drop it and begin again.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let tx = db.begin()?;
+    /// tx.map(&map)?.insert("ada", &36)?;
+    /// tx.commit()?;
+    /// assert_eq!(map.get("ada")?, Some(36));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As the opening of an index.
     pub fn begin(&self) -> Result<Transaction<M>> {

@@ -8,6 +8,22 @@ use super::touched::Changes;
 use super::tx::Transaction;
 
 /// A moment of a [`Transaction`]: its changes can be made what they were then. See [`Transaction::savepoint`].
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.map::<String, u64>("ages")?;
+/// db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     let before = tx.savepoint();
+///     map.insert("ada", &37)?;
+///     before.rollback();
+///     assert_eq!(map.get("ada")?, Some(36));
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 #[must_use = "a savepoint does nothing by itself"]
 pub struct Savepoint<'t, M: Medium = Hardware> {
     tx: &'t Transaction<M>,
@@ -51,6 +67,22 @@ impl<M: Medium> Transaction<M> {
 impl<M: Medium> Savepoint<'_, M> {
     /// Makes the changes of the transaction what they were when the savepoint was taken. It may be called again. All locks stay: the
     /// transaction has seen what it has seen. A transaction that has lost a conflict has lost it all the same.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     let before = tx.savepoint();
+    ///     map.insert("ada", &37)?;
+    ///     before.rollback();
+    ///     assert_eq!(map.get("ada")?, Some(36));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn rollback(&self) {
         let mut state = self.tx.state.borrow_mut();
         // Maps that were touched later had no changes.

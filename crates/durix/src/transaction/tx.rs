@@ -26,6 +26,20 @@ use crate::{Error, Index, KeyRange, Result};
 /// [`commit`](Self::commit) is rolled back.
 ///
 /// Transactions are serialisable, among each other and with plain updates. Until the commit nobody else sees a change.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// let map = db.map::<String, u64>("ages")?;
+/// let total = db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     map.insert("grace", &85)?;
+///     map.count()
+/// })?;
+/// assert_eq!(total, 2);
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct Transaction<M: Medium = Hardware> {
     pub(super) shared: Arc<Shared<M>>,
     pub(super) age: Age,
@@ -110,6 +124,17 @@ impl<M: Medium> Transaction<M> {
     }
 
     /// What will survive what, once it is committed: the minimum over the maps it has touched.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let tx = db.begin()?;
+    /// tx.map(&map)?.insert("ada", &36)?;
+    /// println!("{}", tx.guarantee());
+    /// tx.commit()?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn guarantee(&self) -> Guarantee {
         let places = 0..self.state.borrow_mut().buffers().parts.len();
         let of_maps = places.map(|place| self.guards.at(place).guarantee());
@@ -119,11 +144,36 @@ impl<M: Medium> Transaction<M> {
     /// Has the commit not wait for a checkpoint: the [`Later`] that this returns says when the transaction is durable, and
     /// can be waited for. Only a transaction over strict maps *and* a buffered one would wait. Until then the changes of its
     /// strict maps cannot be seen, and their keys stay locked.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let ages = db.map::<String, u64>("ages")?;              // strict
+    /// let log = db.ordered_map::<u64, String>("log")?;        // buffered: a commit of both waits for a checkpoint
+    /// let tx = db.begin()?;
+    /// tx.map(&ages)?.insert("ada", &36)?;
+    /// tx.map(&log)?.insert(&1, "ada")?;
+    /// let later = tx.later();
+    /// tx.commit()?;                                           // does not wait
+    /// later.wait()?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn later(&self) -> Later<M> {
         self.state.borrow_mut().later.get_or_insert_with(|| Later::new(&self.shared)).clone()
     }
 
     /// Changes nothing, and gives all locks back. Dropping it does the same.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// let map = db.map::<String, u64>("ages")?;
+    /// let tx = db.begin()?;
+    /// tx.map(&map)?.insert("ada", &36)?;
+    /// tx.rollback();
+    /// assert_eq!(map.get("ada")?, None);
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     pub fn rollback(self) {}
 
     // ---- locks ----

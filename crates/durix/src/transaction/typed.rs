@@ -1,6 +1,5 @@
 //! Typed maps inside a transaction.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -11,7 +10,7 @@ use super::bytes::TxIndex;
 use super::iter::{TxIter, TxRange};
 use super::tx::Transaction;
 use crate::Result;
-use crate::encode::{BoundedBy, Decode, Encode, Key, PrefixOf, Value};
+use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
 use crate::map::{Map, decoded, encode_into, encoded};
 use crate::ordered;
 use crate::{Direction, Index, KeyRange};
@@ -22,6 +21,19 @@ use crate::{Direction, Index, KeyRange};
 /// Every call may fail with [`Error::Conflict`](crate::Error::Conflict): give it back to
 /// [`Db::transaction`](crate::Db::transaction) with `?`, which runs the closure again; and with
 /// [`Error::Locked`](crate::Error::Locked) after the lock timeout.
+///
+/// ```
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// # let map = db.ordered_map::<String, u64>("ages")?;
+/// db.transaction(|tx| {
+///     let map = tx.map(&map)?;
+///     map.insert("ada", &36)?;
+///     assert_eq!(map.get("ada")?, Some(36));                // seen inside, by nobody else yet
+///     Ok(())
+/// })?;
+/// # Ok::<(), durix::Error>(())
+/// ```
 pub struct TxMap<'t, K, V, M: Medium = Hardware> {
     index: TxIndex<'t, M>,
     types: PhantomData<fn(K) -> V>,
@@ -35,6 +47,18 @@ impl<K, V, M: Medium> fmt::Debug for TxMap<'_, K, V, M> {
 
 impl<M: Medium> Transaction<M> {
     /// A map inside this transaction. The map's first transaction waits for the operations in flight.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::ForeignMap`](crate::Error::ForeignMap) where the map is of another database; [`Error::Pool`](crate::Error::Pool) where
@@ -57,25 +81,30 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// Runs a call with the bytes of a key. Encoding may be the user's own code: the buffer is not borrowed meanwhile.
-    fn with_key<R>(&self, key: &(impl Encode + ?Sized), call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    fn with_key<Q, R>(&self, key: &Q, call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R>
+    where
+        K: GivenAs<Q>,
+        Q: ?Sized,
+    {
         let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().key);
         let mut bytes = take();
-        encode_into(key, &mut bytes)?;
+        encode_into::<K, Q>(key, &mut bytes)?;
         let result = call(&bytes);
         self.index.tx().state.borrow_mut().buffers().key = bytes;
         result
     }
 
     /// The same for a key and a value.
-    fn with_pair<R>(
-        &self,
-        key: &(impl Encode + ?Sized),
-        value: &(impl Encode + ?Sized),
-        call: impl FnOnce(&[u8], &[u8]) -> Result<R>,
-    ) -> Result<R> {
+    fn with_pair<Q, W, R>(&self, key: &Q, value: &W, call: impl FnOnce(&[u8], &[u8]) -> Result<R>) -> Result<R>
+    where
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
+    {
         let take = || std::mem::take(&mut self.index.tx().state.borrow_mut().buffers().value);
         let mut bytes = take();
-        encode_into(value, &mut bytes)?;
+        encode_into::<V, W>(value, &mut bytes)?;
         let result = self.with_key(key, |key| call(key, &bytes));
         self.index.tx().state.borrow_mut().buffers().value = bytes;
         result
@@ -83,12 +112,26 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// The value of `key`.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert_eq!(map.get("ada")?, None);
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.get("ada")?, Some(36));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::get`], and [`Error::Undecodable`](crate::Error::Undecodable).
     pub fn get<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let value = self.with_key(key, |key| self.index.get_small(key))?;
         value.map(|bytes| self.value(&bytes)).transpose()
@@ -96,12 +139,25 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// As [`get`](Self::get), and locks the key for writing: see [`TxIndex::get_for_update`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     let age = map.get_for_update("ada")?.unwrap_or(0);   // nobody else changes it from here on
+    ///     map.insert("ada", &(age + 1))?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_for_update<Q>(&self, key: &Q) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         self.with_key(key, |key| self.index.lock_to_change(key))?;
         self.get(key)
@@ -109,66 +165,130 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Whether `key` is there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert!(map.contains("ada")? && !map.contains("alan")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::get`].
     pub fn contains<Q>(&self, key: &Q) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         Ok(self.with_key(key, |key| self.index.get_small(key))?.is_some())
     }
 
     /// Maps `key` to `value`. Returns whether the key is new.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.insert("ada", &36)?);                     // the key is new
+    ///     assert!(!map.insert("ada", &37)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::insert`].
     pub fn insert<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.insert(key, value))
     }
 
     /// Maps `key` to `value` if it is not there. Returns whether it did.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.insert_if_absent("ada", &36)?);
+    ///     assert!(!map.insert_if_absent("ada", &37)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::insert`].
     pub fn insert_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.insert_if_absent(key, value))
     }
 
     /// Maps `key` to `value` if it is there. Returns whether it did.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(!map.update("ada", &36)?);                    // not there
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::insert`].
     pub fn update<Q, W>(&self, key: &Q, value: &W) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
         self.with_pair(key, value, |key, value| self.index.update(key, value))
     }
 
     /// Removes `key`. Returns whether it was there.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert!(map.remove("ada")? && !map.remove("ada")?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::remove`].
     pub fn remove<Q>(&self, key: &Q) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         self.with_key(key, |key| self.index.remove(key))
     }
@@ -176,29 +296,54 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// Changes `key` from `expected` to `new`, where `None` stands for absent. Returns whether it was as expected (in its bytes); if
     /// not, nothing is changed.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.compare_and_set("ada", None, Some(&36))?);
+    ///     assert!(!map.compare_and_set("ada", Some(&1), None)?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::insert`].
     pub fn compare_and_set<Q, W>(&self, key: &Q, expected: Option<&W>, new: Option<&W>) -> Result<bool>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
-        V: Borrow<W>,
-        W: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
+        V: GivenAs<W>,
+        W: ?Sized,
     {
-        let expected = expected.map(|value| encoded(value)).transpose()?;
-        let new = new.map(|value| encoded(value)).transpose()?;
+        let expected = expected.map(|value| encoded::<V, W>(value)).transpose()?;
+        let new = new.map(|value| encoded::<V, W>(value)).transpose()?;
         self.with_key(key, |key| self.index.compare_and_set(key, expected.as_deref(), new.as_deref()))
     }
 
     /// Changes what `key` is mapped to by a function of what it was mapped to; `None` stands for absent. Returns the value that it is
     /// mapped to now. The function is called once in each run of the transaction.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert_eq!(map.update_with("ada", |age| Some(age.unwrap_or(0) + 1))?, Some(1));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get) and [`insert`](Self::insert).
     pub fn update_with<Q>(&self, key: &Q, change: impl FnOnce(Option<V>) -> Option<V>) -> Result<Option<V>>
     where
-        K: Borrow<Q>,
-        Q: Encode + ?Sized,
+        K: GivenAs<Q>,
+        Q: ?Sized,
     {
         let new = change(self.get_for_update(key)?);
         match &new {
@@ -210,6 +355,22 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// All pairs, as the transaction sees them now: see [`TxIndex::iter`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     for pair in map.iter()? {
+    ///         let (name, age) = pair?;
+    ///         assert_eq!((name.as_str(), age), ("ada", 36));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::iter`].
     pub fn iter(&self) -> Result<TxIter<'_, K, V, M>> {
@@ -218,11 +379,24 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// The pairs with keys in `bounds`, in their order; `.rev()` begins at the largest. See [`TxIndex::range`].
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.range("a".."b")?.rev().count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::range`].
     pub fn range<Q, R>(&self, bounds: R) -> Result<TxRange<'_, K, V, M>>
     where
-        K: BoundedBy<Q>,
+        K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
@@ -230,6 +404,19 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     }
 
     /// The pairs whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.prefix("ad")?.count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::range`].
@@ -245,13 +432,38 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
 
     /// Number of keys, as the transaction sees it. A walk over all of them, which locks the whole map.
     ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     map.insert("ada", &36)?;
+    ///     assert_eq!(map.count()?, 1);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TxIndex::iter`].
-    pub fn len(&self) -> Result<u64> {
+    pub fn count(&self) -> Result<u64> {
         self.index.iter()?.try_fold(0, |count, pair| pair.map(|_| count + 1))
     }
 
-    /// Whether there is no key; as [`len`](Self::len), up to the first key.
+    /// Whether there is no key; as [`count`](Self::count), up to the first key.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<String, u64>("ages")?;
+    /// db.transaction(|tx| {
+    ///     let map = tx.map(&map)?;
+    ///     assert!(map.is_empty()?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), durix::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TxIndex::iter`].

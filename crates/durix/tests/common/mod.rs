@@ -107,7 +107,7 @@ impl<M: Medium> Index<M> for Model<M> {
     }
 
     fn stats(&self, session: &mut Session<M>) -> durix::Result<IndexStats> {
-        Ok(IndexStats::new(self.len(session)?, 0, None))
+        Ok(IndexStats::new(self.count(session)?, 0, None))
     }
 
     fn dump(&self, _: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -55,7 +55,7 @@ fn walks_beside_writers_stay_in_order_and_miss_nothing_that_stays() {
             stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(map.check().unwrap(), [], "{}", entry.name);
-        assert_eq!(map.len().unwrap(), 400, "{}", entry.name);
+        assert_eq!(map.count().unwrap(), 400, "{}", entry.name);
     }
 }
 
@@ -131,7 +131,7 @@ fn only_one_thread_takes_what_all_want() {
             let threads: Vec<_> = (0..4).map(take).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        assert_eq!((taken, map.len().unwrap()), (300, 0), "{}", entry.name);
+        assert_eq!((taken, map.count().unwrap()), (300, 0), "{}", entry.name);
     }
 }
 

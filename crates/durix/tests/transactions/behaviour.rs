@@ -34,7 +34,7 @@ fn changes_of_two_maps_of_any_kinds_are_made_together() {
                     (Some(11), None, Some(30), None)
                 );
                 assert!(first.contains(&2)? && !second.contains(&4)?);
-                assert_eq!((first.len()?, second.len()?), (2, 1));
+                assert_eq!((first.count()?, second.count()?), (2, 1));
                 first.get(&2)
             });
             assert_eq!(got.unwrap(), Some(21), "{a} {b}");
@@ -206,7 +206,7 @@ fn bad_use_is_told() {
         (0..70u8).try_for_each(|key| bytes.insert(&[key][..], &[key; 1 << 20][..]).map(drop))
     });
     assert!(matches!(large, Err(Error::TransactionTooLarge { .. })), "{large:?}");
-    assert_eq!((bytes.len().unwrap(), map.len().unwrap()), (0, 0));
+    assert_eq!((bytes.count().unwrap(), map.count().unwrap()), (0, 0));
 }
 
 #[test]
@@ -238,8 +238,8 @@ fn a_full_pool_changes_nothing() {
         println!("{a} {b}: {round} rounds, then {refused}");
         assert!(round > 5, "{a} {b}");
         if matches!(refused, Error::Pool(_)) {
-            assert_eq!(first.len().unwrap(), round, "{a} {b}");
-            assert_eq!(second.len().unwrap(), round * 4, "{a} {b}");
+            assert_eq!(first.count().unwrap(), round, "{a} {b}");
+            assert_eq!(second.count().unwrap(), round * 4, "{a} {b}");
         } else {
             // Committed in a mixture: it is finished when there is room.
             assert!(matches!(refused, Error::Unsettled { .. }), "{refused}");
@@ -425,9 +425,9 @@ fn a_savepoint_takes_back_what_came_after_it() {
         let inner = tx.savepoint();
         second.remove(&7)?;
         inner.rollback();
-        assert_eq!((first.get(&1)?, second.get(&7)?, second.len()?), (None, Some(7), 40));
+        assert_eq!((first.get(&1)?, second.get(&7)?, second.count()?), (None, Some(7), 40));
         outer.rollback();
-        assert_eq!((first.get(&1)?, second.get(&7)?, second.len()?), (Some(2), None, 0));
+        assert_eq!((first.get(&1)?, second.get(&7)?, second.count()?), (Some(2), None, 0));
         second.insert(&3, &9).map(drop)
     })
     .unwrap();

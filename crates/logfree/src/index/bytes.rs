@@ -128,7 +128,7 @@ macro_rules! long_index {
             }
 
             fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
-                let keys = Index::len(self, session)?;
+                let keys = Index::count(self, session)?;
                 let op = session.enter()?;
                 Ok(IndexStats::new(keys, extent_bytes($map::root(self), &op), None))
             }

@@ -184,7 +184,7 @@ macro_rules! word_index {
             }
 
             fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
-                let keys = Index::len(self, session)?;
+                let keys = Index::count(self, session)?;
                 let op = session.enter()?;
                 let volatile: fn(&$map<M>, &Op<'_, M>) -> Option<u64> = $volatile;
                 Ok(IndexStats::new(keys, extent_bytes($map::root(self), &op), volatile(self, &op)))

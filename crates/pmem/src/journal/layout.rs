@@ -30,7 +30,8 @@
 //! | 3 | sequence number |
 //! | 4 | where the record lies in the file |
 //! | 5 | bytes of the runs |
-//! | 6–7 | zero |
+//! | 6 | operations that had ended in this opening of the pool: a figure for whoever looks at it from outside |
+//! | 7 | zero |
 //! | 8… | runs: a word of `first line << 16 | count`, and `count` lines of 64 bytes |
 //!
 //! | word of an intent | what |
@@ -174,6 +175,8 @@ pub struct Draft {
     run: usize,
     /// The line after the last one.
     next: u64,
+    /// Operations that have ended in this opening of the pool.
+    pub operations: u64,
 }
 
 impl Draft {
@@ -211,7 +214,7 @@ impl Draft {
     /// The record, for its place.
     pub fn seal(&mut self, place: Place) -> &[u8] {
         let runs = (self.bytes.len() - RECORD_HEAD) as u64;
-        let words = [RECORD, place.generation, place.sequence, place.at, runs, 0, 0];
+        let words = [RECORD, place.generation, place.sequence, place.at, runs, self.operations, 0];
         for (at, word) in self.bytes[8..RECORD_HEAD].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -271,6 +274,11 @@ impl Intent {
     pub fn entry(&self, page: u64) -> Option<u64> {
         self.pages.binary_search_by_key(&page, |(page, _)| *page).ok().map(|at| self.pages[at].1)
     }
+}
+
+/// The operations that had ended when a sound record was made.
+pub fn operations_of(record: &[u8]) -> u64 {
+    word(record, 6)
 }
 
 /// Whether a sound record of a generation with a later sequence number than `sequence` begins anywhere in the segment, which begins at
@@ -374,7 +382,13 @@ mod tests {
         draft.clear();
         assert!(draft.is_empty());
         [4u64, 5, 6, 9].into_iter().for_each(|line| draft.push(line, &[line; 8]));
+        draft.operations = 5;
         draft.seal(PLACE).to_vec()
+    }
+
+    #[test]
+    fn a_record_says_how_many_operations_had_ended() {
+        assert_eq!(operations_of(&record()), 5);
     }
 
     #[test]

@@ -15,14 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
-use super::layout::{HEADER, Header, INTENT_HEAD, Images, Intent, Place, SLOT, has_later, record_at, word};
+use super::layout::{
+    HEADER, Header, INTENT_HEAD, Images, Intent, Place, SLOT, has_later, operations_of, record_at, word,
+};
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::line::LINE;
 use crate::medium::Medium;
 use crate::offset::Off;
-use crate::pool::PoolId;
+use crate::pool::{PoolId, Progress};
 use crate::session::Op;
 use crate::word::Word;
 
@@ -40,6 +42,8 @@ pub(crate) struct Replay {
     generations: [Images; 2],
     images: Images,
     records: u64,
+    /// Operations that had ended at the last of them.
+    operations: u64,
     /// What a checkpoint of the oldest generation has begun to write.
     checkpoint: Option<Intent>,
     /// What a recovery of these records has begun to write.
@@ -68,6 +72,7 @@ impl Replay {
             generations: Default::default(),
             images: Images::default(),
             records: 0,
+            operations: 0,
             checkpoint: None,
             recovery: None,
         };
@@ -124,6 +129,7 @@ impl Replay {
                     let what = format!("the record at {:#x} has a sound checksum and makes no sense", place.at);
                     return Err(damaged(&*self.file, what));
                 }
+                self.operations = operations_of(record);
                 (at, sequence) = (at + record.len(), sequence + 1);
                 place = Place { sequence, at: start + at as u64, ..place };
             }
@@ -204,6 +210,12 @@ impl Replay {
     /// Whether the journal has not been trimmed since it was read.
     pub(crate) fn is_current(&self) -> bool {
         Self::header(&*self.file).is_ok_and(|header| header == self.header)
+    }
+
+    /// The work on the pool since the journal began.
+    pub(crate) fn progress(&self) -> Progress {
+        let operations = (self.records > 0).then_some(self.operations);
+        Progress { commits: self.header.first + self.records, operations }
     }
 
     /// The lines, for a pool that is only read.

@@ -85,7 +85,9 @@ impl<M: Medium> Committer<M> {
         gather(&op, self.journal.notes.notes(), &mut writer.draft, |page| written.enter(page, number));
         drop(written);
         drop(op);
-        self.settled.store(mapping.operations(), Ordering::Relaxed);
+        let begun_and_ended = mapping.operations();
+        writer.draft.operations = begun_and_ended / 2;
+        self.settled.store(begun_and_ended, Ordering::Relaxed);
         self.journal.note_capture();
         Ok(mapping.next_commit())
     }

@@ -50,7 +50,7 @@ pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, PoolOptions};
 pub use pages::{DamagedPage, PageOwner, PageReport};
 pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
-pub use stats::Stats;
+pub use stats::{Progress, Stats};
 pub use structure::{IndexInfo, Root, Structure};
 
 pub use crate::kind::Kind;

@@ -34,6 +34,19 @@ pub struct Stats {
     pub indices: Vec<IndexInfo>,
     /// Its space.
     pub space: SpaceStats,
+    /// The work on it, of a pool that is open with a journal, as far as commits tell it. Only [`Pool::peek`] says it;
+    /// [`Pool::journal_stats`] has more for whoever has the pool open.
+    pub progress: Option<Progress>,
+}
+
+/// The work on a pool since it was opened, as its journal tells it to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Commits.
+    pub commits: u64,
+    /// Operations that had ended at the last commit, reads included. `None` for a moment after a checkpoint has trimmed the journal.
+    pub operations: Option<u64>,
 }
 
 impl<M: Medium> Pool<M> {
@@ -102,7 +115,8 @@ fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats
         replay.as_ref().inspect(|replay| replay.images().store(op));
         look(op, &name, len)
     })?;
-    Ok((stats, replay))
+    let progress = replay.as_ref().map(Replay::progress);
+    Ok((Stats { progress, ..stats }, replay))
 }
 
 fn look<M: Medium>(op: &Op<'_, M>, name: &str, file_size: u64) -> Result<Stats> {
@@ -111,5 +125,5 @@ fn look<M: Medium>(op: &Op<'_, M>, name: &str, file_size: u64) -> Result<Stats> 
     let heap = sound.geometry.heap();
     let space = crate::space::stats(op, heap, heap.chunks(sound.size));
     let (id, geometry, size, state) = (sound.id, sound.geometry, sound.size, sound.state);
-    Ok(Stats { id, geometry, size, file_size, state, indices, space })
+    Ok(Stats { id, geometry, size, file_size, state, indices, space, progress: None })
 }
