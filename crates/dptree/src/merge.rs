@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use durix_pmem::{Medium, Off, Op, Session};
 
 use crate::DpTree;
+use crate::arena;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::Front;
@@ -56,7 +57,7 @@ impl<M: Medium> DpTree<M> {
         if self.queue.is_empty(op.medium()) {
             return Ok(false);
         }
-        let stocked = self.stock_log(op);
+        let stocked = self.stock(op);
         let merged = (0..STEPS).try_for_each(|_| self.merge_next(op));
         if self.log.should_look(op.medium()) {
             let sealed = self.free_pages(op);
@@ -77,9 +78,13 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
-    /// Makes log pages ahead of the writers, where services are driven: a writer then never has to.
-    fn stock_log(&self, op: &Op<'_, M>) -> Result<()> {
-        if self.is_driven() { self.log.stock(op, &self.root) } else { Ok(()) }
+    /// Makes log pages and memory ready ahead of the writers, where services are driven: a writer then never has to.
+    fn stock(&self, op: &Op<'_, M>) -> Result<()> {
+        if !self.is_driven() {
+            return Ok(());
+        }
+        arena::make_ready();
+        self.log.stock(op, &self.root)
     }
 
     /// Whether somebody ticks as soon as there is something to do.
