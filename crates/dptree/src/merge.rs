@@ -39,11 +39,16 @@ pub(crate) struct NewRange {
 }
 
 impl<M: Medium> DpTree<M> {
-    /// Merges up to eight ranges that wait for it, one after the other, and looks for free log pages. Returns whether there is more to do.
+    /// Merges up to eight ranges that wait for it, one after the other, and looks for free log pages. Where
+    /// somebody drives the services, it also makes memory and log pages ready ahead of the writers. Returns whether there is more to do.
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
     pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
+        if self.is_driven() {
+            // Not in the operation: a checkpoint would wait for it.
+            arena::make_ready();
+        }
         let op = session.enter()?;
         self.tick_in(&op)
     }
@@ -57,7 +62,7 @@ impl<M: Medium> DpTree<M> {
         if self.queue.is_empty(op.medium()) {
             return Ok(false);
         }
-        let stocked = self.stock(op);
+        let stocked = self.stock_log(op);
         let merged = (0..STEPS).try_for_each(|_| self.merge_next(op));
         if self.log.should_look(op.medium()) {
             let sealed = self.free_pages(op);
@@ -78,13 +83,9 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
-    /// Makes log pages and memory ready ahead of the writers, where services are driven: a writer then never has to.
-    fn stock(&self, op: &Op<'_, M>) -> Result<()> {
-        if !self.is_driven() {
-            return Ok(());
-        }
-        arena::make_ready();
-        self.log.stock(op, &self.root)
+    /// Makes log pages ahead of the writers, where services are driven: a writer then never has to.
+    fn stock_log(&self, op: &Op<'_, M>) -> Result<()> {
+        if self.is_driven() { self.log.stock(op, &self.root) } else { Ok(()) }
     }
 
     /// Whether somebody ticks as soon as there is something to do.
