@@ -492,7 +492,7 @@ mod tests {
     fn saved_at_least(kind: &str) -> u64 {
         match kind {
             // Its logs and range blocks are not read without what leads to them.
-            "dptree" => 100,
+            "dptree" | "dptree-values" => 100,
             // Few keys: a page has half of them.
             "list" | "list-values" | "list-soft" => 700,
             "masstree" => 850,
