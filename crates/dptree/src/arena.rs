@@ -20,6 +20,8 @@ const FIRST_CHUNK: usize = 2 << 20;
 const LARGEST_CHUNK: usize = 64 << 20;
 /// A chunk is handed out in pieces of a page.
 const PIECE: usize = 2 << 20;
+/// Bytes that the open piece has left when the next one is made ready: nearly all, as writers take some while the service is late.
+const READY_AT: usize = PIECE / 8 * 7;
 /// The smallest pages there are: a touch in each of them is a touch of all.
 const SMALL_PAGE: usize = 4 << 10;
 
@@ -136,9 +138,9 @@ impl Arena {
         piece
     }
 
-    /// The next piece for the caller to touch, if the open one is half used and nobody has made or makes the next one ready.
+    /// The next piece for the caller to touch, if the open one is in use and nobody has made or makes the next one ready.
     fn begin_ready(&mut self) -> Option<Piece> {
-        if self.making || self.ready.is_some() || self.open.len >= PIECE / 2 {
+        if self.making || self.ready.is_some() || self.open.len >= READY_AT {
             return None;
         }
         self.making = true;
@@ -323,10 +325,10 @@ mod tests {
         assert!(arena.begin_ready().is_some_and(|piece| piece.len == PIECE), "nothing is open");
         assert_eq!(arena.begin_ready(), None, "somebody makes it");
         arena.making = false;
+        arena.take(PIECE - READY_AT);
+        assert_eq!(arena.begin_ready(), None, "nearly all of the open piece is left");
         arena.take(PIECE / 2);
-        assert_eq!(arena.begin_ready(), None, "half of the open piece is left");
-        arena.take(LINE);
-        let mut next = arena.begin_ready().expect("less than half is left");
+        let mut next = arena.begin_ready().expect("the open piece is in use");
         let (first, pages) = (next.at, PIECE / SMALL_PAGE);
         // SAFETY: the piece is ours, and so large.
         unsafe { first.write_bytes(7, PIECE) };

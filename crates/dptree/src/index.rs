@@ -22,10 +22,8 @@ const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exac
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     let about = "ordered map of 8-byte keys and values, durable on return with one fence an update (DPTree); recovery reads a line a leaf and a log";
     vec![
-        Entry::new::<DpTree<M>>("dptree", about).ordered().experimental(),
-        Entry::new::<DpTreeValues<M>>("dptree-values", "as dptree, with values of any length and two fences an update")
-            .ordered()
-            .experimental(),
+        Entry::new::<DpTree<M>>("dptree", about).ordered(),
+        Entry::new::<DpTreeValues<M>>("dptree-values", "as dptree, with values of any length").ordered().experimental(),
     ]
 }
 
