@@ -505,8 +505,6 @@ mod tests {
         let pool = pool.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
         for (page, expected) in [(256, vec![1, 3]), (4096, vec![1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 21, 31, 63])] {
             let map = crate::List::open_with(&pool, &page.to_string(), &Options::default().page_size(page)).unwrap();
-            let mut session = pool.session().unwrap();
-            let op = session.enter().unwrap();
             let units = Units::new(map.root().clone(), page, &Options::default());
             let mut lengths: Vec<u64> = (1..=units.largest()).map(|lines| units.fitting(lines)).collect();
             assert!((1..).zip(&lengths).all(|(lines, unit)| *unit >= lines));
