@@ -22,7 +22,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 /// The first is what the others are compared with.
-const KINDS: [&str; 5] = ["bplustree", "bst", "skiplist", "bst-values", "skiplist-values"];
+const KINDS: [&str; 7] = ["bplustree", "dptree", "bst", "skiplist", "dptree-values", "bst-values", "skiplist-values"];
 /// Calls of a round, of each sort; and pairs of a scan.
 const CALLS: u64 = 1000;
 const SCANNED: u64 = 50;

@@ -14,30 +14,84 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use durix_pmem::{LINE, Reserve};
 
 /// Sizes of chunks: each is twice as large as the one before.
 const FIRST_CHUNK: usize = 2 << 20;
 const LARGEST_CHUNK: usize = 64 << 20;
+/// A chunk is handed out in pieces of a page.
+const PIECE: usize = 2 << 20;
+/// Bytes that the open piece has left when the next one is made ready: nearly all, as writers take some while the service is late.
+const READY_AT: usize = PIECE / 8 * 7;
+/// The smallest pages there are: a touch in each of them is a touch of all.
+const SMALL_PAGE: usize = 4 << 10;
+
+/// Memory that belongs to its holder: its first address, and bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Piece {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+impl Piece {
+    const EMPTY: Piece = Piece { at: NonNull::dangling(), len: 0 };
+
+    /// Its first bytes, if it has so many; the rest is left.
+    fn cut(&mut self, len: usize) -> Option<NonNull<u8>> {
+        let rest = self.len.checked_sub(len)?;
+        let cut = self.at;
+        // SAFETY: the piece has at least `len` bytes, so the sum is at most its end.
+        *self = Piece { at: unsafe { cut.add(len) }, len: rest };
+        Some(cut)
+    }
+
+    /// Writes to every page of it, so that the system provides them now.
+    fn touch(&mut self) {
+        // SAFETY: the piece is ours, and the offsets are within it.
+        (0..self.len).step_by(SMALL_PAGE).for_each(|at| unsafe { self.at.add(at).write_volatile(0) });
+    }
+}
 
 #[derive(Default)]
 struct Arena {
     /// The memory. Each chunk lives as long as the process.
     chunks: Vec<Reserve>,
-    /// What the last chunk has left: its first address, and bytes.
-    rest: Option<NonNull<u8>>,
-    left: usize,
+    /// What the last chunk has left.
+    uncut: Piece,
+    /// What objects are cut from.
+    open: Piece,
+    /// The piece that comes after the open one, already touched.
+    ready: Option<Piece>,
+    /// Somebody touches the next piece.
+    making: bool,
     /// Memory that was given back, by its class.
     free: BTreeMap<usize, Vec<NonNull<u8>>>,
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Piece::EMPTY
+    }
 }
 
 // SAFETY: it owns its memory, and hands each piece out once until the piece is given back.
 unsafe impl Send for Arena {}
 
 /// Locked for some instructions, in which nothing goes through a medium: so a scheduler of threads never waits for it.
-static ARENA: Mutex<Arena> = Mutex::new(Arena { chunks: Vec::new(), rest: None, left: 0, free: BTreeMap::new() });
+static ARENA: Mutex<Arena> = Mutex::new(Arena {
+    chunks: Vec::new(),
+    uncut: Piece::EMPTY,
+    open: Piece::EMPTY,
+    ready: None,
+    making: false,
+    free: BTreeMap::new(),
+});
+
+fn arena() -> MutexGuard<'static, Arena> {
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The bytes that an object of a size gets: at most an eighth more than it needs, or a line.
 fn class_of(size: usize) -> usize {
@@ -50,24 +104,65 @@ impl Arena {
         if let Some(piece) = self.free.get_mut(&class).and_then(Vec::pop) {
             return piece;
         }
-        if self.left < class {
-            self.add_chunk(class);
+        if let Some(piece) = self.open.cut(class) {
+            return piece;
         }
-        let piece = self.rest.expect("a chunk was added");
-        self.left -= class;
-        // SAFETY: at least `class` bytes of the chunk were left, so the sum is at most its end.
-        self.rest = Some(unsafe { piece.add(class) });
-        piece
+        self.take_from_next(class)
     }
 
     #[cold]
-    fn add_chunk(&mut self, class: usize) {
-        let len = (FIRST_CHUNK << self.chunks.len().min(10)).min(LARGEST_CHUNK).max(class);
+    fn take_from_next(&mut self, class: usize) -> NonNull<u8> {
+        if class > PIECE {
+            return self.add_chunk(class).at;
+        }
+        self.open = match self.ready.take() {
+            Some(piece) => piece,
+            None => self.next_piece(),
+        };
+        self.open.cut(class).expect("a piece has room for every class up to its size")
+    }
+
+    /// The next piece, which nobody has touched, as a rule.
+    fn next_piece(&mut self) -> Piece {
+        if self.uncut.len < PIECE {
+            let len = (FIRST_CHUNK << self.chunks.len().min(10)).min(LARGEST_CHUNK);
+            self.uncut = self.add_chunk(len);
+        }
+        let at = self.uncut.cut(PIECE).expect("a chunk has a piece at least");
+        Piece { at, len: PIECE }
+    }
+
+    fn add_chunk(&mut self, len: usize) -> Piece {
         let chunk = Reserve::pages(len as u64, len as u64).unwrap_or_else(|_| Reserve::heap(len));
         // Small pages do, too.
         let _ = chunk.advise_huge_pages();
-        (self.rest, self.left) = (Some(chunk.base()), chunk.len());
+        let piece = Piece { at: chunk.base(), len: chunk.len() };
         self.chunks.push(chunk);
+        piece
+    }
+
+    /// The next piece for the caller to touch, if the open one is in use and nobody has made or makes the next one ready.
+    fn begin_ready(&mut self) -> Option<Piece> {
+        if self.making || self.ready.is_some() || self.open.len >= READY_AT {
+            return None;
+        }
+        self.making = true;
+        Some(self.next_piece())
+    }
+
+    fn end_ready(&mut self, piece: Piece) {
+        self.making = false;
+        self.ready = Some(piece);
+    }
+}
+
+/// Touches the next piece ahead of need: the system may take some milliseconds to provide a page of 2 MiB, which a writer would wait for.
+/// The lock is not held meanwhile.
+pub(crate) fn make_ready() {
+    let next = arena().begin_ready();
+    if let Some(mut piece) = next {
+        piece.touch();
+        arena().end_ready(piece);
     }
 }
 
@@ -84,7 +179,7 @@ fn take(layout: Layout) -> NonNull<u8> {
         // SAFETY: the size is not zero.
         return NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
     }
-    ARENA.lock().unwrap_or_else(PoisonError::into_inner).take(class_of(layout.size()))
+    arena().take(class_of(layout.size()))
 }
 
 /// Takes memory back.
@@ -97,8 +192,7 @@ unsafe fn give_back(piece: NonNull<u8>, layout: Layout) {
         unsafe { dealloc(piece.as_ptr(), allocated(layout)) }
         return;
     }
-    let mut arena = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
-    arena.free.entry(class_of(layout.size())).or_default().push(piece);
+    arena().free.entry(class_of(layout.size())).or_default().push(piece);
 }
 
 /// An object in the arena that has several owners, as [`Arc`](std::sync::Arc).
@@ -246,6 +340,43 @@ mod tests {
             assert!(class <= size + (size / 8).max(LINE), "{size} in {class}");
             assert_eq!(class_of(class), class);
         }
+    }
+
+    #[test]
+    fn a_piece_is_touched_ahead_of_need_and_used_next() {
+        let mut arena = Arena::default();
+        assert!(arena.begin_ready().is_some_and(|piece| piece.len == PIECE), "nothing is open");
+        assert_eq!(arena.begin_ready(), None, "somebody makes it");
+        arena.making = false;
+        arena.take(PIECE - READY_AT);
+        assert_eq!(arena.begin_ready(), None, "nearly all of the open piece is left");
+        arena.take(PIECE / 2);
+        let mut next = arena.begin_ready().expect("the open piece is in use");
+        let (first, pages) = (next.at, PIECE / SMALL_PAGE);
+        // SAFETY: the piece is ours, and so large.
+        unsafe { first.write_bytes(7, PIECE) };
+        next.touch();
+        // SAFETY: as above.
+        let touched = (0..pages).filter(|page| unsafe { first.add(page * SMALL_PAGE).read() } == 0).count();
+        assert_eq!(touched, pages);
+        // Somebody needs a piece before the next one is ready.
+        let large = arena.take(PIECE);
+        arena.end_ready(next);
+        assert_eq!(arena.begin_ready(), None, "one is enough");
+        assert_eq!(arena.take(PIECE / 4 * 3), first);
+        let again = arena.begin_ready().expect("the ready piece is used");
+        let mut pieces = [first, large, again.at].map(|at| at.addr().get());
+        pieces.sort_unstable();
+        assert!(pieces.is_sorted_by(|below, above| above - below >= PIECE), "{pieces:x?}");
+    }
+
+    #[test]
+    fn an_object_larger_than_a_piece_leaves_the_open_one_alone() {
+        let mut arena = Arena::default();
+        let small = arena.take(LINE);
+        let large = arena.take(3 * PIECE);
+        assert!(large.addr().get().abs_diff(small.addr().get()) >= PIECE);
+        assert_eq!(arena.take(LINE).addr().get(), small.addr().get() + LINE);
     }
 
     #[test]

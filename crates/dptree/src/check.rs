@@ -11,6 +11,7 @@ use crate::DpTree;
 use crate::bloom::hash;
 use crate::leaf::{Leaf, bits, load_pair};
 use crate::range::{Part, Range, Snapshot};
+use crate::recover::own_extents;
 
 /// Numbers about a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -229,8 +230,8 @@ impl<M: Medium> Check<'_, '_, M> {
             self.find(0, format!("{} of {count} units are used or free", self.used.len()));
         }
         let (_, _, log_bytes) = self.tree.log.totals(m);
-        let root = &self.tree.root;
-        let owned: u64 = root.pool().space().extents(self.op, root.owner()).iter().map(|extent| extent.len).sum();
+        let extents = own_extents(self.op, &self.tree.root, &self.tree.options);
+        let owned: u64 = extents.iter().map(|extent| extent.len).sum();
         if owned != unit_bytes + log_bytes {
             self.find(0, format!("{owned} bytes in extents, {unit_bytes} of units, {log_bytes} of log pages"));
         }

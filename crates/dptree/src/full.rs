@@ -27,11 +27,14 @@ impl<M: Medium> DpTree<M> {
     /// Merges every front that can be merged without more space, so that log pages and leaves get free. Looks at every range.
     #[cold]
     pub(crate) fn merge_what_fits(&self, op: &Op<'_, M>) -> Result<()> {
-        self.freeze_up_to(op, NO_RECORD);
-        for range in self.directory.get(op).ranges() {
-            match self.help(op, range) {
-                Err(error) if !error.is_full() => return Err(error),
-                _ => {}
+        // A range whose fronts both hold entries is merged one front at a time. One old entry that is left keeps all log pages.
+        for _ in 0..2 {
+            self.freeze_up_to(op, NO_RECORD);
+            for range in self.directory.get(op).ranges() {
+                match self.help(op, range) {
+                    Err(error) if !error.is_full() => return Err(error),
+                    _ => {}
+                }
             }
         }
         self.log.seal_full(op);

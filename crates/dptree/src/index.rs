@@ -12,7 +12,7 @@ use durix_index::{
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 
-use crate::{DpTree, leftovers};
+use crate::{DpTree, DpTreeValues, leftovers};
 
 /// Bytes of a key and of a value.
 const WORD: usize = size_of::<u64>();
@@ -21,7 +21,10 @@ const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exac
 /// The kinds of index of this crate.
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     let about = "ordered map of 8-byte keys and values, durable on return with one fence an update (DPTree); recovery reads a line a leaf and a log";
-    vec![Entry::new::<DpTree<M>>("dptree", about).ordered().experimental()]
+    vec![
+        Entry::new::<DpTree<M>>("dptree", about).ordered(),
+        Entry::new::<DpTreeValues<M>>("dptree-values", "as dptree, with values of any length").ordered().experimental(),
+    ]
 }
 
 impl From<crate::Error> for Error {

@@ -90,8 +90,10 @@ persistent! {
         pub page_lines: Word,
         /// [`ROOT_MAGIC`].
         pub magic: Word,
-        /// Unused.
-        pub unused: [Word; 2],
+        /// The records of a tree with values of any length: their first segment, 0 without one.
+        pub records: Word,
+        /// The same: bytes of a page of records.
+        pub record_page: Word,
         /// The facade's.
         pub others: [Word; 2],
     }
@@ -244,9 +246,11 @@ mod tests {
             offset_of!(RootWords, units),
             offset_of!(RootWords, page_lines),
             offset_of!(RootWords, magic),
+            offset_of!(RootWords, records),
+            offset_of!(RootWords, record_page),
             offset_of!(RootWords, others),
         ];
-        assert_eq!(root, [0, 8, 16, 24, 48]);
+        assert_eq!(root, [0, 8, 16, 24, 32, 40, 48]);
         let shape = Shape { slots: 256, leaves: 31, page_lines: 1023 };
         assert_eq!((shape.unit(), shape.page_bytes(), shape.page_records()), (4096, 65536, 2046));
         assert_eq!(shape.descriptor(Off::new(4096), 1, 2).get(), 4096 + 64 * 34);

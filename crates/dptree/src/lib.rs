@@ -13,6 +13,7 @@
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
 //! | `load` | many changes at once, without the log |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
+//! | `values` | values of any length, in records (DP-W1) |
 //! | `index` | the tree in the vocabulary of all indices |
 //!
 //! # Guarantees
@@ -46,6 +47,7 @@ mod recover;
 mod scan;
 mod units;
 mod update;
+mod values;
 
 use std::any::Any;
 use std::fmt;
@@ -66,6 +68,7 @@ use published::{Limbo, Published};
 use queue::Queue;
 use range::Directory;
 use units::Units;
+pub use values::DpTreeValues;
 
 /// How a tree is created and opened.
 #[derive(Clone, Debug)]
@@ -73,12 +76,14 @@ pub struct Options {
     shape: Shape,
     ratio: f64,
     least_front: usize,
+    /// Whether the pool also holds records, which the values lead to.
+    with_records: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let shape = Shape { slots: 256, leaves: 31, page_lines: 1023 };
-        Options { shape, ratio: 0.1, least_front: 256 }
+        Options { shape, ratio: 0.1, least_front: 256, with_records: false }
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use durix_pmem::{Medium, Off, Op, Session};
 
 use crate::DpTree;
+use crate::arena;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::Front;
@@ -38,11 +39,16 @@ pub(crate) struct NewRange {
 }
 
 impl<M: Medium> DpTree<M> {
-    /// Merges up to eight ranges that wait for it, one after the other, and looks for free log pages. Returns whether there is more to do.
+    /// Merges up to eight ranges that wait for it, one after the other, and looks for free log pages. Where
+    /// somebody drives the services, it also makes memory and log pages ready ahead of the writers. Returns whether there is more to do.
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
     pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
+        if self.is_driven() {
+            // Not in the operation: a checkpoint would wait for it.
+            arena::make_ready();
+        }
         let op = session.enter()?;
         self.tick_in(&op)
     }

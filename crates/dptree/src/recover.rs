@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use durix_pmem::pool::Poison;
-use durix_pmem::{Lock, Medium, Off, Op, Persistent, Root, Session};
+use durix_pmem::{Extent, Lock, Medium, Off, Op, Persistent, Root, Session};
 
 use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
@@ -29,6 +29,7 @@ use crate::queue::Queue;
 use crate::range::{Directory, Part, Range, Snapshot, keys_in};
 use crate::record::Record;
 use crate::units::{Survey, Units};
+use crate::values::Records;
 use crate::{DpTree, Options};
 
 /// Versions above can only come from damage: a range would take millennia to get there.
@@ -79,7 +80,7 @@ impl<M: Medium> DpTree<M> {
         let op = session.enter()?;
         let shape = read_shape(&op, &root)?;
         let (mut survey, mut pages) = (Survey::default(), Vec::new());
-        for extent in root.pool().space().extents(&op, root.owner()) {
+        for extent in own_extents(&op, &root, options) {
             match op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed) {
                 UNITS_MAGIC => survey.add(&op, extent, shape.unit())?,
                 PAGE_MAGIC => pages.push(extent),
@@ -127,6 +128,13 @@ impl<M: Medium> DpTree<M> {
         inner.active_oldest = 0;
         range.tell_oldest(m, &inner);
     }
+}
+
+/// The extents of the tree; where it has records, the others are theirs.
+pub(crate) fn own_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>, options: &Options) -> Vec<Extent> {
+    let mut extents = root.pool().space().extents(op, root.owner());
+    extents.retain(|extent| !(options.with_records && Records::<M>::holds_records(op, extent)));
+    extents
 }
 
 pub(crate) fn root_words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>) -> &'s RootWords {

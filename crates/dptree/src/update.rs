@@ -92,7 +92,7 @@ impl<M: Medium> DpTree<M> {
 
     /// Changes what `key` is mapped to, as `decide` says; `None` leaves it. Returns what it was mapped to, if it was changed.
     #[inline]
-    fn change(
+    pub(crate) fn change(
         &self,
         op: &Op<'_, M>,
         key: u64,
@@ -115,6 +115,25 @@ impl<M: Medium> DpTree<M> {
             Err(error) if error.is_full() => self.remove_without_space(op, key, decide, error),
             changed => changed,
         }
+    }
+
+    /// As [`change`](Self::change), but where the pool is full, what can be merged without space is merged first.
+    pub(crate) fn change_with_room(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Option<u64>>> {
+        let _guard = self.poison.guard(op)?;
+        let changed = match self.change_in_range(op, key, &mut decide) {
+            Err(error) if error.is_full() => {
+                self.merge_what_fits(op)?;
+                self.change_in_range(op, key, &mut decide)
+            }
+            changed => changed,
+        };
+        self.limbo.poll_late(op);
+        changed
     }
 
     /// As [`remove`](Self::remove), in a guard.

@@ -25,6 +25,15 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// The offset in bytes that it is about.
+    pub fn offset(&self) -> u64 {
+        match self {
+            Finding::Leaked { off } | Finding::NotAllocated { off } | Finding::Misplaced { off, .. } => *off,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

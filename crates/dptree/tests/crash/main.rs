@@ -4,6 +4,7 @@
 
 mod threads;
 mod tree;
+mod values;
 
 use std::time::Instant;
 

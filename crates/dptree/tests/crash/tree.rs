@@ -1,10 +1,12 @@
-//! A tree of tiny leaves, ranges and log pages in a small pool, with a map as its model.
+//! A tree of tiny leaves, ranges and log pages in a small pool, with a map as its model. Its values are words, or records that stand for them.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_dptree::{Direction, DpTree, Options, Shape};
+use durix_dptree::{Direction, DpTree, DpTreeValues, Options, Shape};
+use durix_index::{Index, KeyRange, OrderedIndex};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::service::{Driver, Lane};
 use durix_pmem::{Hardware, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
@@ -83,6 +85,8 @@ pub struct TreeUnderTest {
     pub used_before: bool,
     /// Whether the tree is told that somebody drives the pool's services, so that merges make log pages ahead.
     pub driven: bool,
+    /// Whether values are of any length.
+    pub values: bool,
 }
 
 /// Drives nothing: the operations of a test tick.
@@ -92,11 +96,82 @@ impl Driver for Nobody {
     fn wake(&self, _: Lane) {}
 }
 
+/// A tree.
+#[derive(Clone)]
+pub enum Tree {
+    /// Its values are words.
+    Words(Arc<DpTree<M>>),
+    /// Its values are bytes: of three lengths, so that their records lie in pages of their own. The word that they stand for comes first.
+    Values(Arc<DpTreeValues<M>>),
+}
+
+fn bytes(word: u64) -> Vec<u8> {
+    let len = [8, 100, 5000][word as usize % 3];
+    word.to_be_bytes().into_iter().chain(std::iter::repeat(word as u8)).take(len).collect()
+}
+
+fn word(value: &[u8]) -> u64 {
+    let word = u64::from_be_bytes(*value.first_chunk().expect("a word"));
+    assert!(value == bytes(word), "a value of {} bytes for {word}", value.len());
+    word
+}
+
+impl Tree {
+    fn open(pool: &Pool<M>, name: &str, subject: &TreeUnderTest) -> Result<Self, String> {
+        if subject.values {
+            pool.mapping().limit_generations(1);
+            return DpTreeValues::open_with(pool, name, &subject.options).map(Tree::Values).map_err(|e| e.to_string());
+        }
+        DpTree::open_with(pool, name, &subject.options).map(Tree::Words).map_err(|e| e.to_string())
+    }
+
+    fn tree(&self) -> &DpTree<M> {
+        match self {
+            Tree::Words(tree) => tree,
+            Tree::Values(values) => values.tree(),
+        }
+    }
+
+    fn get(&self, op: &Op<'_, M>, key: u64) -> Option<u64> {
+        match self {
+            Tree::Words(tree) => tree.get(op, key).unwrap(),
+            Tree::Values(values) => values.get_vec(op, &key.to_be_bytes()).unwrap().map(|value| word(&value)),
+        }
+    }
+
+    /// The pairs from a key on, up to a number of them.
+    fn pairs(&self, op: &Op<'_, M>, from: u64, up: bool, most: usize) -> Vec<(u64, u64)> {
+        let (direction, mut found) = (if up { Direction::Forward } else { Direction::Backward }, Vec::new());
+        match self {
+            Tree::Words(tree) => {
+                let ends = if up { from..=u64::MAX } else { 0..=from };
+                let visit = |key, value| {
+                    found.push((key, value));
+                    found.len() < most
+                };
+                tree.scan(op, ends, direction, visit).unwrap();
+            }
+            Tree::Values(values) => {
+                let from = from.to_be_bytes();
+                let bounds = [Bound::Included(&from[..]), Bound::Unbounded];
+                let range = KeyRange::new(bounds[usize::from(!up)], bounds[usize::from(up)]);
+                let mut cursor = values.range(&range, direction);
+                while found.len() < most
+                    && let Some((key, value)) = cursor.next(op).unwrap()
+                {
+                    found.push((u64::from_be_bytes(key.try_into().unwrap()), word(value)));
+                }
+            }
+        }
+        found
+    }
+}
+
 /// A tree at work.
 pub struct Live {
     session: Session<M>,
     other: Session<M>,
-    tree: Arc<DpTree<M>>,
+    tree: Tree,
     pool: Pool<M>,
 }
 
@@ -120,6 +195,7 @@ impl TreeUnderTest {
             in_recovery: Vec::new(),
             used_before: false,
             driven: false,
+            values: false,
         }
     }
 
@@ -135,7 +211,7 @@ impl TreeUnderTest {
     fn live(&self, pool: Pool<M>) -> Result<Live, String> {
         // Not the session that recovers the tree: its fences must not do for what recovery has written back.
         let session = pool.session().map_err(|e| e.to_string())?;
-        let tree = DpTree::open_with(&pool, "tree", &self.options).map_err(|e| e.to_string())?;
+        let tree = Tree::open(&pool, "tree", self)?;
         let other = pool.session().map_err(|e| e.to_string())?;
         if self.driven {
             pool.services().drive(Some(Arc::new(Nobody)));
@@ -145,50 +221,68 @@ impl TreeUnderTest {
 }
 
 impl Live {
-    fn reopen(&mut self, options: &Options) {
+    fn reopen(&mut self, subject: &TreeUnderTest) {
         // The first tree has to go before its name can be opened again.
-        let aside = DpTree::open_with(&self.pool, "aside", options).unwrap();
+        let aside = Tree::open(&self.pool, "aside", subject).unwrap();
         drop(std::mem::replace(&mut self.tree, aside));
-        self.tree = DpTree::open_with(&self.pool, "tree", options).unwrap();
+        self.tree = Tree::open(&self.pool, "tree", subject).unwrap();
         self.pool.drop_index("aside").unwrap();
     }
 }
 
-fn next(tree: &DpTree<M>, op: &Op<'_, M>, key: u64, up: bool) -> Option<(u64, u64)> {
-    let found =
-        if up { tree.first_in(op, key.., Direction::Forward) } else { tree.first_in(op, ..=key, Direction::Backward) };
-    found.unwrap()
-}
-
 /// Runs an operation.
-pub fn run(tree: &DpTree<M>, session: &mut Session<M>, act: &Act) -> Answer {
+pub fn run(tree: &Tree, session: &mut Session<M>, act: &Act) -> Answer {
     if *act == Merge {
-        tree.merge_all(session).unwrap();
+        tree.tree().merge_all(session).unwrap();
         return Done;
     }
     operate(tree, &session.enter().unwrap(), act)
 }
 
 /// Runs an operation in a scope.
-pub fn operate(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
+pub fn operate(tree: &Tree, op: &Op<'_, M>, act: &Act) -> Answer {
+    match *act {
+        Get(k) => Value(tree.get(op, k)),
+        Next(k, up) => Pair(tree.pairs(op, k, up, 1).first().copied()),
+        Len => Number(tree.tree().len(op)),
+        Tick => {
+            tree.tree().tick_in(op).unwrap();
+            Done
+        }
+        Merge | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
+        ref act => match tree {
+            Tree::Words(tree) => change_words(tree, op, act),
+            Tree::Values(values) => change_values(&**values, op, act),
+        },
+    }
+}
+
+fn change_words(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
     match *act {
         Put(k, v) => Yes(tree.insert(op, k, v).unwrap()),
         PutNew(k, v) => Yes(tree.insert_if_absent(op, k, v).unwrap()),
         Update(k, v) => Yes(tree.update(op, k, v).unwrap()),
         Remove(k) => Yes(tree.remove(op, k).unwrap()),
         Swap(k, a, b) => Yes(tree.compare_and_set(op, k, a, b).unwrap()),
-        Get(k) => Value(tree.get(op, k).unwrap()),
-        Next(k, up) => Pair(next(tree, op, k, up)),
-        Len => Number(tree.len(op)),
         Many(ref changes) => {
             tree.change_many(op, &mut changes.clone()).unwrap();
             Done
         }
-        Tick => {
-            tree.tick_in(op).unwrap();
-            Done
+        ref act => unreachable!("{act:?} changes nothing"),
+    }
+}
+
+fn change_values(values: &dyn Index<M>, op: &Op<'_, M>, act: &Act) -> Answer {
+    match *act {
+        Put(k, v) => Yes(values.insert(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
+        PutNew(k, v) => Yes(values.insert_if_absent(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
+        Update(k, v) => Yes(values.update(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
+        Remove(k) => Yes(values.remove(op, &k.to_be_bytes()).unwrap()),
+        Swap(k, a, b) => {
+            let [a, b] = [a, b].map(|v| v.map(bytes));
+            Yes(values.compare_and_set(op, &k.to_be_bytes(), a.as_deref(), b.as_deref()).unwrap())
         }
-        Merge | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
+        ref act => unreachable!("{act:?} is not tried with values of any length"),
     }
 }
 
@@ -245,7 +339,7 @@ impl Subject for TreeUnderTest {
     fn create(&self, (_, medium): &Self::Store) -> Live {
         let pool = self.pool_options().create_on(HeapBacking::new(self.len()), *medium).unwrap();
         if self.used_before {
-            let old = DpTree::open_with(&pool, "old", &self.options).unwrap();
+            let old = Tree::open(&pool, "old", self).unwrap();
             let mut session = pool.session().unwrap();
             (0..12).for_each(|k| assert_eq!(run(&old, &mut session, &Put(k, 77)), Yes(true)));
             (0..12).for_each(|k| assert_eq!(run(&old, &mut session, &Put(k, 78)), Yes(false)));
@@ -274,14 +368,14 @@ impl Subject for TreeUnderTest {
         match act {
             Other(act) => run(&live.tree, &mut live.other, act),
             Reopen => {
-                live.reopen(&self.options);
+                live.reopen(self);
                 Done
             }
             Killed(act) => {
                 let op = live.session.enter().unwrap();
                 let answer = op.medium().dying(|| operate(&live.tree, &op, act));
                 drop(op);
-                live.reopen(&self.options);
+                live.reopen(self);
                 answer
             }
             act => run(&live.tree, &mut live.session, act),
@@ -290,22 +384,21 @@ impl Subject for TreeUnderTest {
 
     fn observe(&self, live: &mut Live) -> Map {
         let op = live.session.enter().unwrap();
-        let mut map = Map::new();
-        live.tree
-            .scan(&op, .., Direction::Forward, |k, v| {
-                assert!(map.last_key_value().is_none_or(|(last, _)| *last < k), "keys in disorder");
-                map.insert(k, v);
-                true
-            })
-            .unwrap();
+        let pairs = live.tree.pairs(&op, 0, true, usize::MAX);
+        assert!(pairs.is_sorted_by(|below, above| below.0 < above.0), "keys in disorder");
+        let map = Map::from_iter(pairs);
         for (k, v) in &map {
-            assert_eq!(live.tree.get(&op, *k).unwrap(), Some(*v));
+            assert_eq!(live.tree.get(&op, *k), Some(*v));
         }
         map
     }
 
     fn check(&self, live: &mut Live) -> Vec<String> {
-        live.tree.check(&live.session.enter().unwrap()).iter().map(ToString::to_string).collect()
+        let findings = match &live.tree {
+            Tree::Words(tree) => tree.check(&live.session.enter().unwrap()),
+            Tree::Values(values) => Index::check(&**values, &mut live.session).unwrap(),
+        };
+        findings.iter().map(ToString::to_string).collect()
     }
 
     fn model(&self) -> Map {
@@ -326,10 +419,10 @@ impl Subject for TreeUnderTest {
 }
 
 impl Concurrent for TreeUnderTest {
-    type Thread = (Session<M>, Arc<DpTree<M>>);
+    type Thread = (Session<M>, Tree);
 
     fn thread(&self, live: &Live, _number: usize) -> Self::Thread {
-        (live.pool.session().unwrap(), Arc::clone(&live.tree))
+        (live.pool.session().unwrap(), live.tree.clone())
     }
 
     fn run(&self, (session, tree): &mut Self::Thread, act: &Act) -> Answer {

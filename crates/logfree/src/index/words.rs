@@ -36,11 +36,7 @@ impl From<crate::Error> for Error {
 }
 
 pub(crate) fn finding(found: crate::Finding) -> Finding {
-    use crate::Finding as F;
-    let offset = match found {
-        F::Leaked { off } | F::NotAllocated { off } | F::Misplaced { off, .. } => off,
-    };
-    Finding { offset, what: found.to_string() }
+    Finding { offset: found.offset(), what: found.to_string() }
 }
 
 /// Bytes of all extents of an index.

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Session, Structure};
+use durix_pmem::{Extent, Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Session, Structure};
 
 use super::record::{Limits, Record, Records};
 use super::words::WordMap;
@@ -15,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::options::Options;
 use crate::pages::PageStats;
-use crate::pages::units::{Unit, Units};
+use crate::pages::units::{Unit, Units, holds_records};
 use crate::range::ends;
 use crate::{Bst, HashTable, List, SkipList};
 
@@ -62,7 +63,10 @@ impl<S: WordMap<M>, M: Medium> fmt::Debug for Blobs<S, M> {
     }
 }
 
-impl<S: WordMap<M>, M: Medium> Structure<M> for Blobs<S, M> {
+impl<S, M: Medium> Structure<M> for Blobs<S, M>
+where
+    S: WordMap<M> + Structure<M, Options = Options, Error = Error>,
+{
     const KIND: Kind = S::BLOBS;
     type Options = Options;
     type Error = Error;
@@ -74,11 +78,8 @@ impl<S: WordMap<M>, M: Medium> Structure<M> for Blobs<S, M> {
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> Result<Self> {
         refuse_link_cache(options)?;
-        let map = S::open(session, root.clone(), options)?;
-        let (units, found) = Units::open(&session.enter()?, root, options)?;
-        let blobs = Blobs { map, units };
-        blobs.units.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
-        Ok(blobs)
+        let map = S::open(session, root, options)?;
+        Self::over(session, map, options)
     }
 }
 
@@ -129,7 +130,10 @@ impl Change {
 /// Says whether a record that was found is to be replaced or removed.
 type Wanted<'a> = &'a dyn Fn(&Record) -> Result<bool>;
 
-impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
+impl<S, M: Medium> Blobs<S, M>
+where
+    S: WordMap<M> + Structure<M, Options = Options, Error = Error>,
+{
     /// Opens the map named `name`, creating it if it is not there. Recovery takes the time of the map's, and of a look-up for
     /// each record in a page that was active.
     ///
@@ -146,6 +150,37 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// As [`open`](Self::open).
     pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
         pool.open_structure(name, options)
+    }
+}
+
+impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
+    /// Notes in the root entry of a map that is created how large its pages of records are; the caller writes that back, with the fence
+    /// before the index goes live. For maps whose [`PAGE_WORD`](WordMap::PAGE_WORD) is their own.
+    pub fn format(op: &Op<'_, M>, root: &Root<M>) {
+        let page = Options::default().page.min(root.pool().space().chunk());
+        op.store(&root.words(op)[S::PAGE_WORD], page, Relaxed);
+    }
+
+    /// Adds the records to a map that is open, recovered, and that nobody else uses yet. A look-up for each record in a page that was
+    /// active.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn over(session: &mut Session<M>, map: S, options: &Options) -> Result<Self> {
+        let (units, found) = Units::open(&session.enter()?, map.place().clone(), S::PAGE_WORD, options)?;
+        let blobs = Blobs { map, units };
+        blobs.units.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
+        Ok(blobs)
+    }
+
+    /// Whether an extent of a map holds records. The rest is the map's of words.
+    pub fn holds_records(op: &Op<'_, M>, extent: &Extent) -> bool {
+        holds_records(op, extent)
+    }
+
+    /// The map of words: keys and offsets of records. It is to be looked at, never changed.
+    pub fn words(&self) -> &S {
+        &self.map
     }
 
     /// Its place in its pool.
@@ -395,6 +430,16 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         Ok(next)
     }
 
+    /// As [`walk`](Self::walk), from key `to` down, descending; nothing where the map has no order. `into` is empty at first.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn walk_down(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
+        let mut words = Vec::new();
+        let next = self.map.walk_words_back(op, to, &mut words)?;
+        self.read_all(op, &words, next, into)
+    }
+
     /// Calls `f` for each entry, in the order of keys where the map has one. Each entry was there at some moment of the call; it is no
     /// snapshot. `f` may change the map.
     ///
@@ -483,9 +528,7 @@ macro_rules! ordered {
             /// # Errors
             /// [`Error::Corrupt`].
             pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
-                let mut words = Vec::new();
-                let next = self.map.walk_words_back(op, to, &mut words)?;
-                self.read_all(op, &words, next, into)
+                self.walk_down(op, to, into)
             }
 
             /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
@@ -539,6 +582,6 @@ impl<M: Medium> Blobs<HashTable<M>, M> {
     /// # Errors
     /// As [`HashTable::grow`].
     pub fn grow(&self, op: &Op<'_, M>) -> Result<()> {
-        self.map.more_buckets(op)
+        self.map.grow(op).map(drop)
     }
 }

@@ -39,3 +39,4 @@ pub use blobs::{BlobBst, BlobHash, BlobList, BlobSkipList, Blobs};
 pub(crate) use bytes::read_leftovers as read_bytes;
 pub use bytes::{BytesHash, MAX_BYTES_VALUE, MAX_KEY};
 pub use record::MAX_VALUE;
+pub use words::WordMap;

@@ -1,23 +1,28 @@
 //! What a map of words has to do so that its values can be offsets of records.
 
-use durix_pmem::{Kind, Medium, Op, Root, Structure};
+use durix_pmem::{Kind, Medium, Op, Root};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::finding::Finding;
-use crate::layout::RECORDS_LAYOUT_VERSION;
-use crate::options::Options;
+use crate::layout::{RECORDS_LAYOUT_VERSION, ROOT_PAGE};
 use crate::pages::PageStats;
 use crate::{Bst, HashTable, List, SkipList};
 
 /// What is done with a value that was found, and the value: see [`WordMap`].
 pub(super) type Found = Option<(u64, bool)>;
 
-/// A map of words that is durable on return.
-pub trait WordMap<M: Medium>: Structure<M, Options = Options, Error = Error> {
+/// A map of words that is durable on return, as [`Blobs`](crate::Blobs) need it.
+///
+/// Where a closure gives the offset of a record, that was written back: the map fences before anything that a crash leaves leads to the
+/// record (I4). It fences before it returns, too, and what it returns no crash can take back (I6, I8). A closure may be called several times; an error
+/// means that the map is as it was.
+pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
     /// What it is called with records.
     const BLOBS: Kind;
     /// Whether places of a walk are keys.
     const ORDERED: bool;
+    /// The root word that holds the bytes of a page of records. Word 4 is that of the records, too.
+    const PAGE_WORD: usize = ROOT_PAGE;
 
     /// Inserts a key that is not there, with what `value` gives when it is needed; returns whether it did.
     ///
@@ -54,19 +59,17 @@ pub trait WordMap<M: Medium>: Structure<M, Options = Options, Error = Error> {
     /// # Errors
     /// As the map's `check`.
     fn check_words(&self, op: &Op<'_, M>) -> Result<Vec<Finding>>;
-    /// Doubles the buckets, where there are any.
-    ///
-    /// # Errors
-    /// As [`HashTable::grow`].
-    fn more_buckets(&self, op: &Op<'_, M>) -> Result<()>;
     /// Its place in its pool.
     fn place(&self) -> &Root<M>;
-    /// How the memory of its nodes is used.
-    fn nodes(&self, op: &Op<'_, M>) -> PageStats;
+    /// How the memory of its nodes is used; all zero where it has no pages of nodes.
+    fn nodes(&self, op: &Op<'_, M>) -> PageStats {
+        let _ = op;
+        PageStats::default()
+    }
 }
 
 macro_rules! word_map {
-    ($map:ident, $tag:literal, $ordered:literal, $update:ident, $remove:ident, $walk_back:expr, $grow:expr) => {
+    ($map:ident, $tag:literal, $ordered:literal, $update:ident, $remove:ident, $walk_back:expr) => {
         impl<M: Medium> WordMap<M> for $map<M> {
             const BLOBS: Kind = Kind { tag: *$tag, version: RECORDS_LAYOUT_VERSION };
             const ORDERED: bool = $ordered;
@@ -92,9 +95,6 @@ macro_rules! word_map {
             fn check_words(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
                 self.check(op)
             }
-            fn more_buckets(&self, op: &Op<'_, M>) -> Result<()> {
-                $grow(self, op)
-            }
             fn place(&self) -> &Root<M> {
                 self.root()
             }
@@ -105,9 +105,7 @@ macro_rules! word_map {
     };
 }
 
-word_map!(List, b"LF-LISTV", true, update_with, remove_with, List::walk_back, |_, _| Ok(()));
-word_map!(Bst, b"LF-BST V", true, update_with, remove_with, Bst::walk_back, |_, _| Ok(()));
-word_map!(SkipList, b"LF-SKIPV", true, replace, remove_if, SkipList::walk_back, |_, _| Ok(()));
-word_map!(HashTable, b"LF-HASHV", false, update_with, remove_with, |_, _, _, _| Ok(None), |map: &HashTable<M>, op| map
-    .grow(op)
-    .map(drop));
+word_map!(List, b"LF-LISTV", true, update_with, remove_with, List::walk_back);
+word_map!(Bst, b"LF-BST V", true, update_with, remove_with, Bst::walk_back);
+word_map!(SkipList, b"LF-SKIPV", true, replace, remove_if, SkipList::walk_back);
+word_map!(HashTable, b"LF-HASHV", false, update_with, remove_with, |_, _, _, _| Ok(None));

@@ -115,9 +115,8 @@ pub(crate) fn holds_records<M: Medium>(op: &Op<'_, M>, extent: &Extent) -> bool 
 }
 
 impl<M: Medium> Units<M> {
-    fn new(op: &Op<'_, M>, root: Root<M>, options: &Options) -> Self {
-        // The map has checked it.
-        let page = op.load(&root.words(op)[ROOT_PAGE], Relaxed).min(MAX_RECORD_PAGE);
+    fn new(root: Root<M>, page: u64, options: &Options) -> Self {
+        let page = page.min(MAX_RECORD_PAGE);
         let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (active_pages, generation) = (options.active_pages, options.generation);
         Units { root, page, active_pages, generation, slots, unassigned: Lock::new(Unassigned::default()) }
@@ -125,7 +124,8 @@ impl<M: Medium> Units<M> {
 
     /// Units of a map that may be damaged, to read records of: their pages are not looked for.
     pub(crate) fn to_read(op: &Op<'_, M>, root: Root<M>) -> Self {
-        let units = Units::new(op, root, &Options::default());
+        let page = op.load(&root.words(op)[ROOT_PAGE], Relaxed);
+        let units = Units::new(root, page, &Options::default());
         let is_sound = units.page.is_power_of_two() && units.page >= MIN_PAGE;
         Units { page: if is_sound { units.page } else { Options::default().page }, ..units }
     }
@@ -505,9 +505,7 @@ mod tests {
         let pool = pool.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
         for (page, expected) in [(256, vec![1, 3]), (4096, vec![1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 21, 31, 63])] {
             let map = crate::List::open_with(&pool, &page.to_string(), &Options::default().page_size(page)).unwrap();
-            let mut session = pool.session().unwrap();
-            let op = session.enter().unwrap();
-            let units = Units::new(&op, map.root().clone(), &Options::default());
+            let units = Units::new(map.root().clone(), page, &Options::default());
             let mut lengths: Vec<u64> = (1..=units.largest()).map(|lines| units.fitting(lines)).collect();
             assert!((1..).zip(&lengths).all(|(lines, unit)| *unit >= lines));
             lengths.dedup();

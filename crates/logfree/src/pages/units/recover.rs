@@ -9,9 +9,9 @@ use durix_pmem::{Extent, Medium, OffsetSet, Op, Root, Session};
 use super::super::extents::{Run, empty_segments};
 use super::super::recover::{Found, is_page, read_segments};
 use super::{Unit, Units, holds_records};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::layout::{NODE, PageShape};
+use crate::layout::{MAX_PAGE, MIN_PAGE, NODE, PageShape};
 use crate::options::Options;
 
 /// Active pages that are looked through within one operation.
@@ -21,12 +21,20 @@ const TOGETHER: usize = 8;
 pub(crate) type InUse<'a, M> = &'a dyn Fn(&Op<'_, M>, Unit) -> Result<bool>;
 
 impl<M: Medium> Units<M> {
-    /// Opens the pages of records of `root`, whose map is open. Nothing is allocated before [`Units::recover`] has run.
+    /// Opens the pages of records of `root`, whose map is open and says in a root word how large pages are. Nothing is allocated before
+    /// [`Units::recover`] has run.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt).
-    pub(crate) fn open(op: &Op<'_, M>, root: Root<M>, options: &Options) -> Result<(Self, Found)> {
-        let units = Units::new(op, root, options);
+    /// [`Error::Corrupt`].
+    pub(crate) fn open(op: &Op<'_, M>, root: Root<M>, page_word: usize, options: &Options) -> Result<(Self, Found)> {
+        let word = &root.words(op)[page_word];
+        let page = op.load(word, Relaxed);
+        let is_sound = page.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&page);
+        if !is_sound || page > root.pool().space().chunk() {
+            let offset = op.off_of(word).get();
+            return Err(Error::Corrupt { what: "the size of a page", offset, found: page });
+        }
+        let units = Units::new(root, page, options);
         let extents = units.extents(op);
         {
             let mut unassigned = units.unassigned.lock(op.medium());

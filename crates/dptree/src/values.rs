@@ -1,0 +1,361 @@
+//! Values of any length: the tree leads to records, which lie in pages of their own.
+//!
+//! The records, their pages and what becomes of them after a crash are those of [`Blobs`], the maps of words of `durix-logfree`. The tree takes the
+//! place of such a map:
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | DP-W1 a record and the bits of its units < a log record, or a slot, with its offset | flush+fence | units that no key leads to, in active pages | frees them |
+//! | DP-A1, DP-V1, DP-D3 the change that takes a record out < its units are used again | the change has returned | the record in the tree, or units as above | as above |
+//!
+//! Every place in the pool that still holds the offset of a record that was taken out is one that recovery does not believe: a log record with a
+//! lower version or below its floor, a slot whose key has a record, a slot that is free.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writable};
+use durix_index::{
+    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+};
+use durix_logfree::{Blobs, Error, MAX_VALUE, WordMap};
+use durix_pmem::pool::Durability;
+use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
+
+use crate::layout::LAYOUT_VERSION;
+use crate::recover::root_words;
+use crate::{DpTree, Options};
+
+/// Pairs of a step of a walk at least, unless it is the last one.
+const STEP: usize = 128;
+/// Of values, in pages of records of the usual size.
+const LIMITS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::UpTo(MAX_VALUE), batch: usize::MAX };
+
+/// The records of a tree.
+pub(crate) type Records<M> = Blobs<Words<M>, M>;
+
+/// A tree whose values are offsets of records.
+pub(crate) struct Words<M: Medium>(Arc<DpTree<M>>);
+
+fn of_tree(error: crate::Error) -> Error {
+    match error {
+        crate::Error::Pool(error) => Error::Pool(error),
+        crate::Error::Corrupt { what, offset, found } => Error::Corrupt { what, offset, found },
+        crate::Error::BadShape { slots, .. } => {
+            Error::BadOption { option: "slots a leaf", value: slots as u64, rule: "see `Shape`" }
+        }
+    }
+}
+
+impl<M: Medium> Words<M> {
+    fn walk(
+        &self,
+        op: &Op<'_, M>,
+        from: u64,
+        direction: Direction,
+        into: &mut Vec<(u64, u64)>,
+    ) -> durix_logfree::Result<Option<u64>> {
+        self.0.walk(op, from, direction, STEP, into).map_err(of_tree)
+    }
+}
+
+impl<M: Medium> WordMap<M> for Words<M> {
+    const BLOBS: Kind = Kind { tag: *b"DPTREE V", version: LAYOUT_VERSION };
+    const ORDERED: bool = true;
+    const PAGE_WORD: usize = 5;
+
+    fn insert_word(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> durix_logfree::Result<bool> {
+        let new = |old: Option<u64>| {
+            let off = if old.is_none() { value() } else { None }?;
+            op.fence(); // PERSIST DP-W1: flush+fence
+            Some(Some(off))
+        };
+        Ok(self.0.change_with_room(op, key, new).map_err(of_tree)?.is_some())
+    }
+
+    fn update_word(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        new: impl Fn(u64) -> Option<u64>,
+    ) -> durix_logfree::Result<Option<(u64, bool)>> {
+        let found = Cell::new(None);
+        let new = |old: Option<u64>| {
+            found.set(old);
+            let off = new(old?)?;
+            op.fence(); // PERSIST DP-W1: flush+fence
+            Some(Some(off))
+        };
+        let changed = self.0.change_with_room(op, key, new).map_err(of_tree)?;
+        Ok(found.get().map(|old| (old, changed.is_some())))
+    }
+
+    fn remove_word(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        wanted: impl Fn(u64) -> bool,
+    ) -> durix_logfree::Result<Option<(u64, bool)>> {
+        let found = Cell::new(None);
+        let decide = |old: Option<u64>| {
+            found.set(old);
+            old.is_some_and(&wanted).then_some(None)
+        };
+        let changed = self.0.change(op, key, decide).map_err(of_tree)?;
+        Ok(found.get().map(|old| (old, changed.is_some())))
+    }
+
+    fn word(&self, op: &Op<'_, M>, key: u64) -> durix_logfree::Result<Option<u64>> {
+        self.0.get(op, key).map_err(of_tree)
+    }
+
+    fn walk_words(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> durix_logfree::Result<Option<u64>> {
+        self.walk(op, from, Direction::Forward, into)
+    }
+
+    fn walk_words_back(
+        &self,
+        op: &Op<'_, M>,
+        to: u64,
+        into: &mut Vec<(u64, u64)>,
+    ) -> durix_logfree::Result<Option<u64>> {
+        self.walk(op, to, Direction::Backward, into)
+    }
+
+    /// The tree's findings have a form of their own: see [`DpTreeValues`].
+    fn check_words(&self, _: &Op<'_, M>) -> durix_logfree::Result<Vec<durix_logfree::Finding>> {
+        Ok(Vec::new())
+    }
+
+    fn place(&self) -> &Root<M> {
+        self.0.root()
+    }
+}
+
+/// A strict ordered map from 8-byte keys to byte strings: a [`DpTree`] whose values lie in records of their own.
+///
+/// Its operations are those of [`Index`] and [`OrderedIndex`]. An update is durable when it returns: two fences, and one more for each of pages
+/// newly active and a page of the old value that is not. Merges are a service of the pool, as those of a [`DpTree`].
+///
+/// ```
+/// use durix_dptree::DpTreeValues;
+/// use durix_index::{Index, OrderedIndex};
+/// use durix_pmem::PoolOptions;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("letters.pool");
+/// let pool = PoolOptions::new().open_or_create(&path)?;
+/// let letters = DpTreeValues::open(&pool, "letters")?;
+/// let mut session = pool.session()?;
+/// let op = session.enter()?;
+/// letters.insert(&op, &1843_u64.to_be_bytes(), b"Notes by the translator")?; // durable
+/// let (mut key, mut value) = (Vec::new(), Vec::new());
+/// assert!(letters.first(&op, &mut key, &mut value)? && value == b"Notes by the translator");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DpTreeValues<M: Medium = Hardware>(Records<M>);
+
+impl<M: Medium> fmt::Debug for DpTreeValues<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DpTreeValues").field(self.tree()).finish()
+    }
+}
+
+fn with_records(options: &Options) -> Options {
+    Options { with_records: true, ..options.clone() }
+}
+
+impl<M: Medium> Structure<M> for DpTreeValues<M> {
+    const KIND: Kind = Words::<M>::BLOBS;
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> durix_logfree::Result<()> {
+        DpTree::format(session, root, &with_records(options)).map_err(of_tree)?;
+        let op = session.enter()?;
+        Records::format(&op, root);
+        op.write_back(root_words(&op, root)); // the pool fences before the index goes live
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> durix_logfree::Result<Self> {
+        let tree = DpTree::recover(session, root, &with_records(options)).map_err(of_tree)?;
+        Ok(DpTreeValues(Blobs::over(session, Words(Arc::new(tree)), &durix_logfree::Options::default())?))
+    }
+
+    fn opened(self: &Arc<Self>) {
+        Structure::opened(&self.0.words().0);
+    }
+}
+
+impl<M: Medium> DpTreeValues<M> {
+    /// Opens the map named `name`, creating it if it is not there. Recovers it: reads a line for each leaf and the log, and looks a key up
+    /// for each record in a page that was active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`].
+    pub fn open(pool: &Pool<M>, name: &str) -> durix_logfree::Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options of the tree. A map that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::BadOption`].
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> durix_logfree::Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    /// The tree of keys and offsets of records: to be looked at, and to merge. Whoever changes it damages the map.
+    #[doc(hidden)]
+    pub fn tree(&self) -> &DpTree<M> {
+        &self.0.words().0
+    }
+}
+
+/// Keys and values as a walk lends them.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Entries of 8-byte keys as pairs.
+fn pairs(entries: Vec<(u64, Vec<u8>)>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    entries.into_iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value))
+}
+
+impl<M: Medium> Index<M> for DpTreeValues<M> {
+    fn root(&self) -> &Root<M> {
+        self.0.root()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Strict
+    }
+
+    fn limits(&self) -> Limits {
+        let most = usize::try_from(self.0.max_value()).unwrap_or(usize::MAX);
+        Limits { value: Lengths::UpTo(most), ..LIMITS }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
+        Some(self)
+    }
+
+    fn get(&self, op: &Op<'_, M>, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        Ok(self.0.get(op, key(bytes)?, into)?)
+    }
+
+    fn contains(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+        Ok(self.0.contains(op, key(bytes)?)?)
+    }
+
+    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+        Ok(self.tree().len(&session.enter()?))
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+        self.range(&KeyRange::all(), Direction::Forward)
+    }
+
+    fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        let key = key(bytes)?;
+        // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
+        loop {
+            if self.0.update(op, key, new)? {
+                return Ok(false);
+            }
+            if self.0.insert(op, key, new)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(self.0.insert(op, key(bytes)?, new)?)
+    }
+
+    fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(self.0.update(op, key(bytes)?, new)?)
+    }
+
+    fn compare_and_set(
+        &self,
+        op: &Op<'_, M>,
+        bytes: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(bytes, new)?;
+        let key = key(bytes)?;
+        Ok(match (expected, new) {
+            (None, None) => !self.0.contains(op, key)?,
+            (None, Some(new)) => self.0.insert(op, key, new)?,
+            (Some(old), Some(new)) => self.0.compare_and_set(op, key, old, new)?,
+            (Some(old), None) => self.0.compare_and_remove(op, key, old)?,
+        })
+    }
+
+    fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(self.0.remove(op, key(bytes)?)?)
+    }
+
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+        alone(self, session, |op| {
+            let mut findings = self.tree().check(op);
+            let of_record = |found: durix_logfree::Finding| Finding { offset: found.offset(), what: found.to_string() };
+            findings.extend(self.0.check(op)?.into_iter().map(of_record));
+            Ok(findings)
+        })
+    }
+
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+        let op = session.enter()?;
+        let (stats, root) = (self.tree().stats(&op), self.0.root());
+        let all: u64 = root.pool().space().extents(&op, root.owner()).iter().map(|extent| extent.len).sum();
+        let records = all - (stats.unit_bytes + stats.log_bytes).min(all);
+        let stats_of = IndexStats::new(stats.keys, all, Some(stats.volatile_bytes));
+        let stats_of = stats_of.with("bytes for records", records).with("ranges", stats.ranges);
+        let stats_of = stats_of.with("leaves", stats.leaves).with("buffered", stats.active + stats.frozen);
+        Ok(stats_of.with("log pages", stats.log_pages).with("free log pages", stats.free_log_pages))
+    }
+
+    fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.tree().dump(op, out)?;
+        let mut cursor = self.cursor();
+        while let Some((key, value)) = cursor.next(op).map_err(|_| fmt::Error)? {
+            writeln!(out, "{} {}", key.escape_ascii(), value.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> OrderedIndex<M> for DpTreeValues<M> {
+    fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        let words = WordRange::of(range);
+        let first = words.map(|words| if direction == Direction::Forward { words.first } else { words.last });
+        let step = move |op: &Op<'_, M>, from, into: &mut Pairs| {
+            let mut entries = Vec::new();
+            let next = match direction {
+                Direction::Forward => self.0.walk(op, from, &mut entries),
+                Direction::Backward => self.0.walk_down(op, from, &mut entries),
+            };
+            let place = next.as_ref().ok().copied().flatten();
+            let place = words.and_then(|words| match direction {
+                Direction::Forward => words.cut_above(place, &mut entries),
+                Direction::Backward => words.cut_below(place, &mut entries),
+            });
+            into.extend(pairs(entries));
+            Ok(next.map(|_| place)?)
+        };
+        Box::new(Walk::new(Some(direction), first, step))
+    }
+}
+
+impl<M: Medium> Openable<M> for DpTreeValues<M> {
+    const LIMITS: Limits = LIMITS;
+}
