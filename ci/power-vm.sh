@@ -48,13 +48,14 @@ echo 01234567-89ab-4cde-8f01-23456789abcd >/tmp/boot_id
 
 # run FS ROUNDS UPDATES FAULT: records the work of a database in /dev/ram1.
 record() {
-    # Disk, record, replayed disk, changes of a snapshot: 320 MiB each, taken as they are written to. XFS cannot be smaller.
+    # Disk, record, replayed disk, changes of a snapshot: their memory is taken as they are written to.
     insmod /modules/brd.ko rd_nr=4 rd_size=327680 || die "no brd"
     case $1 in
-    ext4) mkfs.ext4 -q -b 4096 -J size=8 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram0 || die "mkfs.ext4" ;;
-    xfs) mkfs.xfs -q /dev/ram0 || die "mkfs.xfs" ;;
+    ext4) mkfs.ext4 -q -b 4096 -J size=8 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram0 64M || die "mkfs.ext4" ;;
+    xfs) mkfs.xfs -q -d size=300m /dev/ram0 || die "mkfs.xfs" ;; # XFS cannot be smaller.
     esac
     sync
+    say "$1 made, $(cut -d. -f1 /proc/uptime) s"
     power_probe copy /dev/ram0 /dev/ram2 || die "copying the disk"
     dmsetup create recorded --table "0 655360 log-writes /dev/ram0 /dev/ram1" || die "no dm-log-writes"
     mount -t "$1" /dev/mapper/recorded /mnt || die "mounting $1"
@@ -96,7 +97,8 @@ install_packages qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmset
     mkfs.xfs:xfsprogs cpio:cpio
 . ci/as-tests.sh
 cargo build "${as_tests[@]}" --example power_probe
-probe=$(realpath "${CARGO_TARGET_DIR:-target}/debug/examples/power_probe")
+probe=$work/power_probe # Without what debuggers need: all of it is unpacked by an emulated processor.
+strip -o "$probe" "${CARGO_TARGET_DIR:-target}/debug/examples/power_probe"
 start=$SECONDS
 unpack_kernel
 build_initramfs

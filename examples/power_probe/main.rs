@@ -299,14 +299,14 @@ fn pass(db: &Db, marker: &Marker, round: u64, at_intervals: bool) -> Result<()> 
 /// Copies a disk to one that holds zeroes.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let (from, to) = (File::open(from)?, OpenOptions::new().write(true).open(to)?);
-    let mut block = vec![0; 64 << 10];
+    let (mut block, zeroes) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let mut offset = 0;
     loop {
         let count = from.read_at(&mut block, offset)?;
         if count == 0 {
             return Ok(to.sync_all()?);
         }
-        if block[..count].iter().any(|byte| *byte != 0) {
+        if block[..count] != zeroes[..count] {
             to.write_all_at(&block[..count], offset)?;
         }
         offset += count as u64;
