@@ -236,9 +236,13 @@ fn together(
             scope.spawn(move || {
                 let mut worker = store.worker();
                 let mut count = 0;
-                while !stop.load(Ordering::Relaxed) {
+                // Once at least: a busy machine may start a thread late.
+                loop {
                     work(&mut *worker, thread, count);
                     count += 1;
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
                 }
                 commits.fetch_add(count, Ordering::Relaxed);
             });
@@ -247,7 +251,7 @@ fn together(
         stop.store(true, Ordering::Relaxed);
     });
     Run {
-        commits: commits.into_inner().max(1),
+        commits: commits.into_inner(),
         seconds: start.elapsed().as_secs_f64(),
         syncs: syncs::count() - syncs,
         written: Written::now().since(written),
