@@ -82,7 +82,7 @@ for fs in ext4 xfs; do
     replay $fs "$(option states)" || die "$fs"
 done
 say "ext4 without the syncs of the journal: a loss must be found"
-record ext4 2 15 journal
+record ext4 1 20 journal
 replay ext4 1 >/tmp/fault && die "a journal that is not synced was not noticed"
 cat /tmp/fault
 grep -q 'LOST: ' /tmp/fault || die "the replay has failed otherwise"
