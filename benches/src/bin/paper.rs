@@ -4,13 +4,14 @@
 //! paper list
 //! paper <name> [--quick] [--keys N] [--json FILE] [--svg FILE]
 //! paper all [--quick] [--out DIR]
+//! paper journal-peers [--quick]
 //! ```
 //!
 //! `DURIX_DIR` names the directory to measure in, `/dev/shm` without it. See `docs/measurements/README.md`.
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use durix_bench::paper::output::Output;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     let done = match args.name.as_str() {
         "list" => list(&args),
         "all" => all_figures(&args),
+        PEERS => peers(&args),
         _ => figure(&args),
     };
     match done {
@@ -54,6 +56,23 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The comparison of commits with other stores: a program of its own, in the workspace that builds them.
+const PEERS: &str = "journal-peers";
+
+fn peers(args: &Args) -> Result<(), Error> {
+    if args.keys.is_some() || args.json.is_some() || args.svg.is_some() || args.out.is_some() {
+        eprintln!("paper: `{PEERS}` takes --quick; other options are ignored");
+    }
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/compare/Cargo.toml");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--manifest-path", manifest, "-p", "durix-journal-peers", "--"]);
+    cargo.args(args.quick.then_some("--quick"));
+    let status =
+        cargo.status().map_err(|source| Error::File { action: "running cargo for", path: manifest.into(), source })?;
+    // It has said what is wrong.
+    if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }
 
 /// Prints to standard output; a reader who has seen enough is no error.
@@ -71,6 +90,7 @@ fn list(args: &Args) -> Result<(), Error> {
             print(&format!("{:15}   --keys: {keys}\n", ""));
         }
     }
+    print(&format!("{PEERS:15} commits beside those of other stores, which it builds first; not part of `all`\n"));
     Ok(())
 }
 
