@@ -249,7 +249,7 @@ impl<M: Medium> Index<M> for DpTreeValues<M> {
         Ok(self.0.contains(op, key(bytes)?)?)
     }
 
-    fn len(&self, session: &mut Session<M>) -> Result<u64> {
+    fn count(&self, session: &mut Session<M>) -> Result<u64> {
         Ok(self.tree().len(&session.enter()?))
     }
 

@@ -375,7 +375,7 @@ fn a_database_larger_than_the_bound_of_written_pages_stays_below_it() {
         db.close().unwrap();
         let db = Db::open(&path).unwrap();
         let map = db.ordered_map::<u64, [u8; 256]>("map").unwrap();
-        assert_eq!(map.len().unwrap(), KEYS);
+        assert_eq!(map.count().unwrap(), KEYS);
         assert_eq!(map.get(&9).unwrap(), Some(value(9, 1)));
         assert_eq!(db.pool().check_pages().unwrap().damaged, []);
     }

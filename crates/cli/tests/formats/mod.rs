@@ -156,7 +156,7 @@ fn json_has_the_fields_that_are_documented() {
     std::fs::write(place.path("script"), "get main a\n").unwrap();
     std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
     std::fs::write(place.path("keys"), "one\ntwo\nthree\n").unwrap();
-    let runs: [(&str, &[&str]); 17] = [
+    let runs: [(&str, &[&str]); 18] = [
         ("stat --watch", &["0", "--times", "1", "--pool", "p"]),
         ("bench --keys-from", &["keys", "--ops", "100", "--dir", "."]),
         ("get", &["--pool", "p", "a"]),
