@@ -100,7 +100,7 @@ fn update(thread: u64, number: u64) -> Vec<Change> {
         let random = mix(seed + i);
         let map = (random % KINDS.len() as u64) as usize;
         // Keys of one transaction differ, so that their order is of no account.
-        let key = thread << 32 | (random >> 8) % (KEYS / 8) * 8 | i;
+        let key = (thread << 32) | ((random >> 8) % (KEYS / 8) * 8) | i;
         (map, key, (!(random >> 32).is_multiple_of(4)).then(|| value(seed + i)))
     };
     (0..changes).map(change).collect()
@@ -571,7 +571,7 @@ impl Replay {
         } else {
             self.same += 1;
         }
-        if later.len() > 1 && self.whole % 2 == 0 {
+        if later.len() > 1 && self.whole.is_multiple_of(2) {
             let chosen = self.choose(later);
             self.verify(&chosen).map_err(|error| self.describe("flush point and a part of what follows", &*error))?;
             self.partial += 1;

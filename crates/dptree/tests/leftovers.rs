@@ -31,8 +31,11 @@ fn leftovers(op: &Op<'_, Hardware>, root: &Root<Hardware>) -> Pairs {
     pairs
 }
 
+/// Looks at a pool whose tree holds these pairs.
+type Look<'a> = dyn FnMut(&Op<'_, Hardware>, &Root<Hardware>, &Pairs) + 'a;
+
 /// A tree of some ranges after inserts, updates and removals, with records in its log; `look` is called now and then on the way.
-fn filled(pool: &Pool<Hardware>, look: &mut dyn FnMut(&Op<'_, Hardware>, &Root<Hardware>, &Pairs)) -> Pairs {
+fn filled(pool: &Pool<Hardware>, look: &mut Look<'_>) -> Pairs {
     let tree = DpTree::open_with(pool, "tree", &options()).unwrap();
     let mut session = pool.session().unwrap();
     let mut pairs = Pairs::new();

@@ -692,12 +692,15 @@ mod tests {
         }
     }
 
-    /// Calls what is in [`AFTER`] after the exchange of a link to a node there.
+    /// Bits of a link, and what to do once such a link is exchanged for another.
+    type Then = (u64, Box<dyn FnOnce()>);
+
+    /// Calls what is in [`AFTER`].
     #[derive(Clone, Copy, Debug)]
     struct Hooked(Hardware);
 
     thread_local! {
-        static AFTER: RefCell<Option<(u64, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+        static AFTER: RefCell<Option<Then>> = const { RefCell::new(None) };
     }
 
     // SAFETY: every access is handed on unchanged.
