@@ -79,6 +79,16 @@ where
         let tree = Masstree::open(db.pool(), "cost")?;
         Ok(World { db, map, tree })
     }
+
+    /// Inserts the first `keys` keys.
+    fn fill(&self, bare: &mut Bare<'_>, keys: u64) -> Result<(), Error> {
+        for first in (0..keys).step_by(1 << 14) {
+            let piece: Vec<u64> = (first..(first + (1 << 14)).min(keys)).map(key).collect();
+            Access::<N>::insert(bare, &piece);
+            self.db.sync()?;
+        }
+        Ok(())
+    }
 }
 
 /// One way to the tree, in rounds. `NEXT` is how many ways there are: each inserts every `NEXT`-th new key.
@@ -199,15 +209,61 @@ where
     }
 }
 
-impl<A: Access<N>, const N: usize> Way<'_, A, N>
+impl<'w, A: Access<N>, const N: usize> Way<'w, A, N>
 where
     [u8; N]: Value,
 {
+    /// The only way to a tree of so many keys.
+    fn new(access: A, world: &'w World<N>, keys: u64) -> Self {
+        let plan = Plan { gets: 0, inserts: 0, scans: 0 };
+        Way { access, world, plan, keys, fresh: keys, ways: 1, random: 0 }
+    }
+
     fn existing(&mut self, count: usize) -> Vec<u64> {
         let pick = |random: u64| key(((u128::from(key(random)) * u128::from(self.keys)) >> 64) as u64);
         let from = self.random;
         self.random += count as u64;
         (from..self.random).map(pick).collect()
+    }
+}
+
+/// Fills a tree with `keys` keys and makes `calls` calls of one sort on one way, `bare` or `handle`: nothing else, for profilers and for
+/// counting instructions. Returns nanoseconds a call; `None` for a way or a sort of calls that there is not.
+///
+/// # Errors
+/// What making the pool says.
+pub fn alone<const N: usize>(
+    place: &Place,
+    (way, call): (&str, &str),
+    keys: u64,
+    calls: usize,
+) -> Result<Option<f64>, Error>
+where
+    [u8; N]: Value,
+{
+    let world = World::<N>::new(place, keys + calls as u64)?;
+    let mut bare = Bare { tree: &world.tree, session: world.db.pool().session()? };
+    world.fill(&mut bare, keys)?;
+    Ok(match way {
+        "bare" => one_call(Way::new(bare, &world, keys), call, calls),
+        "handle" => one_call(Way::new(Typed { handle: world.map.handle()? }, &world, keys), call, calls),
+        _ => None,
+    })
+}
+
+fn one_call<A: Access<N>, const N: usize>(mut way: Way<'_, A, N>, call: &str, calls: usize) -> Option<f64>
+where
+    [u8; N]: Value,
+{
+    let existing = way.existing(calls);
+    match call {
+        "get" => Some(timed(&existing, |keys| way.access.get(keys))),
+        "scan" => Some(timed(&existing, |starts| way.access.scan(starts))),
+        "insert" => {
+            let fresh: Vec<u64> = (0..calls as u64).map(|at| key(way.keys + at)).collect();
+            Some(timed(&fresh, |keys| way.access.insert(keys)))
+        }
+        _ => None,
     }
 }
 
@@ -278,26 +334,12 @@ where
     context.step("filling");
     let world = World::<N>::new(place, keys + WAYS * (rounds as u64 + 1) * plan.inserts as u64)?;
     let mut bare = Bare { tree: &world.tree, session: world.db.pool().session()? };
-    for first in (0..keys).step_by(1 << 14) {
-        let piece: Vec<u64> = (first..(first + (1 << 14)).min(keys)).map(key).collect();
-        Access::<N>::insert(&mut bare, &piece);
-        world.db.sync()?;
-    }
+    world.fill(&mut bare, keys)?;
     context.now(point);
-    let way = |turn: u64| (keys + turn, turn << 40);
-    let ((bare_fresh, bare_random), (typed_fresh, typed_random)) = (way(0), way(1));
     let typed = Typed { handle: world.map.handle()? };
     let mut ways: Vec<Box<dyn Contestant<3> + '_>> = vec![
-        Box::new(Way { access: bare, world: &world, plan, keys, fresh: bare_fresh, ways: WAYS, random: bare_random }),
-        Box::new(Way {
-            access: typed,
-            world: &world,
-            plan,
-            keys,
-            fresh: typed_fresh,
-            ways: WAYS,
-            random: typed_random,
-        }),
+        Box::new(Way { plan, ways: WAYS, ..Way::new(bare, &world, keys) }),
+        Box::new(Way { plan, ways: WAYS, fresh: keys + 1, random: 1 << 40, ..Way::new(typed, &world, keys) }),
     ];
     let outcomes = interleave_telling(&mut ways, 1, rounds, &mut || context.tick());
     report::<N>(place, keys, &outcomes, measured);

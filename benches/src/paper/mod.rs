@@ -26,7 +26,7 @@ mod dptree_goals;
 mod dptree_stalls;
 mod dptree_table1;
 mod dptree_trees;
-mod facade_cost;
+pub mod facade_cost;
 mod figure;
 mod incll_delays;
 mod incll_fig2;
