@@ -74,22 +74,16 @@ fn a_reader_and_two_merges() {
     complete("reader", &before, [vec![Tick, Merge], vec![Get(1), Get(2)]]);
 }
 
+/// The next merge splits the only range.
+fn before_a_split() -> Vec<Act> {
+    let mut before = crate::two_leaves();
+    before.extend([Put(32, 2), Put(34, 2)]);
+    before
+}
+
 #[test]
 fn a_scan_and_a_split_of_a_range() {
-    let before = [
-        Put(10, 1),
-        Put(20, 1),
-        Merge,
-        Put(30, 1),
-        Put(40, 1),
-        Merge,
-        Put(50, 1),
-        Put(60, 1),
-        Merge,
-        Put(32, 2),
-        Put(34, 2),
-    ];
-    complete("split", &before, [vec![Tick], vec![Next(33, true), Put(61, 1)]]);
+    complete("split", &before_a_split(), [vec![Tick], vec![Next(33, true), Put(61, 1)]]);
 }
 
 #[test]
@@ -121,21 +115,8 @@ fn a_value_is_not_replaced_in_place_where_a_merge_copies_it() {
 
 #[test]
 fn a_value_replaced_in_place_in_a_range_that_is_split() {
-    let before = [
-        Put(10, 1),
-        Put(20, 1),
-        Merge,
-        Put(30, 1),
-        Put(40, 1),
-        Merge,
-        Put(50, 1),
-        Put(60, 1),
-        Merge,
-        Put(32, 2),
-        Put(34, 2),
-    ];
-    complete("in place, split", &before, [vec![Tick, Get(60)], vec![Update(60, 2), Get(60)]]);
-    complete("read in a split", &before, [vec![Tick, Update(60, 2)], vec![Get(60), Get(60)]]);
+    complete("in place, split", &before_a_split(), [vec![Tick, Get(60)], vec![Update(60, 2), Get(60)]]);
+    complete("read in a split", &before_a_split(), [vec![Tick, Update(60, 2)], vec![Get(60), Get(60)]]);
 }
 
 #[test]
@@ -148,26 +129,13 @@ fn a_writer_whose_fronts_are_full_and_a_merge() {
 /// replace the value in place: the reader looks at the old range's word. Takes minutes, so it needs `DURIX_DEEP`.
 #[test]
 fn a_reader_of_a_range_that_is_split_and_an_update_of_the_new_range() {
-    let before = [
-        Put(10, 1),
-        Put(20, 1),
-        Merge,
-        Put(30, 1),
-        Put(40, 1),
-        Merge,
-        Put(50, 1),
-        Put(60, 1),
-        Merge,
-        Put(32, 2),
-        Put(34, 2),
-    ];
     if std::env::var_os("DURIX_DEEP").is_none() {
         return;
     }
     let start = Instant::now();
     let threads = Threads::new(Explorer::new()).preemptions(3);
     let program = [vec![Get(60)], vec![Tick], vec![Update(60, 2)]];
-    let report = threads.run(&TreeUnderTest::new(&before), &program, &[Get(60)]).assert_ok();
+    let report = threads.run(&TreeUnderTest::new(&before_a_split()), &program, &[Get(60)]).assert_ok();
     println!("three threads, in {:?}: {report}", start.elapsed());
     assert!(report.complete);
 }

@@ -3,7 +3,7 @@
 use durix_crashsim::Report;
 
 use crate::Act::*;
-use crate::{Kind, deep, every_kind, filled};
+use crate::{Kind, deep, every_kind, filled, in_turn};
 
 /// What is crashed: each leaves a link, a value or a mark that may not be durable.
 fn histories() -> Vec<Vec<crate::Act>> {
@@ -14,13 +14,9 @@ fn histories() -> Vec<Vec<crate::Act>> {
 fn explore(entry: durix::kind::Entry<crate::M>, neighbours: u32) -> Report {
     let kind = Kind { neighbours, ..Kind::new(entry, &filled()) };
     let explorer = kind.explorer().crashes(if deep() { 2 } else { 1 }).crash_later(deep());
-    let mut total = Report::default();
-    for history in histories() {
-        if total.failure.is_none() {
-            total.merge(explorer.first_looks(&kind, &history, &kind.looks(4), &[Put(4, 9), Get(5)]));
-        }
-    }
-    total
+    in_turn(
+        histories().iter().map(|history| explorer.first_looks(&kind, history, &kind.looks(4), &[Put(4, 9), Get(5)])),
+    )
 }
 
 #[test]

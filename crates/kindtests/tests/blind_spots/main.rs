@@ -48,3 +48,15 @@ fn every_kind(test: impl Fn(Entry<M>) -> Report) {
 fn filled() -> Vec<Act> {
     [(3, 1), (4, 2), (5, 1), (9, 1)].map(|(k, v)| Act::Put(k, v)).to_vec()
 }
+
+/// Explores one after the other, up to the first failure.
+fn in_turn(reports: impl IntoIterator<Item = Report>) -> Report {
+    let mut total = Report::default();
+    for report in reports {
+        total.merge(report);
+        if total.failure.is_some() {
+            break;
+        }
+    }
+    total
+}

@@ -1,9 +1,7 @@
 //! First operations after a restart: on memory that the restart has left inactive.
 
-use durix_crashsim::Report;
-
 use crate::Act::*;
-use crate::{Kind, deep, every_kind, filled};
+use crate::{Kind, deep, every_kind, filled, in_turn};
 
 /// The crash comes in an operation on one key; after the recovery the first operation is on another, old one, and is crashed,
 /// too. What it touches first has to be active, or logged, before.
@@ -14,13 +12,8 @@ fn the_first_change_after_a_restart_is_crashed_too() {
         let kind = Kind::new(entry, &before);
         let explorer = kind.explorer().crashes(2).crash_later(true).executions_per_point(4).samples(2);
         let looks = [Remove(3), Update(5, 8), Put(7, 1), Apply(vec![(3, None), (5, Some(9))])];
-        let mut total = Report::default();
-        for look in &looks[..if deep() { 4 } else { 2 }] {
-            if total.failure.is_none() {
-                total.merge(explorer.first_looks(&kind, &[Put(4, 9)], std::slice::from_ref(look), &[]));
-            }
-        }
-        total
+        let looks = &looks[..if deep() { 4 } else { 2 }];
+        in_turn(looks.iter().map(|look| explorer.first_looks(&kind, &[Put(4, 9)], std::slice::from_ref(look), &[])))
     });
 }
 

@@ -2,10 +2,10 @@
 //! was interrupted; and what a split moves beside one.
 
 use durix::Direction;
-use durix_crashsim::{Report, Threads};
+use durix_crashsim::Threads;
 
 use crate::Act::{self, *};
-use crate::{Kind, deep, every_kind, filled};
+use crate::{Kind, deep, every_kind, filled, in_turn};
 
 fn writers() -> [Vec<Act>; 2] {
     [
@@ -61,13 +61,7 @@ fn memory_is_not_used_again_beside_a_reader() {
         let explorer = kind.explorer().executions_per_point(1).samples(1).crash_points(2);
         let threads = Threads::new(explorer).preemptions(if deep() { 2 } else { 1 });
         let threads = threads.max_schedules(if deep() { 20_000 } else { 80 / cost(&kind) });
-        let mut total = Report::default();
-        for program in programs {
-            if total.failure.is_none() {
-                total.merge(threads.run(&kind, &program, &[]));
-            }
-        }
-        total
+        in_turn(programs.iter().map(|program| threads.run(&kind, program, &[])))
     });
 }
 
@@ -107,13 +101,7 @@ fn no_crash_takes_back_what_another_thread_was_told() {
         }
         let explorer = kind.explorer().executions_per_point(4).samples(1).crash_points(if deep() { 100 } else { 6 });
         let threads = Threads::new(explorer).preemptions(1).max_schedules(if deep() { 4000 } else { 40 / cost(&kind) });
-        let mut total = Report::default();
-        for program in programs {
-            if total.failure.is_none() {
-                total.merge(threads.run(&kind, &program, &[]));
-            }
-        }
-        total
+        in_turn(programs.iter().map(|program| threads.run(&kind, program, &[])))
     });
 }
 
@@ -128,15 +116,11 @@ fn a_key_that_a_split_moves_beside_a_reader_is_found() {
         if kind.entry.ordered {
             reads.extend([Direction::Forward, Direction::Backward].map(|direction| vec![Range(28, 29, direction)]));
         }
-        let mut total = Report::default();
-        for read in &reads[..if deep() { reads.len() } else { 1 }] {
-            if total.failure.is_none() {
-                let explorer = kind.explorer().executions_per_point(1).samples(1).crash_points(2);
-                let threads = Threads::new(explorer).preemptions(1);
-                let threads = threads.max_schedules(if deep() { 4000 } else { 120 });
-                total.merge(threads.run(&kind, &[read.clone(), vec![Put(7, 1)]], &[]));
-            }
-        }
-        total
+        in_turn(reads[..if deep() { reads.len() } else { 1 }].iter().map(|read| {
+            let explorer = kind.explorer().executions_per_point(1).samples(1).crash_points(2);
+            let threads = Threads::new(explorer).preemptions(1);
+            let threads = threads.max_schedules(if deep() { 4000 } else { 120 });
+            threads.run(&kind, &[read.clone(), vec![Put(7, 1)]], &[])
+        }))
     });
 }
