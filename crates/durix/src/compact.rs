@@ -23,6 +23,17 @@ use crate::db::{Db, DbBuilder};
 use crate::{Result, recover};
 
 /// What became of a file that was compacted.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.durix");
+/// use durix::{Compacted, Db};
+///
+/// # Db::create(&path)?.close()?;
+/// let Compacted { indices, before, after, .. } = Db::compact(&path)?;
+/// println!("{} indices, {before} bytes before, {after} after", indices.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compacted {
@@ -36,6 +47,21 @@ pub struct Compacted {
 
 impl Db {
     /// Makes the file of a database smaller that nobody has open: [`DbBuilder::compact`] with the usual options.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// let db = Db::create(&path)?;
+    /// let notes = db.map::<u64, String>("notes")?;
+    /// notes.insert(&1, "stays")?;
+    /// drop(notes);
+    /// db.close()?;
+    /// let done = Db::compact(&path)?;
+    /// assert_eq!(done.indices, [("notes".to_owned(), 1)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`DbBuilder::compact`].
@@ -53,6 +79,17 @@ impl DbBuilder {
     /// When it returns, the new file is durable under its name. A crash before leaves the old file or the new one, either of them whole, and
     /// perhaps the other name, which the next call removes. Readers that have the old file open go on with that. A program that waited for the
     /// file meanwhile, in order to write, is refused and has to open it again. Compactions in one folder wait for each other.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::Db;
+    ///
+    /// Db::builder().initial_size(1 << 20).create(&path)?.close()?;
+    /// let done = Db::builder().compact(&path)?;
+    /// assert_eq!(done.after, path.metadata()?.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) with `Locked` where somebody has it open for writing, `DiskFull` where there is no room for both;

@@ -123,6 +123,19 @@ impl DbBuilder {
     }
 
     /// See [`PoolOptions::accept_copy`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, copy) = (dir.path().join("app.durix"), dir.path().join("copy.durix"));
+    /// use durix::{Db, Level};
+    ///
+    /// let db = Db::builder().durability(Level::Process).create(&path)?;
+    /// std::fs::copy(&path, &copy)?; // while it is open: a mixture of moments
+    /// // To save what can be saved of it.
+    /// let found = Db::builder().durability(Level::Process).accept_copy(true).open(&copy)?;
+    /// assert!(found.indices()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn accept_copy(self, accept: bool) -> Self {
         DbBuilder { pool: self.pool.accept_copy(accept), ..self }
     }
@@ -199,6 +212,17 @@ impl DbBuilder {
     /// cannot take them back by itself; the database drops those that its file has. At this bound updates wait for that. What is written
     /// between two commits comes on top of it: a large batch is one commit. Default: a quarter of the memory of the machine, or of the control
     /// group that the process runs in, if that has less.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use durix::{Db, Level};
+    ///
+    /// let db = Db::builder().durability(Level::Immediate).written_memory(64 << 20).create(&path)?;
+    /// let stats = db.pool().journal_stats().expect("a journal");
+    /// assert_eq!(stats.written_limit, 64 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn written_memory(self, bytes: u64) -> Self {
         DbBuilder { pool: self.pool.written_memory(bytes), ..self }
     }
