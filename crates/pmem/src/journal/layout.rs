@@ -401,7 +401,7 @@ mod tests {
         let record = record();
         assert_eq!(record.len(), RECORD_HEAD + 2 * 8 + 4 * LINE);
         let words: Vec<u64> = record.chunks(8).map(|w| word(w, 0)).collect();
-        assert_eq!(words[1..9], [RECORD, 9, 11, 4096, 272, 0, 0, 4 << 16 | 3]);
+        assert_eq!(words[1..9], [RECORD, 9, 11, 4096, 272, 5, 0, 4 << 16 | 3]);
         assert_eq!((words[9], words[33], words[34]), (4, 9 << 16 | 1, 9));
     }
 
