@@ -29,7 +29,7 @@ use crate::{Result, recover};
 /// # let path = dir.path().join("app.durix");
 /// use durix::{Compacted, Db};
 ///
-/// # Db::create(&path)?.close()?;
+/// # Db::open_or_create(&path)?.close()?;
 /// let Compacted { indices, before, after, .. } = Db::compact(&path)?;
 /// println!("{} indices, {before} bytes before, {after} after", indices.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,7 +53,7 @@ impl Db {
     /// # let path = dir.path().join("app.durix");
     /// use durix::Db;
     ///
-    /// let db = Db::create(&path)?;
+    /// let db = Db::open_or_create(&path)?;
     /// let notes = db.map::<u64, String>("notes")?;
     /// notes.insert(&1, "stays")?;
     /// drop(notes);
