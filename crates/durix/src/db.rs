@@ -784,7 +784,7 @@ impl<M: Medium> Db<M> {
         let types = Types { key: K::tag(), value: V::tag() };
         types.fit(guard.limits(), kind::name_of(guard.raw()))?;
         let names: (&dyn Fn() -> String, &dyn Fn() -> String) = (&K::type_name, &V::type_name);
-        let claim = |session: &mut _| types.claim(guard.raw(), guard.is_sole(), session, names);
+        let claim = |session: &mut _| types.claim(guard.raw(), &|| guard.is_sole(), session, names);
         self.shared.sessions.with(&self.shared.pool, |cached| claim(&mut cached.session))?;
         self.commit()?;
         Ok(Map::new(Arc::clone(&self.shared), guard))

@@ -120,11 +120,11 @@ impl Types {
     }
 
     /// Makes sure that an index holds keys and values of these types. One that is empty, and that nobody else has open
-    /// (`is_sole`), is given them.
+    /// (`is_sole`, which may wait a little), is given them.
     pub(crate) fn claim<M: Medium>(
         self,
         index: &dyn Index<M>,
-        is_sole: bool,
+        is_sole: &dyn Fn() -> bool,
         session: &mut Session<M>,
         names: (&dyn Fn() -> String, &dyn Fn() -> String),
     ) -> Result<()> {
@@ -140,7 +140,7 @@ impl Types {
             op.persist(index.root().words(&op));
             return Ok(());
         }
-        if is_sole && index.is_empty(&session.enter()?)? {
+        if index.is_empty(&session.enter()?)? && is_sole() && index.is_empty(&session.enter()?)? {
             // PERSIST TN1: flush+fence, inside
             remember()?;
             self.declare(index, &session.enter()?);

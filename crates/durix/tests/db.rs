@@ -70,6 +70,23 @@ fn a_handle_does_the_same_with_a_session_of_its_own() {
     std::thread::spawn(move || handle.count().unwrap()).join().unwrap();
 }
 
+/// A service of the pool holds an index for a step. A new map was refused then, as if it were filled with keys of another type.
+#[test]
+fn an_index_that_is_held_for_a_moment_below_the_facade_still_takes_its_types() {
+    let db = memory();
+    let held = durix::kind::open_as_is(db.pool(), {
+        drop(db.open_index("m", Some("masstree")).unwrap());
+        "m"
+    })
+    .unwrap();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(held);
+    });
+    db.map::<u32, u64>("m").unwrap().insert(&1, &2).unwrap();
+    holder.join().unwrap();
+}
+
 #[test]
 fn types_are_kept_and_compared() {
     let dir = tempfile::tempdir().unwrap();

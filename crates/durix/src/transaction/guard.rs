@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use durix_pmem::pool::Durability;
 use durix_pmem::{Lock, Medium, Op, Pool, Rmw, Root, Session};
@@ -23,6 +23,9 @@ use super::shared::{Transactions, Turn, Waiting};
 use crate::Batch;
 use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Pairs, Ticket};
 use crate::{Error, Result};
+
+/// How long it waits for those who hold an index for a step.
+const A_STEP: Duration = Duration::from_secs(1);
 
 /// The map has a lock table: its updates lock.
 const LOCKS: u64 = 1;
@@ -66,9 +69,22 @@ impl<M: Medium> Guarded<M> {
         &self.transactions.pool
     }
 
-    /// Whether nobody else has the index open.
+    /// Whether nobody else has the index open. Services of the pool hold it for a step now and then (the sweep of a checkpoint, a merge), so who
+    /// holds it below the facade is waited for, [`A_STEP`] at most.
     pub(crate) fn is_sole(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.raw) == 1
+        let begun = Instant::now();
+        loop {
+            if Arc::strong_count(self) > 1 {
+                return false;
+            }
+            if Arc::strong_count(&self.raw) == 1 {
+                return true;
+            }
+            if begun.elapsed() >= A_STEP {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[inline(always)]
