@@ -612,7 +612,12 @@ mod tests {
     use crate::Options;
     use durix_pmem::backing::HeapBacking;
     use durix_pmem::medium::Survives;
-    use durix_pmem::{Hardware, Lines, PoolOptions, Rmw};
+    use durix_pmem::{Hardware, Lines, Pool, PoolOptions, Rmw};
+
+    fn pool<M: Medium>(medium: M) -> Pool<M> {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        options.create_on(HeapBacking::new(1 << 20), medium).unwrap()
+    }
 
     #[test]
     fn keys_that_ascend_are_passed_however_many_and_others_only_so_often() {
@@ -635,8 +640,7 @@ mod tests {
     /// U9. It takes two threads and four switches between them, too many for all interleavings.
     #[test]
     fn a_tower_ends_where_somebody_has_taken_a_link_back_and_the_links_are_kept() {
-        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
-        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let pool = pool(Hardware::PAGE_CACHE);
         let map = SkipList::open(&pool, "map").unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
@@ -659,13 +663,12 @@ mod tests {
         }
     }
 
-    /// A link was cleaned above one that had been taken back, and a search that came down there followed a link which nobody
-    /// keeps any more, to memory that was used again. It takes three threads: one inserts, one has come to the link on level 1 before
-    /// the node is on level 0 and takes it back after, one resolves level 2 meanwhile.
+    /// A link could be cleaned above one that had been taken back; a search that came down there would follow a link which nobody
+    /// keeps any more, to memory that may be used again. It takes three threads: one inserts, one has come to the link on level 1 before
+    /// the node is on level 0 and takes it back after, one resolves level 2 meanwhile. Here only the last step is called.
     #[test]
     fn no_link_is_cleaned_above_one_that_was_taken_back() {
-        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
-        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let pool = pool(Hardware::PAGE_CACHE);
         let map = SkipList::open(&pool, "map").unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
@@ -749,8 +752,7 @@ mod tests {
     #[test]
     fn a_lower_key_in_the_place_of_a_node_that_is_taken_out_is_no_damage() {
         const KEY: u64 = 100;
-        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
-        let pool = options.create_on(HeapBacking::new(1 << 20), Hooked(Hardware::PAGE_CACHE)).unwrap();
+        let pool = pool(Hooked(Hardware::PAGE_CACHE));
         let map = SkipList::open_with(&pool, "map", &Options::default().tower_ratio(2)).unwrap();
         let (mut own, mut other) = (pool.session().unwrap(), pool.session().unwrap());
         let op = own.enter().unwrap();
