@@ -152,6 +152,7 @@ fn code_of(error: &durix::Error) -> Code {
             | P::CopiedOpen { .. }
             | P::MissingJournal { .. }
             | P::ForeignJournal { .. }
+            | P::StrayJournal { .. }
             | P::DamagedJournal { .. }
             | P::PendingRecords { .. }
             | P::DamagedSegment { .. }

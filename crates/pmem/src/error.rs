@@ -68,6 +68,19 @@ pub enum Error {
         what: String,
     },
 
+    /// A journal would begin where one of another pool lies, with commits that the file of that pool may not have.
+    #[error(
+        "{journal} holds commits of another pool ({pool}), and {name} would begin its own journal there; move it back beside that pool, or remove it if that pool is not needed any more"
+    )]
+    StrayJournal {
+        /// The pool.
+        name: String,
+        /// The journal.
+        journal: String,
+        /// The pool that the journal belongs to.
+        pool: String,
+    },
+
     /// A journal makes no sense.
     #[error("the journal {journal} is damaged: {what}; restore pool and journal from a copy")]
     DamagedJournal {

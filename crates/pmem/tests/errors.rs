@@ -824,6 +824,37 @@ fn a_journal_that_is_missing_foreign_or_damaged_says_what_to_do() {
     assert_eq!(pool.indices().unwrap().len(), 1);
 }
 
+#[test]
+fn a_pool_that_was_closed_does_not_destroy_the_journal_of_another() {
+    let bench = Bench::new();
+    let (pool, other) = (bench.dir.path().join("closed"), killed(&bench, "a", 1));
+    options().durability(Level::Immediate).create(&pool).unwrap().close().unwrap();
+    let own = std::fs::read(journal(&pool)).unwrap();
+    let theirs = std::fs::read(journal(&other)).unwrap();
+    let id = Pool::peek(&other).unwrap().id;
+
+    std::fs::copy(journal(&other), journal(&pool)).unwrap();
+    let open = || options().durability(Level::Immediate).open(&pool).map(drop);
+    let error = open().unwrap_err().to_string().replace(&pool.display().to_string(), "PATH");
+    let stray = format!(
+        "PATH-journal holds commits of another pool ({id}), and PATH would begin its own journal there; move it back beside that pool, \
+         or remove it if that pool is not needed any more"
+    );
+    assert_eq!(error, stray);
+    assert_eq!(std::fs::read(journal(&pool)).unwrap(), theirs);
+    // Who takes it as it is, or only reads it, opens it.
+    drop(options().read_only(true).open(&pool).unwrap());
+    assert_eq!(std::fs::read(journal(&pool)).unwrap(), theirs);
+    let accepting = options().durability(Level::Immediate).accept_unclean(true);
+    accepting.open(&pool).unwrap().close().unwrap();
+
+    // The journal of a pool that was closed holds nothing that its file lacks.
+    let third = bench.dir.path().join("third");
+    options().durability(Level::Immediate).create(&third).unwrap().close().unwrap();
+    std::fs::write(journal(&third), own).unwrap();
+    options().durability(Level::Immediate).open(&third).unwrap().close().unwrap();
+}
+
 /// A journal whose syncs fail from some moment on.
 #[derive(Clone, Debug)]
 struct Failing {

@@ -65,7 +65,16 @@ impl Replay {
         if header.salt != salt {
             return Err(foreign("it belongs to another opening of this pool".into()));
         }
-        let mut replay = Replay {
+        let mut replay = Self::of(file, header);
+        replay.read_records()?;
+        let end = header.first + replay.records;
+        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
+        replay.recovery = replay.intent(header.oldest + 1)?.filter(|intent| intent.end == end);
+        Ok(replay)
+    }
+
+    fn of(file: Arc<dyn JournalFile>, header: Header) -> Self {
+        Replay {
             file,
             header,
             parts: Vec::new(),
@@ -75,12 +84,18 @@ impl Replay {
             operations: 0,
             checkpoint: None,
             recovery: None,
-        };
-        replay.read_records()?;
-        let end = header.first + replay.records;
-        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
-        replay.recovery = replay.intent(header.oldest + 1)?.filter(|intent| intent.end == end);
-        Ok(replay)
+        }
+    }
+
+    /// Refuses to begin a journal of pool `name` where one of another pool lies, with records. One without a sound header has none.
+    pub(crate) fn refuse_stray(place: &dyn JournalPlace, name: &str, pool: PoolId) -> Result<()> {
+        let Some(file) = place.open(true)? else { return Ok(()) };
+        let Some(header) = Self::header(&*file).ok().filter(|header| header.pool != pool) else { return Ok(()) };
+        let mut there = Self::of(file, header);
+        if there.read_records().is_ok() && there.records == 0 {
+            return Ok(());
+        }
+        Err(Error::StrayJournal { name: name.into(), journal: place.describe(), pool: header.pool.to_string() })
     }
 
     /// The intent of a generation, if there is a sound one.

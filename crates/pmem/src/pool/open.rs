@@ -136,6 +136,14 @@ impl Journals {
         }
     }
 
+    /// Refuses to begin a journal where one of another pool lies, with commits that the file of that pool may not have.
+    fn refuse_stray(&self, name: &str, pool: PoolId) -> Result<()> {
+        match (&self.place, &self.notes) {
+            (Some(place), Some(_)) => Replay::refuse_stray(&**place, name, pool),
+            _ => Ok(()),
+        }
+    }
+
     /// The checksums that go with a pool of that header, and its salt, or why there are none.
     fn sums(&self, head: &[u8; size_of::<Header>()], read_only: bool) -> Result<Result<(Sums, u64), String>> {
         let Some((id, salt)) = salt_of(head) else {
@@ -258,6 +266,9 @@ pub(super) fn open<M: Medium>(
         file.alone(|_, op| replay.images().store(op));
     }
     let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, options.accept_unclean))?;
+    if replay.is_none() && !options.accept_unclean {
+        journals.refuse_stray(&name, sound.id)?;
+    }
     let boot = options.current_boot();
     if !options.accept_unclean && lost_power(&sound, boot) {
         return Err(Error::NotPowerSafe { name });
