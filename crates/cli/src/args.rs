@@ -183,7 +183,7 @@ pub struct LoadArgs {
     pub at: IndexArgs,
     #[command(flatten)]
     pub types: TypeArgs,
-    /// Files to read; standard input if none is given
+    /// Files to read; standard input if none is given, or `-`
     #[arg(value_name = "FILE", conflicts_with = "tree")]
     pub files: Vec<PathBuf>,
     /// How lines are read
@@ -261,7 +261,7 @@ pub struct DelArgs {
 pub struct ExecArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// The script; standard input if none is given. Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read
+    /// The script; standard input if none is given, or `-`. Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read
     /// with the escapes that `scan` writes (\x20 is a space in a key); empty ones and those that begin with # are skipped.
     /// All changes are made together, or none
     #[arg(value_name = "FILE")]
@@ -365,7 +365,7 @@ pub struct DumpArgs {
 pub struct RestoreArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// The dump; standard input if none is given
+    /// The dump; standard input if none is given, or `-`
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Make all indices of this kind, instead of the kind that was dumped

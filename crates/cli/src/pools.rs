@@ -30,6 +30,11 @@ pub fn must_be_there(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Whether that name of an input means the standard input.
+pub fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// That a new pool can be made there.
 pub fn must_not_be_there(path: &Path) -> Result<(), Failure> {
     match path.symlink_metadata() {

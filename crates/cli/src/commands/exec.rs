@@ -65,7 +65,7 @@ pub fn run(args: &ExecArgs) -> Result<Code, Failure> {
 /// The script, and what messages call it.
 fn read(args: &ExecArgs) -> Result<(String, Vec<u8>), Failure> {
     let mut script = Vec::new();
-    match &args.script {
+    match args.script.as_deref().filter(|path| !pools::is_standard_input(path)) {
         Some(path) => {
             script = std::fs::read(path).map_err(Failure::io(format!("reading {}", path.display())))?;
             Ok((path.display().to_string(), script))

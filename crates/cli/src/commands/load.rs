@@ -26,7 +26,7 @@ use crate::args::{Format, LoadArgs, TypeArgs};
 use crate::csv;
 use crate::failure::{Code, Failure};
 use crate::output;
-use crate::pools::{self, Opened};
+use crate::pools::{self, Opened, is_standard_input};
 use crate::redb::Table;
 use crate::text::Codec;
 
@@ -43,7 +43,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
     if let Some(tree) = args.tree.as_ref().filter(|tree| !tree.is_dir()) {
         return Err(Failure::usage(format!("{} is not a directory; --tree takes one", tree.display())));
     }
-    for file in &args.files {
+    for file in args.files.iter().filter(|file| !is_standard_input(file)) {
         File::open(file).map_err(Failure::io(format!("opening {}", file.display())))?;
     }
     let table = args.redb.as_ref().map(|path| Table::open(path, args.table.as_deref())).transpose()?;
@@ -117,7 +117,7 @@ fn bar(args: &LoadArgs) -> Result<ProgressBar, Failure> {
         return Ok(ProgressBar::hidden());
     }
     let style = |text: &str| ProgressStyle::with_template(text).map_err(|e| Failure::usage(e.to_string()));
-    if args.tree.is_some() || args.redb.is_some() || args.files.is_empty() {
+    if args.tree.is_some() || args.redb.is_some() || args.files.iter().all(|file| is_standard_input(file)) {
         let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} entries, {elapsed}, {per_sec}")?);
         bar.enable_steady_tick(Duration::from_millis(100));
         return Ok(bar);
@@ -315,10 +315,14 @@ impl Load {
     }
 
     fn all_lines(&mut self, args: &LoadArgs) -> Result<(), Failure> {
-        if args.files.is_empty() {
+        if args.files.iter().all(|file| is_standard_input(file)) {
             return self.lines(BufReader::new(std::io::stdin().lock()), "standard input", args, 1);
         }
         for path in &args.files {
+            if is_standard_input(path) {
+                self.lines(BufReader::new(std::io::stdin().lock()), "standard input", args, 0)?;
+                continue;
+            }
             let file = File::open(path).map_err(Failure::io(format!("opening {}", path.display())))?;
             let bar = self.bar.clone();
             let reader = BufReader::with_capacity(1 << 16, bar.wrap_read(file));

@@ -18,7 +18,7 @@ pub fn run(args: &RestoreArgs) -> Result<Code, Failure> {
     if let Some(kind) = &args.kind {
         durix::kind::named::<durix::Hardware>(kind)?;
     }
-    let reader: Box<dyn BufRead> = match &args.file {
+    let reader: Box<dyn BufRead> = match args.file.as_deref().filter(|path| !pools::is_standard_input(path)) {
         Some(path) => {
             let file = std::fs::File::open(path).map_err(Failure::io(format!("opening {}", path.display())))?;
             Box::new(BufReader::with_capacity(1 << 16, file))

@@ -44,6 +44,21 @@ fn every_format_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_dash_is_the_standard_input() {
+    let place = Place::new();
+    std::fs::write(place.path("first"), "a\n").unwrap();
+    let loaded = place.fed(&["load", "--pool", "p", "first", "-"], b"b\n");
+    assert_eq!(loaded.code, 0, "{}", loaded.err);
+    let script = place.fed(&["exec", "--pool", "p", "-"], b"put main c d\n");
+    assert_eq!(script.code, 0, "{}", script.err);
+    let dump = place.works(&["dump", "--pool", "p"]);
+    let restored = place.fed(&["restore", "--pool", "q", "-"], dump.as_bytes());
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    let entries: BTreeSet<_> = place.works(&["scan", "--pool", "q"]).lines().map(String::from).collect();
+    assert_eq!(entries, ["a\t", "b\t", "c\td"].map(String::from).into());
+}
+
+#[test]
 fn json_follows_the_types() {
     let place = Place::new();
     let db = Db::open_or_create(place.path("p")).unwrap();
