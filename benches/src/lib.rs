@@ -13,3 +13,4 @@ pub mod pset;
 pub mod run;
 pub mod sets;
 pub mod sets_logged;
+pub mod trees;

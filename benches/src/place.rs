@@ -107,13 +107,22 @@ impl Place {
     /// # Errors
     /// As [`map`](Self::map).
     pub fn map_in_turn<M: Medium>(&self, count: usize, len: u64, medium: M) -> Result<Vec<Mapping<M>>, Refused> {
-        let files = (0..count).map(|_| self.unnamed_file()).collect::<Result<Vec<_>, _>>()?;
-        for (turn, from) in (0..len).step_by(TURN as usize).enumerate() {
-            for who in 0..count {
-                self.allocate(&files[(turn + who) % count], from, TURN.min(len - from))?;
+        self.map_each_in_turn(&vec![len; count], medium)
+    }
+
+    /// The same for files of different lengths.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_each_in_turn<M: Medium>(&self, lens: &[u64], medium: M) -> Result<Vec<Mapping<M>>, Refused> {
+        let files = lens.iter().map(|_| self.unnamed_file()).collect::<Result<Vec<_>, _>>()?;
+        let longest = lens.iter().copied().max().unwrap_or(0);
+        for (turn, from) in (0..longest).step_by(TURN as usize).enumerate() {
+            for who in (0..lens.len()).map(|who| (turn + who) % lens.len()).filter(|who| from < lens[*who]) {
+                self.allocate(&files[who], from, TURN.min(lens[who] - from))?;
             }
         }
-        files.iter().map(|file| self.map_file(file, len, medium)).collect()
+        files.iter().zip(lens).map(|(file, len)| self.map_file(file, *len, medium)).collect()
     }
 
     fn refused(&self, action: &'static str, source: impl Into<std::io::Error>) -> Refused {
