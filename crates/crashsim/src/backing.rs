@@ -60,7 +60,13 @@ impl Backing for SimulatedBacking {
     fn unlock(&self) {}
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.image().read(offset, bytes)
+        bytes.fill(0);
+        let left = self.len.load(Ordering::Acquire).saturating_sub(offset);
+        let len = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if len > 0 {
+            self.medium.read(offset as usize, &mut bytes[..len]);
+        }
+        Ok(())
     }
 
     fn reset(&self) -> Result<()> {

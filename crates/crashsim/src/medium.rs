@@ -51,6 +51,11 @@ impl Simulated {
         self.recorder.image(len)
     }
 
+    /// The bytes of that image from `offset` on.
+    pub(crate) fn read(self, offset: usize, bytes: &mut [u8]) {
+        self.recorder.read(offset, bytes);
+    }
+
     /// A pool's file of `len` bytes as the crash has left it, for [`Subject::recover`](crate::Subject::recover); and an empty
     /// one, with room to grow, to create the pool on. Each recovery maps the same memory again, in which only the lines that
     /// differ were put back: for a small pool that takes a fraction of the time that an [`image`](Self::image) takes.

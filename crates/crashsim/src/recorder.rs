@@ -605,16 +605,21 @@ impl Recorder {
     pub(crate) fn image(&self, len: usize) -> Vec<u8> {
         let state = self.lock();
         let mut image = vec![0; len];
-        for (index, line) in state.lines.iter().enumerate() {
-            let (values, _) = state.contents(index as u32);
-            let start = line.number as usize * LINE;
-            for (word, value) in values.iter().enumerate() {
-                if let Some(bytes) = image.get_mut(start + word * 8..start + word * 8 + 8) {
-                    bytes.copy_from_slice(&value.to_le_bytes());
-                }
-            }
+        for index in 0..state.lines.len() as u32 {
+            state.copy_line(index, 0, &mut image);
         }
         image
+    }
+
+    /// The bytes of the crash state from `offset` on.
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) {
+        bytes.fill(0);
+        let state = self.lock();
+        for line in offset / LINE..(offset + bytes.len()).div_ceil(LINE) {
+            if let Some(index) = u32::try_from(line).ok().and_then(|line| state.index_of(line)) {
+                state.copy_line(index, offset, bytes);
+            }
+        }
     }
 
     /// Whether the execution under way leaves a trace.
@@ -690,6 +695,17 @@ impl State {
             values[word] = poison(line.number, word);
         }
         (values, undecided)
+    }
+
+    /// Copies what a line has in common with `bytes`, which begin at `offset`.
+    fn copy_line(&self, index: u32, offset: usize, bytes: &mut [u8]) {
+        let (values, _) = self.contents(index);
+        let start = self.lines[index as usize].number as usize * LINE;
+        let line: [u8; LINE] = std::array::from_fn(|at| values[at / 8].to_le_bytes()[at % 8]);
+        let (from, to) = (start.max(offset), (start + LINE).min(offset + bytes.len()));
+        if from < to {
+            bytes[from - offset..to - offset].copy_from_slice(&line[from - start..to - start]);
+        }
     }
 
     /// The value of a word in the crash state.

@@ -2,7 +2,7 @@
 //! cost time only where something has changed.
 
 use super::digest::Digest;
-use crate::layer::{Layer, Machine};
+use crate::layer::{Layer, Machine, SessionMarks};
 use crate::recorder::State;
 use crate::trace::{At, Event};
 use crate::window::WORDS;
@@ -25,6 +25,46 @@ pub(crate) struct Online {
     sum: Digest,
     /// Indices of lines with stores that are not guaranteed, without order.
     open: Vec<u32>,
+    marks: Marks,
+}
+
+/// What one session has on its way to memory, by line. Without it, the search in the session's lists for each open line takes nearly all
+/// of the time of structures that write many lines back with one fence.
+#[derive(Debug, Default)]
+struct Marks {
+    /// By index of the line: the position of the last request to write it back, or zero.
+    requested: Vec<u32>,
+    /// Stores around the cache, (index of the line, word, position): by line, and of one line in their order.
+    around: Vec<(u32, u8, u32)>,
+}
+
+impl Marks {
+    fn fill(&mut self, of: &SessionMarks<'_>) {
+        for (line, position) in of.write_backs {
+            let line = *line as usize;
+            if self.requested.len() <= line {
+                self.requested.resize(line + 1, 0);
+            }
+            self.requested[line] = self.requested[line].max(*position);
+        }
+        self.around.clear();
+        self.around.extend(of.around);
+        self.around.sort_by_key(|(line, ..)| *line);
+    }
+
+    /// Empties what `fill` has filled, for the next session.
+    fn clear(&mut self, of: &SessionMarks<'_>) {
+        of.write_backs.iter().for_each(|(line, _)| self.requested[*line as usize] = 0);
+    }
+
+    fn requested(&self, line: u32) -> u32 {
+        self.requested.get(line as usize).copied().unwrap_or(0)
+    }
+
+    fn around(&self, line: u32) -> impl Iterator<Item = &(u32, u8, u32)> {
+        let first = self.around.partition_point(|(of, ..)| *of < line);
+        self.around[first..].iter().take_while(move |(of, ..)| *of == line)
+    }
 }
 
 impl Online {
@@ -125,21 +165,21 @@ impl Online {
 
     /// What else decides how the open lines will go on: how each session's next stores are ordered after what is there,
     /// and what it has already asked to be written back.
-    pub(crate) fn sessions(&self, state: &State) -> Digest {
+    pub(crate) fn sessions(&mut self, state: &State) -> Digest {
+        let Online { layer, open, marks: by_line, .. } = self;
         let mut digest = Digest::default();
-        for (slot, marks) in self.layer.sessions().enumerate() {
+        for (slot, marks) in layer.sessions().enumerate() {
             if marks.unfenced.is_some() {
                 digest.put(Digest::default().with(slot as u64).with(u64::MAX));
             }
-            for line in &self.open {
-                let Some(window) = self.layer.window(*line) else { continue };
+            by_line.fill(&marks);
+            for line in open.iter() {
+                let Some(window) = layer.window(*line) else { continue };
                 let before = |position: u32| window.stores.iter().filter(|s| s.seq < position).count() as u64;
                 let published = before(window.published(slot as u16, marks.acquired));
-                let requested = marks.write_backs.iter().filter(|(of, _)| of == line).map(|(_, mark)| before(*mark));
-                let orders = before(marks.ordered) | published << 20 | requested.max().unwrap_or(0) << 40;
-                let around = marks.around.iter().filter(|(of, ..)| of == line);
+                let orders = before(marks.ordered) | published << 20 | before(by_line.requested(*line)) << 40;
                 let mut under_way = Digest::default();
-                for (_, word, seq) in around.filter(|(.., seq)| window.would_settle_nt(*seq)) {
+                for (_, word, seq) in by_line.around(*line).filter(|(.., seq)| window.would_settle_nt(*seq)) {
                     under_way = under_way.with(u64::from(*word) | before(*seq) << 8);
                 }
                 // A session that holds nothing says nothing, also one that has not been met yet.
@@ -148,6 +188,7 @@ impl Online {
                     digest.put(member.with(u64::from(state.lines[*line as usize].number)));
                 }
             }
+            by_line.clear(&marks);
         }
         digest
     }
