@@ -227,6 +227,25 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.written_memory(bytes), ..self }
     }
 
+    /// How long the database takes to read its whole file once and compare it with its checksums, while it is open, in a database with a
+    /// journal ([`durability`](Self::durability)). A page that is damaged is told of once, by an error of the next update or sync, which can then be
+    /// repeated. Zero: it does not. Default: a day. It reads 256 KiB at a time, at most 50 MiB a second.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use std::time::Duration;
+    ///
+    /// use durix::{Db, Level};
+    ///
+    /// let db = Db::builder().durability(Level::Immediate).scrub_every(Duration::from_secs(7 * 86_400)).create(&path)?;
+    /// assert_eq!(db.pool().journal_stats().expect("a journal").scrub_damaged, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scrub_every(self, time: Duration) -> Self {
+        DbBuilder { pool: self.pool.scrub_every(time), ..self }
+    }
+
     /// All options at once. Where they name no level of durability, the default of [`durability`](Self::durability) holds.
     ///
     /// ```

@@ -380,3 +380,31 @@ fn a_database_larger_than_the_bound_of_written_pages_stays_below_it() {
         assert_eq!(db.pool().check_pages().unwrap().damaged, []);
     }
 }
+
+/// The threads of the database drive the scrub, and whoever updates next is told.
+#[test]
+fn a_damaged_page_of_an_open_database_is_an_error_of_an_update_which_can_be_repeated() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::builder().initial_size(1 << 20).durability(Level::Immediate).scrub_every(Duration::from_nanos(1));
+    let db = db.create(&path).unwrap();
+    let map = db.map::<u64, u64>("map").unwrap();
+    (0..100).for_each(|key| _ = map.insert(&key, &key).unwrap());
+    db.pool().checkpoint_journal().unwrap();
+    let pages = db.pool().mapping().len() / 4096;
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    // The last page is free space: what finds it is the scrub, nothing else.
+    file.write_all_at(&[1], (pages - 1) * 4096 + 5).unwrap();
+    let begun = std::time::Instant::now();
+    let told = loop {
+        match map.insert(&1, &1) {
+            Ok(_) => assert!(begun.elapsed().as_secs() < 100, "{:?}", db.pool().journal_stats()),
+            Err(error) => break error.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(told.contains("is damaged: bytes") && told.contains("free space"), "{told}");
+    map.insert(&1, &2).unwrap();
+    assert_eq!((map.get(&1).unwrap(), db.pool().journal_stats().unwrap().scrub_damaged), (Some(2), 1));
+}

@@ -90,6 +90,15 @@ pub enum Error {
         what: String,
     },
 
+    /// The scrub of a journaled pool has found a page that does not have its checksum.
+    #[error("{name} is damaged: {what}; check all of it, then repair it or restore a copy")]
+    DamagedPage {
+        /// The pool.
+        name: String,
+        /// Where the page lies, and what it belongs to.
+        what: String,
+    },
+
     /// All session slots are taken.
     #[error("all {limit} sessions of the pool are in use; drop one, or share sessions between threads")]
     TooManySessions {

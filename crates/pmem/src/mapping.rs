@@ -237,7 +237,7 @@ impl<M: Medium> Mapping<M> {
     /// A number that changes whenever an operation begins or ends, in any session.
     pub(crate) fn operations(&self) -> u64 {
         let count = |slot: &CachePadded<Slot>| self.shared.medium.shared_load(&slot.active, Ordering::Relaxed);
-        self.shared.slots.slots.iter().fold(0, |sum, slot| sum.wrapping_add(count(slot)))
+        self.shared.slots.slots[..self.slots_used()].iter().fold(0, |sum, slot| sum.wrapping_add(count(slot)))
     }
 
     /// The reserve of addresses.

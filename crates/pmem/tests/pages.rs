@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use durix_pmem::backing::FileBacking;
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{Kind, PageOwner, PageReport, Root, Structure};
-use durix_pmem::{Error, Extent, Hardware, Off, Pool, PoolOptions, Result, Session, Word};
+use durix_pmem::{Error, Extent, Hardware, Off, Pool, PoolOptions, Result, Session, Tick, Word};
 
 const PAGE: u64 = 4096;
 
@@ -394,4 +395,64 @@ fn what_checksums_cost_a_commit_and_a_checkpoint() {
     let pages = stats.checkpoint_pages;
     // The intent, and the header that skips the generation; the entries.
     assert_eq!(counts.take(), [2, 64 + 16 * pages + 112, 1, 8 * pages], "a checkpoint, when it is closed");
+}
+
+/// Runs steps of services until the scrub has read so many pages more. Returns what they have failed at.
+fn scrub(pool: &Pool, pages: u64) -> Vec<String> {
+    let read = || pool.journal_stats().unwrap().scrubbed_pages;
+    let (end, mut session, mut failures) = (read() + pages, pool.session().unwrap(), Vec::new());
+    let begun = Instant::now();
+    while read() < end {
+        assert!(begun.elapsed().as_secs() < 100, "{:?}", pool.journal_stats());
+        let before = read();
+        match pool.tick(&mut session) {
+            Ok(Tick::Worked) => {}
+            Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => failures.push(error.to_string()),
+        }
+        assert!(read() - before <= 64, "a step is bounded");
+    }
+    failures
+}
+
+#[test]
+fn the_scrub_of_an_open_pool_tells_of_each_damaged_page_once_and_names_its_index() {
+    let bench = Bench::new();
+    let pool = options().initial_size(1 << 20).scrub_every(Duration::from_nanos(1)).create(bench.path()).unwrap();
+    let extent = work(&pool, 3);
+    pool.checkpoint_journal().unwrap();
+    let pages = pool.mapping().len() / PAGE;
+    assert!(pages > 3 * 64, "a pass takes some steps");
+    assert_eq!(scrub(&pool, 2 * pages), [""; 0], "all is sound");
+    bench.flip(&bench.path(), extent.off + 4000);
+    let name = bench.path().display().to_string();
+    let (start, end) = (extent.off, extent.off + 4095);
+    let told = format!(
+        "the scrub of {name} failed: {name} is damaged: bytes {start:#x} to {end:#x} of the file do not have their \
+         checksum; they belong to index \"index\"; check all of it, then repair it or restore a copy"
+    );
+    assert_eq!(scrub(&pool, 2 * pages), [told]);
+    assert_eq!(scrub(&pool, 2 * pages), [""; 0], "it was told of");
+    // Of three more, the first of each pass is told of, and all count.
+    [pages - 1, pages - 2, pages / 2].iter().for_each(|page| bench.flip(&bench.path(), page * PAGE));
+    let more = scrub(&pool, 2 * pages);
+    assert!((1..=2).contains(&more.len()), "{more:?}");
+    assert_eq!(pool.journal_stats().unwrap().scrub_damaged, 4);
+    let found: Vec<u64> = pool.check_pages().unwrap().damaged.iter().map(|page| page.range.start / PAGE).collect();
+    assert_eq!(found, [extent.off / PAGE, pages / 2, pages - 2, pages - 1]);
+}
+
+#[test]
+fn a_scrub_is_as_slow_as_it_was_asked_to_be() {
+    for every in [Duration::ZERO, Duration::from_secs(3600)] {
+        let bench = Bench::new();
+        let pool = options().initial_size(1 << 20).scrub_every(every).create(bench.path()).unwrap();
+        work(&pool, 1);
+        let mut session = pool.session().unwrap();
+        for _ in 0..20 {
+            let _: Tick = pool.tick(&mut session).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(pool.journal_stats().unwrap().scrubbed_pages, 0, "{every:?}");
+    }
 }

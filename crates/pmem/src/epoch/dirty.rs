@@ -70,12 +70,12 @@ impl DirtyLists {
     }
 
     /// Empties the lists of all rounds that are even, or odd, as `round` is, calling `f` with the number of the first line
-    /// and the count of each run. Lists keep their memory.
+    /// and the count of each run. Lists keep their memory. `slots` slots have ever been used, at most.
     ///
     /// # Safety
     /// No call of `push_run` or `push_mask` for such a round may be under way or begin meanwhile, and all that were made happen before.
-    pub(super) unsafe fn take(&self, round: u64, mut f: impl FnMut(usize, usize)) {
-        for lists in &self.lists {
+    pub(super) unsafe fn take(&self, round: u64, slots: usize, mut f: impl FnMut(usize, usize)) {
+        for lists in self.lists.iter().take(slots) {
             // SAFETY: by the caller's contract nobody else touches this list.
             let list = unsafe { &mut *lists[(round & 1) as usize].get() };
             for entry in list.drain(..) {
@@ -101,7 +101,7 @@ mod tests {
     fn taken(lists: &DirtyLists, round: u64) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         // SAFETY: one thread.
-        unsafe { lists.take(round, |first, count| found.push((first, count))) };
+        unsafe { lists.take(round, 4, |first, count| found.push((first, count))) };
         found
     }
 

@@ -631,7 +631,7 @@ impl<M: Medium> Epochs<M> {
             lines += count as u64;
         };
         // SAFETY: the caller's contract.
-        unsafe { self.dirty.take(round, &mut write_back) };
+        unsafe { self.dirty.take(round, self.mapping.slots_used(), &mut write_back) };
         lines
     }
 

@@ -198,7 +198,9 @@ impl Draft {
             self.bytes.extend((line << 16 | 1).to_le_bytes());
         }
         self.next = line + 1;
-        content.iter().for_each(|word| self.bytes.extend(word.to_le_bytes()));
+        let mut line = [0; LINE];
+        line.as_chunks_mut::<8>().0.iter_mut().zip(content).for_each(|(place, word)| *place = word.to_le_bytes());
+        self.bytes.extend_from_slice(&line);
     }
 
     /// Whether no line was added.

@@ -128,6 +128,10 @@ pub struct JournalStats {
     pub written_limit: u64,
     /// Bytes of pages that were dropped from memory.
     pub dropped_bytes: u64,
+    /// Pages that the scrub has read and compared with their checksums: [`PoolOptions::scrub_every`](crate::PoolOptions::scrub_every).
+    pub scrubbed_pages: u64,
+    /// Pages that it has found damaged, each once.
+    pub scrub_damaged: u64,
 }
 
 /// The journal of an open pool.
@@ -149,6 +153,8 @@ pub(crate) struct Journal {
     written: Mutex<Written>,
     /// Bytes that they may take.
     pub(crate) written_limit: u64,
+    /// How long a pass of the scrub takes; zero: there is none.
+    pub(crate) scrub_every: Duration,
     /// The newest commit that was carried to the pool's file, as all before it.
     carried: AtomicU64,
     /// Records that were appended.
@@ -207,7 +213,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Journal {
     /// Begins a journal anew in a file, whatever it held. Durable on return (J1).
     pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
-        let Begin { name, file, backing, notes, level, segment, sums, written_limit } = begun;
+        let Begin { name, file, backing, notes, level, segment, sums, written_limit, scrub_every } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
         let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
         let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0 };
@@ -240,6 +246,7 @@ impl Journal {
             has_full: AtomicBool::new(false),
             written,
             written_limit,
+            scrub_every,
             carried: AtomicU64::new(0),
             records: AtomicU64::new(0),
             appended: AtomicU64::new(0),
@@ -295,6 +302,17 @@ impl Journal {
 
     pub(crate) fn note_dropped(&self, bytes: u64) {
         lock(&self.stats).dropped_bytes += bytes;
+    }
+
+    pub(crate) fn note_scrubbed(&self, pages: u64, damaged: u64) {
+        let mut stats = lock(&self.stats);
+        stats.scrubbed_pages += pages;
+        stats.scrub_damaged += damaged;
+    }
+
+    /// Whether pages have checksums.
+    pub(crate) fn has_sums(&self) -> bool {
+        self.sums.is_ok()
     }
 
     /// How long ago the last commit was captured.
@@ -520,6 +538,7 @@ pub(crate) struct Begin {
     pub(crate) segment: u64,
     pub(crate) sums: Option<BeginSums>,
     pub(crate) written_limit: u64,
+    pub(crate) scrub_every: Duration,
 }
 
 /// What the checksums of the pages are begun with.

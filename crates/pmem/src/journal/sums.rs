@@ -220,12 +220,14 @@ impl Sums {
 
     /// The entries of all pages that `images` change, when they have been written. Each page is read and judged before.
     pub(crate) fn after(&self, backing: &dyn Backing, images: &Images) -> Result<Vec<(u64, u64)>> {
-        let mut entries = Vec::new();
-        for page in images.pages() {
-            let mut bytes = read_page(backing, page)?;
-            let was = self.judge(page, &bytes, self.entries(page, 1)?[0]);
-            let whole = images.overlay(page, &mut bytes);
-            entries.push((page, self.next(page, &bytes, was, whole)));
+        let (mut entries, len) = (Vec::new(), backing.len()?);
+        for run in images.pages().chunk_by(|a, b| a + 1 == *b) {
+            for (page, entry) in run.iter().zip(self.entries(run[0], run.len())?) {
+                let mut bytes = read_page_of(backing, len, *page)?;
+                let was = self.judge(*page, &bytes, entry);
+                let whole = images.overlay(*page, &mut bytes);
+                entries.push((*page, self.next(*page, &bytes, was, whole)));
+            }
         }
         Ok(entries)
     }
@@ -233,8 +235,13 @@ impl Sums {
 
 /// A page of the pool's file. Behind its end there are zeroes.
 pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
+    read_page_of(backing, backing.len()?, page)
+}
+
+/// The same of a file of `len` bytes.
+fn read_page_of(backing: &dyn Backing, len: u64, page: u64) -> Result<Box<Page>> {
     let mut bytes = Box::new([0; PAGE as usize]);
-    let there = backing.len()?.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let there = len.saturating_sub(page * PAGE).min(PAGE) as usize;
     backing.read(page * PAGE, &mut bytes[..there])?;
     Ok(bytes)
 }

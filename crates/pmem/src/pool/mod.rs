@@ -31,6 +31,7 @@ mod pages;
 mod poison;
 pub mod recovery;
 mod roots;
+mod scrubbing;
 mod stats;
 mod structure;
 #[cfg(test)]
@@ -46,7 +47,7 @@ pub use guarantee::{Durability, Guarantee, Reach};
 pub use header::{BootId, PoolId, State};
 pub use moments::Moments;
 pub use open::Unrecovered;
-pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, PoolOptions};
+pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, DEFAULT_SCRUB, PoolOptions};
 pub use pages::{DamagedPage, PageOwner, PageReport};
 pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
@@ -68,6 +69,7 @@ use dropping::Dropper;
 use file::PoolFile;
 use growth::Growth;
 use journaled::Committer;
+use scrubbing::Scrubber;
 use structure::Registry;
 
 /// How long closing waits for operations in flight.
@@ -122,6 +124,8 @@ struct Inner<M: Medium> {
     committer: Option<Arc<Committer<M>>>,
     /// What drops written pages, where there is a journal.
     dropper: Option<Arc<Dropper<M>>>,
+    /// What reads pages and compares them with their checksums, where there is a journal.
+    _scrubber: Option<Arc<Scrubber<M>>>,
     /// 1 once it was closed.
     closed: AtomicU64,
     /// The first structure that met a panic.
@@ -157,9 +161,17 @@ impl<M: Medium> Pool<M> {
         if let Some(dropper) = &dropper {
             let _ = file.dropper.set(services.register(dropper));
         }
+        let scrubs = committer.as_ref().filter(|committer| !committer.journal.scrub_every.is_zero());
+        let scrubber = scrubs.map(|committer| {
+            let (space, every) = (Arc::clone(&space), committer.journal.scrub_every);
+            let scrubber = Arc::new(Scrubber::new(Arc::clone(committer), space, every));
+            services.register(&scrubber);
+            scrubber
+        });
         let inner = Inner {
             committer,
             dropper,
+            _scrubber: scrubber,
             services,
             file,
             id,

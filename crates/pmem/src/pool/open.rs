@@ -1,6 +1,7 @@
 //! Creating, opening and recovering a pool. The edges C, B, Z and G are those of [`header`](super::header).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Pool;
 use super::asking::asking;
@@ -80,6 +81,8 @@ pub(super) struct Journals {
     pub(super) segment: u64,
     /// Bytes that written pages may take in memory.
     pub(super) written_limit: u64,
+    /// How long a pass of the scrub takes; zero: there is none.
+    pub(super) scrub_every: Duration,
 }
 
 impl Journals {
@@ -99,8 +102,10 @@ impl Journals {
         let (Some(place), Some(notes), Some(level)) = (&self.place, &self.notes, self.level) else { return Ok(()) };
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
-        let (name, segment, written_limit) = (file.name.clone(), self.segment, self.written_limit);
-        let begin = Begin { name, file: place.create()?, backing, notes, level, segment, sums, written_limit };
+        let (name, file_of_journal) = (file.name.clone(), place.create()?);
+        let Journals { segment, written_limit, scrub_every, .. } = *self;
+        let begin =
+            Begin { name, file: file_of_journal, backing, notes, level, segment, sums, written_limit, scrub_every };
         let journal = Journal::begin(begin, id)?;
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);

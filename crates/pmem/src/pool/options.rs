@@ -20,6 +20,8 @@ use crate::memory;
 pub const DEFAULT_INITIAL_SIZE: u64 = 16 << 20;
 /// Size in bytes that a pool can grow to, unless its options say otherwise: addresses are reserved for so many.
 pub const DEFAULT_MAX_SIZE: u64 = 1 << 40;
+/// How long a pass of the [scrub](PoolOptions::scrub_every) takes, unless options say otherwise.
+pub const DEFAULT_SCRUB: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes that written pages can always take.
 const LEAST_WRITTEN: u64 = 1 << 20;
 
@@ -52,6 +54,7 @@ pub struct PoolOptions {
     usual_level: Level,
     journal_segment: u64,
     written_memory: Option<u64>,
+    scrub_every: Duration,
     open_timeout: Duration,
 }
 
@@ -71,6 +74,7 @@ impl Default for PoolOptions {
             usual_level: Level::Process,
             journal_segment: DEFAULT_SEGMENT,
             written_memory: None,
+            scrub_every: DEFAULT_SCRUB,
             open_timeout: Duration::ZERO,
         }
     }
@@ -201,6 +205,15 @@ impl PoolOptions {
         self.written_memory.unwrap_or_else(|| memory::usable() / 4).max(LEAST_WRITTEN)
     }
 
+    /// With a journal, a service of the pool reads the whole file once in this time, at most 50 MiB a second, and compares each page with its
+    /// checksum: 256 KiB a step, between which it rests. A page that is damaged is told of once, by [`Error::DamagedPage`] from the next update
+    /// or sync ([`Services::admit`](crate::service::Services::admit)), at most one in a pass; [`JournalStats::scrub_damaged`](crate::JournalStats::scrub_damaged)
+    /// counts them all. It reads through the page cache: what the system holds there is not read from the disk again. Zero: there is no
+    /// scrub. Default: [`DEFAULT_SCRUB`], a day.
+    pub fn scrub_every(self, time: Duration) -> Self {
+        PoolOptions { scrub_every: time, ..self }
+    }
+
     // ---- files ----
 
     /// Creates a pool in a file that is not there, is empty, or holds what an interrupted creation left.
@@ -308,8 +321,9 @@ impl PoolOptions {
         let notes = Arc::new(NotesTicket::take()?);
         let medium = Hardware::journaled(&notes);
         let (level, segment) = (Some(level), self.journal_segment);
-        let written_limit = self.written_limit();
-        Ok((medium, Journals { place: Some(place), notes: Some(notes), level, segment, written_limit }))
+        let (written_limit, scrub_every) = (self.written_limit(), self.scrub_every);
+        let (place, notes) = (Some(place), Some(notes));
+        Ok((medium, Journals { place, notes, level, segment, written_limit, scrub_every }))
     }
 
     fn refuse_read_only(&self, path: &Path) -> Result<()> {

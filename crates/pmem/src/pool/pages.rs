@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::geometry::HEADER_SIZE;
+use super::geometry::{Geometry, HEADER_SIZE};
 use super::header::is_name_damaged;
 use super::layout::Header;
 use super::{IndexInfo, Pool};
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::journal::{PAGE, Replay, Sums, Verdict, read_page};
 use crate::medium::Medium;
 use crate::session::Op;
-use crate::space::Holder;
+use crate::space::{Holder, Space};
 
 /// Pages that are judged at a time: no checkpoint can begin meanwhile.
-const BATCH: u64 = 64;
+pub(super) const BATCH: u64 = 64;
 
 /// What judges the pages of a pool that is only read.
 #[derive(Debug)]
@@ -174,30 +174,38 @@ impl<M: Medium> Pool<M> {
             let (indices, _) = self.readable_indices()?;
             let mut session = self.session()?;
             let op = session.enter()?;
-            report.damaged = damaged.into_iter().map(|page| self.damaged_page(&op, &indices, page)).collect();
+            let owned = |page| damaged_page(&op, self.geometry(), self.space(), &indices, page);
+            report.damaged = damaged.into_iter().map(owned).collect();
         }
         Ok(report)
     }
+}
 
-    fn damaged_page(&self, op: &Op<'_, M>, indices: &[IndexInfo], page: u64) -> DamagedPage {
-        let off = page * PAGE;
-        let owner = if off < HEADER_SIZE {
-            PageOwner::Header
-        } else if off < self.geometry().heap_off() {
-            PageOwner::Directory
-        } else {
-            match self.space().holder_of(op, off) {
-                Holder::Tables => PageOwner::Tables,
-                Holder::Free => PageOwner::Free,
-                Holder::Unclear => PageOwner::Unclear,
-                Holder::Owned(owner) => {
-                    let named = indices.iter().find(|info| info.owner == owner);
-                    named.map_or(PageOwner::Unclear, |info| PageOwner::Index(info.name.clone()))
-                }
+/// A damaged page, and what it belongs to.
+pub(super) fn damaged_page<M: Medium>(
+    op: &Op<'_, M>,
+    geometry: &Geometry,
+    space: &Space<M>,
+    indices: &[IndexInfo],
+    page: u64,
+) -> DamagedPage {
+    let off = page * PAGE;
+    let owner = if off < HEADER_SIZE {
+        PageOwner::Header
+    } else if off < geometry.heap_off() {
+        PageOwner::Directory
+    } else {
+        match space.holder_of(op, off) {
+            Holder::Tables => PageOwner::Tables,
+            Holder::Free => PageOwner::Free,
+            Holder::Unclear => PageOwner::Unclear,
+            Holder::Owned(owner) => {
+                let named = indices.iter().find(|info| info.owner == owner);
+                named.map_or(PageOwner::Unclear, |info| PageOwner::Index(info.name.clone()))
             }
-        };
-        DamagedPage { range: off..off + PAGE, owner }
-    }
+        }
+    };
+    DamagedPage { range: off..off + PAGE, owner }
 }
 
 const _: () = assert!(HEADER_SIZE == PAGE, "the header is a page");
