@@ -119,6 +119,9 @@ impl<M: Medium> Survey<'_, '_, M> {
         if let Some(off) = slot.record() {
             let record = Record::read(&self.words, off)?;
             self.stats.records += 1;
+            if !record.is_sealed(&self.words)? {
+                self.find(off, "the checksum of a record is wrong");
+            }
             for block in record.blocks(&self.words)? {
                 self.reach(block);
             }
@@ -189,6 +192,12 @@ impl<M: Medium> BPlusTree<M> {
             }
             for place in 0..leaf.len() {
                 let (slot, mut key, mut value) = (leaf.slot(&words, place), Vec::new(), Vec::new());
+                let record = slot.record().map_or(Ok(true), |off| Record::read(&words, off)?.is_sealed(&words));
+                if !matches!(record, Ok(true)) {
+                    let what = format!("entry {place}: its record is damaged");
+                    findings.push(Finding { offset: off, what });
+                    continue;
+                }
                 match key_of(&words, slot, &mut key).and_then(|()| value_of(&words, slot, &mut value)) {
                     Ok(()) => found(&key, &value),
                     Err(error) => findings.push(Finding { offset: off, what: format!("entry {place}: {error}") }),

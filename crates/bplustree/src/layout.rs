@@ -17,7 +17,7 @@
 //!
 //! | word of a block | what |
 //! |---|---|
-//! | 0 | first block: bits 0–31 bytes of the key, or 0 if it is in the slot; bits 32–63 bytes of the value. Others: 0 |
+//! | 0 | first block: bits 0–15 bytes of the key, or 0 if it is in the slot; bits 16–40 bytes of the value; bits 41–63 a checksum of where the block lies, these lengths, key and value. Others: 0 |
 //! | 1 | the next block, or 0 |
 //! | 2… | the key, then the value, each rounded up to whole words; the value of a separator is its child |
 //!

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use durix_pmem::Medium;
+use durix_pmem::{Checksum, Medium};
 
 use crate::error::{Error, Result};
 use crate::layout::{Form, MAX_LEVEL, Order, SLOTS, at, first_word, level_of};
@@ -187,10 +187,49 @@ pub(crate) struct Record {
     pub(crate) value: u64,
 }
 
+/// Where the bytes of the value begin in the first word of a record.
+const VALUE: u32 = 16;
+/// Where its checksum begins.
+const SUM: u32 = 41;
+/// What the checksum covers of the first word.
+const LENGTHS: u64 = (1 << SUM) - 1;
+
 impl Record {
+    /// The first word of a record at an offset, by the words of its key and of its value.
+    pub(crate) fn first_word(
+        off: u64,
+        (key_len, value_len): (usize, usize),
+        key: impl Iterator<Item = u64>,
+        value: impl Iterator<Item = u64>,
+    ) -> u64 {
+        let lens = key_len as u64 | (value_len as u64) << VALUE;
+        lens | Checksum::at(off).pair(lens, 0).words(key).words(value).finish() << SUM
+    }
+
+    /// What its first word should be, by what it holds. Reads all of it.
+    pub(crate) fn sealed(self, words: &impl Words) -> Result<u64> {
+        let room = words.block_words() - RECORD_HEAD;
+        let (mut block, mut place, mut contents) = (self.off, 0, Vec::new());
+        for _ in 0..self.words() {
+            if place == room {
+                (block, place) = (next_block(words, block)?, 0);
+            }
+            contents.push(words.word(block + 8 * (RECORD_HEAD + place)));
+            place += 1;
+        }
+        let (key, value) = contents.split_at(self.key.div_ceil(8) as usize);
+        let lens = (self.key as usize, self.value as usize);
+        Ok(Record::first_word(self.off, lens, key.iter().copied(), value.iter().copied()))
+    }
+
+    /// Whether its checksum is right.
+    pub(crate) fn is_sealed(self, words: &impl Words) -> Result<bool> {
+        Ok(self.sealed(words)? == words.word(self.off))
+    }
+
     pub(crate) fn read(words: &impl Words, off: u64) -> Result<Record> {
         let lens = words.word(off);
-        let (key, value) = (lens & 0xFFFF_FFFF, lens >> 32);
+        let (key, value) = (lens & MAX_KEY as u64, (lens & LENGTHS) >> VALUE);
         if key > MAX_KEY as u64 || value > MAX_VALUE as u64 || !off.is_multiple_of(64) {
             return Err(Error::Corrupt { what: "the lengths of a record", offset: off, found: lens });
         }

@@ -166,7 +166,8 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
         for block in (0..total.div_ceil(room).max(1)).rev() {
             let range = block * room..total.min((block + 1) * room);
             let off = self.changes.alloc(self.op, 8 * (RECORD_HEAD + range.len() as u64), contents)?;
-            let lens = if block == 0 { (value.len() as u64) << 32 | key.len() as u64 } else { 0 };
+            let (of_key, of_value) = ((0..first_value).map(word), (first_value..total).map(word));
+            let lens = if block == 0 { Record::first_word(off, (key.len(), value.len()), of_key, of_value) } else { 0 };
             // PERSIST BT-2, BT-3: the engine's commit
             self.set(off, lens)?;
             self.set(off + 8, next)?;
@@ -203,6 +204,7 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
         let Some(record) = slot.record() else { return Ok(Slot { value: child, ..slot }) };
         let off = Record::read(self, record)?.value_off(self)?;
         self.set(off, child)?;
+        self.set(record, Record::read(self, record)?.sealed(self)?)?;
         Ok(slot)
     }
 

@@ -40,12 +40,10 @@ persistent! {
         pub unused: [Word; 4],
     }
 
-    /// A line of two log records. A record is valid if bit 0 of its three words is the page's polarity.
+    /// A line of two log records. A record is valid if bit 0 of its four words is the page's polarity. The fourth is a checksum.
     pub struct RecordLine: align(64) {
         /// Two records.
-        pub records: [[Word; 3]; 2],
-        /// Unused.
-        pub unused: [Word; 2],
+        pub records: [[Word; 4]; 2],
     }
 
     /// First line of a range block.
@@ -228,7 +226,7 @@ mod tests {
             offset_of!(ExtentHead, sum),
         ];
         assert_eq!(heads, [0, 8, 16, 24]);
-        assert_eq!([offset_of!(RecordLine, records), offset_of!(RecordLine, unused)], [0, 48]);
+        assert_eq!((offset_of!(RecordLine, records), size_of::<RecordLine>()), (0, 64));
         assert_eq!(
             [offset_of!(RangeHead, state), offset_of!(RangeHead, low), offset_of!(RangeHead, magic)],
             [0, 8, 16]

@@ -26,7 +26,7 @@ use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{ExtentHead, LINE_RECORDS, PAGE_MAGIC, Shape, head_sum, record_line};
-use crate::record::Record;
+use crate::record::{Damaged, Record};
 
 /// The log of a tree.
 pub(crate) struct Log {
@@ -249,7 +249,7 @@ impl Log {
     /// count; the caller sees to it that no more of those that are `wanted` are appended.
     #[cold]
     pub(crate) fn invalidate<M: Medium>(&self, op: &Op<'_, M>, wanted: impl Fn(Record) -> bool) {
-        let mut found: Vec<(u64, u64, &[Word; 3])> = Vec::new();
+        let mut found: Vec<(u64, u64, &[Word; 4])> = Vec::new();
         let mut pages = self.pages.lock(op.medium());
         let open = self.tails.iter().map(|tail| tail.page.load(Relaxed)).filter(|page| *page != 0);
         // A page that is being sealed is met as both.
@@ -257,7 +257,7 @@ impl Log {
         for page in all {
             let polarity = op.load(&op.at(Off::<ExtentHead>::new(page)).polarity, Relaxed) & 1;
             for words in (0..self.shape.page_lines).flat_map(|number| &op.at(record_line(page, number)).records) {
-                let record = Record::load(op, words, polarity).filter(|record| wanted(*record));
+                let record = Record::load(op, words, polarity).ok().flatten().filter(|record| wanted(*record));
                 found.extend(record.map(|record| (record.version, page, words)));
             }
         }
@@ -319,11 +319,16 @@ impl Log {
             let line = op.at(record_line(extent.off, number));
             let mut line_matters = false;
             for words in &line.records {
-                match Record::load(op, words, polarity) {
+                let record = Record::load(op, words, polarity).map_err(|Damaged { off, found }| Error::Corrupt {
+                    what: "the checksum of a log record",
+                    offset: off,
+                    found,
+                })?;
+                match record {
                     Some(record) if found(record)? => (line_matters, counts) = (true, true),
                     Some(_) => {}
                     // It may have been made invalid, and that may not be durable.
-                    None => line_matters |= Record::load(op, words, 1 - polarity).is_none(),
+                    None => line_matters |= Record::load(op, words, 1 - polarity) == Ok(None),
                 }
             }
             if line_matters {

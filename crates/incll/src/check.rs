@@ -192,6 +192,9 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 if (kind == kind::SUFFIX) != (record.head.suffix() > 0) {
                     self.find(off, format!("a suffix of {} bytes for kind {kind}", record.head.suffix()));
                 }
+                if !record.is_sealed() {
+                    self.find(off, "the checksum of a record is wrong".into());
+                }
                 self.reach(off, self.cx.tree.slabs.block_size(record.head.bytes()));
             }
             Err(error) => self.find(node.get(), error.to_string()),

@@ -1,6 +1,6 @@
 //! The persistent structs of the tree and its allocator, their words and their line maps.
 
-use durix_pmem::{Bits, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
 /// Version of the layout; 999 while it is under development.
 pub const LAYOUT_VERSION: u32 = 999;
@@ -442,24 +442,42 @@ pub mod version {
     }
 }
 
-/// First word of a record: bits 0–31 bytes of the value, bits 32–63 bytes of the key suffix.
+/// First word of a record: bits 0–28 bytes of the value, bits 29–45 bytes of the key suffix, bits 46–63 a checksum of where the record
+/// lies, these lengths, suffix and value, each of these filled up with zeroes to whole words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead(u64);
 
 impl RecordHead {
-    /// A head. Preconditions: both below 2^32.
+    const SUFFIX: u32 = 29;
+    const SUM: u32 = 46;
+
+    /// A head without its checksum. Preconditions: a suffix of at most [`MAX_KEY`](crate::MAX_KEY), a value of at most
+    /// [`MAX_VALUE`](crate::MAX_VALUE).
     pub fn new(suffix: usize, value: usize) -> Self {
-        RecordHead((suffix as u64) << 32 | value as u64)
+        RecordHead((suffix as u64) << Self::SUFFIX | value as u64)
+    }
+
+    /// The beginning of the checksum of the record at an offset.
+    #[inline(always)]
+    pub(crate) fn checksum(self, off: u64) -> Checksum {
+        Checksum::at(off).pair(self.0 & ((1 << Self::SUM) - 1), 0)
+    }
+
+    /// With its checksum, in place of any other.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn with_sum(self, sum: Checksum) -> Self {
+        RecordHead(self.0 & ((1 << Self::SUM) - 1) | sum.finish() << Self::SUM)
     }
 
     /// Bytes of the suffix.
     pub fn suffix(self) -> usize {
-        (self.0 >> 32) as usize
+        (self.0 >> Self::SUFFIX & 0x1_ffff) as usize
     }
 
     /// Bytes of the value.
     pub fn value(self) -> usize {
-        (self.0 & 0xffff_ffff) as usize
+        (self.0 & 0x1fff_ffff) as usize
     }
 
     /// Words of suffix and value.
@@ -543,7 +561,10 @@ mod tests {
         assert_eq!((offset_of!(TreeRoot, root), slab_kind::NODES, slab_kind::INTERIORS), (0, 4, 5));
         assert_eq!(Stamp::new(5, true, true, 3).to_bits(), 0x0003_0300_0000_0005);
         assert_eq!(Permutation::first(3).to_bits(), 0x2103);
-        assert_eq!(RecordHead::new(2, 3).to_bits(), 0x2_0000_0003);
+        assert_eq!(RecordHead::new(2, 3).to_bits(), 0x4000_0003);
+        assert_eq!(RecordHead::new(2, 3).with_sum(RecordHead::new(2, 3).checksum(64)).to_bits(), 0);
+        let longest = RecordHead::new(crate::MAX_KEY, crate::MAX_VALUE);
+        assert_eq!((longest.suffix(), longest.value()), (crate::MAX_KEY, crate::MAX_VALUE));
         assert_eq!((SLAB_MAGIC, LAYOUT_VERSION), (0x424c_5358_4952_5544, 999));
     }
 

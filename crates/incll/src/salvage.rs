@@ -263,12 +263,12 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         }
     }
 
-    /// Whether a record can lie there: a damaged length seldom asks for a block of the same size.
+    /// Whether a record lies there, with its checksum, in a block of its size.
     fn is_record(&self, off: u64) -> bool {
         let Ok(record) = Record::read(self.cx.op, off) else { return false };
         let slab = self.extent_of(off).and_then(|extent| self.readable.get(&extent));
         let size = self.cx.tree.slabs.block_size(record.head.bytes());
-        self.blocks.get(&off).or(slab).is_none_or(|block| *block == size)
+        self.blocks.get(&off).or(slab).is_none_or(|block| *block == size) && record.is_sealed()
     }
 
     // ---- nodes that nothing leads to ----

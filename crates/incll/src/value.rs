@@ -103,6 +103,7 @@ fn words_are<M: Medium>(op: &Op<'_, M>, words: &[Word], bytes: &[u8]) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a, M: Medium> {
     op: &'a Op<'a, M>,
+    off: u64,
     pub(crate) head: RecordHead,
     words: &'a [Word],
 }
@@ -111,18 +112,26 @@ impl<'a, M: Medium> Record<'a, M> {
     pub(crate) fn read(op: &'a Op<'a, M>, off: u64) -> Result<Self> {
         let head = op.load(&op.slice("a record", Off::<Word<RecordHead>>::new(off), 1)?[0], Relaxed);
         let words = op.slice("a record", Off::<Word>::new(off + 8), head.words() as u64)?;
-        Ok(Record { op, head, words })
+        Ok(Record { op, off, head, words })
     }
 
     /// Fills a fresh block; nobody sees it yet.
     pub(crate) fn write(op: &Op<'_, M>, off: u64, suffix: &[u8], value: &[u8]) -> Result<()> {
         let head = RecordHead::new(suffix.len(), value.len());
+        let head = head.with_sum(head.checksum(off).bytes(suffix).bytes(value));
         let words = op.slice("a record", Off::<Word>::new(off), 1 + head.words() as u64)?;
         op.store(&words[0], durix_pmem::Bits::to_bits(head), Relaxed);
         let (first, second) = words[1..].split_at(suffix.len().div_ceil(8));
         op.store_bytes(first, suffix);
         op.store_bytes(second, value);
         Ok(())
+    }
+
+    /// Whether its checksum is right. Reads all of it.
+    pub(crate) fn is_sealed(self) -> bool {
+        let (suffix, value) = self.words.split_at(self.head.suffix().div_ceil(8));
+        let [suffix, value] = [suffix, value].map(|words| words.iter().map(|word| self.op.load(word, Relaxed)));
+        self.head == self.head.with_sum(self.head.checksum(self.off).words(suffix).words(value))
     }
 
     /// All words of the record, the head included.

@@ -44,11 +44,19 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
-use crate::layout::{Link, Node};
+use crate::finding::Finding;
+use crate::layout::{Link, Node, node_sum};
 use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
 use crate::link_cache::LinkCache;
 use crate::pages::{Begun, Pages};
 use crate::row::Row;
+
+/// What is wrong with key and value of a node that was reached.
+pub(crate) fn damaged<M: Medium>(op: &Op<'_, M>, off: Off<Node>) -> Option<Finding> {
+    let node = op.at(off);
+    let [key, value, sum] = [&node.key, &node.value, &node.sum].map(|word| op.load(word, Relaxed));
+    (sum != node_sum(off.get(), key, value)).then_some(Finding::Damaged { off: off.get() })
+}
 
 /// What is built above a list, and leads to its nodes.
 pub(crate) trait Above {
@@ -434,6 +442,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         self.op.store(&node.next, next, Relaxed);
         self.op.store(&node.key, key, Relaxed);
         self.op.store(&node.value, value, Relaxed);
+        self.op.store(&node.sum, node_sum(off.get(), key, value), Relaxed);
         self.pages.announced().fetch_back(self.op, off.get());
         let node = node.write_back(self.op);
         // PERSIST K1, N4: flush+fence.

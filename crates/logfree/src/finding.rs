@@ -23,13 +23,21 @@ pub enum Finding {
         /// Its key.
         key: u64,
     },
+    /// The checksum of a node is wrong: its key or its value has changed.
+    Damaged {
+        /// Its offset in bytes.
+        off: u64,
+    },
 }
 
 impl Finding {
     /// The offset in bytes that it is about.
     pub fn offset(&self) -> u64 {
         match self {
-            Finding::Leaked { off } | Finding::NotAllocated { off } | Finding::Misplaced { off, .. } => *off,
+            Finding::Leaked { off }
+            | Finding::NotAllocated { off }
+            | Finding::Misplaced { off, .. }
+            | Finding::Damaged { off } => *off,
         }
     }
 }
@@ -42,6 +50,7 @@ impl fmt::Display for Finding {
             Finding::Misplaced { off, key } => {
                 write!(f, "the node at {off:#x} with key {key:#x} is reachable where it does not belong, or twice")
             }
+            Finding::Damaged { off } => write!(f, "the checksum of the node at {off:#x} is wrong"),
         }
     }
 }

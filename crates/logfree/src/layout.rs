@@ -21,7 +21,8 @@
 //! | 0 | `next`: link to the next node, with the node's own deletion mark | yes |
 //! | 1 | key | no |
 //! | 2 | value | no: an update links a new node |
-//! | 3 to 7 | unused, arbitrary | no |
+//! | 3 | [checksum](node_sum) of where the node lies, key and value | no |
+//! | 4 to 7 | unused, arbitrary | no |
 //!
 //! # Hash table
 //! The word `key` of a node is the spread key, which decides bucket and order. Buckets of 2^l are the runs of keys with the same
@@ -40,9 +41,9 @@
 //! |---|---|---|
 //! | 0, 1 | `edges`: the [`Link`]s to what is left and right: a branch, the branch's own leaf of that side, or nothing | yes |
 //! | 2 | `router`: keys below it are on the left | no |
-//! | 3, 4 | `leaves[0]`: key and value of the left leaf; arbitrary if the edge has never led to it | no |
+//! | 3, 4 | `leaves[0]`: key and value of the left leaf; zero if the edge has never led to it | no |
 //! | 5, 6 | `leaves[1]`: those of the right leaf | no |
-//! | 7 | unused, arbitrary | no |
+//! | 7 | [checksum](branch_sum) of where the branch lies, router and leaves | no |
 //!
 //! A leaf lies in the line of its branch: a search ends in the line where it makes its last turn, and an insert writes one
 //! line and one link.
@@ -51,7 +52,7 @@
 //! | word | what | changes after publication |
 //! |---|---|---|
 //! | 0 to 2 | as in a list: the link on level 0, key, value | `next` does |
-//! | 3 | number of levels, 1 to 11 (low 8 bits), and the number of the run that wrote it | no |
+//! | 3 | number of levels, 1 to 11 (low 8 bits), the number of the run that wrote it (32 bits), and 24 bits of a [checksum](tall_sum) of where the node lies, key, value, this word, and word 7 | no |
 //! | 4 to 6 | `tower`: links on levels 1 to 3 | yes |
 //! | 7 | `more`: offset of the line with the upper links, 0 for at most 4 levels | no |
 //!
@@ -75,7 +76,7 @@
 //!
 //! | word of a head (the first unit of a record) | what |
 //! |---|---|
-//! | 0 | bytes that follow; bit 63 is 0 |
+//! | 0 | bytes that follow (bits 0–30), checksum of where the record lies, this number, key, offsets of the parts, and bytes (bits 31–62); bit 63 is 0 |
 //! | 1 | the key of the map |
 //! | from 2 | the bytes; or, if they do not fit the largest unit, the offsets of the parts |
 //!
@@ -89,16 +90,17 @@
 //! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
 //! stores within a line.
 
-use durix_pmem::{Bits, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
-/// Version of the layout of lists and search trees with durable links. In version 1 links had no owners.
-pub const LAYOUT_VERSION: u32 = 2;
-/// Version of the layout of skip lists. In version 1 nodes carried no number of a run, in version 2 links had no owners.
-pub const SKIP_LAYOUT_VERSION: u32 = 3;
+/// Version of the layout of lists and search trees with durable links. In version 1 links had no owners, in version 2 there were no checksums.
+pub const LAYOUT_VERSION: u32 = 3;
+/// Version of the layout of skip lists. In version 1 nodes carried no number of a run, in version 2 links had no owners, in version 3 there
+/// were no checksums.
+pub const SKIP_LAYOUT_VERSION: u32 = 4;
 
 /// Version of the layout of hash tables with durable links. Version 1 could not grow: its buckets were chosen by the lower bits
-/// of the spread key, and ordered by the key itself. In version 2 links had no owners.
-pub const HASH_LAYOUT_VERSION: u32 = 3;
+/// of the spread key, and ordered by the key itself. In version 2 links had no owners, in version 3 there were no checksums.
+pub const HASH_LAYOUT_VERSION: u32 = 4;
 
 /// Words of the directory of a hash table.
 pub(crate) const DIRECTORY: usize = 56;
@@ -126,8 +128,8 @@ pub(crate) const ROOT_RUN: usize = 3;
 pub(crate) const ROOT_RECORDS: usize = 4;
 /// Root word: bits of a key's hash that count, and one, so that it is never zero (byte strings for keys).
 pub(crate) const ROOT_HASH_BITS: usize = 5;
-/// Version of the layout of records, and of maps with them.
-pub const RECORDS_LAYOUT_VERSION: u32 = 1;
+/// Version of the layout of records, and of maps with them. In version 1 there were no checksums.
+pub const RECORDS_LAYOUT_VERSION: u32 = 2;
 
 /// Largest page of records: bitmap and [`RECORDS`] fit one line.
 pub(crate) const MAX_RECORD_PAGE: u64 = 16 << 10;
@@ -137,6 +139,10 @@ pub(crate) const HEAD_TAG: usize = 7;
 pub(crate) const RECORDS: u64 = 0x0052_4543_4F52_0000;
 /// Marks the first word of a part, and not that of a head.
 pub(crate) const PART: u64 = 1 << 63;
+/// Bits of the first word of a head that are the number of bytes.
+pub(crate) const RECORD_BYTES: u64 = (1 << RECORD_SUM) - 1;
+/// Where its checksum begins.
+pub(crate) const RECORD_SUM: u32 = 31;
 /// Words of a head before the bytes.
 pub(crate) const RECORD_HEAD: u64 = 2;
 /// Words of a part before the bytes.
@@ -149,10 +155,14 @@ pub(crate) const CELLS: usize = 63;
 pub(crate) const LEVELS: usize = 11;
 /// Links of a tower in the node's own line.
 pub(crate) const INNER: usize = 3;
-/// The bits of a node's number of levels; those above hold the number of its run.
+/// The bits of a node's number of levels; those above hold the number of its run, and its checksum.
 pub(crate) const HEIGHT: u64 = 0xff;
 /// Where the number of its run begins.
 pub(crate) const RUN_SHIFT: u32 = 8;
+/// Numbers of runs.
+pub(crate) const RUNS: u64 = 0xffff_ffff;
+/// Where its checksum begins.
+pub(crate) const TALL_SUM: u32 = 40;
 
 persistent! {
     /// A node of a list or a bucket.
@@ -163,8 +173,10 @@ persistent! {
         pub(crate) key: Word,
         /// The value.
         pub(crate) value: Word,
+        /// Its [`node_sum`].
+        pub(crate) sum: Word,
         /// Not used.
-        pub(crate) unused: [Word; 5],
+        pub(crate) unused: [Word; 4],
     }
 
     /// A node of a skip list: a [`Node`] with a tower.
@@ -207,8 +219,8 @@ persistent! {
         pub(crate) router: Word,
         /// The leaves, where the edges say so.
         pub(crate) leaves: [Leaf; 2],
-        /// Not used.
-        pub(crate) unused: Word,
+        /// Its [`branch_sum`].
+        pub(crate) sum: Word,
     }
 
     /// A part of the table of active pages. Segments are never freed.
@@ -218,6 +230,24 @@ persistent! {
         /// Offsets of active pages; 0 for none. Which session a cell belongs to is volatile.
         pub(crate) cells: [Word; CELLS],
     }
+}
+
+/// The checksum of a node of a list or a bucket.
+#[inline(always)]
+pub(crate) fn node_sum(off: u64, key: u64, value: u64) -> u64 {
+    Checksum::at(off).pair(key, value).finish()
+}
+
+/// The checksum of a node of a skip list, in its place. `height` is the word that it goes to; its upper bits do not count.
+#[inline(always)]
+pub(crate) fn tall_sum(off: u64, key: u64, value: u64, height: u64, more: u64) -> u64 {
+    Checksum::at(off).pair(key, value).pair(height & ((1 << TALL_SUM) - 1), more).finish() << TALL_SUM
+}
+
+/// The checksum of a branch: of its router, and keys and values of its leaves.
+#[inline(always)]
+pub(crate) fn branch_sum(off: u64, router: u64, [left, right]: [(u64, u64); 2]) -> u64 {
+    Checksum::at(off).pair(router, left.0).pair(left.1, right.0).pair(right.1, 0).finish()
 }
 
 const DIRTY: u64 = 1;
@@ -503,7 +533,11 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (2, 3));
+        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (3, 4));
+        assert_eq!((offset_of!(Node, sum), offset_of!(Branch, sum)), (24, 56));
+        let sums = [node_sum(64, 1, 2), tall_sum(64, 1, 2, 3, 4), branch_sum(64, 1, [(2, 3), (4, 5)])];
+        assert_eq!(sums, [877_773_429_176_626_524, 18_193_220_881_600_217_088, 9_499_967_010_194_082_467]);
+        assert_eq!(tall_sum(64, 1, 2, 3 | 1 << TALL_SUM, 4), tall_sum(64, 1, 2, 3, 4), "its own bits do not count");
         assert_eq!([offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)], [0, 8, 16]);
         let tall = [offset_of!(TallNode, next), offset_of!(TallNode, key), offset_of!(TallNode, value)];
         assert_eq!(tall, [offset_of!(Node, next), offset_of!(Node, key), offset_of!(Node, value)]);
@@ -515,14 +549,15 @@ mod tests {
         assert_eq!(Link::LEAF.to_bits(), 4);
         assert_eq!([offset_of!(Segment, next), offset_of!(Segment, cells)], [0, 8]);
         assert_eq!([ROOT_PAGE, ROOT_SEGMENTS, ROOT_HEAD, ROOT_BUCKETS, ROOT_RUN], [0, 1, 2, 3, 3]);
-        assert_eq!((HEIGHT, RUN_SHIFT), (0xff, 8));
+        assert_eq!((HEIGHT, RUN_SHIFT, RUNS, TALL_SUM), (0xff, 8, 0xffff_ffff, 40));
         assert_eq!([Link::to(0x1240).dirty().to_bits(), Link::to(0x1240).deleted().to_bits()], [0x1241, 0x1242]);
     }
 
     #[test]
     fn the_format_of_records_is_frozen() {
         assert_eq!([ROOT_RECORDS, ROOT_HASH_BITS, HEAD_TAG], [4, 5, 7]);
-        assert_eq!((RECORDS, PART, RECORDS_LAYOUT_VERSION), (0x0052_4543_4F52_0000, 1 << 63, 1));
+        assert_eq!((RECORDS, PART, RECORDS_LAYOUT_VERSION), (0x0052_4543_4F52_0000, 1 << 63, 2));
+        assert_eq!((RECORD_BYTES, RECORD_SUM), (0x7fff_ffff, 31));
         assert_eq!((RECORD_HEAD, PART_HEAD, MAX_RECORD_PAGE), (2, 1, 16384));
     }
 
@@ -583,7 +618,7 @@ mod tests {
 
     #[test]
     fn ends_and_cuts_lead_nowhere_and_keep_what_they_hold() {
-        assert_eq!(HASH_LAYOUT_VERSION, 3);
+        assert_eq!(HASH_LAYOUT_VERSION, 4);
         assert_eq!(
             [Link::end(9).to_bits(), Link::to(0x1240).cut(9).to_bits()],
             [0x8900_0000_0000_0000, 0xC900_0000_0000_1240]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
-use crate::chain::{Chain, Nothing};
+use crate::chain::{self, Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
@@ -299,6 +299,7 @@ impl<M: Medium> List<M> {
             if !reachable.insert(node.get()) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }
+            findings.extend(chain::damaged(op, node));
         })?;
         findings.extend(self.pages.check(op, &reachable, &[]));
         Ok(findings)

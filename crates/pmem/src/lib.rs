@@ -14,9 +14,11 @@
 //! | [`journal`] | journaled pools: ordinary files that survive power failure |
 //! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
+//! | [`Checksum`] | of what lies together in persistent memory |
 
 mod arch;
 pub mod backing;
+mod checksum;
 pub mod epoch;
 mod error;
 mod gate;
@@ -43,6 +45,7 @@ pub mod space;
 mod wide;
 mod word;
 
+pub use checksum::Checksum;
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;

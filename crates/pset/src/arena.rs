@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Error as PoolError, LINE, Lock, Medium, Off, Op, Root};
+use durix_pmem::{Bits, Error as PoolError, LINE, Lock, Medium, Off, Op, Root};
 
+use super::entry::Entry;
 use super::error::{Error, Result};
-use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, Info, MAX_VERSION, Meta, extent_sum, head_at, slot_off};
+use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, Meta, extent_sum, fresh_info, slot_off};
+use super::shard::class_of;
 use super::table::MAX_OFF;
 
 /// Bytes of slots that a shard takes at a time.
@@ -100,7 +102,7 @@ impl Arena {
 ///
 /// | edge | kept by | a crash between leaves | recovery |
 /// |---|---|---|---|
-/// | X1 slots zero and header written < the extent is active | flush+fence | a free chunk | the pool's |
+/// | X1 slots fresh and header written < the extent is active | flush+fence | a free chunk | the pool's |
 /// | X2 the extent is active < a slot is used | flush+fence | an extent of empty slots | they are free |
 ///
 /// X2 needs a fence of its own because another session than this one may be the first to use a slot.
@@ -114,7 +116,14 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
         return Err(Error::Pool(PoolError::OutOfBounds { what: "an extent", offset: off, len: MAX_OFF }));
     }
     let (lines, slots) = (class.lines() as u64, slots_in(len, class));
-    reserved.zero(op)?;
+    let first = slot_off(off, class, 0);
+    // A zeroed line is none that was ever written.
+    reserved.fill(op, |line| match line.checked_sub(first) {
+        Some(after) if after.is_multiple_of(class.bytes()) && after / class.bytes() < slots => {
+            [Meta::FRESH.to_bits(), fresh_info(line).to_bits(), 0, 0, 0, 0, 0, 0]
+        }
+        _ => [0; 8],
+    })?;
     let head = op.at(Off::<ExtentHead>::new(off));
     op.store(&head.magic, EXTENT_MAGIC, Relaxed);
     op.store(&head.lines, lines, Relaxed);
@@ -126,7 +135,7 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     space.activate(op, reserved)?;
     // PERSIST X2: flush+fence.
     op.fence();
-    Ok((Run { off: slot_off(off, class, 0), count: slots }, len))
+    Ok((Run { off: first, count: slots }, len))
 }
 
 fn slots_in(len: u64, class: Class) -> u64 {
@@ -154,16 +163,15 @@ pub(super) fn read_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Resu
     Ok((class, slots))
 }
 
-/// What the slots of an extent say whose header is damaged: the size class in which most of them are entries of that class, and their number.
+/// What the slots of an extent say whose header is damaged: the size class in which most of them are entries of that class with
+/// their checksums, and their number.
 /// `None` if there are no entries.
 pub(super) fn guess_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Option<(Class, u64)> {
     let entries = |class: Class| {
         let slots = slots_in(len, class);
         let is_entry = |index: &u64| {
-            let head = op.at(head_at(slot_off(off, class, *index)));
-            let (meta, info): (Meta, Info) = (op.load(&head.meta, Relaxed), op.load(&head.info, Relaxed));
-            let is_written = meta.is_valid() && meta.version() <= MAX_VERSION;
-            is_written && info.is_sound() && Class::of_lines(info.lines()) == class
+            let entry = Entry::at(op, slot_off(off, class, *index));
+            entry.is_some_and(|e| class_of(e.info) == class && e.is_whole(op) && e.is_sealed(op))
         };
         (slots, (0..slots).filter(is_entry).count())
     };

@@ -11,7 +11,7 @@ use super::arena::read_extent;
 use super::entry::Entry;
 use super::error::Result;
 use super::layout::{Class, WATERMARK, slot_off};
-use super::recover::{Slot, read_slot};
+use super::recover::{Slot, not_whole, read_slot};
 use super::reuse::Held;
 use super::table::Tag;
 
@@ -117,6 +117,7 @@ impl<M: Medium> PersistentSet<M> {
                 }
             };
             match (slot, role) {
+                (Slot::Interrupted, _) => report(not_whole(offset, version).to_string()),
                 (_, None) => report("the slot is neither live nor waiting for reuse".into()),
                 (Slot::Free, Some(Role::Waiting(Held::Free))) => {}
                 (Slot::Free, Some(role)) => report(format!("the slot is {role:?}, and holds no entry")),
@@ -129,6 +130,9 @@ impl<M: Medium> PersistentSet<M> {
             if let Slot::Entry(entered) = slot
                 && let Some(entry) = Entry::at(op, offset)
             {
+                if !entry.is_sealed(op) {
+                    report("the checksum of an entry is wrong".into());
+                }
                 let mut key = Vec::new();
                 entry.read_key(op, &mut key);
                 let this = (entered.version, offset, entered.info.is_tombstone());
@@ -203,11 +207,15 @@ impl<M: Medium> PersistentSet<M> {
 fn dump_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, out: &mut dyn Write) -> fmt::Result {
     let entered = match read_slot(op, class, off, &mut 0) {
         Ok(Slot::Free) => return Ok(()),
+        Ok(Slot::Interrupted) => return writeln!(out, "  {off:#x}: half written"),
         Ok(Slot::Entry(entered)) => entered,
         Err(error) => return writeln!(out, "  {off:#x}: {error}"),
     };
     let Some(entry) = Entry::at(op, off) else { return Ok(()) };
     let mut bytes = Vec::new();
+    if !entry.is_sealed(op) {
+        write!(out, "  {off:#x}: WRONG CHECKSUM,")?;
+    }
     entry.read_key(op, &mut bytes);
     write!(out, "  {off:#x}: version {} key \"{}\"", entered.version, bytes.escape_ascii())?;
     if entered.info.is_tombstone() {

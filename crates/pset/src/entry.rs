@@ -24,7 +24,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use durix_pmem::{Medium, Op, Word};
+use durix_pmem::{Checksum, Medium, Op, Word};
 
 use super::layout::{HEAD_WORDS, Head, Info, Meta, TAIL_WORDS, Tail, head_at, tails_at};
 
@@ -34,23 +34,33 @@ use super::layout::{HEAD_WORDS, Head, Info, Meta, TAIL_WORDS, Tail, head_at, tai
 /// The slot must be large enough, and the version must never have been used in it.
 #[inline(never)]
 pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
-    write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info, key, value);
+    let sum = sum(off, version, info).bytes(key).bytes(value);
+    write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info.with_sum(sum), sum, key, value);
 }
 
 /// The same for a [short](Info::is_short) entry.
 #[inline(always)]
 pub(super) fn write_short<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
-    write_lines(op, op.at(head_at(off)), &[], version, info, key, value);
+    let sum = sum(off, version, info).bytes(key).bytes(value);
+    write_lines(op, op.at(head_at(off)), &[], version, info.with_sum(sum), sum, key, value);
+}
+
+/// The checksum of the entry of a slot, without key and value.
+#[inline(always)]
+fn sum(off: u64, version: u64, info: Info) -> Checksum {
+    Checksum::at(off).pair(version, info.without_sum())
 }
 
 /// Writes the lines of an entry. Compiled for entries of one line, and for all others.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "what the caller has in registers")]
 fn write_lines<M: Medium>(
     op: &Op<'_, M>,
     head: &Head,
     tails: &[Tail],
     version: u64,
     info: Info,
+    sum: Checksum,
     key: &[u8],
     value: &[u8],
 ) {
@@ -63,8 +73,12 @@ fn write_lines<M: Medium>(
     }
     op.order();
     op.store(&head.info, info, Relaxed);
-    store_payload(op, head, tails, 0, key);
-    store_payload(op, head, tails, info.key_words(), value);
+    let first = if tails.is_empty() { 0 } else { info.first_word() };
+    if first > 0 {
+        op.store(&head.payload[0], sum.finish(), Relaxed);
+    }
+    store_payload(op, head, tails, first, key);
+    store_payload(op, head, tails, first + info.key_words(), value);
     // PERSIST E4: same line.
     for tail in tails {
         op.store(&tail.tag, version, Release);
@@ -82,8 +96,14 @@ fn write_lines<M: Medium>(
 /// next fence. One store, so there is nothing in between.
 pub(super) fn erase<M: Medium>(op: &Op<'_, M>, off: u64) {
     let head = op.at(head_at(off));
-    op.store(&head.meta, op.load(&head.meta, Relaxed).invalidated(), Relaxed);
+    op.store(&head.meta, op.load(&head.meta, Relaxed).erased(), Relaxed);
     op.write_back(head);
+}
+
+/// Marks what an interrupted update has left in the slot at `off` as erased. The caller writes it back.
+pub(super) fn mark_erased<M: Medium>(op: &Op<'_, M>, off: u64) {
+    let meta = &op.at(head_at(off)).meta;
+    op.store(meta, op.load(meta, Relaxed).erased(), Relaxed);
 }
 
 /// The further lines of an entry of `lines` lines; none where they would lie outside the pool (then the entry is not
@@ -198,20 +218,39 @@ impl<'s> Entry<'s> {
             return false;
         }
         match <[u8; 8]>::try_from(key) {
-            Ok(word) => op.load(&self.head.payload[0], Relaxed) == u64::from_le_bytes(word),
-            Err(_) => bytes_are(op, self.head, self.tails, key),
+            Ok(word) => op.load(&self.head.payload[self.first_word()], Relaxed) == u64::from_le_bytes(word),
+            Err(_) => bytes_are(op, self.head, self.tails, self.first_word(), key),
         }
+    }
+
+    /// Whether the checksum of an entry that is [whole](Self::is_whole) is right. Reads all of it.
+    pub(super) fn is_sealed<M: Medium>(&self, op: &Op<'_, M>) -> bool {
+        let (info, first) = (self.info, self.first_word());
+        let words = |from| pieces(self.head, self.tails, from).flatten().map(|word| op.load(word, Relaxed));
+        let sum = sum(op.off_of(self.head).get(), self.meta.version(), info)
+            .words(words(first).take(info.key_words()))
+            .words(words(first + info.key_words()).take(info.value_len().div_ceil(8)));
+        match info.is_long() {
+            true => op.load(&self.head.payload[0], Relaxed) == sum.finish(),
+            false => info.sum() == sum.low(),
+        }
+    }
+
+    /// The first word of the key. An entry without further lines has it in front, known without a look.
+    #[inline(always)]
+    fn first_word(&self) -> usize {
+        if self.tails.is_empty() { 0 } else { self.info.first_word() }
     }
 
     /// Replaces the content of `bytes` by the key.
     pub(super) fn read_key<M: Medium>(&self, op: &Op<'_, M>, bytes: &mut Vec<u8>) {
-        self.read(op, 0, self.info.key_len(), bytes);
+        self.read(op, self.first_word(), self.info.key_len(), bytes);
     }
 
     /// Replaces the content of `bytes` by the value.
     #[inline(always)]
     pub(super) fn read_value<M: Medium>(&self, op: &Op<'_, M>, bytes: &mut Vec<u8>) {
-        self.read(op, self.info.key_words(), self.info.value_len(), bytes);
+        self.read(op, self.first_word() + self.info.key_words(), self.info.value_len(), bytes);
     }
 
     #[inline(always)]
@@ -229,7 +268,7 @@ impl<'s> Entry<'s> {
     /// Whether the value is `value`.
     pub(super) fn value_is<M: Medium>(&self, op: &Op<'_, M>, value: &[u8]) -> bool {
         let len = self.info.value_len();
-        let words = pieces(self.head, self.tails, self.info.key_words()).flatten();
+        let words = pieces(self.head, self.tails, self.first_word() + self.info.key_words()).flatten();
         len == value.len() && value.chunks(8).zip(words).all(|(c, w)| op.load(w, Relaxed) == word_of(c))
     }
 }
@@ -238,8 +277,8 @@ impl<'s> Entry<'s> {
 
 /// Whether the key of an entry, whose length is that of `key`, is `key`.
 #[inline(never)]
-fn bytes_are<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], key: &[u8]) -> bool {
-    let mut words = pieces(head, tails, 0).flatten();
+fn bytes_are<M: Medium>(op: &Op<'_, M>, head: &Head, tails: &[Tail], first: usize, key: &[u8]) -> bool {
+    let mut words = pieces(head, tails, first).flatten();
     key.chunks(8).all(|chunk| words.next().is_some_and(|word| op.load(word, Relaxed) == word_of(chunk)))
 }
 
@@ -296,7 +335,7 @@ mod tests {
                 write(&op, 4096, version, info, key, value);
                 assert_eq!((counting.counts() - before).write_backs, info.lines() as u64);
                 let entry = Entry::at(&op, 4096).unwrap();
-                assert!(entry.is_whole(&op) && entry.unchanged(&op));
+                assert!(entry.is_whole(&op) && entry.unchanged(&op) && entry.is_sealed(&op));
                 assert!(entry.key_is(&op, key) && entry.value_is(&op, value));
                 let (mut k, mut v) = (vec![9], vec![9; 1000]);
                 entry.read_key(&op, &mut k);
@@ -326,6 +365,7 @@ mod tests {
         assert!(!entry.is_whole(&op));
         op.store(&tail.tag, 1, Relaxed);
         assert!(entry.is_whole(&op));
+        assert!(entry.is_sealed(&op));
         erase(&op, 4096);
         assert!(!entry.unchanged(&op));
         assert!(Entry::at(&op, 4096).is_none());

@@ -12,16 +12,21 @@
 //!
 //! | line | word 0 | word 1 | words 2 to 7 |
 //! |---|---|---|---|
-//! | 0 ([`Head`]) | [`Meta`]: both validity bits and the version | [`Info`]: lengths, tombstone, transaction | payload, 48 bytes |
+//! | 0 ([`Head`]) | [`Meta`]: both validity bits, a code, and the version | [`Info`]: lengths, tombstone, transaction, checksum | payload, 48 bytes |
 //! | 1 … ([`Tail`]) | tag: the version of the entry the line belongs to, 0 while it is written | payload | payload, 56 bytes in all |
 //!
 //! Validity bits and version share one word because they must change together; `Info` and the first payload share the
 //! line with them because the protocol orders stores within a line only. Every further line has a mark of its own
-//! (its tag) for the same reason. The payload is the key, filled up with zeroes to a whole word, then the value.
+//! (its tag) for the same reason. The payload is the key, filled up with zeroes to a whole word, then the value. An entry of
+//! several lines has its checksum in the first word of the payload, before the key; one of a line in [`Info`].
+//!
+//! The checksum covers where the slot lies, the version, [`Info`], key and value, with what they are filled up with. Not the
+//! validity bits, which have a code beside them: a slot says in two ways whether it holds an entry, is being written, was
+//! erased, or was never written. One that was never written has a pattern of its offset in word 1.
 //!
 //! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed.
 
-use durix_pmem::{Bits, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
 /// Version of this layout; 999 while in development.
 pub const LAYOUT_VERSION: u32 = 999;
@@ -36,7 +41,7 @@ pub const MAX_VALUE: usize = 1 << 20;
 pub const MAX_TRANSACTION: usize = u16::MAX as usize;
 
 /// Largest version; at 100 million updates a second it lasts for 20 years. A file that holds a larger one is corrupt.
-pub(super) const MAX_VERSION: u64 = 1 << 56;
+pub(super) const MAX_VERSION: u64 = (1 << 56) - 1;
 
 /// Which of the root's user words is the watermark of committed transactions.
 pub(super) const WATERMARK: usize = 0;
@@ -85,32 +90,77 @@ persistent! {
 
 const V0: u64 = 1 << 63;
 const V1: u64 = 1 << 62;
+/// The bits of the code beside the validity bits.
+const CODE: u64 = 0x3f << 56;
+const WRITING: u64 = 0b01_0101 << 56;
+const ERASED: u64 = 0b10_1010 << 56;
+const FRESH: u64 = 0b11_1111 << 56;
 
-/// Word 0 of an entry: validity bits `v0` (bit 63) and `v1` (bit 62), and the version (bits 0 to 61).
+/// What a slot is, as its first word says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holds {
+    /// An entry, if all its lines belong together.
+    Entry,
+    /// What an update was writing when it was interrupted.
+    Writing,
+    /// An entry that was erased.
+    Erased,
+    /// Nothing: it was never written.
+    Fresh,
+}
+
+/// Word 0 of an entry: validity bits `v0` (bit 63) and `v1` (bit 62), a code (bits 56 to 61), and the version (bits 0 to 55).
 ///
-/// The entry is valid if the bits are equal and the version is not 0 (a slot that was never written is all zero).
-/// [`Meta::invalidated`] flips `v0`; [`Meta::validated`] sets the version and makes `v1` follow `v0`.
+/// | slot | bits | code | version |
+/// |---|---|---|---|
+/// | holds an entry | equal | 0 | not 0 |
+/// | is being written | differ | 21 | of the entry before |
+/// | was erased | differ | 42 | of the entry before |
+/// | was never written | differ | 63 | 0 |
+///
+/// No slot has zero, or anything else. [`Meta::invalidated`] and [`Meta::erased`] flip `v0`; [`Meta::validated`] sets the
+/// version and makes `v1` follow `v0`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Meta(u64);
 
 impl Meta {
+    /// That of a slot that was never written.
+    pub(super) const FRESH: Meta = Meta(V0 | FRESH);
+
     /// Whether an entry is here.
     #[inline(always)]
     pub(super) fn is_valid(self) -> bool {
         (self.0 ^ (self.0 << 1)) & V0 == 0 && self.version() != 0
     }
 
+    /// What the slot is; `None` if nothing that is ever written says so.
+    pub(super) fn holds(self) -> Option<Holds> {
+        let agree = (self.0 ^ (self.0 << 1)) & V0 == 0;
+        match (agree, self.0 & CODE, self.version()) {
+            (true, 0, 1..) => Some(Holds::Entry),
+            (false, WRITING, _) => Some(Holds::Writing),
+            (false, ERASED, _) => Some(Holds::Erased),
+            (false, FRESH, 0) => Some(Holds::Fresh),
+            _ => None,
+        }
+    }
+
     /// The version, whether valid or not.
     #[inline(always)]
     pub(super) fn version(self) -> u64 {
-        self.0 & !(V0 | V1)
+        self.0 & MAX_VERSION
     }
 
     /// The word that makes the entry invalid while it is rewritten. Keeps the version.
     #[inline(always)]
     pub(super) fn invalidated(self) -> Meta {
         let v1_follows_in_v0 = (self.0 << 1) & V0;
-        Meta((self.0 & !V0) | (v1_follows_in_v0 ^ V0))
+        Meta((self.0 & (V1 | MAX_VERSION)) | (v1_follows_in_v0 ^ V0) | WRITING)
+    }
+
+    /// The word that makes the entry invalid for good. Keeps the version.
+    pub(super) fn erased(self) -> Meta {
+        Meta((self.invalidated().0 & !CODE) | ERASED)
     }
 
     /// The word that makes the entry valid again, with a new version.
@@ -134,85 +184,149 @@ impl Bits for Meta {
     }
 }
 
-/// Word 1 of an entry: length of the key (bits 0 to 15) and of the value (bits 16 to 39), number of entries of its
-/// transaction, 0 without one (bits 40 to 55), tombstone (bit 56); the other bits are 0.
+/// Word 1 of an entry.
+///
+/// | bits | of one line | bits | of several lines |
+/// |---|---|---|---|
+/// | 0 | 0 | 0 | 1 |
+/// | 1–6 | bytes of the key | 1 | tombstone |
+/// | 7 | 0 | 2–17 | entries of its transaction, 0 without one |
+/// | 8–13 | bytes of the value | 18–33 | bytes of the key |
+/// | 14 | 0 | 34–57 | bytes of the value |
+/// | 15 | tombstone | 58–63 | 0 |
+/// | 16–31 | entries of its transaction, 0 without one | | |
+/// | 32–63 | checksum | | |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Info(u64);
 
-const TOMBSTONE: u64 = 1 << 56;
+const LONG: u64 = 1;
+const SHORT_KEY: u32 = 1;
+const SHORT_VALUE: u32 = 8;
+const SHORT_TOMBSTONE: u64 = 1 << 15;
+const SHORT_TRANSACTION: u32 = 16;
+/// Bits of an entry of one line that are always 0.
+const SHORT_ZERO: u64 = 1 << 7 | 1 << 14;
+const SUM: u32 = 32;
+const LONG_TOMBSTONE: u64 = 1 << 1;
+const LONG_TRANSACTION: u32 = 2;
+const LONG_KEY: u32 = 18;
+const LONG_VALUE: u32 = 34;
 
 impl Info {
-    /// An entry that maps a key to a value.
+    /// An entry that maps a key to a value, without its checksum.
     ///
     /// The lengths must be at most [`MAX_KEY`] and [`MAX_VALUE`].
     #[inline(always)]
     pub(super) fn of(key_len: usize, value_len: usize) -> Info {
-        Info(key_len as u64 | (value_len as u64) << 16)
+        let (key, value) = (key_len as u64, value_len as u64);
+        if key_len.div_ceil(8) + value_len.div_ceil(8) <= HEAD_WORDS {
+            Info(key << SHORT_KEY | value << SHORT_VALUE)
+        } else {
+            Info(LONG | key << LONG_KEY | value << LONG_VALUE)
+        }
     }
 
-    /// An entry that says that the key is not there.
+    /// An entry that says that the key is not there, without its checksum.
     #[inline(always)]
     pub(super) fn tombstone(key_len: usize) -> Info {
-        Info(key_len as u64 | TOMBSTONE)
+        let info = Info::of(key_len, 0);
+        Info(info.0 | if info.is_long() { LONG_TOMBSTONE } else { SHORT_TOMBSTONE })
     }
 
     /// The same, as one of `count` entries of a transaction.
     #[inline(always)]
     pub(super) fn in_transaction(self, count: u16) -> Info {
-        Info(self.0 | u64::from(count) << 40)
+        let shift = if self.is_long() { LONG_TRANSACTION } else { SHORT_TRANSACTION };
+        Info(self.0 | u64::from(count) << shift)
+    }
+
+    /// The same with its checksum, if it is one of a line.
+    #[inline(always)]
+    pub(super) fn with_sum(self, sum: Checksum) -> Info {
+        if self.is_long() { self } else { Info(self.0 | u64::from(sum.low()) << SUM) }
+    }
+
+    /// Whether the entry takes several lines, and has its checksum before its key.
+    #[inline(always)]
+    pub(super) fn is_long(self) -> bool {
+        self.0 & LONG != 0
+    }
+
+    /// What the checksum covers of it.
+    #[inline(always)]
+    pub(super) fn without_sum(self) -> u64 {
+        if self.is_long() { self.0 } else { self.0 & ((1 << SUM) - 1) }
+    }
+
+    /// The checksum of an entry of one line.
+    pub(super) fn sum(self) -> u32 {
+        (self.0 >> SUM) as u32
     }
 
     /// Bytes of the key.
     #[inline(always)]
     pub(super) fn key_len(self) -> usize {
-        (self.0 & 0xffff) as usize
+        (if self.is_long() { self.0 >> LONG_KEY & 0xffff } else { self.0 >> SHORT_KEY & 0x3f }) as usize
     }
 
     /// Bytes of the value.
     #[inline(always)]
     pub(super) fn value_len(self) -> usize {
-        (self.0 >> 16 & 0xff_ffff) as usize
+        (if self.is_long() { self.0 >> LONG_VALUE & 0xff_ffff } else { self.0 >> SHORT_VALUE & 0x3f }) as usize
     }
 
     /// Number of entries of the transaction, 0 without one.
     #[inline(always)]
     pub(super) fn transaction(self) -> u16 {
-        (self.0 >> 40) as u16
+        (if self.is_long() { self.0 >> LONG_TRANSACTION } else { self.0 >> SHORT_TRANSACTION }) as u16
     }
 
     /// Whether this removes the key.
     #[inline(always)]
     pub(super) fn is_tombstone(self) -> bool {
-        self.0 & TOMBSTONE != 0
+        self.0 & if self.is_long() { LONG_TOMBSTONE } else { SHORT_TOMBSTONE } != 0
     }
 
     /// Whether the word can have been written by this code.
     #[inline(always)]
     pub(super) fn is_sound(self) -> bool {
-        self.0 >> 57 == 0
-            && self.key_len() <= MAX_KEY
+        let fits_head = self.words() <= HEAD_WORDS;
+        let form = match self.is_long() {
+            true => self.0 >> 58 == 0 && !fits_head,
+            false => self.0 & SHORT_ZERO == 0 && fits_head,
+        };
+        form && self.key_len() <= MAX_KEY
             && self.value_len() <= MAX_VALUE
             && !(self.is_tombstone() && self.value_len() > 0)
     }
 
-    /// Whether it is sound and fits into line 0 by its first look: no tombstone, and key and value of less than 64 bytes
-    /// each that take at most the words of line 0. Most entries are; longer ones take a second look.
+    /// Whether it is sound and of one line by its first look, and no tombstone. Most entries are; others take a second look.
     #[inline(always)]
     pub(super) fn is_short(self) -> bool {
-        const SHORT: u64 = 0x3f | 0x3f << 16 | 0xffff << 40;
+        const OTHER: u64 = LONG | SHORT_ZERO | SHORT_TOMBSTONE;
         // Both lengths rounded up to words, neither of which carries into what is beside it.
-        let up = self.0.wrapping_add(7 | 7 << 16) & (0x78 | 0x78 << 16);
-        self.0 & !SHORT == 0 && (up + (up >> 16)) & 0xff <= HEAD_WORDS as u64 * 8
+        let up = self.0.wrapping_add(7 << SHORT_KEY | 7 << SHORT_VALUE) & (0x78 << SHORT_KEY | 0x78 << SHORT_VALUE);
+        let bytes = (up + (up >> (SHORT_VALUE - SHORT_KEY))) & (0x7f << (3 + SHORT_KEY));
+        self.0 & OTHER == 0 && bytes <= (HEAD_WORDS as u64 * 8) << SHORT_KEY
     }
 
     /// Lines that the entry takes.
     #[inline(always)]
     pub(super) fn lines(self) -> usize {
-        if self.is_short() {
+        if !self.is_long() {
             return 1;
         }
-        let words = self.key_words() + self.value_len().div_ceil(8);
-        1 + words.saturating_sub(HEAD_WORDS).div_ceil(TAIL_WORDS)
+        1 + (self.first_word() + self.words()).saturating_sub(HEAD_WORDS).div_ceil(TAIL_WORDS)
+    }
+
+    fn words(self) -> usize {
+        self.key_words() + self.value_len().div_ceil(8)
+    }
+
+    /// Which word of the payload is the first of the key.
+    #[inline(always)]
+    pub(super) fn first_word(self) -> usize {
+        usize::from(self.is_long())
     }
 
     /// Payload words of the key.
@@ -231,6 +345,12 @@ impl Bits for Info {
     fn from_bits(bits: u64) -> Self {
         Info(bits)
     }
+}
+
+/// Word 1 of a slot at `off` that was never written.
+#[inline(always)]
+pub(super) fn fresh_info(off: u64) -> Info {
+    Info(Checksum::at(off).pair(V0 | FRESH, 0).finish())
 }
 
 /// A size class: slots of 1, 2, 3, 4, 6, 8, 12, 16, 24, … lines.
@@ -297,7 +417,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Head, meta) / 64 == std::mem::offset_of!(Head, payload) / 64);
     assert!(std::mem::offset_of!(Tail, tag) == 0);
     assert!(MAX_KEY <= 0xffff && MAX_VALUE <= 0xff_ffff);
-    assert!(((MAX_KEY + MAX_VALUE) / 8 - HEAD_WORDS).div_ceil(TAIL_WORDS) < MAX_LINES);
+    assert!((1 + (MAX_KEY + MAX_VALUE) / 8 - HEAD_WORDS).div_ceil(TAIL_WORDS) < MAX_LINES);
 };
 
 /// Where slot `index` of an extent at `extent` lies.
@@ -344,11 +464,15 @@ mod tests {
         assert_eq!((WATERMARK, LAYOUT_VERSION), (0, 999));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);
-        assert_eq!(info.to_bits(), 0x0056_780a_bcde_1234);
-        assert_eq!(Info::tombstone(7).to_bits(), 0x0100_0000_0000_0007);
-        let first = Meta::from_bits(0).invalidated();
-        assert_eq!(first.to_bits(), 0x8000_0000_0000_0000);
+        assert_eq!(info.to_bits(), 0xabcde << 34 | 0x1234 << 18 | 0x5678 << 2 | 1);
+        let info = Info::of(8, 9).in_transaction(0x5678).with_sum(Checksum::at(64));
+        assert_eq!(info.to_bits(), u64::from(Checksum::at(64).low()) << 32 | 0x5678_0910);
+        assert_eq!((Info::tombstone(7).to_bits(), Info::tombstone(49).to_bits()), (0x800e, 49 << 18 | 3));
+        assert_eq!(Meta::FRESH.to_bits(), 0xbf00_0000_0000_0000);
+        let first = Meta::FRESH.invalidated();
+        assert_eq!(first.to_bits(), 0x9500_0000_0000_0000);
         assert_eq!(first.validated(5).to_bits(), 0xc000_0000_0000_0005);
+        assert_eq!(first.validated(5).erased().to_bits(), 0x6a00_0000_0000_0005);
         assert_eq!(slot_off(4096, Class::of_lines(3), 2), 4096 + 64 + 2 * 192);
     }
 
@@ -359,8 +483,11 @@ mod tests {
                 let meta = Meta::from_bits(bits | version);
                 let equal = bits == 0 || bits == V0 | V1;
                 assert_eq!(meta.is_valid(), equal && version != 0);
+                assert_eq!(meta.holds(), meta.is_valid().then_some(Holds::Entry));
+                assert_eq!((meta.erased().holds(), meta.erased().version()), (Some(Holds::Erased), version));
                 let invalid = meta.invalidated();
-                assert!(!invalid.is_valid());
+                assert!(!invalid.is_valid() && invalid.holds() == Some(Holds::Writing));
+                assert!(!meta.erased().invalidated().is_valid());
                 assert_eq!(invalid.version(), version);
                 let valid = invalid.validated(99);
                 assert!(valid.is_valid());
@@ -368,6 +495,17 @@ mod tests {
                 if meta.is_valid() {
                     assert_ne!(valid.to_bits() & V0, meta.to_bits() & V0, "the polarity flips on reuse");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn no_flip_of_a_bit_of_the_first_word_goes_unnoticed() {
+        assert_eq!((Meta::from_bits(0).holds(), Meta::FRESH.holds()), (None, Some(Holds::Fresh)));
+        for meta in [Meta::FRESH, Meta::FRESH.invalidated(), Meta::from_bits(7), Meta::from_bits(V0 | V1 | 7).erased()]
+        {
+            for bit in 56..64 {
+                assert_eq!(Meta::from_bits(meta.to_bits() ^ 1 << bit).holds(), None, "{meta:?} {bit}");
             }
         }
     }
@@ -393,29 +531,45 @@ mod tests {
         for key in (0..80).chain([MAX_KEY, 0xffff]) {
             for value in (0..80).chain([64 << 6, MAX_VALUE, 0xff_ffff]) {
                 let words = key.div_ceil(8) + value.div_ceil(8);
-                let short = key < 64 && value < 64 && words <= HEAD_WORDS;
+                let short = words <= HEAD_WORDS;
                 let info = Info::of(key, value);
-                assert_eq!(info.is_short(), short, "{key} {value}");
-                assert_eq!(info.in_transaction(u16::MAX).is_short(), short);
-                assert_eq!(short, info.is_short() && info.is_sound());
-                assert!(!Info::from_bits(info.to_bits() | 1 << 57).is_short());
+                assert_eq!((info.key_len(), info.value_len(), info.is_tombstone()), (key, value, false));
+                assert_eq!((info.is_short(), info.is_long()), (short, !short), "{key} {value}");
+                assert_eq!(info.is_sound(), key <= MAX_KEY && value <= MAX_VALUE, "{key} {value}");
+                let with = info.in_transaction(u16::MAX).with_sum(Checksum::at(64));
+                assert_eq!((with.is_short(), with.transaction()), (short, u16::MAX));
+                assert_eq!(
+                    (with.key_len(), with.value_len(), with.without_sum()),
+                    (key, value, info.in_transaction(u16::MAX).0)
+                );
             }
-            assert!(!Info::tombstone(key).is_short());
+            assert!(!Info::tombstone(key).is_short() && Info::tombstone(key).is_tombstone());
+            assert_eq!(Info::tombstone(key).is_sound(), key <= MAX_KEY);
         }
         assert!(!Info::from_bits(u64::MAX).is_short());
+        // What is said to be short, and does not fit.
+        for (key, value) in (0..64).flat_map(|key| (0..64).map(move |value| (key, value))) {
+            let info = Info(key << SHORT_KEY | value << SHORT_VALUE);
+            let fits = key.div_ceil(8) + value.div_ceil(8) <= HEAD_WORDS as u64;
+            assert_eq!((info.is_short(), info.is_sound()), (fits, fits), "{key} {value}");
+        }
     }
 
     #[test]
     fn entries_take_the_lines_their_words_need() {
-        for (key, value, lines) in [(0, 0, 1), (8, 40, 1), (8, 41, 2), (16, 32, 1), (1, 40, 1), (9, 33, 2), (8, 96, 2)]
-        {
+        let lines = [(0, 0, 1), (8, 40, 1), (8, 41, 2), (16, 32, 1), (1, 40, 1), (9, 33, 2), (8, 88, 2), (8, 89, 3)];
+        for (key, value, lines) in lines {
             assert_eq!(Info::of(key, value).lines(), lines, "{key} {value}");
         }
         assert_eq!(Info::tombstone(48).lines(), 1);
         assert_eq!(Info::tombstone(49).lines(), 2);
-        assert!(!Info::from_bits(1 << 57).is_sound());
-        assert!(!Info::from_bits(MAX_KEY as u64 + 1).is_sound());
-        assert!(!Info::from_bits((MAX_VALUE as u64 + 1) << 16).is_sound());
-        assert!(!Info::from_bits(TOMBSTONE | 1 << 16).is_sound());
+        let long = Info::of(49, 0).to_bits();
+        assert!(Info::from_bits(long).is_sound() && !Info::from_bits(long | 1 << 58).is_sound());
+        assert!(!Info::of(MAX_KEY + 1, 0).is_sound() && !Info::of(0, MAX_VALUE + 1).is_sound());
+        for tombstone in [Info::of(8, 1).0 | SHORT_TOMBSTONE, Info::of(8, 100).0 | LONG_TOMBSTONE, 1 << 7, 1 << 14] {
+            assert!(!Info::from_bits(tombstone).is_sound());
+        }
+        // A long form of what fits a line.
+        assert!(!Info::from_bits(LONG | 8 << LONG_KEY).is_sound());
     }
 }

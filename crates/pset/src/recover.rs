@@ -22,6 +22,10 @@
 //! |---|---|---|---|
 //! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
+//! Slots that an interrupted update has left half written are marked as erased, under R2: no slot is found so that a crash cannot explain.
+//! A pool that is only read, and was closed, has none, so one is an error there. Checksums are for [`PersistentSet::check`], and for
+//! salvage, which takes an entry whose checksum is wrong for one that removes its key.
+//!
 //! Versions start above every version *and every tag* that was found, valid or not: a line that an interrupted update has
 //! left behind must not match an entry written later.
 
@@ -34,7 +38,7 @@ use durix_pmem::{Bits, Lock, Medium, Off, Op, Root, Session};
 use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
-use super::layout::{Class, Info, MAX_VERSION, Meta, Tail, WATERMARK, head_at, slot_off, tails_at};
+use super::layout::{Class, Holds, Info, MAX_VERSION, Meta, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at};
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::{PersistentSet, SetOptions};
@@ -65,8 +69,10 @@ pub(super) struct Entered {
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
-    /// No entry, or one that is not whole.
+    /// No entry.
     Free,
+    /// What an interrupted update has left.
+    Interrupted,
     /// An entry.
     Entry(Entered),
 }
@@ -90,6 +96,11 @@ struct Collected {
     error: Mutex<Option<Error>>,
 }
 
+/// The error for what an interrupted update has left, where none was interrupted.
+pub(super) fn not_whole(off: u64, version: u64) -> Error {
+    Error::Corrupt { what: "a line of an entry", offset: off, found: version }
+}
+
 /// Reads the slot at `off`, raising `max_version` to what any of its lines names.
 ///
 /// # Errors
@@ -106,17 +117,23 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
         return Err(Error::Corrupt { what: "the version of an entry", offset: off, found: newest });
     }
     *max_version = newest.max(*max_version);
-    if !meta.is_valid() {
-        return Ok(Slot::Free);
+    let info: Info = op.load(&op.at(head_at(off)).info, Ordering::Relaxed);
+    match meta.holds() {
+        None => return Err(Error::Corrupt { what: "the validity of a slot", offset: off, found: meta.to_bits() }),
+        Some(Holds::Fresh) if info != fresh_info(off) => {
+            return Err(Error::Corrupt { what: "a slot that was never written", offset: off, found: info.to_bits() });
+        }
+        Some(Holds::Fresh | Holds::Erased) => return Ok(Slot::Free),
+        Some(Holds::Writing) => return Ok(Slot::Interrupted),
+        Some(Holds::Entry) => {}
     }
-    let info = op.load(&op.at(head_at(off)).info, Ordering::Relaxed);
     let corrupt = Error::Corrupt { what: "the lengths of an entry", offset: off, found: info.to_bits() };
     if !info.is_sound() || class_of(info) != class {
         return Err(corrupt);
     }
     let entry = Entry::at(op, off).ok_or(corrupt)?;
     if !entry.is_whole(op) {
-        return Ok(Slot::Free);
+        return Ok(Slot::Interrupted);
     }
     Ok(Slot::Entry(Entered { off, version: meta.version(), info }))
 }
@@ -141,7 +158,7 @@ impl<M: Medium> PersistentSet<M> {
             return Err(error);
         }
         let op = session.enter()?;
-        set.decide(&op, &collected);
+        set.decide(&op, &collected)?;
         set.finish(&op, &collected);
         drop(op);
         Ok(set)
@@ -243,11 +260,25 @@ impl<M: Medium> PersistentSet<M> {
                 slot => slot?,
             };
             match slot {
-                Slot::Free => match free.last_mut() {
-                    Some(run) if run.off + run.count * unit.class.bytes() == off => run.count += 1,
-                    _ => free.push(Run { off, count: 1 }),
-                },
+                Slot::Interrupted if self.root.pool().is_as_closed() => {
+                    if !self.options.salvage {
+                        let meta: Meta = op.load(&op.at(head_at(off)).meta, Ordering::Relaxed);
+                        return Err(not_whole(off, meta.version()));
+                    }
+                }
+                Slot::Interrupted => {
+                    // PERSIST R2: write-back, with that of the unit.
+                    entry::mark_erased(op, off);
+                    add_free(&mut free, unit.class, off);
+                }
+                Slot::Free => add_free(&mut free, unit.class, off),
                 Slot::Entry(entered) if entered.info.transaction() > 0 && entered.version > watermark => {
+                    // What is counted decides about other entries.
+                    let is_sealed = Entry::at(op, off).is_some_and(|entry| entry.is_sealed(op));
+                    if !is_sealed && !self.options.salvage {
+                        let found = entered.info.to_bits();
+                        return Err(Error::Corrupt { what: "the checksum of an entry", offset: off, found });
+                    }
                     collected.undecided.lock().unwrap_or_else(|e| e.into_inner()).push(entered);
                 }
                 Slot::Entry(entered) => self.admit(op, entered, &mut key, collected),
@@ -280,13 +311,16 @@ impl<M: Medium> PersistentSet<M> {
                 shard.index.cells(m).store(m, other.at, Cell::new(tag, entered.off));
             }
         }
-        if entered.info.is_tombstone() {
+        if entered.info.is_tombstone() || self.options.salvage && !entry.is_sealed(op) {
             losers.tombstones.push((entered, hash));
         }
     }
 
     /// Admits the complete transactions above the watermark, and erases the entries of the others.
-    fn decide(&self, op: &Op<'_, M>, collected: &Collected) {
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]
+    fn decide(&self, op: &Op<'_, M>, collected: &Collected) -> Result<()> {
         let m = op.medium();
         let mut transactions: BTreeMap<u64, Vec<Entered>> = BTreeMap::new();
         for entered in std::mem::take(&mut *collected.undecided.lock().unwrap_or_else(|e| e.into_inner())) {
@@ -294,7 +328,14 @@ impl<M: Medium> PersistentSet<M> {
         }
         let mut erased = Vec::new();
         for (version, entries) in transactions {
-            if entries.iter().all(|e| usize::from(e.info.transaction()) == entries.len()) {
+            let is_complete = entries.iter().all(|e| usize::from(e.info.transaction()) == entries.len());
+            // In a pool that was closed all have committed: what is missing is damaged.
+            let is_closed = self.root.pool().is_as_closed();
+            if !is_complete && is_closed && !self.options.salvage {
+                let (offset, found) = (entries[0].off, entries.len() as u64);
+                return Err(Error::Corrupt { what: "the number of entries of a transaction", offset, found });
+            }
+            if is_complete || is_closed {
                 entries.into_iter().for_each(|e| self.admit(op, e, &mut Vec::new(), collected));
                 m.shared_store(&self.committed, version, Ordering::Release);
             } else {
@@ -309,6 +350,7 @@ impl<M: Medium> PersistentSet<M> {
             // PERSIST R1: flush+fence.
             op.fence();
         }
+        Ok(())
     }
 
     /// Takes the tombstones out of the index, and queues what can be reused in the order in which it was superseded.
@@ -323,6 +365,13 @@ impl<M: Medium> PersistentSet<M> {
             shard.index.move_all(m, &mut inner.tables);
             shard.set_len(m, inner.tables.used() as u64);
         }
+    }
+}
+
+fn add_free(free: &mut Vec<Run>, class: Class, off: u64) {
+    match free.last_mut() {
+        Some(run) if run.off + run.count * class.bytes() == off => run.count += 1,
+        _ => free.push(Run { off, count: 1 }),
     }
 }
 

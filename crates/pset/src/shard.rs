@@ -56,10 +56,10 @@ impl Inner {
         self.version
     }
 
-    /// Queues the entry that `new` has superseded.
+    /// Queues an entry that was superseded.
     #[inline(always)]
-    fn push_stale(&mut self, old: Found, new: New) {
-        let class = if old.info == new.info { new.class } else { class_of(old.info) };
+    fn push_stale(&mut self, old: Found) {
+        let class = class_of(old.info);
         self.reuse.push_stale(class, old.off, transaction_of(old.info, old.meta.version()));
     }
 
@@ -134,7 +134,7 @@ impl Shard {
         match old {
             Some(old) if !new.info.is_tombstone() => {
                 self.index.cells(m).store(m, old.at, Cell::new(new.tag, new.off));
-                inner.push_stale(old, new);
+                inner.push_stale(old);
             }
             _ => self.publish_otherwise(m, inner, new, old),
         }
@@ -154,7 +154,7 @@ impl Shard {
             Some(old) => {
                 self.index.remove(m, &mut inner.tables, old.at);
                 self.set_len(m, live - 1);
-                inner.push_stale(old, new);
+                inner.push_stale(old);
             }
         }
         if new.info.is_tombstone() {

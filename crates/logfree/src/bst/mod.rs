@@ -279,6 +279,9 @@ impl<M: Medium> Bst<M> {
             if step.edge.off() != 0 && !reachable.insert(step.edge.off()) {
                 findings.push(Finding::Misplaced { off: step.edge.off(), key: step.room.first });
             }
+            if step.edge.off() != 0 && !tree::is_sealed(op, step.edge.off()) {
+                findings.push(Finding::Damaged { off: step.edge.off() });
+            }
             if let Some(leaf) = step.leaf.filter(|_| step.edge.is_leaf()) {
                 let key = op.load(&leaf.key, std::sync::atomic::Ordering::Relaxed);
                 if !step.room.contains(key) {

@@ -70,9 +70,17 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 use super::room::{Room, Stop, Suspect};
 use super::thaw::thaw;
 use crate::error::{Error, Result};
-use crate::layout::{Branch, Leaf, Link, Node};
+use crate::layout::{Branch, Leaf, Link, Node, branch_sum};
 use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
 use crate::pages::{Begun, Pages};
+
+/// Whether the checksum of the branch at an offset is right.
+pub(super) fn is_sealed<M: Medium>(op: &Op<'_, M>, off: u64) -> bool {
+    let branch: &Branch = op.at(Off::new(off));
+    let leaf = |leaf: &Leaf| (op.load(&leaf.key, Relaxed), op.load(&leaf.value, Relaxed));
+    let sum = branch_sum(off, op.load(&branch.router, Relaxed), [LEFT, RIGHT].map(|side| leaf(&branch.leaves[side])));
+    op.load(&branch.sum, Relaxed) == sum
+}
 
 /// Steps for which recovery waits together: a tree of a million keys in random order is about 50 branches deep.
 const WARM_STEPS: usize = 64;
@@ -247,12 +255,12 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         op.store(&branch.edges[LEFT], if low.is_some() { Link::LEAF } else { Link::NULL }, Relaxed);
         op.store(&branch.edges[RIGHT], Link::LEAF, Relaxed);
         op.store(&branch.router, high.0, Relaxed);
-        if let Some((key, value)) = low {
-            op.store(&branch.leaves[LEFT].key, key, Relaxed);
-            op.store(&branch.leaves[LEFT].value, value, Relaxed);
-        }
+        let low = low.unwrap_or_default();
+        op.store(&branch.leaves[LEFT].key, low.0, Relaxed);
+        op.store(&branch.leaves[LEFT].value, low.1, Relaxed);
         op.store(&branch.leaves[RIGHT].key, high.0, Relaxed);
         op.store(&branch.leaves[RIGHT].value, high.1, Relaxed);
+        op.store(&branch.sum, branch_sum(off.get(), high.0, [low, high]), Relaxed);
         self.pages.announced().fetch_back(op, off.get());
         let branch = branch.write_back(op);
         // PERSIST B1, N4: flush+fence.

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
 
-use crate::chain::{Chain, Nothing};
+use crate::chain::{self, Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{DIRECTORY, HASH_LAYOUT_VERSION, Link, Node, ROOT_BUCKETS, ROOT_HEAD};
@@ -396,6 +396,7 @@ impl<M: Medium> HashTable<M> {
                 if !reachable.insert(node.get()) || !belongs {
                     findings.push(Finding::Misplaced { off: node.get(), key: gather(key) });
                 }
+                findings.extend(chain::damaged(op, node));
             }
         }
         findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));

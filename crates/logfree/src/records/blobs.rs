@@ -504,12 +504,17 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let mut findings = self.map.check_words(op)?;
         let (mut in_use, mut words, mut from) = (OffsetSet::default(), Vec::new(), Some(0));
+        let mut bytes = Vec::new();
         while let Some(place) = from {
             words.clear();
             from = self.map.walk_words(op, place, &mut words)?;
             for (key, off) in &words {
                 let record = self.records(op).at(*key, *off)?;
                 self.records(op).expect(&record)?;
+                bytes.clear();
+                if self.records(op).read(&record, &mut bytes).is_err() {
+                    findings.push(Finding::Damaged { off: *off });
+                }
                 let twice = record.units.iter().filter(|unit| !in_use.insert(unit.off));
                 findings.extend(twice.map(|unit| Finding::Misplaced { off: unit.off, key: *key }));
             }

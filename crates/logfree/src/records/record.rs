@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Checksum, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
-use crate::layout::{NODE, PART, PART_HEAD, RECORD_HEAD};
+use crate::layout::{NODE, PART, PART_HEAD, RECORD_BYTES, RECORD_HEAD, RECORD_SUM};
 use crate::pages::units::{Unit, Units};
 
 /// Bytes of a word.
@@ -54,11 +54,21 @@ impl Limits {
 pub(super) struct Record {
     /// The head first, then the parts.
     pub(super) units: Vec<Unit>,
+    key: u64,
     /// Bytes under the key.
     len: u64,
+    /// Of what the head says, and of the bytes.
+    sum: u32,
 }
 
 impl Record {
+    /// The checksum that goes with bytes.
+    #[inline(always)]
+    fn sum_of(&self, bytes: &[u8]) -> u32 {
+        let parts = self.units[1..].iter().map(|part| part.off);
+        Checksum::at(self.off()).pair(self.len, self.key).words(parts).bytes(bytes).low()
+    }
+
     /// The offset that a value stands for.
     pub(super) fn off(&self) -> u64 {
         self.units[0].off
@@ -108,8 +118,9 @@ impl<'s, M: Medium> Records<'_, 's, M> {
                 }
             }
         }
-        let record = Record { units, len };
-        match self.fill(&record, key, bytes) {
+        let mut record = Record { units, key, len, sum: 0 };
+        record.sum = record.sum_of(bytes);
+        match self.fill(&record, bytes) {
             Ok(()) => Ok(record),
             Err(error) => {
                 self.units.give_back(self.op, &record.units);
@@ -118,12 +129,12 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         }
     }
 
-    fn fill(&self, record: &Record, key: u64, bytes: &[u8]) -> Result<()> {
+    fn fill(&self, record: &Record, bytes: &[u8]) -> Result<()> {
         let (op, limits, parts) = (self.op, self.limits(), &record.units[1..]);
         let (head, _) = limits.shape(record.len);
         let head = words(op, record.off(), head)?;
-        op.store(&head[0], record.len, Relaxed);
-        op.store(&head[1], key, Relaxed);
+        op.store(&head[0], record.len | u64::from(record.sum) << RECORD_SUM, Relaxed);
+        op.store(&head[1], record.key, Relaxed);
         let rest = &head[RECORD_HEAD as usize..];
         if parts.is_empty() {
             op.store_bytes(rest, bytes);
@@ -151,9 +162,10 @@ impl<'s, M: Medium> Records<'_, 's, M> {
     pub(super) fn at(&self, key: u64, off: u64) -> Result<Record> {
         let (op, limits) = (self.op, self.limits());
         let fixed = words(op, off, RECORD_HEAD)?;
-        let (len, found) = (op.load(&fixed[0], Relaxed), op.load(&fixed[1], Relaxed));
-        if len > limits.bytes() || !off.is_multiple_of(NODE) {
-            return Err(corrupt("the length of a record", off, len));
+        let (first, found) = (op.load(&fixed[0], Relaxed), op.load(&fixed[1], Relaxed));
+        let (len, sum) = (first & RECORD_BYTES, (first >> RECORD_SUM) as u32);
+        if len > limits.bytes() || !off.is_multiple_of(NODE) || first & PART != 0 {
+            return Err(corrupt("the length of a record", off, first));
         }
         if found != key {
             return Err(corrupt("the key of a record", off, found));
@@ -170,14 +182,24 @@ impl<'s, M: Medium> Records<'_, 's, M> {
                 units.push(Unit { off: part, lines: limits.lines });
             }
         }
-        Ok(Record { units, len })
+        Ok(Record { units, key, len, sum })
     }
 
-    /// Appends the bytes of a record.
+    /// Appends the bytes of a record, and compares their checksum.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub(super) fn read(&self, record: &Record, into: &mut Vec<u8>) -> Result<()> {
+        let had = into.len();
+        self.copy(record, into)?;
+        if record.sum_of(&into[had..]) != record.sum {
+            into.truncate(had);
+            return Err(corrupt("the checksum of a record", record.off(), u64::from(record.sum)));
+        }
+        Ok(())
+    }
+
+    fn copy(&self, record: &Record, into: &mut Vec<u8>) -> Result<()> {
         let (op, in_part, had) = (self.op, self.limits().in_part(), into.len());
         into.resize(had + record.len as usize, 0);
         let bytes = &mut into[had..];

@@ -543,6 +543,9 @@ impl<M: Medium> SkipList<M> {
             if !nodes.insert(node.get()) || idle && towers.is_of_run(node, self.run) {
                 findings.push(Finding::Misplaced { off: node.get(), key });
             }
+            if !towers.is_sealed(node) {
+                findings.push(Finding::Damaged { off: node.get() });
+            }
             lines.extend(towers.more(node).map(Off::get));
         })?;
         lines.extend(&nodes);

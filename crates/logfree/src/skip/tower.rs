@@ -69,7 +69,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::chain::Above;
 use crate::error::{Error, Result};
-use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, TallNode, Upper};
+use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, RUNS, TALL_SUM, TallNode, Upper, tall_sum};
 use crate::link::{Announced, DurableLink, settle};
 use crate::pages::Known;
 use crate::row::Row;
@@ -197,7 +197,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     #[inline(always)]
     pub(super) fn is_of_run(&self, off: Off<Node>, run: u64) -> bool {
         let node: &TallNode = self.op.at(off.cast());
-        self.op.load(&node.height, Relaxed) >> RUN_SHIFT == run
+        self.op.load(&node.height, Relaxed) >> RUN_SHIFT & RUNS == run
     }
 
     fn is_rising(&self, off: Off<Node>) -> bool {
@@ -478,6 +478,14 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         Err(self.corrupt(Link::to(off.get()), key))
     }
 
+    /// Whether the checksum of a node is right.
+    pub(super) fn is_sealed(&self, off: Off<Node>) -> bool {
+        let node: &TallNode = self.op.at(off.cast());
+        let [key, value, height] = [&node.key, &node.value, &node.height].map(|word| self.op.load(word, Relaxed));
+        let more = self.op.load(&node.more, Relaxed).get();
+        height >> TALL_SUM << TALL_SUM == tall_sum(off.get(), key, value, height, more)
+    }
+
     /// The line with the upper links of a node, if it has one.
     pub(super) fn more(&self, off: Off<Node>) -> Option<Off<Node>> {
         let node: &TallNode = self.op.at(off.cast());
@@ -506,7 +514,8 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         op.store(&node.next, next, Relaxed);
         op.store(&node.key, key, Relaxed);
         op.store(&node.value, value, Relaxed);
-        op.store(&node.height, new.height as u64 | self.run() << RUN_SHIFT, Relaxed);
+        let (height, more) = (new.height as u64 | self.run() << RUN_SHIFT, new.more.map_or(0, Off::get));
+        op.store(&node.height, height | tall_sum(new.off.get(), key, value, height, more), Relaxed);
         for (level, link) in (1..).zip(&node.tower) {
             op.store(link, successor(level), Relaxed);
         }

@@ -3,18 +3,19 @@
 //! # Member (one line)
 //! | word | what |
 //! |---|---|
-//! | 0 | [`State`]: free, or live with its value in word 2 or 3 |
+//! | 0 | [`State`]: free, or live with its value in word 2 or 3; and a checksum of where the member lies, the key, and that value |
 //! | 1 | key |
 //! | 2, 3 | value, and room for the next |
 //! | 4 to 7 | unused, arbitrary |
 //!
 //! State, key and value must share a line: the state decides which of the words before it count, and reaches memory after
-//! them only because stores to one line reach memory in order.
+//! them only because stores to one line reach memory in order. The checksum is in the word that decides, so it changes with it.
+//! A free line has one too, of where it lies: no line is all zero.
 
-use durix_pmem::{Bits, Word, persistent};
+use durix_pmem::{Bits, Checksum, Word, persistent};
 
-/// Version of the layout of structures with links in volatile memory.
-pub const LAYOUT_VERSION: u32 = 1;
+/// Version of the layout of structures with links in volatile memory. In version 1 there were no checksums.
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Bytes of a member.
 pub(super) const MEMBER: u64 = 64;
@@ -33,31 +34,39 @@ persistent! {
     }
 }
 
-/// Word 0 of a member.
+/// Word 0 of a member: what it is (bits 0 and 1), and 62 bits of a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State(u64);
 
-impl State {
-    /// Nothing is here.
-    pub(super) const FREE: State = State(0);
+/// The bits that say what a member is.
+const WHAT: u64 = 3;
 
-    /// A key, with its value in one of two words (0 or 1).
+impl State {
+    /// Nothing is at an offset.
     #[inline(always)]
-    pub(super) const fn live(value: usize) -> State {
-        State(1 | (value as u64 & 1) << 1)
+    pub(super) const fn free(off: u64) -> State {
+        State(Checksum::at(off).pair(0, 0).finish() & !WHAT)
     }
 
-    /// Which word holds the value of the key; `None` if there is no key.
+    /// A key is at an offset, with its value in one of two words (0 or 1).
+    #[inline(always)]
+    pub(super) const fn live(off: u64, key: u64, value: u64, word: usize) -> State {
+        let what = 1 | (word as u64 & 1) << 1;
+        State(Checksum::at(off).pair(key, what).pair(value, 0).finish() & !WHAT | what)
+    }
+
+    /// Which word holds the value of the key of the member at an offset, which has this key and these values; `None` if it is free.
     ///
     /// # Errors
     /// The bits, if they are none that are ever written.
-    pub(super) const fn decode(self) -> Result<Option<usize>, u64> {
-        match self.0 {
-            0 => Ok(None),
-            1 => Ok(Some(0)),
-            3 => Ok(Some(1)),
-            bits => Err(bits),
-        }
+    pub(super) const fn decode(self, off: u64, key: u64, values: [u64; 2]) -> Result<Option<usize>, u64> {
+        let (word, expected) = match self.0 & WHAT {
+            0 => (None, State::free(off)),
+            1 => (Some(0), State::live(off, key, values[0], 0)),
+            3 => (Some(1), State::live(off, key, values[1], 1)),
+            _ => return Err(self.0),
+        };
+        if self.0 == expected.0 { Ok(word) } else { Err(self.0) }
     }
 }
 
@@ -85,17 +94,28 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!((LAYOUT_VERSION, size_of::<Member>()), (1, 64));
+        assert_eq!((LAYOUT_VERSION, size_of::<Member>()), (2, 64));
         assert_eq!([offset_of!(Member, state), offset_of!(Member, key), offset_of!(Member, values)], [0, 8, 16]);
-        assert_eq!([State::FREE, State::live(0), State::live(1)].map(Bits::to_bits), [0, 1, 3]);
-        for bits in 0..100 {
-            let expected = match bits {
-                0 => Ok(None),
-                1 => Ok(Some(0)),
-                3 => Ok(Some(1)),
-                other => Err(other),
-            };
-            assert_eq!(State::from_bits(bits).decode(), expected);
+        let states = [State::free(64), State::live(64, 7, 8, 0), State::live(64, 7, 8, 1)];
+        assert_eq!(states.map(|state| state.to_bits() & WHAT), [0, 1, 3]);
+        let frozen = [5_998_851_048_935_867_068, 11_788_982_785_512_473_853, 9_896_892_987_908_085_203];
+        assert_eq!(states.map(Bits::to_bits), frozen);
+    }
+
+    #[test]
+    fn a_state_goes_with_its_place_its_key_and_its_value() {
+        let [free, first, second] = [State::free(64), State::live(64, 7, 8, 0), State::live(64, 7, 9, 1)];
+        assert_eq!(free.decode(64, 1, [2, 3]), Ok(None));
+        assert_eq!(first.decode(64, 7, [8, 1]), Ok(Some(0)));
+        assert_eq!(second.decode(64, 7, [1, 9]), Ok(Some(1)));
+        for state in [free, first, second] {
+            assert!(state.decode(128, 7, [8, 9]).is_err(), "elsewhere");
+            assert_eq!(state.decode(64, 6, [8, 9]).is_err(), state != free, "another key");
+            assert_eq!(state.decode(64, 7, [7, 7]).is_err(), state != free, "another value");
+            for bit in 0..64 {
+                assert!(State::from_bits(state.to_bits() ^ 1 << bit).decode(64, 7, [8, 9]).is_err(), "{bit}");
+            }
         }
+        assert_eq!(State::from_bits(0).decode(64, 0, [0, 0]), Err(0));
     }
 }

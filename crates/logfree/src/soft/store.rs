@@ -2,14 +2,16 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | M1 lines of a new extent are zero < the extent is active | flush+fence | free chunks | the pool's |
+//! | M1 lines of a new extent are free < the extent is active | flush+fence | free chunks | the pool's |
 //! | M2 the extent < a member in it | flush+fence | an extent of free lines | nothing |
-//! | M3 key and value < state live | same line, by a release store | a free line | nothing |
+//! | M3 key and value < state live, with their checksum | same line, by a release store | a free line | nothing |
 //! | M4 state live < the insert returns, and is seen | flush+fence | the key not there | nothing |
-//! | M5 the new value < the state that names it | same line, by a release store | the old value | nothing |
+//! | M5 the new value < the state that names it, with its checksum | same line, by a release store | the old value | nothing |
 //! | M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
 //! | M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
 //! | M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
+//!
+//! A line whose state does not go with its key and value, or with its place, is none that a crash can leave.
 //!
 //! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
 
@@ -18,7 +20,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Root};
+use durix_pmem::{Bits, Extent, Lock, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
@@ -132,8 +134,14 @@ pub(super) struct Live {
 /// Key and value of the member at an offset, if it is live. The pool may be damaged.
 pub(crate) fn live_member<M: Medium>(op: &Op<'_, M>, off: u64) -> Option<(u64, u64)> {
     let member = &op.slice("a member", Off::<Member>::new(off), 1).ok()?[0];
-    let value = op.load(&member.state, Relaxed).decode().ok()??;
-    Some((op.load(&member.key, Relaxed), op.load(&member.values[value], Relaxed)))
+    let (key, values) = read(op, member);
+    let value = op.load(&member.state, Relaxed).decode(off, key, values).ok()??;
+    Some((key, values[value]))
+}
+
+/// Key and values of a member, that count or not.
+fn read<M: Medium>(op: &Op<'_, M>, member: &Member) -> (u64, [u64; 2]) {
+    (op.load(&member.key, Relaxed), [0, 1].map(|word| op.load(&member.values[word], Relaxed)))
 }
 
 /// Where a member is, or could be.
@@ -255,7 +263,7 @@ impl<M: Medium> Store<M> {
     fn add_extent(&self, op: &Op<'_, M>, had: u64) -> Result<Run> {
         let space = self.root.pool().space();
         let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
-        reserved.zero(op)?;
+        reserved.fill(op, |off| [State::free(off).to_bits(), 0, 0, 0, 0, 0, 0, 0])?;
         // PERSIST M1: flush+fence.
         op.fence();
         let extent = space.activate(op, reserved)?;
@@ -276,7 +284,7 @@ impl<M: Medium> Store<M> {
         op.store(&member.key, key, Relaxed);
         op.store(&member.values[0], value, Relaxed);
         // PERSIST M3: same line.
-        op.store(&member.state, State::live(0), Release);
+        op.store(&member.state, State::live(place.get(), key, value, 0), Release);
         // PERSIST M4: flush, with the caller's fence.
         op.write_back(member);
     }
@@ -288,8 +296,9 @@ impl<M: Medium> Store<M> {
         // For readers, as above: in memory the state before is durable already (M4, M6).
         fence(Release);
         op.store(&member.values[next & 1], value, Relaxed);
+        let key = op.load(&member.key, Relaxed);
         // PERSIST M5: same line.
-        op.store(&member.state, State::live(next), Release);
+        op.store(&member.state, State::live(place.get(), key, value, next), Release);
         // PERSIST M6: flush, with the caller's fence.
         op.write_back(member);
     }
@@ -298,7 +307,7 @@ impl<M: Medium> Store<M> {
     #[inline(always)]
     pub(super) fn begin_remove(&self, op: &Op<'_, M>, place: Place) {
         let member = op.at(place);
-        op.store(&member.state, State::FREE, Release);
+        op.store(&member.state, State::free(place.get()), Release);
         // PERSIST M7: flush, with the caller's fence.
         op.write_back(member);
     }
@@ -320,9 +329,10 @@ impl<M: Medium> Store<M> {
         let (mut live, mut free): (Vec<Live>, Vec<Run>) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             let off = lines.off + index as u64 * MEMBER;
-            let state = op.load(&member.state, Relaxed).decode();
+            let (key, values) = read(op, member);
+            let state = op.load(&member.state, Relaxed).decode(off, key, values);
             match state.map_err(|found| Error::Corrupt { what: "the state of a member", offset: off, found })? {
-                Some(value) => live.push(Live { place: Off::new(off), key: op.load(&member.key, Relaxed), value }),
+                Some(value) => live.push(Live { place: Off::new(off), key, value }),
                 None => match free.last_mut() {
                     Some(run) if run.off + run.count * MEMBER == off => run.count += 1,
                     _ => free.push(Run { off, count: 1 }),
@@ -343,14 +353,20 @@ impl<M: Medium> Store<M> {
         let free: OffsetSet = self.free_lines(op).into_iter().collect();
         for place in places {
             let (member, off) = (op.at(place), place.get());
-            let key = op.load(&member.key, Relaxed);
+            let (key, values) = read(op, member);
             if !indexed.insert(off) {
                 findings.push(Finding::Misplaced { off, key });
             }
-            if free.contains(&off) || op.load(&member.state, Relaxed).decode() == Ok(None) {
+            let state = op.load(&member.state, Relaxed).decode(off, key, values);
+            if free.contains(&off) || state == Ok(None) {
                 findings.push(Finding::NotAllocated { off });
             }
+            if state.is_err() {
+                findings.push(Finding::Damaged { off });
+            }
         }
+        let is_free = |off: &&u64| op.load(&op.at(Place::new(**off)).state, Relaxed) == State::free(**off);
+        findings.extend(free.iter().filter(|off| !is_free(off)).map(|off| Finding::Damaged { off: *off }));
         for extent in self.extents(op) {
             let lines = (extent.off..extent.off + extent.len).step_by(MEMBER as usize);
             let lost = lines.filter(|off| !indexed.contains(off) && !free.contains(off));

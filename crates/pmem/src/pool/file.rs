@@ -23,6 +23,8 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) name: String,
     pub(super) access: Access,
+    /// Whether it was closed when it was opened.
+    pub(super) was_closed: bool,
     pub(super) mapping: Mapping<M>,
     pub(super) geometry: Geometry,
     /// Bytes that it may grow to.
@@ -80,6 +82,7 @@ impl<M: Medium> PoolFile<M> {
             backing,
             name,
             access,
+            was_closed: false,
             mapping,
             geometry,
             max,

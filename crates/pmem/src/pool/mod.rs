@@ -279,6 +279,11 @@ impl<M: Medium> Pool<M> {
         self.inner.file.refuse_read_only().is_err()
     }
 
+    /// Whether the pool is only read, and was closed: it holds what its last program has left, and nothing that a crash has.
+    pub fn is_as_closed(&self) -> bool {
+        self.is_read_only() && self.inner.file.was_closed
+    }
+
     /// Refuses where changes would stay in this process. What is built over structures asks before it changes one: they
     /// themselves work in a pool that was opened for reading, as recovery has to.
     ///

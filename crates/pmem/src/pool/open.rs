@@ -280,6 +280,7 @@ pub(super) fn open<M: Medium>(
     }
     options.refuse_copy(&*file.backing, &head)?;
     file.geometry = sound.geometry;
+    file.was_closed = sound.state == State::Clean;
     file.mapping.set_len(sound.size);
     if options.read_only {
         let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));

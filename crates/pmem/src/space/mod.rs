@@ -607,14 +607,23 @@ impl<M: Medium> Reserved<'_, M> {
     /// # Errors
     /// [`Error::OutOfBounds`] if the pool was corrupted since; [`Error::ForeignSession`].
     pub fn zero(&self, op: &Op<'_, M>) -> Result<()> {
+        self.fill(op, |_| [0; 8])
+    }
+
+    /// Stores what `line` gives for the offset of each line and starts writing it back; the next fence makes it durable.
+    ///
+    /// # Errors
+    /// As [`zero`](Self::zero).
+    #[inline]
+    pub fn fill(&self, op: &Op<'_, M>, line: impl Fn(u64) -> [u64; 8]) -> Result<()> {
         self.space.expect_own(op)?;
-        let words = op.slice("reservation", Off::<[Word; 8]>::new(self.off()), self.len() / LINE as u64)?;
-        for line in words {
-            for word in line {
-                op.store(word, 0, Ordering::Relaxed);
+        let lines = op.slice("reservation", Off::<[Word; 8]>::new(self.off()), self.len() / LINE as u64)?;
+        for (off, words) in (self.off()..).step_by(LINE).zip(lines) {
+            for (word, value) in words.iter().zip(line(off)) {
+                op.store(word, value, Ordering::Relaxed);
             }
         }
-        op.write_back_slice(words);
+        op.write_back_slice(lines);
         Ok(())
     }
 }
