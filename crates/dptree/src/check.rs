@@ -11,7 +11,7 @@ use crate::DpTree;
 use crate::bloom::hash;
 use crate::leaf::{Leaf, bits, load_pair};
 use crate::range::{Part, Range, Snapshot};
-use crate::recover::own_extents;
+use crate::recover::{names_itself, own_extents};
 
 /// Numbers about a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,6 +205,9 @@ impl<M: Medium> Check<'_, '_, M> {
         let (count, next) = (op.load(&first.count, Relaxed), op.load(&first.next, Relaxed));
         if (state.side(), count, next) != (snapshot.side, snapshot.leaves.len() as u64, snapshot.next) {
             self.find(range.block.get(), format!("{name} has side {}, {count} leaves, next {next:?}", state.side()));
+        }
+        if count == 0 && !names_itself(op, shape, range.block, state.side()) {
+            self.find(range.block.get(), format!("{name} has no leaves, and its first descriptor does not say so"));
         }
         for (index, Part { low, leaf }) in snapshot.leaves.iter().enumerate() {
             let descriptor = op.at(shape.descriptor(range.block, state.side(), index));

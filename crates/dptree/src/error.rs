@@ -22,6 +22,15 @@ pub enum Error {
         page_lines: u64,
     },
 
+    /// There are more changes than can be made together.
+    #[error("{keys} changes are more than {limit}, which are made together; split them")]
+    BatchTooLarge {
+        /// Changes.
+        keys: usize,
+        /// As many can be made together.
+        limit: usize,
+    },
+
     /// What lies in the pool was not written by this code.
     #[error("the tree is corrupt: {what} at {offset:#x} holds {found:#x}; run a check, or restore a copy")]
     Corrupt {

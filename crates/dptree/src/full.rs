@@ -1,13 +1,13 @@
 //! Removal in a full pool: it takes no space, neither in the log nor for a merge.
 //!
-//! The key's slot is taken out of its leaf by a flip that leaves the floor as it is; then the records that count for the key are made
-//! invalid, the newest one last. Up to that moment the newest record says what the key is mapped to.
+//! The key's slot is taken out of its leaf by a flip that leaves the floor as it is; then the records that count for the key get the
+//! version 0, the newest one last: they stay, as a batch counts only if all of its records are there (DP-E1). Up to that moment the newest record says what the key is mapped to.
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-D1 descriptors < the flip that takes the slot out < the newest record is invalid | flush+fence, twice | the old side, or the new one, and the record | the key is there, by its record; without a record the flip removes it |
-//! | DP-D2 an older record of the key is invalid < a newer one is | flush+fence | the newer one | the key is there |
-//! | DP-D3 the newest record is invalid < the removal returns | flush+fence | the record, or not | the removal in flight has happened or not |
+//! | DP-D1 descriptors < the flip that takes the slot out < the newest record is taken out | flush+fence, twice | the old side, or the new one, and the record | the key is there, by its record; without a record the flip removes it |
+//! | DP-D2 an older record of the key is taken out < a newer one is | flush+fence | the newer one | the key is there |
+//! | DP-D3 the newest record is taken out < the removal returns | flush+fence | the record, or not | the removal in flight has happened or not |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -115,7 +115,7 @@ impl<M: Medium> DpTree<M> {
             return;
         }
         let floor = op.load(&op.at(range.block).state, Relaxed).floor();
-        self.log.invalidate(op, |record| record.key == key && record.version >= floor);
+        self.log.take_out(op, |record| record.key == key && record.version >= floor);
         if in_active {
             inner.active.put(key, hash, None);
         }

@@ -12,15 +12,15 @@ use durix_index::{
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 
-use crate::{DpTree, DpTreeValues, leftovers};
+use crate::{DpTree, DpTreeValues, MAX_BATCH, leftovers};
 
 /// Bytes of a key and of a value.
 const WORD: usize = size_of::<u64>();
-const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exactly(WORD), batch: usize::MAX };
+const WORDS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::Exactly(WORD), batch: MAX_BATCH };
 
 /// The kinds of index of this crate.
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
-    let about = "ordered map of 8-byte keys and values, durable on return with one fence an update (DPTree); recovery reads a line a leaf and a log";
+    let about = "ordered map of 8-byte keys and values, durable on return with one fence an update, atomic batches (DPTree); recovery reads a line a leaf and a log";
     vec![
         Entry::new::<DpTree<M>>("dptree", about).ordered(),
         Entry::new::<DpTreeValues<M>>("dptree-values", "as dptree, with values of any length").ordered().experimental(),
@@ -32,6 +32,7 @@ impl From<crate::Error> for Error {
         match error {
             crate::Error::Pool(error) => Error::of_structure(error),
             crate::Error::Corrupt { what, offset, found } => Error::corrupt(what, offset, found),
+            crate::Error::BatchTooLarge { keys, limit } => Error::BatchTooLarge { keys, limit },
             // Nobody sets the options of an index that is opened by its kind.
             bad @ crate::Error::BadShape { .. } => Error::Corrupt { index: String::new(), what: bad.to_string() },
         }
@@ -131,17 +132,11 @@ impl<M: Medium> Index<M> for DpTree<M> {
         writable(self)?;
         let word_of = |(bytes, change): (&[u8], Change<'_>)| Ok((key(bytes)?, change.map(value).transpose()?));
         let mut changes = batch.iter().map(word_of).collect::<Result<Vec<_>>>()?;
-        if changes.is_sorted_by(|(a, _), (b, _)| a < b) {
-            return Ok(DpTree::change_many(self, op, &mut changes)?);
-        }
-        // A crash leaves the first changes of a batch, in its order.
-        for (key, new) in changes {
-            match new {
-                Some(value) => DpTree::insert(self, op, key, value).map(drop)?,
-                None => DpTree::remove(self, op, key).map(drop)?,
-            }
-        }
-        Ok(())
+        Ok(DpTree::change_many(self, op, &mut changes)?)
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        true
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {

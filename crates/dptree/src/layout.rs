@@ -12,6 +12,8 @@ pub(crate) const UNITS_MAGIC: u64 = u64::from_le_bytes(*b"DURIXDPU");
 pub(crate) const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"DURIXDPL");
 /// In the head of a range block.
 pub(crate) const RANGE_MAGIC: u64 = u64::from_le_bytes(*b"DURIXDPR");
+/// In the head of a range block: see [`RangeHead::named`].
+pub(crate) const NAMED: u64 = u64::from_le_bytes(*b"DURIXDPN");
 /// The last of the tree's root words.
 pub(crate) const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"DURIXDPT");
 /// Slots of a line.
@@ -26,7 +28,7 @@ pub(crate) const LINE_RECORDS: u64 = 2;
 pub(crate) const MAX_VERSION: u64 = (1 << 60) - 1;
 
 persistent! {
-    /// First line of each extent. Written once, but for the polarity.
+    /// First line of each extent. Written once, but for the polarity, and for what leads from page to page (DP-P4).
     pub struct ExtentHead: align(64) {
         /// What the extent is.
         pub magic: Word,
@@ -36,8 +38,12 @@ persistent! {
         pub polarity: Word,
         /// Checksum over magic and size.
         pub sum: Word,
+        /// Of a log page: where the batch goes on whose record is the last of the page. Counts if that record says that it goes on.
+        pub next: Word,
+        /// Of a log page: the page that the batch of its first record comes from. Counts if that record says that it joins.
+        pub before: Word,
         /// Unused.
-        pub unused: [Word; 4],
+        pub unused: [Word; 2],
     }
 
     /// A line of two log records. A record is valid if bit 0 of its four words is the page's polarity. The fourth is a checksum.
@@ -54,13 +60,15 @@ persistent! {
         pub low: Word,
         /// [`RANGE_MAGIC`].
         pub magic: Word,
+        /// [`NAMED`] where the first descriptor of a side without leaves holds its own place: so that one that was zeroed is found.
+        pub named: Word,
         /// Unused.
-        pub unused: [Word; 5],
+        pub unused: [Word; 4],
     }
 
     /// A leaf, as a range block describes it. One line, so that a changed leaf costs one write-back.
     pub struct Descriptor: align(64) {
-        /// Where its slots lie.
+        /// Where its slots lie. In the first descriptor of a side without leaves, where that descriptor lies.
         pub leaf: Word,
         /// Smallest key it may hold.
         pub low: Word,
@@ -224,12 +232,19 @@ mod tests {
             offset_of!(ExtentHead, size),
             offset_of!(ExtentHead, polarity),
             offset_of!(ExtentHead, sum),
+            offset_of!(ExtentHead, next),
+            offset_of!(ExtentHead, before),
         ];
-        assert_eq!(heads, [0, 8, 16, 24]);
+        assert_eq!(heads, [0, 8, 16, 24, 32, 40]);
         assert_eq!((offset_of!(RecordLine, records), size_of::<RecordLine>()), (0, 64));
         assert_eq!(
-            [offset_of!(RangeHead, state), offset_of!(RangeHead, low), offset_of!(RangeHead, magic)],
-            [0, 8, 16]
+            [
+                offset_of!(RangeHead, state),
+                offset_of!(RangeHead, low),
+                offset_of!(RangeHead, magic),
+                offset_of!(RangeHead, named)
+            ],
+            [0, 8, 16, 24]
         );
         let descriptor = [
             offset_of!(Descriptor, leaf),

@@ -7,19 +7,22 @@
 //! | range block | the root or another one leads to it; where that chain is broken: it begins as a range block, and lies above what was reached | its leaves, its floor |
 //! | descriptor | it names a unit and taken slots that there are | the keys in these slots, if they lie between its smallest key and that of the next |
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
-//! | log record | its version is at least its range's floor; of one key the highest version | its key and value, or that the key is not there |
+//! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
 //!
 //! Of an extent whose head is damaged the ranges say what it is: units, if one lies there or leads there, otherwise a log page.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
 use durix_pmem::{LINE, Medium, Off, Op, Root, Word};
 
 use crate::Options;
+use crate::chains::Chains;
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, Shape, UNITS_MAGIC, head_sum, record_line,
+    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, Shape, UNITS_MAGIC, head_sum,
 };
 use crate::leaf::{Taken, bits, count, load_pair};
 use crate::record::Record;
@@ -188,30 +191,35 @@ impl<M: Medium> Blocks<'_, '_, M> {
         let floors: BTreeMap<u64, u64> = ranges.iter().rev().map(|range| (range.low, range.floor)).collect();
         let floor_of = |key: u64| floors.range(..=key).next_back().map_or(0, |(_, floor)| *floor);
         let mut newest = HashMap::new();
-        for record in pages.iter().flat_map(|page| self.records(*page)) {
-            let Record { key, value, version } = record;
+        let mut add = |Record { key, value, version, .. }| {
             if !(floor_of(key).max(1)..=SANE_VERSION).contains(&version) {
-                continue;
+                return;
             }
             let entry = newest.entry(key).or_insert((version, value));
             if version >= entry.0 {
                 *entry = (version, value);
             }
+        };
+        let polarities: BTreeMap<u64, Option<u64>> = pages.iter().map(|page| (*page, self.polarity(*page))).collect();
+        // Where a head does not say which records exist, all of them: those of an earlier turn are below their floors.
+        for unknown in 0..2 {
+            let polarities = polarities.iter().map(|(page, polarity)| (*page, polarity.unwrap_or(unknown))).collect();
+            let chains = Chains { op: self.op, shape: self.shape, polarities, damaged: Cell::default() };
+            for page in pages {
+                let Ok(()) = chains.each(*page, |records| {
+                    records.iter().for_each(|found| add(found.record));
+                    Ok::<_, Infallible>(())
+                });
+            }
         }
         newest
     }
 
-    /// The records of a log page. If its head does not say which ones exist, all of them: those of an earlier turn are below their floors.
-    fn records(&self, page: u64) -> Vec<Record> {
+    /// The polarity of a log page, if its head makes sense.
+    fn polarity(&self, page: u64) -> Option<u64> {
         let head = self.op.at(Off::<ExtentHead>::new(page));
         let [magic, size, polarity, sum] =
             [&head.magic, &head.size, &head.polarity, &head.sum].map(|word| self.op.load(word, Relaxed));
-        let is_sound = magic == PAGE_MAGIC && sum == head_sum(magic, size) && polarity < 2;
-        let polarities = if is_sound { polarity..polarity + 1 } else { 0..2 };
-        let lines = (0..self.shape.page_lines).map(|line| self.op.at(record_line(page, line)));
-        let words = lines.flat_map(|line| line.records.iter());
-        words
-            .flat_map(|words| polarities.clone().filter_map(|polarity| Record::load(self.op, words, polarity).ok().flatten()))
-            .collect()
+        (magic == PAGE_MAGIC && sum == head_sum(magic, size) && polarity < 2).then_some(polarity)
     }
 }

@@ -7,10 +7,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `layout`, `record` | persistent structs, line maps, the record of an update |
-//! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P3) |
+//! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P4) |
 //! | `arena`, `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, leaves, ranges and their fronts, reclamation |
 //! | `read`, `scan`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
+//! | `batch`, `chains` | changes that are made together or not at all (DP-E1, DP-P4), and how recovery reads them |
 //! | `load` | many changes at once, without the log |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
 //! | `values` | values of any length, in records (DP-W1) |
@@ -23,7 +24,9 @@
 #![deny(missing_docs)]
 
 mod arena;
+mod batch;
 mod bloom;
+mod chains;
 mod check;
 mod error;
 mod front;
@@ -58,6 +61,7 @@ use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 
+pub use batch::MAX_BATCH;
 pub use check::Stats;
 pub use durix_index::{Direction, Finding};
 pub use error::{Error, Result};

@@ -18,6 +18,14 @@ use crate::range::{Inner, Part, Range, Snapshot};
 /// Parts with fewer changes than one for so many slots of a leaf go through the log: a part costs a line for each leaf that it changes.
 const LEAST: usize = 4;
 
+/// What became of the first of some changes, all of one range.
+pub(crate) enum First {
+    /// So many are made, durably.
+    Written(usize),
+    /// So many are for the log: they are too few, or there is no space.
+    ForLog(usize),
+}
+
 impl<M: Medium> DpTree<M> {
     /// Maps each key to its value, as [`insert`](Self::insert) does: meant for sorted input, which costs hardly more write-backs than it
     /// fills lines, and no log. Pairs are taken in steps of some thousand, each in an operation of its own; what is in no order is sorted
@@ -46,25 +54,18 @@ impl<M: Medium> DpTree<M> {
         }
     }
 
-    /// Makes changes: a key and what it is mapped to, `None` where it is removed. They are sorted; of one key the last one counts.
-    /// As [`load`](Self::load) otherwise, in one operation.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert): some of the changes were made.
-    pub fn change_many(&self, op: &Op<'_, M>, changes: &mut Vec<(u64, Option<u64>)>) -> Result<()> {
-        let _guard = self.poison.guard(op)?;
-        sort(changes);
-        let mut from = 0;
-        while from < changes.len() {
-            from += self.make_part(op, &changes[from..])?;
-        }
-        self.limbo.poll(op);
-        Ok(())
-    }
-
     /// Makes the first of some sorted changes, at least one; returns how many.
     fn make_part(&self, op: &Op<'_, M>, changes: &[Entry]) -> Result<usize> {
+        match self.write_first(op, changes, 0)? {
+            First::Written(number) => Ok(number),
+            First::ForLog(number) => self.one_by_one(op, &changes[..number]),
+        }
+    }
+
+    /// Makes the first of some sorted changes, as a part, if that has at least so many.
+    pub(crate) fn write_first(&self, op: &Op<'_, M>, changes: &[Entry], least: usize) -> Result<First> {
         let m = op.medium();
+        let least = least.max(self.shape.slots.div_ceil(LEAST).min(self.shape.leaves + 1));
         let mut turn = 0;
         loop {
             let range = self.directory.get(op).find(changes[0].0);
@@ -74,14 +75,13 @@ impl<M: Medium> DpTree<M> {
                 continue;
             }
             let part = &changes[..self.part(op, snapshot, changes)];
-            if part.len() < self.shape.slots.div_ceil(LEAST).min(self.shape.leaves + 1) {
-                drop(inner);
-                return self.one_by_one(op, part);
+            if part.len() < least {
+                return Ok(First::ForLog(part.len()));
             }
             if snapshot.frozen.is_none() && !holds_any(op, &inner, snapshot, part) {
                 return match self.write_part(op, range, inner, part) {
-                    Err(error) if error.is_full() => self.one_by_one(op, part),
-                    written => written.map(|()| part.len()),
+                    Err(error) if error.is_full() => Ok(First::ForLog(part.len())),
+                    written => written.map(|()| First::Written(part.len())),
                 };
             }
             self.make_room(op, range, &mut inner, snapshot);
@@ -93,7 +93,7 @@ impl<M: Medium> DpTree<M> {
                     m.spin(turn);
                     turn += 1;
                 }
-                Err(error) if error.is_full() => return self.one_by_one(op, part),
+                Err(error) if error.is_full() => return Ok(First::ForLog(part.len())),
                 Err(error) => return Err(error),
             }
         }
@@ -150,7 +150,7 @@ impl<M: Medium> DpTree<M> {
 }
 
 /// Puts changes in the order of their keys, and leaves the last one of each key.
-fn sort(changes: &mut Vec<Entry>) {
+pub(crate) fn sort(changes: &mut Vec<Entry>) {
     if changes.is_sorted_by(|a, b| a.0 < b.0) {
         return;
     }

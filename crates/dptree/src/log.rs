@@ -9,6 +9,17 @@
 //! | DP-P1 head and words of a new page < its extent is active < a record in it | flush+fence; the fence of DP-A1 | a free chunk; an empty page | the pool's; a free page |
 //! | DP-P2 new polarity < the page's first update is visible, and returns | the fence of DP-A1 | old records below their floors; the new one if both lines are durable | the update in flight has happened or not |
 //! | DP-P3 words made invalid < a record in the page | flush+fence | old records below their floors, some gone | nothing counts |
+//! | DP-P4 polarities of pages, and what leads from one to the next < a record of a batch that they share | flush+fence | old records below their floors, or none | nothing counts |
+//! | DP-E1 all records of a batch < any of its entries is visible, and the batch returns | flush+fence | some of its records | none of them counts |
+//!
+//! # Batches
+//! The records of a batch lie one after the other. Each says whether the one before it and the one after it are of the same batch. Recovery
+//! takes all of them or none, see [`chains`](crate::chains). A batch that does not fit into what is left of its session's page fills that up with records that count
+//! nowhere, and begins in another page. One that is larger than a page takes as many as it needs, and they lead to each other; a fence more makes
+//! that durable before its first record (DP-P4).
+//!
+//! As long as one record of a batch counts, all of them are there: its ranges note the clock from before its first record, so its pages are free
+//! together; after a restart all pages of a batch of which a record counts are sealed; and a record that is taken out in a full pool stays where it is.
 //!
 //! # When a page is free
 //! The clock counts pages that were sealed. A range remembers the clock at the first record of its fronts, loaded before that record
@@ -16,17 +27,19 @@
 //! remembers a number that is not larger than the page's, until the record is merged. Who looks for free pages first loads the clock, and
 //! then looks at the ranges: pages that are sealed meanwhile have at least that clock, and are left alone.
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
 
+use crate::chains::Chains;
 use crate::error::{Error, Result};
 use crate::layout::{ExtentHead, LINE_RECORDS, PAGE_MAGIC, Shape, head_sum, record_line};
-use crate::record::{Damaged, Record};
+use crate::record::{Damaged, Place, Record};
 
 /// The log of a tree.
 pub(crate) struct Log {
@@ -58,8 +71,6 @@ struct Tail {
 struct Pages {
     free: Vec<FreePage>,
     sealed: Vec<Sealed>,
-    /// Open pages that hold records that were made invalid.
-    spoilt: Vec<u64>,
     /// All pages, open ones too.
     count: u64,
     bytes: u64,
@@ -80,6 +91,9 @@ struct Sealed {
     /// The clock at its last record, at most.
     last: u64,
 }
+
+/// A page for records of a batch: where it lies, and its polarity.
+pub(crate) type NextPage = (u64, u64);
 
 const POLARITY: u32 = 63;
 /// Free pages that are kept in stock.
@@ -131,7 +145,6 @@ impl Log {
     /// [`Error::Pool`] where the pool is full.
     #[cold]
     pub(crate) fn open_page<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
-        let tail = &self.tails[op.slot() as usize];
         let free = self.pages.lock(op.medium()).free.pop();
         let page = match free {
             Some(page) => page,
@@ -139,8 +152,7 @@ impl Log {
         };
         self.seal(op, &mut self.pages.lock(op.medium()));
         let polarity = self.renew(op, page);
-        tail.page.store(page.off, Relaxed);
-        tail.next.store(polarity << POLARITY, Relaxed);
+        self.enter(op, page.off, polarity);
         Ok(())
     }
 
@@ -150,15 +162,110 @@ impl Log {
     /// [`Error::Pool`], but not where the pool is full.
     pub(crate) fn stock<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
         while self.pages.lock(op.medium()).free.len() < STOCK {
-            let page = match self.new_page(op, root) {
+            match self.add_free(op, root) {
                 // Whoever needs a page finds out, too, or another one has got free by then.
                 Err(error) if error.is_full() => return Ok(()),
-                page => page?,
-            };
-            op.fence(); // PERSIST DP-P1: flush+fence, for records of other sessions
-            self.pages.lock(op.medium()).free.push(page);
+                made => made?,
+            }
         }
         Ok(())
+    }
+
+    fn add_free<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>) -> Result<()> {
+        let page = self.new_page(op, root)?;
+        op.fence(); // PERSIST DP-P1: flush+fence, for records of other sessions
+        self.pages.lock(op.medium()).free.push(page);
+        Ok(())
+    }
+
+    /// Makes room for the records of a batch, one after the other. Returns the pages for them, where the session's page has no room for
+    /// all: then that is full.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full; then the session's page is as it was.
+    pub(crate) fn reserve<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>, records: u64) -> Result<Vec<NextPage>> {
+        if records <= self.room(op) {
+            return Ok(Vec::new());
+        }
+        let number = records.div_ceil(self.shape.page_records()) as usize;
+        let free = loop {
+            if let Some(free) = self.take_free(op.medium(), number) {
+                break free;
+            }
+            self.add_free(op, root)?;
+        };
+        self.append_in_row(op, (0..self.room(op)).map(|_| Record::NOTHING));
+        let next: Vec<NextPage> = free.iter().map(|page| (page.off, self.renew(op, *page))).collect();
+        if number > 1 {
+            self.link(op, &next);
+        }
+        Ok(next)
+    }
+
+    /// Has the pages of a batch lead to each other, durably.
+    #[cold]
+    fn link<M: Medium>(&self, op: &Op<'_, M>, pages: &[NextPage]) {
+        let off_of = |number: usize| pages.get(number).map_or(0, |(off, _)| *off);
+        for number in 0..pages.len() {
+            let head = op.at(Off::<ExtentHead>::new(off_of(number)));
+            op.store(&head.next, off_of(number + 1), Relaxed);
+            op.store(&head.before, off_of(number.wrapping_sub(1)), Relaxed);
+            op.write_back(head);
+        }
+        op.fence(); // PERSIST DP-P4: flush+fence
+    }
+
+    fn take_free<M: Medium>(&self, m: M, number: usize) -> Option<Vec<FreePage>> {
+        let mut pages = self.pages.lock(m);
+        let left = pages.free.len().checked_sub(number)?;
+        Some(pages.free.split_off(left))
+    }
+
+    /// Appends the records of a batch, for which there is room in the session's page, or in these, and starts writing them back.
+    pub(crate) fn append_batch<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        records: impl ExactSizeIterator<Item = Record>,
+        next: Vec<NextPage>,
+    ) {
+        let number = records.len();
+        let place = |i| Place { joins: i > 0, goes_on: i + 1 < number };
+        let mut records = records.enumerate().map(|(i, record)| Record { place: place(i), ..record });
+        if next.is_empty() {
+            return self.append_in_row(op, records);
+        }
+        for (off, polarity) in next {
+            self.seal(op, &mut self.pages.lock(op.medium()));
+            self.enter(op, off, polarity);
+            self.append_in_row(op, records.by_ref().take(self.shape.page_records() as usize));
+        }
+    }
+
+    /// Appends records that fit into the session's page, and starts writing them back, each line once.
+    fn append_in_row<M: Medium>(&self, op: &Op<'_, M>, records: impl Iterator<Item = Record>) {
+        let tail = &self.tails[op.slot() as usize];
+        let (page, next) = (tail.page.load(Relaxed), tail.next.load(Relaxed));
+        let (first, polarity) = (next & !(1 << POLARITY), next >> POLARITY);
+        let line_of = |at: u64| op.at(record_line(page, at / LINE_RECORDS));
+        let mut at = first;
+        for record in records {
+            record.store(op, &line_of(at).records[(at % LINE_RECORDS) as usize], polarity);
+            at += 1;
+            if at.is_multiple_of(LINE_RECORDS) {
+                op.write_back(line_of(at - 1)); // PERSIST DP-E1: the caller's fence
+            }
+        }
+        if at > first && !at.is_multiple_of(LINE_RECORDS) {
+            op.write_back(line_of(at)); // PERSIST DP-E1: the caller's fence
+        }
+        tail.next.store(polarity << POLARITY | at, Relaxed);
+    }
+
+    /// Makes an empty page the session's.
+    fn enter<M: Medium>(&self, op: &Op<'_, M>, page: u64, polarity: u64) {
+        let tail = &self.tails[op.slot() as usize];
+        tail.page.store(page, Relaxed);
+        tail.next.store(polarity << POLARITY, Relaxed);
     }
 
     /// Seals the session's page if it is full, so that it can be free again.
@@ -169,7 +276,7 @@ impl Log {
         }
     }
 
-    /// Seals the session's page, if it has one.
+    /// Seals the session's page, if it has one. It is full.
     fn seal<M: Medium>(&self, op: &Op<'_, M>, pages: &mut Pages) {
         let tail = &self.tails[op.slot() as usize];
         let old = tail.page.load(Relaxed);
@@ -178,9 +285,7 @@ impl Log {
         }
         // Mirror: the range's number was stored before; see the module.
         let last = op.medium().shared_rmw(&self.clock, Rmw::Add, 1);
-        let spoilt = pages.spoilt.iter().position(|page| *page == old);
-        spoilt.map(|at| pages.spoilt.swap_remove(at));
-        pages.sealed.push(Sealed { page: FreePage { off: old, whole: spoilt.is_none() }, last });
+        pages.sealed.push(Sealed { page: FreePage { off: old, whole: true }, last });
         tail.page.store(0, Relaxed);
     }
 
@@ -245,12 +350,12 @@ impl Log {
         sealed >= self.look_from.load(Relaxed)
     }
 
-    /// Makes records invalid, the one with the highest version last, each durably before the next. Reads all pages that may hold any that
+    /// Takes records out, the one with the highest version last, each durably before the next. Reads all pages that may hold any that
     /// count; the caller sees to it that no more of those that are `wanted` are appended.
     #[cold]
-    pub(crate) fn invalidate<M: Medium>(&self, op: &Op<'_, M>, wanted: impl Fn(Record) -> bool) {
-        let mut found: Vec<(u64, u64, &[Word; 4])> = Vec::new();
-        let mut pages = self.pages.lock(op.medium());
+    pub(crate) fn take_out<M: Medium>(&self, op: &Op<'_, M>, wanted: impl Fn(Record) -> bool) {
+        let mut found: Vec<(u64, &[Word; 4])> = Vec::new();
+        let pages = self.pages.lock(op.medium());
         let open = self.tails.iter().map(|tail| tail.page.load(Relaxed)).filter(|page| *page != 0);
         // A page that is being sealed is met as both.
         let all: BTreeSet<u64> = open.chain(pages.sealed.iter().map(|sealed| sealed.page.off)).collect();
@@ -258,18 +363,13 @@ impl Log {
             let polarity = op.load(&op.at(Off::<ExtentHead>::new(page)).polarity, Relaxed) & 1;
             for words in (0..self.shape.page_lines).flat_map(|number| &op.at(record_line(page, number)).records) {
                 let record = Record::load(op, words, polarity).ok().flatten().filter(|record| wanted(*record));
-                found.extend(record.map(|record| (record.version, page, words)));
+                found.extend(record.map(|record| (record.version, words)));
             }
         }
-        found.sort_unstable_by_key(|(version, ..)| *version);
-        for (_, page, words) in found {
-            op.store(&words[2], op.load(&words[2], Relaxed) ^ 1, Release);
+        found.sort_unstable_by_key(|(version, _)| *version);
+        for (_, words) in found {
+            Record::take_out(op, words);
             op.persist(&words[2]); // PERSIST DP-D2, DP-D3: flush+fence
-            match pages.sealed.iter().position(|sealed| sealed.page.off == page) {
-                Some(at) => pages.sealed[at].page.whole = false,
-                None if pages.spoilt.contains(&page) => {}
-                None => pages.spoilt.push(page),
-            }
         }
     }
 
@@ -289,22 +389,75 @@ impl Log {
     /// Whether the session's next record has room.
     #[inline(always)]
     pub(crate) fn has_room<M: Medium>(&self, op: &Op<'_, M>) -> bool {
+        self.room(op) > 0
+    }
+
+    /// Records that the session's page has room for.
+    #[inline(always)]
+    fn room<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
         let tail = &self.tails[op.slot() as usize];
-        tail.page.load(Relaxed) != 0 && tail.next.load(Relaxed) & !(1 << POLARITY) < self.shape.page_records()
+        match tail.page.load(Relaxed) {
+            0 => 0,
+            _ => self.shape.page_records() - (tail.next.load(Relaxed) & !(1 << POLARITY)),
+        }
     }
 
     // ---- recovery ----
 
-    /// Takes over a page that recovery has found, and calls `found` with its records.
+    /// Takes over the pages that recovery has found, and calls `found` with their records, but for those of a batch that is not whole.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the head makes no sense; what `found` returns.
+    /// [`Error::Corrupt`] where a head makes no sense; what `found` returns.
     pub(crate) fn recover<M: Medium>(
         &self,
         op: &Op<'_, M>,
-        extent: Extent,
+        extents: &[Extent],
         mut found: impl FnMut(Record) -> Result<bool>,
     ) -> Result<()> {
+        let mut polarities = BTreeMap::new();
+        for extent in extents {
+            polarities.insert(extent.off, self.recover_head(op, extent)?);
+        }
+        let chains = Chains { op, shape: self.shape, polarities, damaged: Cell::default() };
+        let (mut line, mut in_use) = (Off::NULL, BTreeSet::new());
+        for extent in extents {
+            chains.each(extent.off, |records| {
+                let mut count = false;
+                for one in records {
+                    let counts = found(one.record)?;
+                    // One that was taken out may not be so durably.
+                    if (counts || one.record.is_nothing()) && line != one.line {
+                        line = one.line;
+                        op.write_back(op.at(line)); // PERSIST DP-R1: the caller's fence
+                    }
+                    count |= counts;
+                }
+                if count {
+                    // Also pages in which none counts any more: a batch that loses some of its records loses all.
+                    in_use.extend(records.iter().map(|one| one.page));
+                }
+                Ok::<(), Error>(())
+            })?;
+        }
+        if let Some(Damaged { off, found }) = chains.damaged.get() {
+            return Err(Error::Corrupt { what: "the checksum of a log record", offset: off, found });
+        }
+        let mut pages = self.pages.lock(op.medium());
+        for extent in extents {
+            pages.count += 1;
+            pages.bytes += extent.len;
+            let page = FreePage { off: extent.off, whole: false };
+            if in_use.contains(&extent.off) {
+                pages.sealed.push(Sealed { page, last: 0 });
+            } else {
+                pages.free.push(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a page's head, and starts writing it back. Returns its polarity.
+    fn recover_head<M: Medium>(&self, op: &Op<'_, M>, extent: &Extent) -> Result<u64> {
         let head = op.at(Off::<ExtentHead>::new(extent.off));
         let [size, polarity, sum] = [&head.size, &head.polarity, &head.sum].map(|word| op.load(word, Relaxed));
         let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
@@ -314,38 +467,8 @@ impl Log {
         if polarity > 1 {
             return Err(corrupt("the polarity of a log page", polarity));
         }
-        let mut counts = false;
-        for number in 0..self.shape.page_lines {
-            let line = op.at(record_line(extent.off, number));
-            let mut line_matters = false;
-            for words in &line.records {
-                let record = Record::load(op, words, polarity).map_err(|Damaged { off, found }| Error::Corrupt {
-                    what: "the checksum of a log record",
-                    offset: off,
-                    found,
-                })?;
-                match record {
-                    Some(record) if found(record)? => (line_matters, counts) = (true, true),
-                    Some(_) => {}
-                    // It may have been made invalid, and that may not be durable.
-                    None => line_matters |= Record::load(op, words, 1 - polarity) == Ok(None),
-                }
-            }
-            if line_matters {
-                op.write_back(line); // PERSIST DP-R1: the caller's fence
-            }
-        }
         op.write_back(head); // PERSIST DP-R1: the caller's fence
-        let mut pages = self.pages.lock(op.medium());
-        pages.count += 1;
-        pages.bytes += extent.len;
-        let page = FreePage { off: extent.off, whole: false };
-        if counts {
-            pages.sealed.push(Sealed { page, last: 0 });
-        } else {
-            pages.free.push(page);
-        }
-        Ok(())
+        Ok(polarity)
     }
 
     // ---- looking ----

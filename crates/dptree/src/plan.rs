@@ -15,7 +15,7 @@ use crate::arena::Shared;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::Entry;
-use crate::layout::{Descriptor, LINE_SLOTS, RANGE_MAGIC, RangeHead, State, slot_line};
+use crate::layout::{Descriptor, LINE_SLOTS, NAMED, RANGE_MAGIC, RangeHead, State, slot_line};
 use crate::leaf::{Leaf, Taken, bits, clear, load_pair, set, store_pair};
 use crate::merge::NewRange;
 use crate::prints::Table;
@@ -432,6 +432,7 @@ impl<M: Medium> DpTree<M> {
         op.store(&head.state, State::new(0, floor), Relaxed);
         op.store(&head.low, low, Relaxed);
         op.store(&head.magic, RANGE_MAGIC, Relaxed);
+        op.store(&head.named, NAMED, Relaxed);
         op.write_back(head); // PERSIST DP-B1: the merge's fence
         self.write_side(op, (block, 0), leaves, next, false);
     }
@@ -446,9 +447,11 @@ impl<M: Medium> DpTree<M> {
         trusted: bool,
     ) {
         for index in 0..leaves.len().max(1) {
-            let descriptor: &Descriptor = op.at(self.shape.descriptor(block, side, index));
-            let (off, low, taken) =
-                leaves.get(index).map_or((0, 0, Taken::default()), |part| (part.leaf.off, part.low, part.leaf.taken));
+            let place = self.shape.descriptor(block, side, index);
+            let descriptor: &Descriptor = op.at(place);
+            // Never zero: one without a leaf names itself.
+            let none = (place.get(), 0, Taken::default());
+            let (off, low, taken) = leaves.get(index).map_or(none, |part| (part.leaf.off, part.low, part.leaf.taken));
             let (count, next) = if index == 0 { (leaves.len() as u64, next.get()) } else { (0, 0) };
             let Descriptor { leaf, low: low_word, taken: t, count: count_word, next: next_word } = descriptor;
             let same = trusted

@@ -71,7 +71,9 @@ impl<M: Medium> Service<M> for DpTree<M> {
             Ok(_) => Ok(()),
             Err(Error::Pool(error)) => Err(error),
             Err(Error::Corrupt { what, offset, found }) => Err(PoolError::OutOfBounds { what, offset, len: found }),
-            Err(Error::BadShape { .. }) => unreachable!("a tree that is open has a sound shape"),
+            Err(Error::BadShape { .. } | Error::BatchTooLarge { .. }) => {
+                unreachable!("a tree that is open has a sound shape, and a merge takes no batch")
+            }
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
 use crate::error::{Error, Result};
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_VERSION, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, RootWords, Shape, UNITS_MAGIC,
+    Descriptor, ExtentHead, MAX_VERSION, NAMED, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, RootWords, Shape,
+    UNITS_MAGIC,
 };
 use crate::leaf::{Leaf, Taken, bits, count};
 use crate::log::Log;
@@ -32,8 +33,8 @@ use crate::units::{Survey, Units};
 use crate::values::Records;
 use crate::{DpTree, Options};
 
-/// Versions above can only come from damage: a range would take millennia to get there.
-pub(crate) const SANE_VERSION: u64 = MAX_VERSION / 2;
+/// Versions above can only come from damage: a range would take centuries to get there. Records have bits for larger ones.
+pub(crate) const SANE_VERSION: u64 = MAX_VERSION / 8;
 /// The first version.
 const FIRST: u64 = 1;
 
@@ -91,9 +92,7 @@ impl<M: Medium> DpTree<M> {
         let units = Units::from_survey(survey, shape.unit());
         let tree = DpTree::new(root, options, shape, units, directory);
         let mut records = Vec::new();
-        for page in pages {
-            tree.log.recover(&op, page, |record| tree.counts(&op, record, &mut records))?;
-        }
+        tree.log.recover(&op, &pages, |record| tree.counts(&op, record, &mut records))?;
         // Of one key the highest version wins: it comes last.
         records.sort_unstable_by_key(|record: &Record| record.version);
         records.into_iter().for_each(|record| tree.replay(&op, record));
@@ -118,7 +117,7 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// Puts a record that counts into its range's front.
-    fn replay(&self, op: &Op<'_, M>, Record { key, value, version }: Record) {
+    fn replay(&self, op: &Op<'_, M>, Record { key, value, version, .. }: Record) {
         let (m, hash) = (op.medium(), hash(key));
         let range = self.directory.get(op).find(key);
         let mut inner = range.lock(m);
@@ -151,6 +150,12 @@ pub(crate) fn read_shape<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Sh
     let [units, page_lines] = [&words.units, &words.page_lines].map(|word| op.load(word, Relaxed));
     let shape = Shape::from_words([units, page_lines]);
     shape.ok_or(Error::Corrupt { what: "the parameters of a tree", offset, found: units })
+}
+
+/// Whether the first descriptor of a side without leaves says that it is one. Ranges of earlier builds do not say it.
+pub(crate) fn names_itself<M: Medium>(op: &Op<'_, M>, shape: Shape, block: Off<RangeHead>, side: usize) -> bool {
+    let place = shape.descriptor(block, side, 0);
+    op.load(&op.at(block).named, Relaxed) != NAMED || op.load(&op.at(place).leaf, Relaxed) == place.get()
 }
 
 /// The walk over the range blocks.
@@ -232,6 +237,14 @@ impl<M: Medium> Walk<'_, '_, M> {
     fn side(&mut self, block: Off<RangeHead>, side: usize, low: u64) -> Result<(Vec<Part>, Off<RangeHead>)> {
         let first: &Descriptor = self.op.at(self.shape.descriptor(block, side, 0));
         let number = self.op.load(&first.count, Relaxed);
+        if number == 0 && !names_itself(self.op, self.shape, block, side) {
+            let found = self.op.load(&first.leaf, Relaxed);
+            return Err(self.corrupt(
+                "the first descriptor of a range without leaves",
+                self.op.off_of(first).get(),
+                found,
+            ));
+        }
         if number > self.shape.leaves as u64 {
             return Err(self.corrupt("the number of leaves of a range", block.get(), number));
         }

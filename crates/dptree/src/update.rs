@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::front::{Front, Frozen};
 use crate::leaf::{Leaf, store_value};
 use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
-use crate::record::Record;
+use crate::record::{Place, Record};
 
 impl<M: Medium> DpTree<M> {
     /// Maps `key` to `value`, whatever it was mapped to. Returns whether the key is new.
@@ -247,7 +247,7 @@ impl<M: Medium> DpTree<M> {
         }
         range.note_record(m, inner, self.log.clock(m));
         range.snapshot.get(op).bloom.add(m, hash);
-        self.log.append(op, Record { key, value: new, version: inner.version });
+        self.log.append(op, Record { key, value: new, version: inner.version, place: Place::default() });
         Ok(())
     }
 
@@ -326,11 +326,15 @@ impl<M: Medium> DpTree<M> {
     /// fence (DP-P2).
     #[cold]
     fn open_page(&self, op: &Op<'_, M>) -> Result<()> {
-        // Where somebody ticks, that looks for free pages: to look at all ranges takes long.
+        self.look_for_free_pages(op);
+        self.log.open_page(op, &self.root)
+    }
+
+    /// Looks for free log pages if there is none. Where somebody ticks, that does it: to look at all ranges takes long.
+    pub(crate) fn look_for_free_pages(&self, op: &Op<'_, M>) {
         if !self.log.has_free(op.medium()) && !self.is_driven() && self.log.should_look(op.medium()) {
             self.free_pages(op);
         }
-        self.log.open_page(op, &self.root)
     }
 }
 

@@ -42,6 +42,7 @@ fn of_tree(error: crate::Error) -> Error {
     match error {
         crate::Error::Pool(error) => Error::Pool(error),
         crate::Error::Corrupt { what, offset, found } => Error::Corrupt { what, offset, found },
+        crate::Error::BatchTooLarge { .. } => unreachable!("offsets are changed one by one"),
         crate::Error::BadShape { slots, .. } => {
             Error::BadOption { option: "slots a leaf", value: slots as u64, rule: "see `Shape`" }
         }

@@ -100,3 +100,28 @@ fn sorted_input_costs_hardly_more_write_backs_than_lines() {
     assert!(write_backs * 10 <= lines * 11, "the goal: 1.1");
     assert_eq!((write_backs, fences), (39_461, 94), "exact, so that a write-back too many is seen");
 }
+
+#[test]
+fn a_batch_over_ranges_costs_a_write_back_for_two_changes_and_one_fence() {
+    let mut counted = tree();
+    counted.of(|tree, session| tree.load(session, (0..20_000).map(|i| (3 * i, i))).unwrap());
+    let batch = |number: u64, value| -> Vec<(u64, Option<u64>)> {
+        (0..number).map(|i| (60_000 / number * i, Some(value))).collect()
+    };
+    let apply = |tree: &DpTree<M>, session: &mut Session<M>, mut changes| {
+        assert!(tree.stats(&session.enter().unwrap()).ranges > 1);
+        tree.change_many(&session.enter().unwrap(), &mut changes).unwrap();
+    };
+    // The first one gets a page.
+    counted.of(|tree, session| apply(tree, session, batch(8, 1)));
+    assert_eq!(counted.of(|tree, session| apply(tree, session, batch(8, 2))), (4, 1));
+    assert_eq!(counted.of(|tree, session| apply(tree, session, vec![(1, None), (30_001, None)])), (0, 0), "no change");
+    // More than a page takes.
+    counted.of(|tree, session| apply(tree, session, batch(4000, 3)));
+    counted.of(|tree, session| tree.merge_all(session).unwrap());
+    counted.of(|tree, session| apply(tree, session, batch(4000, 4)));
+    counted.of(|tree, session| tree.merge_all(session).unwrap());
+    let (write_backs, fences) = counted.of(|tree, session| apply(tree, session, batch(4000, 5)));
+    println!("{write_backs} write-backs and {fences} fences for 4000 changes over two pages");
+    assert_eq!(fences, 2);
+}

@@ -102,3 +102,96 @@ fn a_damaged_line_costs_a_leaf_at_most() {
     assert!(most_wrong <= slots, "{most_wrong}");
     assert_eq!(leftovers(&op, tree.root()), pairs);
 }
+
+/// A batch of which a record is damaged is not read: a crash may have left it like that.
+#[test]
+fn a_batch_that_is_not_whole_is_not_read() {
+    let pool = pool();
+    let pairs = filled(&pool, &mut |_, _, _| {});
+    let tree = DpTree::open_with(&pool, "tree", &options()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let keys: Vec<u64> = (0..70).map(|i| i * 10).collect();
+    tree.change_many(&op, &mut keys.iter().map(|key| (*key, Some(1 << 40))).collect()).unwrap();
+    let changed = |found: &Pairs| keys.iter().filter(|key| found.get(key) == Some(&(1 << 40))).count();
+    assert_eq!(changed(&leftovers(&op, tree.root())), keys.len());
+    let (mut all, mut none) = (0, 0);
+    let is_log = |off| op.load(&op.at::<[Word; 8]>(Off::new(off))[0], Relaxed) == u64::from_le_bytes(*b"DURIXDPL");
+    let extents = pool.space().extents(&op, tree.root().owner());
+    for extent in extents.iter().filter(|extent| is_log(extent.off)) {
+        for line in (extent.off..extent.off + extent.len).step_by(LINE).skip(1) {
+            let word = &op.at::<[Word; 8]>(Off::new(line))[1];
+            let before = op.load(word, Relaxed);
+            op.store(word, before ^ 1, Relaxed);
+            let found = leftovers(&op, tree.root());
+            op.store(word, before, Relaxed);
+            match changed(&found) {
+                0 => none += 1,
+                number if number == keys.len() => all += 1,
+                number => panic!("{number} changes of {} are read, with line {line:#x} damaged", keys.len()),
+            }
+        }
+    }
+    assert!(none >= keys.len() / 2 && all > 100, "none of it {none} times, all of it {all} times");
+    assert!(pairs.len() > keys.len());
+}
+
+/// Blocks of ranges, each with the side that counts.
+fn ranges_of(tree: &DpTree, op: &Op<'_, Hardware>) -> Vec<(u64, u64)> {
+    let mut dump = String::new();
+    tree.dump(op, &mut dump).unwrap();
+    let ranges = dump.lines().filter_map(|line| line.strip_prefix("range 0x"));
+    ranges
+        .map(|line| {
+            let (off, rest) = line.split_once(':').unwrap();
+            let (_, side) = rest.rsplit_once(' ').unwrap();
+            (u64::from_str_radix(off, 16).unwrap(), side.parse().unwrap())
+        })
+        .collect()
+}
+
+/// The first descriptor of a range says how many leaves it has, and which range is next: without it a part of the tree is gone. An empty tree,
+/// a tree of which all keys but those of one range were removed, and a full one.
+#[test]
+fn a_first_descriptor_that_is_zeroed_is_found() {
+    let mut ranges_without_leaves = 0;
+    for kind in 0..3 {
+        let pool = pool();
+        let tree = DpTree::open_with(&pool, "tree", &options()).unwrap();
+        let mut session = pool.session().unwrap();
+        if kind > 0 {
+            tree.load(&mut session, (0..700).map(|key| (key, key))).unwrap();
+        }
+        if kind == 1 {
+            (300..700).for_each(|key| assert!(tree.remove(&session.enter().unwrap(), key).unwrap()));
+            tree.merge_all(&mut session).unwrap();
+        }
+        let ranges = ranges_of(&tree, &session.enter().unwrap());
+        assert!(ranges.len() > 5 * usize::from(kind > 0), "{ranges:?}");
+        assert!(tree.check(&session.enter().unwrap()).is_empty());
+        let places: Vec<u64> =
+            ranges.iter().map(|(block, side)| block + (1 + side * SHAPE.1 as u64) * LINE as u64).collect();
+        let zeroed = |op: &Op<'_, Hardware>, place: u64, with: [u64; 8]| {
+            let words: &[Word; 8] = op.at(Off::new(place));
+            let before = words.each_ref().map(|word| op.load(word, Relaxed));
+            words.iter().zip(with).for_each(|(word, value)| op.store(word, value, Relaxed));
+            before
+        };
+        for place in &places {
+            let op = session.enter().unwrap();
+            let before = zeroed(&op, *place, [0; 8]);
+            assert!(!tree.check(&op).is_empty(), "the first descriptor at {place:#x}");
+            ranges_without_leaves += usize::from(before[6] == 0);
+            zeroed(&op, *place, before);
+        }
+        drop(tree);
+        for place in places {
+            let before = zeroed(&session.enter().unwrap(), place, [0; 8]);
+            let error = DpTree::open_with(&pool, "tree", &options()).expect_err("a descriptor that was zeroed");
+            assert!(error.to_string().contains(&format!("{place:#x}")), "{error}");
+            zeroed(&session.enter().unwrap(), place, before);
+        }
+        assert!(DpTree::open_with(&pool, "tree", &options()).is_ok());
+    }
+    assert!(ranges_without_leaves > 3, "{ranges_without_leaves}");
+}

@@ -167,7 +167,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`insert`](Index::insert), and [`Error::BatchTooLarge`]. If a key or value is too
-    /// long, nothing was changed. After other errors `pset` has changed nothing either; other kinds have made the changes
+    /// long, nothing was changed. After other errors `pset` and `dptree` have changed nothing either; other kinds have made the changes
     /// before the failing one.
     fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
         let limits = self.limits();

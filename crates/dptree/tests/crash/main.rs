@@ -13,7 +13,7 @@ use durix_dptree::{Options, Shape};
 use durix_pmem::Plan;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
-use tree::{Act, Act::*, TreeUnderTest, after, puts_until_full};
+use tree::{Act, Act::*, TreeUnderTest, after, batches_until_full, puts_until_full};
 
 fn deep() -> bool {
     std::env::var_os("DURIX_DEEP").is_some()
@@ -68,6 +68,28 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)
             of(&[Put(1, 1), Put(2, 1), Put(1, 2)]),
             vec![Put(2, 2), Put(3, 2), Many(vec![(1, Some(7)), (2, None), (4, Some(7))]), Put(1, 8)],
         ),
+        (
+            "a batch over two ranges, two lines of a log page",
+            TreeUnderTest { options: long_pages(), ..of(&[&two_ranges()[..], &[Put(11, 2)]].concat()) },
+            vec![batch(&[10, 60, 61], 7), Put(10, 8)],
+        ),
+        // The first page of the batch holds records of the lower range only, which is merged. It must not be used again.
+        (
+            "a batch over two pages, one range is merged",
+            of(&two_ranges()),
+            vec![batch(&[10, 20, 60], 7), Tick, Put(10, 8), Put(11, 8), Put(12, 8)],
+        ),
+        (
+            "a batch over two pages, one range is merged, and a restart",
+            of(&two_ranges()),
+            vec![batch(&[10, 20, 60], 7), Tick, Reopen, Put(10, 8), Put(11, 8), Put(12, 8)],
+        ),
+        (
+            "two batches over the same two pages",
+            of(&[&two_ranges()[..], &[batch(&[10, 20, 60, 61], 7), Put(11, 7), Merge]].concat()),
+            vec![batch(&[10, 20, 60, 61], 8), Get(60)],
+        ),
+        ("process death in a batch", of(&two_ranges()), vec![killed(batch(&[10, 60], 7)), Put(61, 8), Tick]),
         ("an extent for each unit", one_unit_an_extent(plan), vec![Put(1, 1), Put(2, 1), Tick, Put(3, 1)]),
         ("a page that was not full", partly_used_page(plan), vec![Put(60, 5)]),
     ]
@@ -76,6 +98,23 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)
 /// Keys that get the same value together.
 fn many(keys: &[u64], value: u64) -> Act {
     Many(keys.iter().map(|key| (*key, Some(value))).collect())
+}
+
+/// A batch that puts some keys and removes one: the second.
+fn batch(keys: &[u64], value: u64) -> Act {
+    Many(keys.iter().enumerate().map(|(i, key)| (*key, (i != 1).then_some(value))).collect())
+}
+
+/// Two ranges: 10 and 20 are of the lower one, 60 is of the upper one. All log pages are free.
+pub(crate) fn two_ranges() -> Vec<Act> {
+    let mut before = two_leaves();
+    before.extend([Put(32, 2), Put(34, 2), Merge]);
+    before
+}
+
+/// As `tiny`, with log pages of four records.
+fn long_pages() -> Options {
+    Options::default().shape(Shape { slots: 4, leaves: 2, page_lines: 2 }).least_front(2)
 }
 
 /// Two keys in a leaf, in no front.
@@ -143,6 +182,7 @@ fn deaths(plan: &'static Plan) -> Report {
     let mut scenarios = vec![
         ("update", of(&[Put(1, 1), Put(1, 2)]), vec![Put(10, 1)]),
         ("merge", of(&[Put(10, 1), Put(11, 1)]), vec![Tick]),
+        ("batch", TreeUnderTest { chunks: 12, ..of(&two_ranges()) }, vec![batch(&[10, 60], 7)]),
     ];
     if deep() {
         scenarios = self::scenarios(plan);
@@ -171,9 +211,8 @@ fn processes_die_with_the_power_on() {
 
 #[test]
 fn crashes_in_recovery_and_after_it() {
-    for (name, subject, acts) in
-        scenarios(Plan::new()).into_iter().filter(|(name, ..)| deep() || !name.starts_with("process"))
-    {
+    let takes_long = |name: &str| ["process", "a batch over two ranges"].iter().any(|begin| name.starts_with(begin));
+    for (name, subject, acts) in scenarios(Plan::new()).into_iter().filter(|(name, ..)| deep() || !takes_long(name)) {
         let subject = TreeUnderTest { in_recovery: vec![Merge], ..subject };
         complete(name, || Explorer::new().crashes(2).run_then(&subject, &acts, &[Put(1, 9), Remove(10)]));
     }
@@ -286,7 +325,7 @@ fn all_short_sequences_of_values_replaced_in_place() {
     sequences("in place", &in_leaves(), &alphabet, 3);
 }
 
-/// All keys stay in one range: of changes in several ranges a crash may leave those of the first ones.
+/// All keys stay in one range, and are merged into its leaves without the log.
 #[test]
 fn all_short_sequences_of_sorted_changes() {
     let mixed = Many(vec![(5, Some(4)), (10, None), (11, Some(4))]);
@@ -295,6 +334,39 @@ fn all_short_sequences_of_sorted_changes() {
     let subject = TreeUnderTest { options, ..TreeUnderTest::new(&in_leaves()) };
     let len = if deep() { 4 } else { 3 };
     complete("sorted changes", || Explorer::new().sequences(&subject, &alphabet, len, &after()));
+}
+
+/// Batches over two ranges, by the log.
+#[test]
+fn all_short_sequences_of_batches_over_two_ranges() {
+    let alphabet = [batch(&[10, 20, 60], 2), batch(&[11, 60], 3), Put(60, 5), Remove(10), Tick, Reopen];
+    sequences("batches", &two_ranges(), &alphabet, 2);
+}
+
+/// The pool is full, and no range can be merged. A key is removed that a batch has put: its record goes, and the batch remains.
+fn removal_of_a_key_of_a_batch(plan: &'static Plan) -> Report {
+    let subject = TreeUnderTest { plan, chunks: 14, ..TreeUnderTest::new(&two_ranges()) };
+    let (before, [low, high]) = batches_until_full(&subject);
+    let subject = TreeUnderTest { before, ..subject };
+    let of = |key, other| Explorer::new().run_then(&subject, &[Remove(key)], &[Get(other), Len]);
+    let mut report = of(low, high);
+    report.merge(of(high, low));
+    report
+}
+
+#[test]
+fn a_key_of_a_batch_is_removed_in_a_full_pool() {
+    complete("of a batch", || removal_of_a_key_of_a_batch(Plan::new()));
+}
+
+/// A batch that the pool has no room for changes nothing, and the tree goes on.
+#[test]
+fn a_batch_that_does_not_fit_changes_nothing() {
+    let subject = TreeUnderTest { chunks: 14, ..TreeUnderTest::new(&two_ranges()) };
+    let (before, [low, high]) = batches_until_full(&subject);
+    let subject = TreeUnderTest { before, ..subject };
+    let acts = [TooMany(vec![(low, Some(99)), (low + 1, Some(99)), (high, None)]), Remove(low), Get(high)];
+    complete("no room", || Explorer::new().run_then(&subject, &acts, &[Get(low), Remove(high), Len]));
 }
 
 /// Every entry point comes first after a crash in a merge that splits a range.
@@ -340,6 +412,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (key(), 0u64..5).prop_map(|(k, v)| PutNew(k, v)),
         1 => (key(), 0u64..5).prop_map(|(k, v)| Other(Box::new(Put(k, v)))),
         1 => key().prop_map(Get),
+        2 => (vec((key(), proptest::option::of(0u64..5)), 1..6)).prop_map(Many),
         3 => Just(Tick),
         1 => Just(Merge),
     ]

@@ -170,3 +170,46 @@ fn a_removal_in_a_full_pool_waits_for_the_merge_of_its_range() {
     let subject = in_smallest_pool(&before);
     complete_with("full", 1, &subject, [vec![Tick], vec![Remove(10), Get(10)]], &[Get(10), Len]);
 }
+
+fn both(value: u64) -> Act {
+    Many(vec![(10, Some(value)), (60, Some(value))])
+}
+
+/// Whoever sees one key of a batch sees the other one.
+#[test]
+fn a_batch_over_two_ranges_and_readers_of_both() {
+    complete("batch", &crate::two_ranges(), [vec![both(7)], vec![Get(10), Get(60)]]);
+    complete("batch", &crate::two_ranges(), [vec![both(7)], vec![Get(60), Get(10)]]);
+}
+
+/// The batch fills the fronts, and a merge makes them readable without a lock.
+#[test]
+fn a_batch_over_two_ranges_that_fills_fronts_and_a_merge() {
+    let before = [&crate::two_ranges()[..], &[Put(11, 2), Put(61, 2)]].concat();
+    complete_with(
+        "batch, merge",
+        1,
+        &TreeUnderTest::new(&before),
+        [vec![both(7), Tick], vec![Get(60), Tick, Get(10)]],
+        &after(),
+    );
+}
+
+#[test]
+fn two_batches_over_the_same_ranges() {
+    complete_with(
+        "two batches",
+        1,
+        &TreeUnderTest::new(&crate::two_ranges()),
+        [vec![both(7), Get(60)], vec![both(8), Get(10)]],
+        &after(),
+    );
+}
+
+/// The fronts of the batch's second range are both full: it has to be merged first, by one of the two.
+#[test]
+fn a_batch_that_waits_for_a_merge_beside_a_merge() {
+    let before = [&crate::two_ranges()[..], &[60, 61, 62, 63].map(|key| Put(key, 2))].concat();
+    let subject = TreeUnderTest { chunks: 20, ..TreeUnderTest::new(&before) };
+    complete_with("waits", 1, &subject, [vec![both(7)], vec![Tick, Put(10, 8)]], &after());
+}

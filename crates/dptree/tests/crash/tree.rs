@@ -33,8 +33,10 @@ pub enum Act {
     Next(u64, bool),
     /// Counts.
     Len,
-    /// Changes keys of one range together.
+    /// Changes keys together.
     Many(Vec<(u64, Option<u64>)>),
+    /// The same, where there is no room for it.
+    TooMany(Vec<(u64, Option<u64>)>),
     /// Merges what waits for it.
     Tick,
     /// Freezes every front, and merges all.
@@ -268,6 +270,10 @@ fn change_words(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
             tree.change_many(op, &mut changes.clone()).unwrap();
             Done
         }
+        TooMany(ref changes) => {
+            assert!(tree.change_many(op, &mut changes.clone()).is_err(), "there is room");
+            Done
+        }
         ref act => unreachable!("{act:?} changes nothing"),
     }
 }
@@ -319,7 +325,7 @@ pub fn step(model: &mut Map, act: &Act) -> Answer {
             }
             Done
         }
-        Tick | Merge | Reopen => Done,
+        Tick | Merge | Reopen | TooMany(_) => Done,
         Other(ref act) | Killed(ref act) => step(model, act),
     }
 }
@@ -440,6 +446,32 @@ pub fn puts_until_full(subject: &TreeUnderTest, times: u64) -> Vec<Act> {
     let fit = |(key, value): &(u64, u64)| tree.insert(&op, *key, *value).is_ok();
     let all = (1..).flat_map(|number: u64| (1..=times).map(move |value| (number * 10, value)));
     all.take_while(fit).map(|(key, value)| Put(key, value)).collect()
+}
+
+/// What was done before in a tree, and batches of two new keys of different ranges, up to the first one that would be refused; and the keys of
+/// the last batch. Tried out on a tree in ordinary memory, whose decisions are the same.
+pub fn batches_until_full(subject: &TreeUnderTest) -> (Vec<Act>, [u64; 2]) {
+    let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+    let tree = DpTree::open_with(&pool, "tree", &subject.options).unwrap();
+    let mut session = pool.session().unwrap();
+    for act in &subject.before {
+        match act {
+            Put(key, value) => _ = tree.insert(&session.enter().unwrap(), *key, *value).unwrap(),
+            Merge => tree.merge_all(&mut session).unwrap(),
+            act => panic!("{act:?}"),
+        }
+    }
+    let (mut acts, mut last) = (subject.before.clone(), [0; 2]);
+    for number in 1.. {
+        let keys = [number, 1000 + number];
+        let changes: Vec<_> = keys.iter().map(|key| (*key, Some(number))).collect();
+        if tree.change_many(&session.enter().unwrap(), &mut changes.clone()).is_err() {
+            break;
+        }
+        acts.push(Many(changes));
+        last = keys;
+    }
+    (acts, last)
 }
 
 /// The smallest pool in which puts and merges can be done, without room for a record of one more session. Tried out on a tree in ordinary
