@@ -408,3 +408,52 @@ fn a_damaged_page_of_an_open_database_is_an_error_of_an_update_which_can_be_repe
     map.insert(&1, &2).unwrap();
     assert_eq!((map.get(&1).unwrap(), db.pool().journal_stats().unwrap().scrub_damaged), (Some(2), 1));
 }
+
+#[test]
+fn a_transaction_has_a_level_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = Level::Interval(Duration::from_secs(3600));
+    // Strict maps, where the transaction has a log, and buffered ones.
+    for kinds in [["pset", "hash-bytes"], ["masstree"; 2]] {
+        for of_database in [Level::Immediate, hour] {
+            let case = format!("{kinds:?}, {of_database}");
+            let path = dir.path().join(&case);
+            let db = Db::builder().initial_size(1 << 20).durability(of_database).no_background_threads();
+            let db = db.create(&path).unwrap();
+            let maps_of = |db: &Db| {
+                [("a", kinds[0]), ("b", kinds[1])].map(|(name, kind)| db.map_of_kind::<u64, u64>(name, kind).unwrap())
+            };
+            let maps = maps_of(&db);
+            maps.iter().for_each(|map| _ = map.insert(&0, &0).unwrap());
+            db.sync().unwrap();
+            let commits = || db.pool().journal_stats().unwrap().commits;
+            let set = |level: Level, value: u64| {
+                let before = commits();
+                db.transaction(|tx| {
+                    tx.durability(level);
+                    maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &value).map(|_| ()))
+                })
+                .unwrap();
+                commits() - before
+            };
+            let found = || maps_of(&reopened(crashed(&path, "copy")).unwrap()).map(|map| map.get(&1).unwrap());
+            assert_eq!((set(Level::Immediate, 10), found()), (1, [Some(10); 2]), "{case}");
+            assert_eq!((set(hour, 20), found()), (0, [Some(10); 2]), "{case}");
+            // It reads what the last one has written: that waits, where reads do.
+            let waits = u64::from(of_database == Level::Immediate);
+            let before = if waits == 1 { 20 } else { 10 };
+            assert_eq!((set(Level::Process, 30), found()), (waits, [Some(before); 2]), "{case}");
+            // A read of another key does not wait for it; one that sees it does, where reads do.
+            let before = commits();
+            assert_eq!((maps[0].get(&0).unwrap(), commits() - before), (Some(0), 0), "{case}");
+            assert_eq!((maps[0].get(&1).unwrap(), commits() - before), (Some(30), waits), "{case}");
+            let before = commits();
+            let read = db.transaction(|tx| {
+                tx.durability(Level::Immediate);
+                tx.map(&maps[0])?.get(&1)
+            });
+            assert_eq!((read.unwrap(), commits() - before), (Some(30), 1 - waits), "{case}: what it has read");
+            assert_eq!(found(), [Some(30); 2], "{case}");
+        }
+    }
+}

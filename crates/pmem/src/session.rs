@@ -74,6 +74,11 @@ impl<M: Medium> Session<M> {
         self.commit.set(self.commit.get().max(number));
     }
 
+    /// Has this session wait for no commit that it has noted so far.
+    pub(crate) fn forget_commit(&self) {
+        self.commit.set(0);
+    }
+
     /// Opens an operation: the only thing that can write. It costs a store and a load, and waits only while a
     /// quiescence (a checkpoint) is under way. Keep it short: it holds checkpoints up.
     ///

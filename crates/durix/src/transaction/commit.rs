@@ -125,10 +125,16 @@ fn commit<M: Medium>(tx: &Transaction<M>) -> Result<()> {
         // From here on the commit gives the locks back, not the transaction.
         let Some(buffers) = tx.end() else { return Ok(()) };
         let commit = Commit { tx, buffers: Some(buffers), keeps_locks: false };
+        let writes = commit.written().next().is_some();
         commit.run(&mut cached.session)?;
         // What it has read may be newer than what it has written. Its place is fixed, and its locks are given back.
         shared.transactions.visible.read_all(&cached.session);
-        Ok(shared.pool.settle(&mut cached.session)?)
+        let Some(level) = tx.state.borrow().level else { return Ok(shared.pool.settle(&mut cached.session)?) };
+        if !writes {
+            // Nobody has noted which commits hold what it has read.
+            cached.session.raise_commit(shared.pool.mapping().gathering());
+        }
+        Ok(shared.pool.settle_at(&mut cached.session, level)?)
     })
 }
 

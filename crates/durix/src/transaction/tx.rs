@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use durix_pmem::pool::Guarantee;
-use durix_pmem::{Hardware, Medium};
+use durix_pmem::{Hardware, Level, Medium};
 
 use super::buffers::Buffers;
 use super::guard::Guarded;
@@ -54,6 +54,8 @@ pub(super) struct State<M: Medium> {
     /// Has lost a conflict: it can only be rolled back.
     pub(super) lost: Option<Lost<M>>,
     pub(super) later: Option<Later<M>>,
+    /// What returned means, if not what the database says.
+    pub(super) level: Option<Level>,
 }
 
 impl<M: Medium> State<M> {
@@ -109,8 +111,40 @@ impl<M: Medium> fmt::Debug for Transaction<M> {
 
 impl<M: Medium> Transaction<M> {
     pub(super) fn new(shared: Arc<Shared<M>>, age: Age) -> Self {
-        let state = State { buffers: Some(Buffers::new()), lost: None, later: None };
+        let state = State { buffers: Some(Buffers::new()), lost: None, later: None, level: None };
         Transaction { shared, age, guards: Guards::new(), state: RefCell::new(state) }
+    }
+
+    /// What it means that the commit has returned, in a database with a journal, for this transaction: another level than that of the
+    /// [database](crate::DbBuilder::durability). The last call counts; it has no meaning without a journal.
+    ///
+    /// | level | the commit |
+    /// |---|---|
+    /// | [`Immediate`](Level::Immediate) | returns when it survives power failure, together with all that it has read |
+    /// | [`Interval`](Level::Interval) | returns at once, unless the journal's last flush is longer ago than twice that time; it is durable with the next flush: that of another update, or one that comes by itself after 64 ms, or after the interval of the database |
+    /// | [`Process`](Level::Process) | returns at once; the same |
+    ///
+    /// A transaction that writes a strict map and touches a buffered one (`masstree`) waits for a checkpoint at each level, but for
+    /// [`later`](Self::later). In a database of [`Level::Immediate`] who reads what a transaction has written waits for it. A crash loses all of a transaction, or
+    /// nothing, at each level.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("app.durix");
+    /// use std::time::Duration;
+    ///
+    /// use durix::{Db, Level};
+    ///
+    /// let db = Db::builder().durability(Level::Interval(Duration::from_secs(1))).create(&path)?;
+    /// let paid = db.map::<String, u64>("paid")?;
+    /// db.transaction(|tx| {
+    ///     tx.durability(Level::Immediate);
+    ///     tx.map(&paid)?.insert("ada", &36)
+    /// })?; // now it survives power failure
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn durability(&self, level: Level) {
+        self.state.borrow_mut().level = Some(level);
     }
 
     /// The place of a map in this transaction.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use durix::{Db, Error, Level, Map, PoolOptions, Transaction};
 
-use sim::{Event, LIMIT, Mode, Name, Power, Sim};
+use sim::{Event, Files, LIMIT, Mode, Name, Power, Sim};
 
 /// What the two maps hold.
 type State = [BTreeMap<u64, u64>; 2];
@@ -110,6 +110,12 @@ fn contents(maps: &[Map<u64, u64>; 2]) -> Result<State, Error> {
     Ok([of(&maps[0])?, of(&maps[1])?])
 }
 
+/// All pages that have a checksum must have the right one. Returns whether there are checksums.
+fn check_pages(db: &Db) -> Result<bool, String> {
+    let pages = db.pool().check_pages().map_err(|error| error.to_string())?;
+    if pages.damaged.is_empty() { Ok(pages.missing.is_none()) } else { Err(format!("damaged: {:?}", pages.damaged)) }
+}
+
 /// Opens what is there, and says which state it is in, between `least` and the one after; then goes on working.
 fn judge(sim: &Sim, kinds: Kinds, models: &[State], least: usize) -> Result<usize, String> {
     let told = |error: Error| error.to_string();
@@ -120,6 +126,7 @@ fn judge(sim: &Sim, kinds: Kinds, models: &[State], least: usize) -> Result<usiz
     let state = may.clone().find(|state| models[*state] == found);
     let state = state.ok_or_else(|| format!("{may:?} expected, found {found:?}"))?;
     sim.done(state);
+    let has_sums = check_pages(&db)?;
     for map in &maps {
         let findings = map.check().map_err(told)?;
         if !findings.is_empty() {
@@ -127,6 +134,10 @@ fn judge(sim: &Sim, kinds: Kinds, models: &[State], least: usize) -> Result<usiz
         }
         map.insert(&99, &1).map_err(told)?;
         map.remove(&99).map_err(told)?;
+    }
+    if has_sums {
+        db.pool().checkpoint_journal().map_err(|error| error.to_string())?;
+        check_pages(&db)?;
     }
     Ok(state)
 }
@@ -147,11 +158,11 @@ fn budget() -> usize {
 }
 
 /// The states to look at behind one event.
-fn modes(power: &Power, random: &mut Random) -> Vec<[Mode; 2]> {
+fn modes(power: &Power, random: &mut Random) -> Vec<[Mode; 3]> {
     use Mode::{New, Old, OneNew, OneOld, Random};
-    let [pool, journal] = power.open();
-    if pool + journal == 0 {
-        return vec![[New, New]];
+    let [pool, journal, sums] = power.open();
+    if pool + journal + sums == 0 {
+        return vec![[New; 3]];
     }
     let mut modes = vec![[Old, Old], [Old, New], [New, Old], [New, New]];
     // With few choices in a file, each by itself.
@@ -161,12 +172,14 @@ fn modes(power: &Power, random: &mut Random) -> Vec<[Mode; 2]> {
         modes.push([Random, Random]);
         modes.push([OneNew(1 + random.below(pool + 1)), OneOld(1 + random.below(journal + 1))]);
     }
-    modes
+    // The checksums choose for themselves.
+    let of_sums = |sums| modes.iter().map(move |[pool, journal]| [*pool, *journal, sums]);
+    if sums == 0 { of_sums(New).collect() } else { [Old, New, Random].into_iter().flat_map(of_sums).collect() }
 }
 
 /// Crashes a trace behind each of its events. Returns the number of states, or the first failure.
 fn crash_everywhere(
-    base: &[Option<Vec<u8>>; 2],
+    base: &Files,
     events: &[Event],
     kinds: Kinds,
     models: &[State],
@@ -176,7 +189,7 @@ fn crash_everywhere(
 ) -> Result<usize, String> {
     let (mut power, mut random, mut states) = (Power::of(base), Random(0x9e37_79b9_7f4a_7c15), 0);
     power.done = start;
-    let mut created = !matches!(base, [None, None]);
+    let mut created = !base.is_none();
     for (at, event) in events.iter().enumerate() {
         power.step(event);
         created |= matches!(event, Event::Done(_));
@@ -210,7 +223,7 @@ fn crash_everywhere(
 }
 
 fn trace(kinds: Kinds) -> Vec<Event> {
-    let sim = Sim::of([None, None]);
+    let sim = Sim::of(Files::default());
     run(&sim, kinds, STEPS).unwrap();
     sim.disk().events.clone()
 }
@@ -222,7 +235,7 @@ fn every_state_after_a_power_failure_is_what_had_returned_or_one_more() {
     let mut states = 0;
     for kinds in kinds.into_iter().filter(|kinds| kinds.iter().all(|kind| known.contains(kind))) {
         let events = trace(kinds);
-        let found = crash_everywhere(&[None, None], &events, kinds, &models(STEPS), (0, 0), 4, true);
+        let found = crash_everywhere(&Files::default(), &events, kinds, &models(STEPS), (0, 0), 4, true);
         states += found.unwrap_or_else(|error| panic!("{kinds:?}: {error}"));
     }
     println!("{states} states");
@@ -231,7 +244,7 @@ fn every_state_after_a_power_failure_is_what_had_returned_or_one_more() {
 
 /// The trace that the death of the process leaves behind some event: the visible files go on, and so does what is not synced.
 fn after_death(events: &[Event], at: usize) -> Sim {
-    let sim = Sim::of([None, None]);
+    let sim = Sim::of(Files::default());
     events[..=at].iter().for_each(|event| sim.disk().apply(event.clone()));
     sim
 }
@@ -252,7 +265,7 @@ fn die_and_lose_power(drop_r1: bool) -> Result<usize, String> {
             let r1 = trace.iter().skip(at).position(|event| matches!(event, Event::Sync(Name::Journal))).unwrap();
             trace.remove(at + r1);
         }
-        let mut power = Power::of(&[None, None]);
+        let mut power = Power::of(&Files::default());
         let mut showed = false;
         for (number, event) in trace.iter().enumerate() {
             power.step(event);
@@ -310,12 +323,7 @@ fn is_covered(events: &[Event], at: usize) -> bool {
 }
 
 /// Drops each sync among some events in turn. Returns how many there were, and those that nobody noticed.
-fn drop_syncs(
-    base: &[Option<Vec<u8>>; 2],
-    events: &[Event],
-    models: &[State],
-    among: Range<usize>,
-) -> (usize, Vec<String>) {
+fn drop_syncs(base: &Files, events: &[Event], models: &[State], among: Range<usize>) -> (usize, Vec<String>) {
     let (mut syncs, mut missed) = (0, Vec::new());
     for at in among.filter(|at| matches!(events[*at], Event::Sync(_)) && !is_covered(events, *at)) {
         let mut dropped = events.to_vec();
@@ -335,7 +343,7 @@ const SMALL: Kinds = ["pset", "hash"];
 fn every_sync_that_is_dropped_is_noticed() {
     // Each key once: a generation is not overwritten by the next one.
     let steps: Vec<Step> = (0..80).map(|i| Step(if i % 3 == 0 { &[0] } else { &[1] }, i, Some(i))).collect();
-    let sim = Sim::of([None, None]);
+    let sim = Sim::of(Files::default());
     run(&sim, SMALL, &steps).unwrap();
     let events = sim.disk().events.clone();
     let created = events.iter().position(|event| matches!(event, Event::Done(0))).unwrap();
@@ -343,14 +351,36 @@ fn every_sync_that_is_dropped_is_noticed() {
     let checkpoints = events[created..].iter().filter(is_header).count();
     assert!(checkpoints >= 3, "{checkpoints} checkpoints");
     let last = events.iter().rposition(|event| matches!(event, Event::Done(_))).unwrap();
-    let (syncs, missed) = drop_syncs(&[None, None], &events, &models(&steps), created..last);
+    let (syncs, missed) = drop_syncs(&Files::default(), &events, &models(&steps), created..last);
     assert!(syncs >= steps.len() + checkpoints, "{syncs}, with {checkpoints} checkpoints");
     assert!(missed.is_empty(), "of {syncs} syncs these were dropped unnoticed: {missed:#?}");
 }
 
+/// With the file of checksums, which the tests above do without: each state after a power failure has pages that are all sound, and each sync of
+/// that file is needed for it.
+#[test]
+fn with_checksums_all_pages_are_sound_after_a_power_failure_and_every_sync_of_theirs_is_needed() {
+    let steps: Vec<Step> = (0..40).map(|i| Step(if i % 3 == 0 { &[0] } else { &[1] }, i, Some(i))).collect();
+    let sim = Sim::of(Files::with_sums());
+    run(&sim, SMALL, &steps).unwrap();
+    let (base, events, models) = (Files::with_sums(), sim.disk().events.clone(), models(&steps));
+    let created = events.iter().position(|event| matches!(event, Event::Done(0))).unwrap();
+    let states = crash_everywhere(&base, &events, SMALL, &models, (0, created), 3, true).unwrap();
+    assert!(states > 200, "{states}");
+    let is_sync = |at: &usize| matches!(events[*at], Event::Sync(Name::Sums));
+    let syncs: Vec<usize> = (created..events.len()).filter(is_sync).collect();
+    assert!(syncs.len() >= 3, "{} checkpoints", syncs.len());
+    for at in &syncs[..syncs.len() - 1] {
+        let mut dropped = events.clone();
+        dropped.remove(*at);
+        let noticed = crash_everywhere(&base, &dropped, SMALL, &models, (0, *at), 1, false);
+        noticed.expect_err(&format!("the sync of the checksums, event {at}, was dropped unnoticed"));
+    }
+}
+
 #[test]
 fn every_sync_of_recovery_and_opening_that_is_dropped_is_noticed() {
-    let sim = Sim::of([None, None]);
+    let sim = Sim::of(Files::default());
     let db = create(&sim, Level::Immediate).unwrap();
     let maps_of = maps(&db, SMALL).unwrap();
     let steps: Vec<Step> = (0..6).map(|i| Step(&[0, 1], i, Some(i))).collect();
@@ -385,7 +415,7 @@ fn kind_of(event: &Event) -> String {
 #[test]
 fn an_update_costs_one_sync_of_the_journal_and_no_other_call() {
     for kinds in [["pset", "masstree"], ["hash-bytes", "skiplist"]] {
-        let sim = Sim::of([None, None]);
+        let sim = Sim::of(Files::default());
         let options = options(Level::Immediate).journal_segment(1 << 20);
         let db = over(options.create_journaled_on(sim.backing(), sim.place()).unwrap()).unwrap();
         let maps = maps(&db, kinds).unwrap();
@@ -411,7 +441,7 @@ fn a_sync_that_fails_once_ends_the_pool_and_loses_nothing_that_had_returned() {
     let mut failures = 0;
     for nth in 1.. {
         for short_write in [false, true] {
-            let sim = Sim::of([None, None]);
+            let sim = Sim::of(Files::default());
             let db = create(&sim, Level::Immediate).unwrap();
             let maps = maps(&db, kinds).unwrap();
             let countdown = Some(nth);
@@ -443,7 +473,7 @@ fn a_sync_that_fails_once_ends_the_pool_and_loses_nothing_that_had_returned() {
             drop(db);
             // The process that opens it next, and a power failure at once.
             let trace = sim.disk().events.clone();
-            let mut power = Power::of(&[None, None]);
+            let mut power = Power::of(&Files::default());
             trace.iter().for_each(|event| power.step(event));
             let mut random = Random(nth as u64);
             for modes in modes(&power, &mut random) {
@@ -457,10 +487,10 @@ fn a_sync_that_fails_once_ends_the_pool_and_loses_nothing_that_had_returned() {
 
 #[test]
 fn a_full_disk_is_an_error_of_the_call_that_needs_room() {
-    let sim = Sim::of([None, None]);
+    let sim = Sim::of(Files::default());
     let db = create(&sim, Level::Immediate).unwrap();
     let [map, _] = maps(&db, ["hash-bytes", "masstree"]).unwrap();
-    let used: u64 = sim.visible().iter().flatten().map(|file| file.len() as u64).sum();
+    let used: u64 = sim.visible().bytes();
     sim.disk().room = Some(used + (64 << 10));
     let mut returned = 0;
     let refused = loop {
@@ -484,7 +514,7 @@ fn a_full_disk_is_an_error_of_the_call_that_needs_room() {
 fn a_journal_that_is_missing_foreign_or_damaged_is_told_apart() {
     let kinds = ["pset", "masstree"];
     let open_pool = || {
-        let sim = Sim::of([None, None]);
+        let sim = Sim::of(Files::default());
         let db = create(&sim, Level::Immediate).unwrap();
         maps(&db, kinds).unwrap()[0].insert(&1, &1).unwrap();
         // As a killed process would leave it.
@@ -494,8 +524,8 @@ fn a_journal_that_is_missing_foreign_or_damaged_is_told_apart() {
         drop(db);
         (files, last as usize)
     };
-    let (([pool, journal], last), ([_, other], _)) = (open_pool(), open_pool());
-    let said = |journal: Option<Vec<u8>>| open(&Sim::of([pool.clone(), journal])).unwrap_err().to_string();
+    let ((Files { pool, journal, .. }, last), (Files { journal: other, .. }, _)) = (open_pool(), open_pool());
+    let said = |journal: Option<Vec<u8>>| open(&Sim::of(Files::of(pool.clone(), journal))).unwrap_err().to_string();
     assert!(said(None).contains("its journal pool-journal is not there"), "{}", said(None));
     assert!(said(other.clone()).contains("it belongs to pool "), "{}", said(other));
     let good = journal.clone().unwrap();
@@ -506,19 +536,19 @@ fn a_journal_that_is_missing_foreign_or_damaged_is_told_apart() {
     assert!(said(Some(good[..9000].to_vec())).contains("its header speaks of "));
     assert!(said(Some(Vec::new())).contains("no sound header"));
     // An older copy of the same pool, with the journal of today.
-    let again = Sim::of([pool.clone(), journal.clone()]);
+    let again = Sim::of(Files::of(pool.clone(), journal.clone()));
     let db = open(&again).unwrap();
-    let [_, today] = again.visible();
+    let today = again.visible().journal;
     drop(db);
     assert!(said(today.clone()).contains("it belongs to another opening of this pool"), "{}", said(today));
     // Whoever insists gets it as it is.
-    let sim = Sim::of([pool.clone(), None]);
+    let sim = Sim::of(Files::of(pool.clone(), None));
     let insisting = options(Level::Immediate).accept_unclean(true);
     assert!(insisting.open_journaled_on(sim.backing(), sim.place()).is_ok());
     // A record that is torn was not acknowledged.
     let mut torn = good;
     torn[last + 100] ^= 1;
-    let db = open(&Sim::of([pool, Some(torn)])).unwrap();
+    let db = open(&Sim::of(Files::of(pool, Some(torn)))).unwrap();
     assert!(maps(&db, kinds).unwrap()[0].is_empty().unwrap(), "a torn record was taken");
 }
 
@@ -527,7 +557,7 @@ fn no_read_returns_what_a_power_failure_can_take_back() {
     use std::sync::mpsc::channel;
     use std::time::Duration;
     for kinds in [["pset", "masstree"], ["hash-bytes", "skiplist"]] {
-        let sim = Sim::of([None, None]);
+        let sim = Sim::of(Files::default());
         let db = create(&sim, Level::Immediate).unwrap();
         let maps = maps(&db, kinds).unwrap();
         for map in &maps {

@@ -1,4 +1,4 @@
-//! Two files whose writes and syncs are recorded, and what a power failure may leave of them.
+//! Two files, or three with that of the checksums, whose writes and syncs are recorded, and what a power failure may leave of them.
 //!
 //! After a power failure each sector of 512 bytes holds any of its contents since the last sync of its file, the length is any of those
 //! since then, and a name that was not synced may be missing. A sync that fails loses pages: what it should have made durable stays
@@ -18,7 +18,10 @@ pub const LIMIT: u64 = 1 << 20;
 pub enum Name {
     Pool,
     Journal,
+    Sums,
 }
+
+const NAMES: [Name; 3] = [Name::Pool, Name::Journal, Name::Sums];
 
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -35,10 +38,51 @@ pub enum Event {
 /// What is visible of a file.
 type Content = Option<Vec<u8>>;
 
+/// What is visible of all files: the pool's, the journal, the checksums.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    pub pool: Content,
+    pub journal: Content,
+    sums: Content,
+    /// Whether there is a place for checksums.
+    has_sums: bool,
+}
+
+impl Files {
+    pub fn of(pool: Content, journal: Content) -> Files {
+        Files { pool, journal, ..Files::default() }
+    }
+
+    /// None yet, with a place for checksums.
+    pub fn with_sums() -> Files {
+        Files { has_sums: true, ..Files::default() }
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.pool.is_none() && self.journal.is_none()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.all().into_iter().flatten().map(|file| file.len() as u64).sum()
+    }
+
+    fn all(&self) -> [&Content; 3] {
+        [&self.pool, &self.journal, &self.sums]
+    }
+
+    fn content(&mut self, name: Name) -> &mut Content {
+        match name {
+            Name::Pool => &mut self.pool,
+            Name::Journal => &mut self.journal,
+            Name::Sums => &mut self.sums,
+        }
+    }
+}
+
 /// The files as programs see them, and what happened to them.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    files: [Content; 2],
+    files: Files,
     pub events: Vec<Event>,
     /// The sync to fail, counted down.
     pub fail_sync: Option<usize>,
@@ -83,7 +127,7 @@ fn eio(action: &str) -> Error {
 
 impl Disk {
     fn file(&mut self, name: Name) -> &mut Vec<u8> {
-        self.files[name as usize].get_or_insert_default()
+        self.files.content(name).get_or_insert_default()
     }
 
     fn write(&mut self, name: Name, at: u64, bytes: &[u8]) -> Result<()> {
@@ -107,7 +151,7 @@ impl Disk {
 
     fn lengthen(&mut self, name: Name, len: u64) -> Result<()> {
         let there = self.file(name).len() as u64;
-        let total: u64 = self.files.iter().flatten().map(|file| file.len() as u64).sum();
+        let total = self.files.bytes();
         if self.room.is_some_and(|room| total - there + len.max(there) > room) || len > 4 * LIMIT {
             return Err(Error::DiskFull { name: format!("{name:?}"), wanted: len });
         }
@@ -143,7 +187,7 @@ fn due(countdown: &mut Option<usize>) -> bool {
 }
 
 impl Sim {
-    pub fn of(files: [Content; 2]) -> Sim {
+    pub fn of(files: Files) -> Sim {
         Sim(Arc::new(Mutex::new(Disk { files, ..Disk::default() })), Arc::default())
     }
 
@@ -156,7 +200,7 @@ impl Sim {
     }
 
     /// The files as they are visible: what the death of the process leaves.
-    pub fn visible(&self) -> [Content; 2] {
+    pub fn visible(&self) -> Files {
         self.disk().files.clone()
     }
 
@@ -179,7 +223,7 @@ impl Sim {
     }
 
     pub fn place(&self) -> SimPlace {
-        SimPlace(self.clone())
+        SimPlace(self.clone(), Name::Journal)
     }
 }
 
@@ -244,54 +288,66 @@ impl Backing for SimPool {
 }
 
 #[derive(Clone, Debug)]
-pub struct SimPlace(Sim);
+pub struct SimPlace(Sim, Name);
+
+impl SimPlace {
+    fn name(&self) -> String {
+        format!("pool-{}", if self.1 == Name::Journal { "journal" } else { "sums" })
+    }
+}
 
 impl JournalPlace for SimPlace {
     fn describe(&self) -> String {
-        "pool-journal".into()
+        self.name()
     }
     fn open(&self, _read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
-        let there = self.0.disk().files[Name::Journal as usize].is_some();
-        Ok(there.then(|| Arc::new(SimPlace(self.0.clone())) as Arc<dyn JournalFile>))
+        let there = self.0.disk().files.content(self.1).is_some();
+        Ok(there.then(|| Arc::new(self.clone()) as Arc<dyn JournalFile>))
     }
     fn create(&self) -> Result<Arc<dyn JournalFile>> {
-        if self.0.disk().files[Name::Journal as usize].is_none() {
-            self.0.disk().apply(Event::Create(Name::Journal));
+        let mut disk = self.0.disk();
+        if disk.files.content(self.1).is_none() {
+            disk.apply(Event::Create(self.1));
         }
         Ok(Arc::new(self.clone()))
+    }
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        self.0.disk().files.has_sums.then(|| Arc::new(SimPlace(self.0.clone(), Name::Sums)) as Arc<dyn JournalPlace>)
     }
 }
 
 impl JournalFile for SimPlace {
     fn describe(&self) -> String {
-        "pool-journal".into()
+        self.name()
     }
     fn len(&self) -> Result<u64> {
-        Ok(self.0.disk().file(Name::Journal).len() as u64)
+        Ok(self.0.disk().file(self.1).len() as u64)
     }
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut disk = self.0.disk();
         let from = offset as usize;
-        let there = disk.file(Name::Journal).get(from..from + bytes.len()).ok_or_else(|| eio("reading"))?;
+        let there = disk.file(self.1).get(from..from + bytes.len()).ok_or_else(|| eio("reading"))?;
         bytes.copy_from_slice(there);
         Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.disk().write(Name::Journal, offset, bytes)
+        self.0.disk().write(self.1, offset, bytes)
     }
     fn set_len(&self, len: u64) -> Result<()> {
-        self.0.disk().apply(Event::Len(Name::Journal, len));
+        self.0.disk().apply(Event::Len(self.1, len));
         Ok(())
     }
     fn allocate(&self, len: u64) -> Result<()> {
-        self.0.disk().lengthen(Name::Journal, len)
+        self.0.disk().lengthen(self.1, len)
     }
     fn sync(&self) -> Result<()> {
-        self.0.pass_hold();
-        self.0.disk().sync(Name::Journal)
+        if self.1 == Name::Journal {
+            self.0.pass_hold();
+        }
+        self.0.disk().sync(self.1)
     }
     fn sync_name(&self) -> Result<()> {
-        self.0.disk().apply(Event::SyncName(Name::Journal));
+        self.0.disk().apply(Event::SyncName(self.1));
         Ok(())
     }
 }
@@ -390,19 +446,21 @@ pub enum Mode {
 /// The disk as a trace leaves it, event by event.
 #[derive(Clone, Debug, Default)]
 pub struct Power {
-    files: [OnDisk; 2],
+    files: [OnDisk; 3],
+    has_sums: bool,
     pub done: usize,
 }
 
 impl Power {
     /// The files as they lie on the disk, all of it durable.
-    pub fn of(files: &[Content; 2]) -> Self {
-        let files = files.clone().map(|file| OnDisk {
+    pub fn of(files: &Files) -> Self {
+        let has_sums = files.has_sums;
+        let files = files.all().map(|file| OnDisk {
             named: file.is_some(),
-            durable: file.unwrap_or_default(),
+            durable: file.clone().unwrap_or_default(),
             ..OnDisk::default()
         });
-        Power { files, done: 0 }
+        Power { files, has_sums, done: 0 }
     }
 
     pub fn step(&mut self, event: &Event) {
@@ -420,8 +478,8 @@ impl Power {
     }
 
     /// What a power failure may leave now.
-    pub fn image(&self, modes: [Mode; 2], random: &mut dyn FnMut(usize) -> usize) -> [Content; 2] {
-        [Name::Pool, Name::Journal].map(|name| {
+    pub fn image(&self, modes: [Mode; 3], random: &mut dyn FnMut(usize) -> usize) -> Files {
+        let [pool, journal, sums] = NAMES.map(|name| {
             let mut at = 0;
             let mut choose = |count: usize| {
                 at += 1;
@@ -434,12 +492,14 @@ impl Power {
                 };
                 if newest { count - 1 } else { 0 }
             };
-            self.files[name as usize].image(name == Name::Journal, &mut choose)
-        })
+            self.files[name as usize].image(name != Name::Pool, &mut choose)
+        });
+        let sums = sums.filter(|_| self.has_sums);
+        Files { pool, journal, sums, has_sums: self.has_sums }
     }
 
     /// How many choices there are.
-    pub fn open(&self) -> [usize; 2] {
-        [0, 1].map(|file| self.files[file].open.len() + self.files[file].lens.len())
+    pub fn open(&self) -> [usize; 3] {
+        [0, 1, 2].map(|file| self.files[file].open.len() + self.files[file].lens.len())
     }
 }

@@ -196,6 +196,9 @@ mod tests {
                 let (group, commit, durable, alive) = (&group, &commit, &durable, &alive);
                 let thread = scope.spawn(move || {
                     let turn = group.turn(number, durable, alive).unwrap();
+                    if matches!(turn, Turn::Lead(_)) {
+                        assert!(lock(&group.state).leading, "whoever comes now would lead, too");
+                    }
                     matches!(turn, Turn::Lead(_)).then(|| commit.fetch_max(number, Ordering::SeqCst))
                 });
                 until_waiting(group, here + 1);

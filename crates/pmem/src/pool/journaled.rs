@@ -182,6 +182,24 @@ impl<M: Medium> Pool<M> {
         }
     }
 
+    /// As [`settle`](Self::settle), at another level than the pool's: it waits for the commit at [`Level::Immediate`]; at [`Level::Interval`] only if the
+    /// journal's last commit is older than twice that time; at [`Level::Process`] never. What is not waited for is durable with the next
+    /// commit: another update's, or the one that the journal's service makes every 64 ms, or every interval of the pool.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn settle_at(&self, session: &mut Session<M>, level: Level) -> Result<()> {
+        match &self.inner.committer {
+            None => Ok(()),
+            Some(committer) => {
+                committer.settle_at(session, level)?;
+                // Later calls of the session have not to wait for it either.
+                session.forget_commit();
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a commit is durable, as noted by [`Op::note_commit`](crate::Op::note_commit).
     #[inline]
     pub fn is_settled(&self, number: u64) -> bool {
@@ -191,10 +209,15 @@ impl<M: Medium> Pool<M> {
 
 impl<M: Medium> Committer<M> {
     fn settle_level(&self, session: &mut Session<M>) -> Result<()> {
+        self.settle_at(session, self.journal.level)
+    }
+
+    fn settle_at(&self, session: &mut Session<M>, level: Level) -> Result<()> {
         let number = session.noted_commit();
-        match self.journal.level {
+        match level {
+            Level::Process => Ok(()),
             // A writer that outruns the flushes waits, so that what a crash can take back stays bounded.
-            Level::Interval(time) if self.journal.age() <= 2 * time => Ok(()),
+            Level::Interval(time) if self.journal.age() <= time.saturating_mul(2) => Ok(()),
             _ => self.settle(session, number),
         }
     }
