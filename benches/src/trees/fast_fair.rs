@@ -13,11 +13,12 @@
 //! | value of the left neighbour < key < value, on one line | order within a line | the new entry does not count |
 //! | new node < the link to it | write-back of its lines, one fence | it is not linked |
 //! | link to the sibling < the old node is cut | write-back, fence | entries are in both nodes, with the same values |
-//! | old node is cut < entry of the parent | write-back, fence | found by the sibling |
+//! | old node is cut < the insert that follows returns | write-back, its fence | both nodes have the same entries |
+//! | entry of the parent | write-back, fence | found by the sibling |
 //!
 //! As published: nodes of 512 bytes, 28 entries of 16. Different: the first entry behind the end gets its key before its value; a leaf's left neighbour of its first entry is a mark, not 0, which
 //! is the end of a node; a node's lines are asked for together; keys of a node are counted without a branch each; a terminator that is
-//! there already is not written back; the sibling is looked at only by keys beyond the last one of a node; a new node's lines that are
+//! there already is not written back, and neither is the cut of a split given a fence of its own; the sibling is looked at only by keys beyond the last one of a node; a new node's lines that are
 //! not in use are not written back.
 //!
 //! What is left out: removal, threads (so no counter for readers), and recovery, which would find the number of entries of each node (a
@@ -204,7 +205,8 @@ impl FastFair {
         op.store(&this.sibling, new_at, Release);
         op.persist(&this.sibling);
         op.store(&this.entries[half].value, 0, Release);
-        op.persist(&this.entries[half]);
+        // The fence of the insert that comes next is enough: until then, both nodes have the same entries.
+        op.write_back(&this.entries[half]);
         op.store(&this.count, half as u64, Relaxed);
         (separator, new_at)
     }
@@ -290,7 +292,7 @@ impl<M: Medium> Ordered<M> for FastFair {
         let (anchor, root) = (memory.take(64), memory.take(NODE));
         let leaf = node(&op, root);
         op.store(&leaf.leftmost, LEAF, Relaxed);
-        op.persist(&leaf.leftmost);
+        op.write_back(&leaf.leftmost);
         let tree = FastFair { memory, anchor, root, height: 0 };
         tree.note_root(&op);
         Ok(tree)
