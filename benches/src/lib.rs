@@ -1,6 +1,7 @@
 //! What the benches of Durix share: interleaved measuring, places to measure in, the floor of a persist, and the
 //! comparators of the papers, each as well made as ours.
 
+pub mod counters;
 pub mod cso_append;
 pub mod floor;
 pub mod interleave;

@@ -107,22 +107,23 @@ impl Place {
     /// # Errors
     /// As [`map`](Self::map).
     pub fn map_in_turn<M: Medium>(&self, count: usize, len: u64, medium: M) -> Result<Vec<Mapping<M>>, Refused> {
-        self.map_each_in_turn(&vec![len; count], medium)
+        self.map_each_in_turn(&vec![(len, medium); count])
     }
 
-    /// The same for files of different lengths.
+    /// The same for files of different lengths, each on its medium.
     ///
     /// # Errors
     /// As [`map`](Self::map).
-    pub fn map_each_in_turn<M: Medium>(&self, lens: &[u64], medium: M) -> Result<Vec<Mapping<M>>, Refused> {
-        let files = lens.iter().map(|_| self.unnamed_file()).collect::<Result<Vec<_>, _>>()?;
-        let longest = lens.iter().copied().max().unwrap_or(0);
+    pub fn map_each_in_turn<M: Medium>(&self, wanted: &[(u64, M)]) -> Result<Vec<Mapping<M>>, Refused> {
+        let count = wanted.len();
+        let files = wanted.iter().map(|_| self.unnamed_file()).collect::<Result<Vec<_>, _>>()?;
+        let longest = wanted.iter().map(|(len, _)| *len).max().unwrap_or(0);
         for (turn, from) in (0..longest).step_by(TURN as usize).enumerate() {
-            for who in (0..lens.len()).map(|who| (turn + who) % lens.len()).filter(|who| from < lens[*who]) {
-                self.allocate(&files[who], from, TURN.min(lens[who] - from))?;
+            for who in (0..count).map(|who| (turn + who) % count).filter(|who| from < wanted[*who].0) {
+                self.allocate(&files[who], from, TURN.min(wanted[who].0 - from))?;
             }
         }
-        files.iter().zip(lens).map(|(file, len)| self.map_file(file, *len, medium)).collect()
+        files.iter().zip(wanted).map(|(file, (len, medium))| self.map_file(file, *len, *medium)).collect()
     }
 
     fn refused(&self, action: &'static str, source: impl Into<std::io::Error>) -> Refused {

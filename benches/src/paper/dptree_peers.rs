@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use durix_dptree::Direction;
-use durix_pmem::{Hardware, Mapping, Session};
+use durix_pmem::{Hardware, Mapping, Medium, Session};
 
-use super::dptree_trees::{Tree, key, pool_for};
+use super::dptree_trees::{Tree, key, pool_on};
 use super::figure::Error;
 use crate::cso_append::medium;
 use crate::interleave::{Series, Stopwatch};
@@ -151,7 +151,7 @@ pub(super) const FPTREE: &str = <FpTree<true> as Ordered<Hardware>>::NAME;
 pub(super) const FPTREE_BEST: &str = <FpTree<false> as Ordered<Hardware>>::NAME;
 pub(super) const WORT: &str = <Wort as Ordered<Hardware>>::NAME;
 
-type Make = fn(&Mapping<Hardware>) -> Result<Box<dyn Peer>, Error>;
+type Make<M> = fn(&Mapping<M>) -> Result<Box<dyn Peer>, Error>;
 
 impl Which {
     /// Its name in tables.
@@ -166,40 +166,46 @@ impl Which {
     }
 
     /// What a comparator needs, and how it is made.
-    fn comparator(self, keys: u64) -> Option<(u64, Make)> {
-        fn of<T: Ordered<Hardware> + 'static>(keys: u64) -> Option<(u64, Make)> {
-            Some((T::bytes(keys), Comparator::<T>::make))
+    fn comparator<M: Medium>(self, keys: u64) -> Option<(u64, Make<M>)> {
+        fn of<T: Ordered<M> + 'static, M: Medium>(keys: u64) -> Option<(u64, Make<M>)> {
+            Some((T::bytes(keys), Comparator::<T, M>::make))
         }
         match self {
             Which::Ours => None,
-            Which::FastFair => of::<FastFair>(keys),
-            Which::FpTree => of::<FpTree<true>>(keys),
-            Which::FpTreeBest => of::<FpTree<false>>(keys),
-            Which::Wort => of::<Wort>(keys),
+            Which::FastFair => of::<FastFair, M>(keys),
+            Which::FpTree => of::<FpTree<true>, M>(keys),
+            Which::FpTreeBest => of::<FpTree<false>, M>(keys),
+            Which::Wort => of::<Wort, M>(keys),
         }
     }
 }
 
 /// Empty trees with room for so many keys. The comparators' memory is allocated in turn; that of ours, a pool, in one piece.
 pub(super) fn peers(place: &Place, keys: u64, which: &[Which]) -> Result<Vec<Box<dyn Peer>>, Error> {
-    let comparators: Vec<_> = which.iter().filter_map(|which| which.comparator(keys)).collect();
-    let lens: Vec<u64> = comparators.iter().map(|(bytes, _)| *bytes).collect();
-    let needed = lens.iter().sum();
+    let on: Vec<(Which, Hardware)> = which.iter().map(|which| (*which, medium())).collect();
+    peers_on(place, keys, &on)
+}
+
+/// The same, each on its medium.
+pub(super) fn peers_on<M: Medium>(place: &Place, keys: u64, which: &[(Which, M)]) -> Result<Vec<Box<dyn Peer>>, Error> {
+    let wanted: Vec<(u64, M)> =
+        which.iter().filter_map(|(which, m)| which.comparator::<M>(keys).map(|(bytes, _)| (bytes, *m))).collect();
+    let needed = wanted.iter().map(|(bytes, _)| bytes).sum();
     if let Some(free) = free_bytes(&place.dir).filter(|free| *free < needed) {
         let (what, dir) = (format!("comparators of {keys} keys"), place.dir.display().to_string());
         return Err(Error::Room { what, needed: Bytes(needed), free: Bytes(free), dir });
     }
-    let mut mappings = place.map_each_in_turn(&lens, medium())?.into_iter();
+    let mut mappings = place.map_each_in_turn(&wanted)?.into_iter();
     which
         .iter()
-        .map(|which| match which.comparator(keys) {
+        .map(|(which, m)| match which.comparator(keys) {
             Some((_, make)) => make(&mappings.next().expect("a mapping for each comparator")),
-            None => Ok(Box::new(Tree::new(&pool_for(place, keys)?)?) as Box<dyn Peer>),
+            None => Ok(Box::new(Tree::new(&pool_on(place, keys, *m)?)?) as Box<dyn Peer>),
         })
         .collect()
 }
 
-impl Operations for Tree<Hardware> {
+impl<M: Medium> Operations for Tree<M> {
     const NAME: &'static str = OURS;
 
     #[inline(always)]
@@ -230,18 +236,18 @@ impl Operations for Tree<Hardware> {
 }
 
 /// A comparator, and the session that works on it.
-struct Comparator<T> {
+struct Comparator<T, M: Medium> {
     tree: T,
-    session: Session<Hardware>,
+    session: Session<M>,
 }
 
-impl<T: Ordered<Hardware> + 'static> Comparator<T> {
-    fn make(mapping: &Mapping<Hardware>) -> Result<Box<dyn Peer>, Error> {
+impl<T: Ordered<M> + 'static, M: Medium> Comparator<T, M> {
+    fn make(mapping: &Mapping<M>) -> Result<Box<dyn Peer>, Error> {
         Ok(Box::new(Comparator { tree: T::create(mapping)?, session: mapping.session()? }))
     }
 }
 
-impl<T: Ordered<Hardware>> Operations for Comparator<T> {
+impl<T: Ordered<M>, M: Medium> Operations for Comparator<T, M> {
     const NAME: &'static str = T::NAME;
 
     #[inline(always)]

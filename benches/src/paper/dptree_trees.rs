@@ -82,6 +82,11 @@ impl<M: Medium> Tree<M> {
 
 /// A pool in a file without a name, in which so many keys have room twice over.
 pub(super) fn pool_for(place: &Place, keys: u64) -> Result<Pool<Hardware>, Error> {
+    pool_on(place, keys, medium())
+}
+
+/// The same on another medium.
+pub(super) fn pool_on<M: Medium>(place: &Place, keys: u64, medium: M) -> Result<Pool<M>, Error> {
     let size = keys * 48 + (96 << 20);
     if let Some(free) = free_bytes(&place.dir).filter(|free| *free < size) {
         let dir = place.dir.display().to_string();
@@ -92,12 +97,12 @@ pub(super) fn pool_for(place: &Place, keys: u64) -> Result<Pool<Hardware>, Error
             dir,
         });
     }
-    new_pool(place, size)
+    new_pool(place, size, medium)
 }
 
-fn new_pool(place: &Place, size: u64) -> Result<Pool<Hardware>, Error> {
+fn new_pool<M: Medium>(place: &Place, size: u64, medium: M) -> Result<Pool<M>, Error> {
     let path = place.unused_path();
-    let pool = PoolOptions::new().initial_size(size).assume_pmem(true).create_on(FileBacking::create(&path)?, medium());
+    let pool = PoolOptions::new().initial_size(size).assume_pmem(true).create_on(FileBacking::create(&path)?, medium);
     let _ = std::fs::remove_file(&path);
     Ok(pool?)
 }
@@ -112,7 +117,7 @@ pub(super) struct Floor {
 
 impl Floor {
     pub(super) fn new(place: &Place) -> Result<Self, Error> {
-        let pool = new_pool(place, FLOOR + (32 << 20))?;
+        let pool = new_pool(place, FLOOR + (32 << 20), medium())?;
         let owner = DpTree::open(&pool, "owner")?;
         let mut session = pool.session()?;
         let op = session.enter()?;

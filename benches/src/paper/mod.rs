@@ -20,18 +20,23 @@ mod cso_fig7c;
 mod cso_logs;
 mod cso_sets;
 mod cso_table1;
+mod dptree_fig10;
+mod dptree_fig11;
 mod dptree_fig12;
 mod dptree_fig13;
 mod dptree_fig8a;
 mod dptree_fig8b;
 mod dptree_fig8c;
 mod dptree_fig8d;
+mod dptree_flushcost;
 mod dptree_goals;
 mod dptree_peers;
 mod dptree_stalls;
 mod dptree_table1;
+mod dptree_table2;
 mod dptree_trees;
 pub mod facade_cost;
+mod fenceless;
 mod figure;
 mod incll_delays;
 mod incll_fig2;
@@ -90,11 +95,15 @@ pub const FIGURES: &[Figure] = &[
     cso_fig7b::FIGURE,
     cso_fig7c::FIGURE,
     dptree_table1::FIGURE,
+    dptree_table2::FIGURE,
+    dptree_flushcost::FIGURE,
     dptree_goals::FIGURE,
     dptree_fig8a::FIGURE,
     dptree_fig8b::FIGURE,
     dptree_fig8c::FIGURE,
     dptree_fig8d::FIGURE,
+    dptree_fig10::FIGURE,
+    dptree_fig11::FIGURE,
     dptree_fig12::FIGURE,
     dptree_fig13::FIGURE,
     dptree_stalls::FIGURE,

@@ -13,15 +13,16 @@
 //! | value of the left neighbour < key < value, on one line | order within a line | the new entry does not count |
 //! | new node < the link to it | write-back of its lines, one fence | it is not linked |
 //! | link to the sibling < the old node is cut | write-back, fence | entries are in both nodes, with the same values |
-//! | old node is cut < entry of the parent | write-back, fence | found by the sibling |
+//! | old node is cut < the insert that follows returns | write-back, its fence | both nodes have the same entries |
+//! | entry of the parent | write-back, fence | found by the sibling |
 //!
-//! As published: nodes of 512 bytes, 28 entries of 16. Different: a leaf's left neighbour of its first entry is a mark, not 0, which
+//! As published: nodes of 512 bytes, 28 entries of 16. Different: the first entry behind the end gets its key before its value; a leaf's left neighbour of its first entry is a mark, not 0, which
 //! is the end of a node; a node's lines are asked for together; keys of a node are counted without a branch each; a terminator that is
-//! there already is not written back; the sibling is looked at only by keys beyond the last one of a node; a new node's lines that are
+//! there already is not written back, and neither is the cut of a split given a fence of its own; the sibling is looked at only by keys beyond the last one of a node; a new node's lines that are
 //! not in use are not written back.
 //!
-//! What is left out: removal, threads (so no counter for readers). Recovery needs nothing but the number of entries of each node, a
-//! hint in its header that is never written back on purpose.
+//! What is left out: removal, threads (so no counter for readers), and recovery, which would find the number of entries of each node (a
+//! hint in its header that is never written back on purpose) and take out entries that are there twice before a node is written.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -114,6 +115,9 @@ impl Node {
                 op.persist(end);
             }
         }
+        // Behind the end anything may lie: it gets a key that is in order before it is an entry.
+        let last = if at < count { op.load(&entries[count - 1].key, Relaxed) } else { key };
+        op.store(&entries[count].key, last, Release);
         for i in (at..count).rev() {
             let (from, to) = (&entries[i], &entries[i + 1]);
             op.store(&to.value, op.load(&from.value, Relaxed), Release);
@@ -201,7 +205,8 @@ impl FastFair {
         op.store(&this.sibling, new_at, Release);
         op.persist(&this.sibling);
         op.store(&this.entries[half].value, 0, Release);
-        op.persist(&this.entries[half]);
+        // The fence of the insert that comes next is enough: until then, both nodes have the same entries.
+        op.write_back(&this.entries[half]);
         op.store(&this.count, half as u64, Relaxed);
         (separator, new_at)
     }
@@ -256,13 +261,20 @@ impl FastFair {
     }
 }
 
-/// The entry before `place`, if it is that of the key, and counts.
+/// The entry before `place`, if it is that of the key, and counts. An entry that was moved half-way is there twice; the first one counts.
 #[inline(always)]
 fn entry_of<'s, M: Medium>(op: &Op<'s, M>, leaf: &'s Node, place: usize, key: u64) -> Option<&'s Entry> {
-    let at = place.checked_sub(1)?;
-    let entry = &leaf.entries[at];
-    let counts = || op.load(&entry.value, Relaxed) != op.load(leaf.before(at), Relaxed);
-    (op.load(&entry.key, Relaxed) == key && counts()).then_some(entry)
+    let mut at = place.checked_sub(1)?;
+    loop {
+        let entry = &leaf.entries[at];
+        if op.load(&entry.key, Relaxed) != key {
+            return None;
+        }
+        if op.load(&entry.value, Relaxed) != op.load(leaf.before(at), Relaxed) {
+            return Some(entry);
+        }
+        at = at.checked_sub(1)?;
+    }
 }
 
 impl<M: Medium> Ordered<M> for FastFair {
@@ -280,7 +292,7 @@ impl<M: Medium> Ordered<M> for FastFair {
         let (anchor, root) = (memory.take(64), memory.take(NODE));
         let leaf = node(&op, root);
         op.store(&leaf.leftmost, LEAF, Relaxed);
-        op.persist(&leaf.leftmost);
+        op.write_back(&leaf.leftmost);
         let tree = FastFair { memory, anchor, root, height: 0 };
         tree.note_root(&op);
         Ok(tree)
@@ -333,8 +345,42 @@ impl<M: Medium> Ordered<M> for FastFair {
             if next == 0 {
                 return;
             }
-            (at, place) = (next, 0);
+            let last = count.checked_sub(1).map(|last| op.load(&leaf.entries[last].key, Relaxed));
+            at = next;
             count = node(op, at).count(op);
+            // After a crash in a split, the next node begins with what this one has not cut off.
+            place = match last {
+                Some(last) if op.load(&node(op, at).entries[0].key, Relaxed) <= last => {
+                    node(op, at).place(op, count, last)
+                }
+                _ => 0,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+impl<M: Medium> super::crash::Reopen<M> for FastFair {
+    fn reopen(mapping: &Mapping<M>) -> Self {
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let anchor = 64;
+        let root = op.load(&op.at::<Root>(Off::new(anchor)).node, Relaxed);
+        let (mut first, mut height) = (root, 0);
+        loop {
+            let mut at = first;
+            while at != 0 {
+                // The hint: where the node ends.
+                let this = node(&op, at);
+                let end = this.entries.iter().position(|entry| op.load(&entry.value, Relaxed) == 0);
+                op.store(&this.count, end.expect("a node ends") as u64, Relaxed);
+                at = op.load(&this.sibling, Relaxed);
+            }
+            first = op.load(&node(&op, first).leftmost, Relaxed);
+            if first == LEAF {
+                return FastFair { memory: Memory::new(0), anchor, root, height };
+            }
+            height += 1;
         }
     }
 }

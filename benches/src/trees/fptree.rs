@@ -70,7 +70,7 @@ fn print_of(key: u64) -> u8 {
 
 /// A bit for each of the eight bytes of `word` that is equal to `print`.
 #[inline(always)]
-fn equal(word: u64, print: u8) -> u64 {
+pub(super) fn equal(word: u64, print: u8) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let odd = word ^ (u64::from(print) * 0x0101_0101_0101_0101);
     // The highest bit of each byte that is 0; no carry goes from byte to byte.
@@ -293,6 +293,38 @@ impl<M: Medium, const PAPER: bool> Ordered<M> for FpTree<PAPER> {
             }
             at = next;
         }
+    }
+}
+
+#[cfg(test)]
+impl<M: Medium, const PAPER: bool> super::crash::Reopen<M> for FpTree<PAPER> {
+    fn reopen(mapping: &Mapping<M>) -> Self {
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let (log, first) = (64, 128);
+        let split: &MicroLog = op.at(Off::new(log));
+        let cut = op.load(&split.leaf, Relaxed);
+        if PAPER && cut != 0 && op.load(&leaf(&op, cut).bitmap, Relaxed) != FULL {
+            // The old leaf is cut already: the new one is durable, and is linked again.
+            op.store(&leaf(&op, cut).next, op.load(&split.new, Relaxed), Relaxed);
+        }
+        let mut pairs = [(0, 0); ENTRIES];
+        let mut index = Index::new(first, 16);
+        let mut at = first;
+        while at != 0 {
+            let next = op.load(&leaf(&op, at).next, Relaxed);
+            if next != 0 {
+                let len = leaf(&op, next).pairs(&op, 0, &mut pairs);
+                let least = pairs[..len].iter().map(|(key, _)| *key).min().expect("a new leaf has entries");
+                index.insert(least, next);
+                let this = leaf(&op, at);
+                let gone = (0..ENTRIES).filter(|slot| op.load(&this.entries[*slot].key, Relaxed) >= least);
+                let gone = gone.fold(0, |bits, slot| bits | 1 << slot);
+                op.store(&this.bitmap, op.load(&this.bitmap, Relaxed) & !gone, Relaxed);
+            }
+            at = next;
+        }
+        FpTree { memory: Memory::new(0), log, index }
     }
 }
 

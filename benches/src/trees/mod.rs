@@ -5,18 +5,24 @@
 //! | [`fast_fair`] | FAST&FAIR (Hwang et al., FAST 2018): sorted nodes in persistent memory, shifted word by word |
 //! | [`fptree`] | FPTree (Oukid et al., SIGMOD 2016): unsorted leaves with fingerprints, inner nodes in DRAM |
 //! | [`wort`] | WORT (Lee et al., FAST 2017): a radix tree in persistent memory |
+//! | [`hashed_leaf`] | leaves of hashed slots, and four ways to search them |
+//! | [`two_tier`] | a B+-tree over a buffer manager in DRAM and persistent memory |
 //! | [`index`] | inner nodes in DRAM |
 //! | [`memory`] | where nodes come from |
 //!
-//! All of them are durable when a call returns. What is left out: removal, recovery, threads, and the bookkeeping of a persistent
+//! All of them are durable when a call returns, and the tests crash them everywhere to see it. What is left out: removal, recovery, threads, and the bookkeeping of a persistent
 //! allocator (memory is cut from a mapping, and nothing is written back for that), which is in their favour.
 
+#[cfg(test)]
+mod crash;
 pub mod fast_fair;
 pub mod fptree;
+pub mod hashed_leaf;
 pub mod index;
 pub mod memory;
 #[cfg(test)]
 mod tests;
+pub mod two_tier;
 pub mod wort;
 
 use durix_pmem::{Mapping, Medium, Op};

@@ -122,7 +122,7 @@ impl Wort {
         op.store(&new.value, value, Relaxed);
         op.write_back(new);
         self.pair += PAIR;
-        self.pair - PAIR | IS_PAIR
+        (self.pair - PAIR) | IS_PAIR
     }
 
     /// A new node, on its way to memory, above what `link` leads to and a new pair.
@@ -228,5 +228,12 @@ impl<M: Medium> Ordered<M> for Wort {
     fn scan(&self, op: &Op<'_, M>, from: u64, mut visit: impl FnMut(u64, u64) -> bool) {
         let link = op.load(&op.at::<Root>(Off::new(self.root)).link, Relaxed);
         Self::walk(op, link, Some(from), &mut visit);
+    }
+}
+
+#[cfg(test)]
+impl<M: Medium> super::crash::Reopen<M> for Wort {
+    fn reopen(_: &Mapping<M>) -> Self {
+        Wort { memory: Memory::new(0), root: 64, pair: 0 }
     }
 }
