@@ -15,6 +15,8 @@ mod table;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::processor_time;
 use crate::goals::goals;
@@ -84,15 +86,12 @@ fn main() -> ExitCode {
         }
     };
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| name.contains(only.as_str()));
-    let structures: Vec<Structure> = structures().into_iter().filter(|structure| wanted(structure.name)).collect();
+    let wanted = || structures().into_iter().filter(|structure| wanted(structure.name)).collect::<Vec<_>>();
     if options.list {
-        structures.iter().for_each(|structure| println!("{}", structure.name));
+        wanted().iter().for_each(|structure| println!("{}", structure.name));
         return ExitCode::SUCCESS;
     }
-    let mut faults = Vec::new();
-    for (number, structure) in structures.iter().enumerate().filter(|_| !options.patterns_only) {
-        faults.extend(swept(structure, (number + 1, structures.len()), &options));
-    }
+    let mut faults = if options.patterns_only { Vec::new() } else { all_swept(&wanted, &options) };
     if !options.patterns_only && faults.is_empty() {
         eprintln!("no structure has such a name; --list names them");
         return ExitCode::from(2);
@@ -110,6 +109,28 @@ fn main() -> ExitCode {
     println!("{}", table::summary(&faults));
     let counts = |fault: &Fault| fault.caught.is_some() || fault.is_excluded();
     if faults.iter().all(counts) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The faults of all structures, in their order. Each thread takes the next structure.
+fn all_swept(wanted: &(impl Fn() -> Vec<Structure> + Sync), options: &Options) -> Vec<Fault> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(|| {
+                // Scenarios stay in their thread, so each has its own.
+                let structures = wanted();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(structure) = structures.get(number) else { break };
+                    let faults = swept(structure, (number + 1, structures.len()), options);
+                    done.lock().expect("no thread has panicked").push((number, faults));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no thread has panicked");
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().flat_map(|(_, faults)| faults).collect()
 }
 
 /// The faults of one structure; says how far it has come.

@@ -25,45 +25,125 @@ pub(crate) struct Online {
     sum: Digest,
     /// Indices of lines with stores that are not guaranteed, without order.
     open: Vec<u32>,
-    marks: Marks,
+    /// Indices of lines that have changed since the sessions were looked at.
+    touched: Vec<u32>,
+    sessions: Vec<Session>,
 }
 
-/// What one session has on its way to memory, by line. Without it, the search in the session's lists for each open line takes nearly all
-/// of the time of structures that write many lines back with one fence.
+/// What one session adds to the digest of all, and what that was made from: so it takes time only where something has changed. Structures
+/// that write many lines back with one fence have many lines open, and a state for each step.
 #[derive(Debug, Default)]
-struct Marks {
+struct Session {
+    /// What the session was like when its members were made.
+    seen: Seen,
     /// By index of the line: the position of the last request to write it back, or zero.
     requested: Vec<u32>,
-    /// Stores around the cache, (index of the line, word, position): by line, and of one line in their order.
-    around: Vec<(u32, u8, u32)>,
+    /// By index of the line: its member, or zero.
+    members: Vec<Digest>,
+    sum: Digest,
 }
 
-impl Marks {
-    fn fill(&mut self, of: &SessionMarks<'_>) {
-        for (line, position) in of.write_backs {
-            let line = *line as usize;
-            if self.requested.len() <= line {
-                self.requested.resize(line + 1, 0);
-            }
-            self.requested[line] = self.requested[line].max(*position);
+/// What of a session changes with every event that concerns more than one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    ordered: u32,
+    acquired: u32,
+    write_backs: usize,
+    around: usize,
+}
+
+/// An entry of a vector that grows by zeroes.
+fn entry<T: Copy + Default>(all: &mut Vec<T>, line: u32) -> &mut T {
+    if all.len() <= line as usize {
+        all.resize(line as usize + 1, T::default());
+    }
+    &mut all[line as usize]
+}
+
+impl Session {
+    fn clear(&mut self) {
+        self.seen = Seen::default();
+        self.requested.clear();
+        self.members.clear();
+        self.sum = Digest::default();
+    }
+
+    /// Takes over what has changed: the session itself, and `touched` lines.
+    fn catch_up(
+        &mut self,
+        slot: usize,
+        marks: &SessionMarks<'_>,
+        layer: &Layer,
+        open: &[u32],
+        touched: &[u32],
+        state: &State,
+    ) {
+        let (write_backs, around) = (marks.write_backs.len(), marks.around.len());
+        let seen = Seen { ordered: marks.ordered, acquired: marks.acquired, write_backs, around };
+        let before = std::mem::replace(&mut self.seen, seen);
+        let goes_on = seen.ordered == before.ordered && write_backs >= before.write_backs && around >= before.around;
+        if !goes_on {
+            self.requested.clear();
         }
-        self.around.clear();
-        self.around.extend(of.around);
-        self.around.sort_by_key(|(line, ..)| *line);
+        let new = &marks.write_backs[if goes_on { before.write_backs } else { 0 }..];
+        for (line, position) in new {
+            let last = entry(&mut self.requested, *line);
+            *last = (*last).max(*position);
+        }
+        if goes_on && seen.acquired == before.acquired {
+            let new =
+                new.iter().map(|(line, _)| *line).chain(marks.around[before.around..].iter().map(|(line, ..)| *line));
+            for line in touched.iter().copied().chain(new) {
+                let of_line = marks.around.iter().filter(|(of, ..)| *of == line);
+                self.put(line, self.member(slot, marks, layer, line, of_line, state));
+            }
+            return;
+        }
+        self.members.clear();
+        self.sum = Digest::default();
+        // By line, and of one line in their order.
+        let mut around = marks.around.to_vec();
+        around.sort_by_key(|(line, ..)| *line);
+        for line in open {
+            let of_line = &around[around.partition_point(|(of, ..)| of < line)..];
+            let of_line = of_line.iter().take_while(|(of, ..)| of == line);
+            self.put(*line, self.member(slot, marks, layer, *line, of_line, state));
+        }
     }
 
-    /// Empties what `fill` has filled, for the next session.
-    fn clear(&mut self, of: &SessionMarks<'_>) {
-        of.write_backs.iter().for_each(|(line, _)| self.requested[*line as usize] = 0);
+    fn put(&mut self, line: u32, member: Digest) {
+        let old = std::mem::replace(entry(&mut self.members, line), member);
+        self.sum.take(old);
+        self.sum.put(member);
     }
 
-    fn requested(&self, line: u32) -> u32 {
-        self.requested.get(line as usize).copied().unwrap_or(0)
-    }
-
-    fn around(&self, line: u32) -> impl Iterator<Item = &(u32, u8, u32)> {
-        let first = self.around.partition_point(|(of, ..)| *of < line);
-        self.around[first..].iter().take_while(move |(of, ..)| *of == line)
+    /// How the session's next stores to a line are ordered after what is there, and what of it is on its way.
+    fn member<'a>(
+        &self,
+        slot: usize,
+        marks: &SessionMarks<'_>,
+        layer: &Layer,
+        line: u32,
+        around: impl Iterator<Item = &'a (u32, u8, u32)>,
+        state: &State,
+    ) -> Digest {
+        let Some(window) = layer.window(line).filter(|window| !window.stores.is_empty()) else {
+            return Digest::default();
+        };
+        let before = |position: u32| window.stores.iter().filter(|s| s.seq < position).count() as u64;
+        let published = before(window.published(slot as u16, marks.acquired));
+        let requested = self.requested.get(line as usize).copied().unwrap_or(0);
+        let orders = before(marks.ordered) | published << 20 | before(requested) << 40;
+        let mut under_way = Digest::default();
+        for (_, word, seq) in around.filter(|(.., seq)| window.would_settle_nt(*seq)) {
+            under_way = under_way.with(u64::from(*word) | before(*seq) << 8);
+        }
+        // A session that holds nothing says nothing, also one that has not been met yet.
+        if orders == 0 && under_way == Digest::default() {
+            return Digest::default();
+        }
+        let member = Digest::default().with(slot as u64).with(orders).and(under_way);
+        member.with(u64::from(state.lines[line as usize].number))
     }
 }
 
@@ -75,6 +155,8 @@ impl Online {
         self.digests.clear();
         self.sum = Digest::default();
         self.open.clear();
+        self.touched.clear();
+        self.sessions.iter_mut().for_each(Session::clear);
     }
 
     /// Forgets what was done so far, and goes on at `position` of the trace. That changes nothing of what follows if all of
@@ -116,6 +198,7 @@ impl Online {
     /// What a crash now would find: of every line what is guaranteed, and the stores on top of it.
     pub(crate) fn digest(&mut self, state: &State) -> Digest {
         for line in std::mem::take(&mut self.changed) {
+            self.touched.push(line);
             if self.digests.len() <= line as usize {
                 self.digests.resize(line as usize + 1, Digest::default());
             }
@@ -166,30 +249,20 @@ impl Online {
     /// What else decides how the open lines will go on: how each session's next stores are ordered after what is there,
     /// and what it has already asked to be written back.
     pub(crate) fn sessions(&mut self, state: &State) -> Digest {
-        let Online { layer, open, marks: by_line, .. } = self;
+        let Online { layer, open, touched, sessions, .. } = self;
         let mut digest = Digest::default();
         for (slot, marks) in layer.sessions().enumerate() {
             if marks.unfenced.is_some() {
                 digest.put(Digest::default().with(slot as u64).with(u64::MAX));
             }
-            by_line.fill(&marks);
-            for line in open.iter() {
-                let Some(window) = layer.window(*line) else { continue };
-                let before = |position: u32| window.stores.iter().filter(|s| s.seq < position).count() as u64;
-                let published = before(window.published(slot as u16, marks.acquired));
-                let orders = before(marks.ordered) | published << 20 | before(by_line.requested(*line)) << 40;
-                let mut under_way = Digest::default();
-                for (_, word, seq) in by_line.around(*line).filter(|(.., seq)| window.would_settle_nt(*seq)) {
-                    under_way = under_way.with(u64::from(*word) | before(*seq) << 8);
-                }
-                // A session that holds nothing says nothing, also one that has not been met yet.
-                if orders != 0 || under_way != Digest::default() {
-                    let member = Digest::default().with(slot as u64).with(orders).and(under_way);
-                    digest.put(member.with(u64::from(state.lines[*line as usize].number)));
-                }
+            if sessions.len() <= slot {
+                // Nothing that was touched before concerns it otherwise: all that is open is looked at once.
+                sessions.push(Session { seen: Seen { ordered: u32::MAX, ..Seen::default() }, ..Session::default() });
             }
-            by_line.clear(&marks);
+            sessions[slot].catch_up(slot, &marks, layer, open, touched, state);
+            digest.put(sessions[slot].sum);
         }
+        touched.clear();
         digest
     }
 }

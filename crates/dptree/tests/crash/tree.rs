@@ -342,8 +342,8 @@ impl Subject for TreeUnderTest {
         (medium, Killable::new(Mutating::new(medium, self.plan)))
     }
 
-    fn create(&self, (_, medium): &Self::Store) -> Live {
-        let pool = self.pool_options().create_on(HeapBacking::new(self.len()), *medium).unwrap();
+    fn create(&self, (simulated, medium): &Self::Store) -> Live {
+        let pool = self.pool_options().create_on(simulated.backing(0).with_limit(self.len()), *medium).unwrap();
         if self.used_before {
             let old = Tree::open(&pool, "old", self).unwrap();
             let mut session = pool.session().unwrap();
@@ -361,7 +361,7 @@ impl Subject for TreeUnderTest {
     }
 
     fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
-        let backing = HeapBacking::from_image(simulated.image(self.len() as usize));
+        let backing = simulated.backing(self.len());
         let unrecovered = self.pool_options().open_on(backing, *medium).map_err(|e| e.to_string())?;
         let mut live = self.live(unrecovered.recover().map_err(|e| e.to_string())?)?;
         for act in &self.in_recovery {
