@@ -90,9 +90,12 @@ mod tests {
     const SHAPE: Shape = Shape { slots: 4, leaves: 2, page_lines: 1 };
     const PAGES: [u64; 3] = [1024, 2048, 3072];
 
+    /// A page, with its records.
+    type Page<'a> = (u64, u64, &'a [(u64, bool, bool)]);
+
     /// Pages of two records. Each is given by the next page, the page before, and its records: key, whether it joins, whether it goes on. Returns
     /// the groups of keys that are found.
-    fn groups(pages: [(u64, u64, &[(u64, bool, bool)]); 3]) -> Vec<Vec<u64>> {
+    fn groups(pages: [Page<'_>; 3]) -> Vec<Vec<u64>> {
         let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();
@@ -120,7 +123,7 @@ mod tests {
     const GOES_ON: (u64, bool, bool) = (2, true, true);
     const ENDS: (u64, bool, bool) = (3, true, false);
     const ALONE: (u64, bool, bool) = (4, false, false);
-    const NO_PAGE: (u64, u64, &[(u64, bool, bool)]) = (0, 0, &[]);
+    const NO_PAGE: Page<'static> = (0, 0, &[]);
 
     #[test]
     fn a_batch_is_found_whole_or_not_at_all() {

@@ -182,7 +182,7 @@ fn deaths(plan: &'static Plan) -> Report {
     let mut scenarios = vec![
         ("update", of(&[Put(1, 1), Put(1, 2)]), vec![Put(10, 1)]),
         ("merge", of(&[Put(10, 1), Put(11, 1)]), vec![Tick]),
-        ("batch", TreeUnderTest { chunks: 12, ..of(&two_ranges()) }, vec![batch(&[10, 60], 7)]),
+        ("batch", TreeUnderTest { chunks: 12, ..of(&two_ranges()) }, vec![batch(&[10, 20, 60], 7)]),
     ];
     if deep() {
         scenarios = self::scenarios(plan);
