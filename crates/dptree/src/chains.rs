@@ -62,7 +62,8 @@ impl<M: Medium> Chains<'_, '_, M> {
 
     /// The records of the batch that begins at a place, if all of them are there.
     fn batch(&self, mut page: u64, mut at: u64) -> Option<Vec<Found>> {
-        let (mut all, mut pages) = (Vec::new(), 1);
+        let mut all = Vec::new();
+        // It ends also where damaged pages lead in a circle: each has one before it, and the first record joins none.
         loop {
             let found = self.record(page, at).filter(|found| all.is_empty() || found.record.place.joins)?;
             all.push(found);
@@ -71,11 +72,7 @@ impl<M: Medium> Chains<'_, '_, M> {
             }
             at += 1;
             if at == self.shape.page_records() {
-                (page, at, pages) = (self.after(page)?, 0, pages + 1);
-                // A chain that leads back is damaged.
-                if pages > self.polarities.len() {
-                    return None;
-                }
+                (page, at) = (self.after(page)?, 0);
             }
         }
     }
@@ -86,5 +83,69 @@ impl<M: Medium> Chains<'_, '_, M> {
         let next = self.op.load(&head(page).next, Relaxed);
         let is_page = self.polarities.contains_key(&next);
         (is_page && self.op.load(&head(next).before, Relaxed) == page).then_some(next)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use durix_pmem::{Hardware, Mapping};
+
+    use super::*;
+    use crate::record::Place;
+
+    const SHAPE: Shape = Shape { slots: 4, leaves: 2, page_lines: 1 };
+    const PAGES: [u64; 3] = [1024, 2048, 3072];
+
+    /// A page, with its records.
+    type Page<'a> = (u64, u64, &'a [(u64, bool, bool)]);
+
+    /// Pages of two records. Each is given by the next page, the page before, and its records: key, whether it joins, whether it goes on. Returns
+    /// the groups of keys that are found.
+    fn groups(pages: [Page<'_>; 3]) -> Vec<Vec<u64>> {
+        let mapping = Mapping::heap(4096, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        for (page, (next, before, records)) in PAGES.into_iter().zip(pages) {
+            let head = op.at(Off::<ExtentHead>::new(page));
+            op.store(&head.next, next, Relaxed);
+            op.store(&head.before, before, Relaxed);
+            for (at, (key, joins, goes_on)) in records.iter().copied().enumerate() {
+                let record = Record { key, value: Some(1), version: 1, place: Place { joins, goes_on } };
+                record.store(&op, &op.at(record_line(page, 0)).records[at], 1);
+            }
+        }
+        let chains = Chains { op: &op, shape: SHAPE, polarities: PAGES.map(|page| (page, 1)).into() };
+        let mut found = Vec::new();
+        for page in PAGES {
+            let Ok(()) = chains.each(page, |all| {
+                found.push(all.iter().map(|one| one.record.key).collect());
+                Ok::<_, Infallible>(())
+            });
+        }
+        found
+    }
+
+    const BEGINS: (u64, bool, bool) = (1, false, true);
+    const GOES_ON: (u64, bool, bool) = (2, true, true);
+    const ENDS: (u64, bool, bool) = (3, true, false);
+    const ALONE: (u64, bool, bool) = (4, false, false);
+    const NO_PAGE: Page<'static> = (0, 0, &[]);
+
+    #[test]
+    fn a_batch_is_found_whole_or_not_at_all() {
+        let [a, b, c] = PAGES;
+        assert_eq!(groups([(0, 0, &[BEGINS, ENDS]), (0, 0, &[ALONE]), NO_PAGE]), [vec![1, 3], vec![4]]);
+        assert_eq!(groups([(0, 0, &[BEGINS]), (0, 0, &[ALONE, BEGINS]), NO_PAGE]), [vec![4]], "cut off");
+        assert_eq!(groups([(0, 0, &[BEGINS, ALONE]), (0, 0, &[ENDS, ALONE]), NO_PAGE]), [vec![4], vec![4]]);
+        let whole = [(c, 0, &[BEGINS, GOES_ON][..]), NO_PAGE, (0, a, &[ENDS, ALONE])];
+        assert_eq!(groups(whole), [vec![1, 2, 3], vec![4]], "over two pages");
+        let of_another = [(c, 0, &[BEGINS, GOES_ON][..]), NO_PAGE, (0, b, &[ENDS, ALONE])];
+        assert_eq!(groups(of_another), [vec![4]], "the next page goes on with the batch of another one");
+        let nowhere = [(77, 0, &[BEGINS, GOES_ON][..]), NO_PAGE, (0, a, &[ENDS, ALONE])];
+        assert_eq!(groups(nowhere), [vec![4]], "the next page is none");
+        let circle = [(b, b, &[GOES_ON, BEGINS][..]), (a, a, &[GOES_ON, GOES_ON]), NO_PAGE];
+        assert!(groups(circle).is_empty(), "pages that lead in a circle");
     }
 }

@@ -19,7 +19,8 @@
 //!
 //! # Guarantees
 //! Every operation on one key is durably linearizable: an update is durable when it returns, a read returns only what is durable. A scan
-//! takes each of its batches from one range at one moment. Nothing beyond 8-byte atomicity is assumed.
+//! takes each of its batches from one range at one moment. Changes that are made together (`change_many`) are all or nothing after a crash, and lookups
+//! see them at one moment. Nothing beyond 8-byte atomicity is assumed.
 
 #![deny(missing_docs)]
 
