@@ -211,7 +211,9 @@ impl<M: Medium> Blocks<'_, '_, M> {
         let lines = (0..self.shape.page_lines).map(|line| self.op.at(record_line(page, line)));
         let words = lines.flat_map(|line| line.records.iter());
         words
-            .flat_map(|words| polarities.clone().filter_map(|polarity| Record::load(self.op, words, polarity).ok().flatten()))
+            .flat_map(|words| {
+                polarities.clone().filter_map(|polarity| Record::load(self.op, words, polarity).ok().flatten())
+            })
             .collect()
     }
 }
