@@ -1,11 +1,11 @@
 //! `flips [flips a kind] [seed] [kinds]`: the table of `docs/design/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
-//! the pool's file or in the journal.
+//! the pool's file or in the journal. `flips missed …`: what was flipped where, of those that were missed.
 
 use durix_fuzzing::flips;
 
 fn main() {
     let mut words = std::env::args().skip(1).peekable();
-    let form = words.next_if(|word| word.starts_with("journal"));
+    let form = words.next_if(|word| word.starts_with("journal") || word == "missed");
     let mut number = || {
         words.next_if(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(|word| word.parse().expect("a number"))
     };
@@ -15,6 +15,10 @@ fn main() {
         print!("{}", flips::table(count, seed, &kinds));
         return;
     };
+    if form == "missed" {
+        print!("{}", flips::missed(count, seed, &kinds));
+        return;
+    }
     let directory = std::env::temp_dir().join(format!("durix-flips-{}", std::process::id()));
     print!("{}", flips::journaled_table(&directory, form == "journaled", count, seed));
     let _ = std::fs::remove_dir_all(directory);

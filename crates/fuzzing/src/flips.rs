@@ -207,6 +207,11 @@ impl Subject {
 
     /// Draws flips, the same number of each size, until there are `flips`, and says what became of them.
     pub fn draw(&self, flips: u64, seed: u64) -> Tally {
+        self.draw_and_tell(flips, seed, &mut |_| ())
+    }
+
+    /// The same, and calls `tell` with what was flipped and missed: its size, where it lies, and the line before and after.
+    pub fn draw_and_tell(&self, flips: u64, seed: u64, tell: &mut dyn FnMut(&str)) -> Tally {
         let mut random = Random(seed);
         let mut tally = Tally { keys: self.keys(), least: self.keys(), ..Tally::default() };
         for size in Size::ALL.into_iter().cycle().take(flips as usize) {
@@ -214,7 +219,19 @@ impl Subject {
             while image == self.image {
                 image = self.flipped(size, &mut random);
             }
+            let missed = tally.missed;
+            let changed = (0..image.len()).find(|at| image[*at] != self.image[*at]).expect("it differs");
+            let line = changed / 64 * 64;
+            let words = |image: &[u8]| {
+                let words =
+                    image[line..line + 64].chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
+                words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(" ")
+            };
+            let after = words(&image);
             self.look(image, &mut tally);
+            if tally.missed > missed {
+                tell(&format!("{size:?} at {changed:#x}: {} -> {after}", words(&self.image)));
+            }
         }
         tally
     }
@@ -460,6 +477,20 @@ pub fn journaled_table(directory: &Path, closed: bool, flips: u64, seed: u64) ->
     text
 }
 
+/// What was flipped and missed in indices of these kinds, or of all if none is named, a line each.
+///
+/// # Panics
+/// If an index cannot be made.
+pub fn missed(flips: u64, seed: u64, kinds: &[String]) -> String {
+    let mut text = String::new();
+    let is_wanted = |entry: &Entry| kinds.is_empty() || kinds.iter().any(|name| name == entry.name);
+    for entry in kind::kinds::<Hardware>().into_iter().filter(is_wanted) {
+        let name = entry.name;
+        Subject::new(entry).draw_and_tell(flips, seed, &mut |what| _ = writeln!(text, "{name}: {what}"));
+    }
+    text
+}
+
 /// The table of these kinds, or of all if none is named, as Markdown.
 ///
 /// # Panics
@@ -488,27 +519,61 @@ pub fn table(flips: u64, seed: u64, kinds: &[String]) -> String {
 mod tests {
     use super::*;
 
+    /// How many flips of 2000 are missed at most: the table of `docs/design/damage.md`, and what it says of its causes.
+    fn missed_at_most(kind: &str) -> u64 {
+        match kind {
+            "hash" | "skiplist-soft" | "skiplist-values" => 0,
+            "pset" | "list-soft" | "skiplist" => 3,
+            "hash-bytes" | "hash-values" | "list-values" => 14,
+            "bst-values" | "dptree-values" => 18,
+            "list" | "bst" => 34,
+            "masstree" => 42,
+            "bplustree" => 55,
+            "hash-links" => 88,
+            // Values in leaves have no checksum.
+            "dptree" => 212,
+            // A kind that is new has none to lose.
+            _ => 0,
+        }
+    }
+
+    /// How many of the first 100 flips.
+    fn missed_in_few(kind: &str) -> u64 {
+        match kind {
+            "bst-values" | "hash-bytes" | "list-values" => 1,
+            "hash-values" | "list" => 2,
+            "bplustree" | "bst" => 3,
+            "masstree" => 5,
+            "hash-links" => 6,
+            "dptree" => 10,
+            _ => 0,
+        }
+    }
+
     /// What `repair` saves at least, in keys of a thousand, after the damage that is found: with the seed of the test, which draws the
     /// same flips everywhere.
     fn saved_at_least(kind: &str) -> u64 {
         match kind {
             // Its logs and range blocks are not read without what leads to them.
-            "dptree-values" => 100,
+            "dptree-values" => 400,
             // Few keys: a page has half of them.
-            "list" | "list-values" | "list-soft" => 700,
-            "masstree" => 850,
-            _ => 930,
+            "list" => 750,
+            "list-values" | "list-soft" => 850,
+            _ => 960,
         }
     }
 
     #[test]
     fn repair_saves_most_keys_of_every_kind_and_every_flip_is_counted() {
-        let flips = if crate::is_deep() { 2000 } else { 25 };
+        let flips = if crate::is_deep() { 2000 } else { 100 };
         for entry in kind::kinds::<Hardware>() {
             let subject = Subject::new(entry);
             let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
             assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
             assert!(tally.saved_per_mille() >= saved_at_least(name), "{name}: {tally:?}");
+            // With the seed of the test, which draws the same flips everywhere.
+            let most = if crate::is_deep() { missed_at_most(name) } else { missed_in_few(name) };
+            assert!(tally.missed <= most, "{name}: {tally:?}, {most} missed at most");
         }
     }
 

@@ -48,7 +48,7 @@ pub fn key(k: u8) -> Vec<u8> {
 pub fn value(v: u8) -> Vec<u8> {
     match v {
         0..100 => vec![v; 12],
-        100..200 => vec![v; 90],
+        100..200 => vec![v; 88],
         _ => vec![v; 200],
     }
 }

@@ -189,7 +189,7 @@ fn no_changed_byte_of_a_closed_set_is_missed() {
     set.insert(&op, &[7; 60], b"a long key").unwrap();
     set.remove(&op, &[7; 60]).unwrap();
     set.insert(&op, &[8; 60], b"another").unwrap();
-    (11..14u8).for_each(|i| drop(set.insert(&op, &[i; 8], b"newer").unwrap()));
+    (11..14u8).for_each(|i| assert!(!set.insert(&op, &[i; 8], b"newer").unwrap()));
     let mut batch = Batch::new();
     batch.insert(&[1; 8], b"one").remove(&[2; 8]).insert(&[3; 8], &[3; 100]);
     set.commit(&op, &batch).unwrap();
