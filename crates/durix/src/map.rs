@@ -215,7 +215,7 @@ pub(crate) fn decoded<T: Decode, M: Medium>(index: &dyn Index<M>, bytes: &[u8]) 
 
 #[cold]
 #[inline(never)]
-fn undecodable<M: Medium>(index: &dyn Index<M>, unfit: &crate::encode::Unfit) -> Error {
+pub(crate) fn undecodable<M: Medium>(index: &dyn Index<M>, unfit: &crate::encode::Unfit) -> Error {
     Error::Undecodable { index: index.root().name(), what: unfit.to_string() }
 }
 
@@ -243,11 +243,19 @@ macro_rules! calls {
             K: GivenAs<Q>,
             Q: ?Sized,
         {
-            $self.with(|index, cached| {
+            $self.with_unsettled(|index, cached| {
                 encode_into::<K, Q>(key, &mut cached.key)?;
-                let found = index.get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
+                let found = index.raw().get(&cached.session.enter()?, &cached.key, &mut cached.value)?;
                 index.note_read(&cached.session, &cached.key);
-                found.then(|| decoded(index, &cached.value)).transpose()
+                index.pool().settle(&mut cached.session)?;
+                // Last, so that a large value is copied once.
+                if !found {
+                    return Ok(None);
+                }
+                match V::decode(&cached.value) {
+                    Ok(value) => Ok(Some(value)),
+                    Err(unfit) => Err(undecodable(index, &unfit)),
+                }
             })
         }
 
@@ -661,6 +669,12 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         settled(&self.guard, cached, call)
     }
 
+    /// As [`with`](Self::with) for a call that settles itself.
+    #[inline(always)]
+    fn with_unsettled<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        self.shared.sessions.with(&self.shared.pool, |cached| call(&self.guard, cached))
+    }
+
     fn with_update<R>(&self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
         self.with(|index, cached| admitted(index, cached, call))
     }
@@ -977,6 +991,11 @@ impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a Map<K, V, M> {
 impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
     fn with<R>(&mut self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
         settled(&self.map.guard, &mut self.cached, call)
+    }
+
+    #[inline(always)]
+    fn with_unsettled<R>(&mut self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {
+        call(&self.map.guard, &mut self.cached)
     }
 
     fn with_update<R>(&mut self, call: impl FnOnce(&Guarded<M>, &mut Cached<M>) -> Result<R>) -> Result<R> {

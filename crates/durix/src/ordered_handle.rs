@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 
-use durix_index::implement::{Order, STEP};
+use durix_index::implement::{Order, Place, STEP, have_crossed};
 use durix_pmem::{Hardware, Medium};
 
 use crate::encode::{GivenAs, Key, PrefixOf, Value};
-use crate::map::{Handle, Map, decoded};
-use crate::ordered::{encoded_range, prefixed_range};
+use crate::map::{Handle, Map, encode_into, undecodable};
+use crate::ordered::prefixed_range;
 use crate::sessions::Cached;
 use crate::{Direction, Error, KeyRange, Result};
 
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
-        Ok(self.walk(encoded_range::<K, Q>(&bounds)?, Direction::Forward))
+        self.encoded::<Q>(&bounds, Direction::Forward)
     }
 
     /// The pairs with keys in `bounds`, from the largest key on.
@@ -95,7 +95,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
-        Ok(self.walk(encoded_range::<K, Q>(&bounds)?, Direction::Backward))
+        self.encoded::<Q>(&bounds, Direction::Backward)
     }
 
     /// The pairs whose keys begin with `prefix`, as [`OrderedMap::prefix`](crate::OrderedMap::prefix), from the smallest key on.
@@ -109,7 +109,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&mut self, prefix: &P) -> HandleRange<'_, K, V, M> {
-        self.walk(prefixed_range(prefix), Direction::Forward)
+        self.walk(&prefixed_range(prefix), Direction::Forward)
     }
 
     /// All pairs, from the smallest key on.
@@ -124,16 +124,39 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn iter(&mut self) -> HandleRange<'_, K, V, M> {
-        self.walk(KeyRange::all(), Direction::Forward)
+        self.walk(&KeyRange::all(), Direction::Forward)
     }
 
-    fn walk(&mut self, keys: KeyRange, direction: Direction) -> HandleRange<'_, K, V, M> {
+    #[inline]
+    fn encoded<Q>(&mut self, bounds: &impl RangeBounds<Q>, direction: Direction) -> Result<HandleRange<'_, K, V, M>>
+    where
+        K: GivenAs<Q>,
+        Q: ?Sized,
+    {
         let (map, cached) = self.handle.parts();
-        cached.pairs.clear();
         cached.shrink();
-        let (more, order) = (!keys.is_empty(), Order::new(Some(direction)));
-        HandleRange { map, cached, keys, direction, order, at: 0, take: FEW, more, failed: None }
+        let lower = side(bounds.start_bound(), |key| encode_into::<K, Q>(key, &mut cached.key))?;
+        let upper = side(bounds.end_bound(), |key| encode_into::<K, Q>(key, &mut cached.value))?;
+        Ok(HandleRange::new(map, cached, (lower, upper), direction))
     }
+
+    fn walk(&mut self, keys: &KeyRange, direction: Direction) -> HandleRange<'_, K, V, M> {
+        let (map, cached) = self.handle.parts();
+        cached.shrink();
+        let lower = keys.lower.as_ref().map(|key| key.clone_into(&mut cached.key));
+        let upper = keys.upper.as_ref().map(|key| key.clone_into(&mut cached.value));
+        HandleRange::new(map, cached, (lower, upper), direction)
+    }
+}
+
+/// A bound without its key, which `encode` puts elsewhere.
+#[inline(always)]
+fn side<Q: ?Sized>(bound: Bound<&Q>, encode: impl FnOnce(&Q) -> Result<()>) -> Result<Bound<()>> {
+    Ok(match bound {
+        Bound::Included(key) => Bound::Included(encode(key)?),
+        Bound::Excluded(key) => Bound::Excluded(encode(key)?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
 }
 
 /// Pairs of a first step, where nobody says how many are asked for.
@@ -159,12 +182,15 @@ const FEW: usize = 8;
 /// ```
 pub struct HandleRange<'h, K, V, M: Medium = Hardware> {
     map: &'h Map<K, V, M>,
+    /// Its buffer for a key has that of the lower bound, its buffer for a value that of the upper bound, its pairs those of the last step.
     cached: &'h mut Cached<M>,
-    keys: KeyRange,
+    /// The bounds of what is left behind the last step.
+    sides: (Bound<()>, Bound<()>),
     direction: Direction,
     order: Order,
-    /// The next pair of the last step.
-    at: usize,
+    /// The next pair of the last step, and how many pairs are left of it.
+    at: Place,
+    unread: usize,
     /// How many pairs the next step takes.
     take: usize,
     more: bool,
@@ -174,11 +200,41 @@ pub struct HandleRange<'h, K, V, M: Medium = Hardware> {
 impl<K, V, M: Medium> fmt::Debug for HandleRange<'_, K, V, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all = f.debug_struct("HandleRange");
-        all.field("map", self.map).field("keys", &self.keys).field("direction", &self.direction).finish_non_exhaustive()
+        all.field("map", self.map).field("left", &bounds(self.sides, &self.cached.key, &self.cached.value));
+        all.field("direction", &self.direction).finish_non_exhaustive()
     }
 }
 
-impl<K: Key, V: Value, M: Medium> HandleRange<'_, K, V, M> {
+/// Bounds with their keys.
+#[inline(always)]
+fn bounds<'k>(sides: (Bound<()>, Bound<()>), lower: &'k [u8], upper: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
+    (sides.0.map(|()| lower), sides.1.map(|()| upper))
+}
+
+impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
+    #[inline]
+    fn new(
+        map: &'h Map<K, V, M>,
+        cached: &'h mut Cached<M>,
+        sides: (Bound<()>, Bound<()>),
+        direction: Direction,
+    ) -> Self {
+        cached.pairs.clear();
+        let (more, order) = (true, Order::new(Some(direction)));
+        HandleRange {
+            map,
+            cached,
+            sides,
+            direction,
+            order,
+            at: Place::default(),
+            unread: 0,
+            take: FEW,
+            more,
+            failed: None,
+        }
+    }
+
     /// The first `pairs` pairs, as [`Iterator::take`]; the index then reads no more than these, which makes short walks faster.
     ///
     /// ```
@@ -200,28 +256,43 @@ impl<K: Key, V: Value, M: Medium> HandleRange<'_, K, V, M> {
     fn fill(&mut self) -> Result<bool> {
         if self.more {
             let read = self.read();
-            (self.at, self.take) = (0, (self.take * 2).clamp(FEW, STEP));
+            (self.at, self.take) = (Place::default(), (self.take * 2).clamp(FEW, STEP));
             if read.is_err() {
                 (self.more, self.failed) = (false, None);
                 self.cached.pairs.clear();
             }
+            self.unread = self.cached.pairs.len();
             read?;
+            if self.unread > 0 {
+                return Ok(true);
+            }
         }
-        if self.at < self.cached.pairs.len() { Ok(true) } else { self.failed.take().map_or(Ok(false), Err) }
+        self.failed.take().map_or(Ok(false), Err)
     }
 
+    #[inline(always)]
     fn read(&mut self) -> Result<()> {
-        let HandleRange { map, cached, keys, direction, order, take, more, failed, .. } = self;
-        let last = cached.pairs.last().map(|(key, _)| key.to_vec());
-        cached.pairs.clear();
+        let HandleRange { map, cached, sides, direction, order, take, more, failed, .. } = self;
+        {
+            // Goes on behind the last pair.
+            let Cached { key, value, pairs, .. } = &mut **cached;
+            if let Some((last, _)) = pairs.last() {
+                let (side, bound) = match direction {
+                    Direction::Forward => (&mut sides.0, key),
+                    Direction::Backward => (&mut sides.1, value),
+                };
+                *side = Bound::Excluded(());
+                last.clone_into(bound);
+            }
+            pairs.clear();
+        }
         map.with_own(cached, |index, cached| {
-            let Cached { session, pairs, .. } = cached;
-            let (lower, upper) = (keys.lower.as_ref().map(Vec::as_slice), keys.upper.as_ref().map(Vec::as_slice));
-            let bounds = match (&last, *direction) {
-                (None, _) => (lower, upper),
-                (Some(last), Direction::Forward) => (Bound::Excluded(&last[..]), upper),
-                (Some(last), Direction::Backward) => (lower, Bound::Excluded(&last[..])),
-            };
+            let Cached { session, key, value, pairs } = cached;
+            let bounds = bounds(*sides, key, value);
+            if have_crossed(bounds) {
+                *more = false;
+                return Ok(());
+            }
             let ordered = index.raw().as_ordered().expect("the map is ordered");
             *more = ordered.read_range(&session.enter()?, bounds, *direction, *take, pairs).unwrap_or_else(|error| {
                 *failed = Some(error);
@@ -229,9 +300,24 @@ impl<K: Key, V: Value, M: Medium> HandleRange<'_, K, V, M> {
             });
             index.note_reads(session);
             // On a damaged index links may lead back, and a walk in circles.
-            let first = pairs.get(0).map(|(first, _)| first);
-            first.map_or(Ok(()), |first| order.pass(last.as_deref().unwrap_or_default(), first))
+            let Some((first, _)) = pairs.get(0) else { return Ok(()) };
+            order.pass(if *direction == Direction::Forward { key } else { value }, first)
         })
+    }
+
+    /// The next pair of the last step.
+    #[inline(always)]
+    fn next_read(&mut self) -> Option<Result<(K, V)>> {
+        self.unread -= 1;
+        let (key, value) = self.cached.pairs.step(&mut self.at)?;
+        let key = match K::decode(key) {
+            Ok(key) => key,
+            Err(unfit) => return Some(Err(undecodable(&**self.map.index(), &unfit))),
+        };
+        match V::decode(value) {
+            Ok(value) => Some(Ok((key, value))),
+            Err(unfit) => Some(Err(undecodable(&**self.map.index(), &unfit))),
+        }
     }
 }
 
@@ -240,17 +326,13 @@ impl<K: Key, V: Value, M: Medium> Iterator for HandleRange<'_, K, V, M> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<(K, V)>> {
-        if self.at == self.cached.pairs.len() {
+        if self.unread == 0 {
             match self.fill() {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
             }
         }
-        let (key, value) = self.cached.pairs.get(self.at)?;
-        self.at += 1;
-        let index = &**self.map.index();
-        let pair = decoded(index, key).and_then(|key| Ok((key, decoded(index, value)?)));
-        Some(pair)
+        self.next_read()
     }
 }

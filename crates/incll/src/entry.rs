@@ -14,6 +14,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    #[inline(always)]
     pub(crate) fn part(self) -> Part {
         Part { slice: self.slice, rank: self.kind.min(kind::SUFFIX) }
     }

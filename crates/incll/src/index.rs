@@ -166,26 +166,51 @@ impl<M: Medium> OrderedIndex<M> for Masstree<M> {
         most: usize,
         pairs: &mut Pairs,
     ) -> Result<bool> {
-        let (there, mut more) = (pairs.len(), false);
-        let most = most.saturating_sub(there);
+        let most = most.saturating_sub(pairs.len());
         if most == 0 {
             return Ok(true);
         }
-        let visit = |key: &[u8], value: crate::Value<'_, M>| {
-            if pairs.len() == there {
-                // All at once, if the others are as long.
-                let bytes = key.len() + value.len();
-                pairs.reserve(most, bytes.min(STEP_BYTES / most));
-            }
-            pairs.push_with(key, |bytes| value.append_to(bytes));
-            more = pairs.len() - there == most || pairs.bytes() >= STEP_BYTES;
-            if more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
+        let mut taking = Taking { pairs, most, left: most, more: false };
         match direction {
-            Direction::Forward => self.range_expecting(op, lower, upper, most, visit)?,
-            Direction::Backward => self.range_rev(op, lower, upper, visit)?,
+            Direction::Forward => {
+                self.range_expecting(op, lower, upper, most, |key, value| taking.take(key, value))?;
+            }
+            Direction::Backward => self.range_rev(op, lower, upper, |key, value| taking.take(key, value))?,
         }
-        Ok(more)
+        Ok(taking.more)
+    }
+}
+
+/// What a step of a walk has met.
+struct Taking<'p> {
+    pairs: &'p mut Pairs,
+    /// How many pairs it takes, and how many of them it has not met yet.
+    most: usize,
+    left: usize,
+    /// Whether it has ended before the range.
+    more: bool,
+}
+
+impl Taking<'_> {
+    #[inline(always)]
+    fn take<M: Medium>(&mut self, key: &[u8], value: crate::Value<'_, M>) -> ControlFlow<()> {
+        if self.left == self.most {
+            self.reserve(key.len() + value.len());
+        }
+        match (<[u8; 8]>::try_from(key), value.word()) {
+            (Ok(key), Some(word)) => self.pairs.push_words(key, word.to_le_bytes()),
+            _ => self.pairs.push_with(key, |bytes| value.append_to(bytes)),
+        }
+        self.left -= 1;
+        self.more = self.left == 0 || self.pairs.bytes() >= STEP_BYTES;
+        if self.more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Makes room for all pairs at once, if the others are as long as the first.
+    #[inline(always)]
+    fn reserve(&mut self, bytes: usize) {
+        let fits = self.most.saturating_mul(bytes) <= STEP_BYTES;
+        self.pairs.reserve(self.most, if fits { bytes } else { STEP_BYTES / self.most });
     }
 }
 

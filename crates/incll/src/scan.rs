@@ -129,8 +129,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn resolve(&self, entry: Entry, key: &mut Vec<u8>) -> Result<Value<'a, M>> {
         let bytes = entry.slice.to_be_bytes();
         key.extend_from_slice(&bytes[..entry.kind.min(8) as usize]);
-        if entry.kind <= kind::LAST_SHORT && entry.inline {
-            return Ok(Value::inline(self.op, entry.word));
+        if entry.kind <= kind::LAST_SHORT {
+            return self.short_value(entry);
         }
         let record = Record::read(self.op, entry.word)?;
         if entry.kind == kind::SUFFIX {
@@ -142,6 +142,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         Ok(record.value())
     }
 
+    /// The value of a key that ends in its slice.
+    #[inline(always)]
+    fn short_value(&self, entry: Entry) -> Result<Value<'a, M>> {
+        Ok(if entry.inline { Value::inline(self.op, entry.word) } else { Record::read(self.op, entry.word)?.value() })
+    }
+
     /// Keys that do not ascend: without this a scan that goes on from the last key it has met could go in a circle.
     #[cold]
     pub(crate) fn out_of_order(&self, layer: Off<Node>, entry: Entry) -> Error {
@@ -149,13 +155,34 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Asks for the records of entries that a scan comes to soon, `count` of them at most from `rank` on: each value out of line is
-    /// a miss of its own, and they are not waited for one by one then.
+    /// a miss of its own, and they are not waited for one by one then. Returns whether there is any.
     #[inline(always)]
-    fn ask_for_records(&self, snapshot: &Snapshot, rank: usize, count: usize) {
+    fn ask_for_records(&self, snapshot: &Snapshot, rank: usize, count: usize) -> bool {
+        let mut asked = false;
         for rank in rank..snapshot.len().min(rank.saturating_add(count)) {
             let entry = snapshot.entry(rank);
             if !entry.inline && entry.kind != kind::LAYER {
                 self.op.prefetch(Off::<[Word; RECORD_START]>::new(entry.word));
+                asked = true;
+            }
+        }
+        asked
+    }
+
+    /// The same for the first `count` entries of the next node, if there is one: its records come while the caller waits for
+    /// those of this node. A hint: what is read need not be of one moment.
+    #[inline(always)]
+    fn ask_for_records_of(&self, next: Off<Node>, count: usize) {
+        if count == 0 || next.is_null() {
+            return;
+        }
+        let (op, border) = (self.op, self.border(next));
+        let permutation = op.load(&border.permutation, Relaxed);
+        let (kinds, inline) = (op.load(&border.kinds, Relaxed), op.load(&border.inline, Relaxed));
+        for rank in 0..permutation.len().min(count) {
+            let slot = permutation.slot(rank);
+            if inline >> slot & 1 == 0 && kinds.get(slot) != kind::LAYER {
+                op.prefetch(Off::<[Word; RECORD_START]>::new(op.load(&border.slots[slot][1], Relaxed)));
             }
         }
     }
@@ -165,7 +192,8 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     where
         V: FnMut(&[u8], Value<'a, M>) -> ControlFlow<()>,
     {
-        let mut key = Vec::with_capacity(SHORT_KEY);
+        // The slices of the layers above, and of a long key all of it.
+        let mut key = Vec::new();
         let first = Frame { root: self.tree.root, from: Part::of(from), tail: Some(0), next: Off::NULL };
         let (mut frame, mut above) = (first, Vec::new());
         let mut snapshot = Snapshot::new();
@@ -182,8 +210,11 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             }
             let (mut below, lower) = (None, frame.from);
             let first = snapshot.before(lower);
-            self.ask_for_records(&snapshot, first, left);
+            let asked = self.ask_for_records(&snapshot, first, left);
             left = left.saturating_sub(snapshot.len() - first);
+            if asked {
+                self.ask_for_records_of(snapshot.next, left);
+            }
             for rank in first..snapshot.len() {
                 let entry = snapshot.entry(rank);
                 if entry.part() < frame.from || !entry.is_canonical() {
@@ -196,15 +227,22 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                     below = Some((entry, at_bound));
                     break;
                 }
-                let start = key.len();
-                let value = self.resolve(entry, &mut key)?;
-                let skip = at_bound.is_some_and(|at| match key[start..].cmp(&from[at..]) {
+                let (start, slice) = (key.len(), entry.slice.to_be_bytes());
+                // A short key of the first layer is nowhere but in its slice.
+                let (whole, value) = if start == 0 && entry.kind <= kind::LAST_SHORT {
+                    (&slice[..entry.kind as usize], self.short_value(entry)?)
+                } else {
+                    key.reserve(SHORT_KEY);
+                    let value = self.resolve(entry, &mut key)?;
+                    (&key[..], value)
+                };
+                let skip = at_bound.is_some_and(|at| match whole[start..].cmp(&from[at..]) {
                     std::cmp::Ordering::Less => true,
                     std::cmp::Ordering::Equal => !inclusive,
                     std::cmp::Ordering::Greater => false,
                 });
                 frame.tail = None;
-                let flow = if skip { ControlFlow::Continue(()) } else { visit(&key, value) };
+                let flow = if skip { ControlFlow::Continue(()) } else { visit(whole, value) };
                 key.truncate(start);
                 if flow.is_break() {
                     return Ok(());

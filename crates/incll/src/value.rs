@@ -27,6 +27,15 @@ impl<'a, M: Medium> Value<'a, M> {
         Value { op, place: Place::Inline(word) }
     }
 
+    /// The value, if it lies in a node.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> Option<u64> {
+        match self.place {
+            Place::Inline(word) => Some(word),
+            Place::Words(..) => None,
+        }
+    }
+
     /// Bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -58,15 +67,11 @@ impl<'a, M: Medium> Value<'a, M> {
     }
 
     /// Appends the bytes to `to`.
-    #[inline]
+    #[inline(always)]
     pub fn append_to(&self, to: &mut Vec<u8>) {
         match self.place {
             Place::Inline(word) => to.extend_from_slice(&word.to_le_bytes()),
-            Place::Words(words, len) => {
-                let start = to.len();
-                to.resize(start + len, 0);
-                self.op.load_bytes(words, &mut to[start..]);
-            }
+            Place::Words(words, len) => append_words(self.op, words, len, to),
         }
     }
 
@@ -90,6 +95,14 @@ impl<M: Medium> fmt::Debug for Value<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Value").field(&self.to_vec()).finish()
     }
+}
+
+/// Appends the first `len` bytes of words.
+#[inline(never)]
+fn append_words<M: Medium>(op: &Op<'_, M>, words: &[Word], len: usize, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.resize(start + len, 0);
+    op.load_bytes(words, &mut to[start..]);
 }
 
 fn words_are<M: Medium>(op: &Op<'_, M>, words: &[Word], bytes: &[u8]) -> bool {

@@ -466,13 +466,19 @@ impl KeyRange {
 
     /// Whether no key can lie in it, because its bounds have crossed.
     pub fn is_empty(&self) -> bool {
-        match (&self.lower, &self.upper) {
-            (Bound::Unbounded, Bound::Excluded(upper)) => upper.is_empty(),
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
-                lower >= upper
-            }
+        have_crossed((self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice)))
+    }
+}
+
+/// Whether no key can lie between two bounds.
+#[inline]
+pub fn have_crossed(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match bounds {
+        (Bound::Unbounded, Bound::Excluded(upper)) => upper.is_empty(),
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+            lower >= upper
         }
     }
 }

@@ -33,7 +33,8 @@ pub use pairs::Pairs;
 
 /// Helpers for crates that implement an index.
 pub mod implement {
-    pub use crate::index::{Order, STEP, alone, writable};
+    pub use crate::index::{Order, STEP, alone, have_crossed, writable};
+    pub use crate::pairs::Place;
     pub use crate::walk::{Pair, Walk};
     pub use crate::words::{WORD, WORDS, WordRange, key_word, value_word};
 }

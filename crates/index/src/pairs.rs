@@ -1,5 +1,13 @@
 //! Pairs of keys and values in a row: what a walk has read.
 
+/// A place between two pairs of [`Pairs`]: the next pair of a walk over them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    number: usize,
+    /// Where the bytes of that pair start.
+    start: usize,
+}
+
 /// Pairs of keys and values, one after the other in one buffer, which is kept when it is cleared.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
@@ -65,6 +73,27 @@ impl Pairs {
         self.ends.push((key_ends, self.bytes.len()));
     }
 
+    /// Appends a pair of a word each: as [`push`](Self::push), with one look at how much room there is.
+    #[inline(always)]
+    pub fn push_words(&mut self, key: [u8; 8], value: [u8; 8]) {
+        let key_ends = self.bytes.len() + 8;
+        let mut both = [0; 16];
+        both[..8].copy_from_slice(&key);
+        both[8..].copy_from_slice(&value);
+        self.bytes.extend_from_slice(&both);
+        self.ends.push((key_ends, key_ends + 8));
+    }
+
+    /// The pair at a place, which moves behind it; `None` behind the last pair. A place is one of these pairs, since they were cleared last:
+    /// with another the pair is none of them.
+    #[inline(always)]
+    pub fn step(&self, place: &mut Place) -> Option<(&[u8], &[u8])> {
+        let (key_ends, ends) = *self.ends.get(place.number)?;
+        let pair = self.bytes.get(place.start..ends)?.split_at_checked(key_ends.wrapping_sub(place.start))?;
+        *place = Place { number: place.number + 1, start: ends };
+        Some(pair)
+    }
+
     /// A pair, by its number.
     #[inline]
     pub fn get(&self, number: usize) -> Option<(&[u8], &[u8])> {
@@ -102,11 +131,29 @@ mod tests {
             for len in 0..20 {
                 pairs.push(&bytes[..len], &bytes[len..len * 2]);
             }
+            let mut place = Place::default();
             for len in 0..20 {
+                assert_eq!(pairs.step(&mut place), pairs.get(len));
                 assert_eq!(pairs.get(len), Some((&bytes[..len], &bytes[len..len * 2])));
             }
             assert_eq!((pairs.len(), pairs.bytes(), pairs.last()), (20, 380, pairs.get(19)));
-            assert!(pairs.get(20).is_none());
+            assert!(pairs.get(20).is_none() && pairs.step(&mut place).is_none());
+        }
+    }
+
+    #[test]
+    fn pairs_of_words_are_as_others() {
+        let (mut words, mut pairs, mut place) = (Pairs::new(), Pairs::new(), Place::default());
+        words.push(b"a", b"");
+        pairs.push(b"a", b"");
+        for number in 0..50_u64 {
+            words.push_words(number.to_be_bytes(), (number * 3).to_le_bytes());
+            pairs.push(&number.to_be_bytes(), &(number * 3).to_le_bytes());
+        }
+        assert_eq!((words.len(), words.bytes()), (51, 801));
+        for number in 0..52 {
+            assert_eq!(words.get(number), pairs.get(number));
+            assert_eq!(words.step(&mut place), pairs.get(number));
         }
     }
 }

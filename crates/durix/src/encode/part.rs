@@ -286,8 +286,17 @@ impl<const N: usize> Encode for [u8; N] {
 impl<const N: usize> Decode for [u8; N] {
     #[inline]
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
-        bytes.try_into().map_err(|_| Unfit(format!("{} bytes are no [u8; {N}]", bytes.len())))
+        match bytes.try_into() {
+            Ok(array) => Ok(array),
+            Err(_) => Err(other_length::<N>(bytes.len())),
+        }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn other_length<const N: usize>(len: usize) -> Unfit {
+    Unfit(format!("{len} bytes are no [u8; {N}]"))
 }
 
 impl<const N: usize> Part for [u8; N] {
