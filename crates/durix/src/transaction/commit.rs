@@ -27,7 +27,7 @@ use super::pending::Work;
 use super::put::{put, settle};
 use super::touched::Committed;
 use super::tx::Transaction;
-use crate::{Error, Index, Result, Ticket};
+use crate::{Error, Result, Ticket};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -121,7 +121,7 @@ impl<M: Medium> Transaction<M> {
 
 fn commit<M: Medium>(tx: &Transaction<M>) -> Result<()> {
     let shared = &*tx.shared;
-    shared.sessions.with(&shared.pool, |cached| {
+    tx.with_session(|cached| {
         // From here on the commit gives the locks back, not the transaction.
         let Some(buffers) = tx.end() else { return Ok(()) };
         let commit = Commit { tx, buffers: Some(buffers), keeps_locks: false };
@@ -235,7 +235,7 @@ impl<M: Medium> Commit<'_, M> {
         let mut draft = std::mem::take(&mut self.buffers.as_mut().expect("until the end").draft);
         record::begin(&mut draft);
         for part in self.strict() {
-            let owner = part.guard.root().owner();
+            let owner = part.guard.owner();
             part.touched.changed().for_each(|(key, value, _)| record::push(&mut draft, owner, key, value));
         }
         draft
