@@ -308,12 +308,6 @@ impl<M: Medium> Mapping<M> {
         self.shared.asymmetric
     }
 
-    /// Whether [`Session::enter`](crate::Session::enter) executes no locked instruction and no fence. It does where the system does not
-    /// offer `membarrier`.
-    pub fn enters_without_fence(&self) -> bool {
-        self.asymmetric()
-    }
-
     /// Whether this process is a fork of the one that made the mapping.
     pub fn is_forked(&self) -> bool {
         self.gate().load(Ordering::Acquire) == gate::FORKED

@@ -259,15 +259,13 @@ impl<M: Medium> Engine<M> {
     ///
     /// # Errors
     /// What the closure returns: then nothing has happened. [`Error::Busy`]: the locks could not be had.
-    /// [`Error::Pool`]: the log cannot grow, or an operation of another session does not end; nothing has happened.
-    /// [`Error::ForeignSession`].
+    /// [`Error::Pool`]: the log cannot grow; nothing has happened. [`Error::ForeignSession`].
     pub fn transaction<R, E: From<Error>>(
         &self,
         session: &mut Session<M>,
         mut f: impl FnMut(&mut Tx<'_, M>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.ensure_own(session)?;
-        self.locks.claim(session).map_err(Error::from)?;
         let age = self.age(session);
         for attempt in 0..RETRIES {
             let mut tx = Tx::begin(self, session, age);

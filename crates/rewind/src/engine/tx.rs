@@ -168,7 +168,7 @@ impl<'e, M: Medium> Tx<'e, M> {
     #[inline]
     fn lock(&mut self, off: u64) -> Result<Got> {
         // Whoever goes on after a conflict gets no further.
-        let got = if self.lost { Got::Lost } else { self.engine.locks.lock_for(self.session, off, self.age)? };
+        let got = if self.lost { Got::Lost } else { self.engine.locks.lock(self.engine.medium(), off, self.age) };
         match got {
             Got::Held => {}
             Got::Taken(stripe) => self.changes.writes_mut().stripes.push(stripe),

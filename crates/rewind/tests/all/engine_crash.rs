@@ -46,8 +46,6 @@ struct Model {
 struct Engines {
     plan: &'static Plan,
     trim_at: usize,
-    /// The engine was opened again, and no session has run a transaction since: the locks are nobody's.
-    is_fresh: bool,
 }
 
 struct Live {
@@ -170,11 +168,6 @@ impl Subject for Engines {
         }
         open.apply(Free(0, 0)).unwrap();
         open.apply(Trim(0)).unwrap();
-        if self.is_fresh {
-            let Open { pool, tm, sessions, _opener: opener } = open;
-            drop((tm, sessions, opener));
-            open = Open::over(pool, self.trim_at).unwrap();
-        }
         Live { medium: *medium, open: Some(open) }
     }
 
@@ -271,7 +264,7 @@ impl Concurrent for Engines {
 }
 
 fn subject(plan: &'static Plan) -> Engines {
-    Engines { plan, trim_at: 16, is_fresh: false }
+    Engines { plan, trim_at: 16 }
 }
 
 const AFTER: [Action; 3] = [Pair(1, 70), Block(0, 1, 71), Free(1, 0)];
@@ -369,23 +362,6 @@ fn transactions_of_threads_on_neighbouring_words() {
         let explorer = Explorer::new().executions_per_point(8).samples(4).crash_points(12);
         let threads = Threads::new(explorer).preemptions(2).max_schedules(if is_deep() { 4000 } else { 150 });
         println!("{}", threads.run(&subject(Plan::new()), &program, &[Pair(1, 70), Read(0)]).assert_ok());
-    }
-}
-
-/// The first session to run a transaction locks by plain stores, until another one runs its first: wherever in the transactions of the first
-/// that is, each is whole, and no crash takes back what a reader was told.
-#[test]
-fn locks_pass_from_one_session_to_everybody() {
-    let programs: [[Vec<Action>; 2]; 3] = [
-        [vec![Pair(0, 1), Pair(0, 2)], vec![Pair(1, 3), Read(1)]],
-        [vec![Pair(0, 1)], vec![Read(1), Read(1)]],
-        [vec![Pair(0, 1), Read(0)], vec![Block(1, 0, 4), Pair(1, 5)]],
-    ];
-    for program in programs {
-        let explorer = Explorer::new().executions_per_point(8).samples(4).crash_points(6);
-        let threads = Threads::new(explorer).preemptions(2).max_schedules(if is_deep() { 8000 } else { 400 });
-        let subject = Engines { is_fresh: true, ..subject(Plan::new()) };
-        println!("{}", threads.run(&subject, &program, &[Pair(1, 70), Read(0)]).assert_ok());
     }
 }
 
