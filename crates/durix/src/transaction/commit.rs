@@ -85,7 +85,10 @@ impl Undo {
         }
         all.sort_by_key(|(_, _, old)| old.is_some());
         all.into_iter().try_for_each(|(index, key, old)| {
-            put(index, op, key, old)?;
+            // A key that was not reached has its old value. Storing it again could need room, which there is none of.
+            if index.get_vec(op, key)?.as_deref() != old {
+                put(index, op, key, old)?;
+            }
             settle(index, op);
             Ok(())
         })
