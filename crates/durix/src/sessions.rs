@@ -5,11 +5,10 @@
 //! takes no session with it, and there are never more sessions than calls at a time, or stripes.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
 use durix_pmem::{Medium, Pool, Session};
 
 use crate::{Error, Pairs, Result};
@@ -45,18 +44,12 @@ impl<M: Medium> Cached<M> {
     }
 }
 
-/// Taking one out and putting it back are one locked instruction each.
-type Stripe<M> = CachePadded<AtomicCell<Option<Box<Cached<M>>>>>;
+type Stripe<M> = CachePadded<Mutex<Option<Cached<M>>>>;
 
 /// The cached sessions of a database.
+#[derive(Debug)]
 pub(crate) struct Sessions<M: Medium> {
     stripes: Box<[Stripe<M>]>,
-}
-
-impl<M: Medium> fmt::Debug for Sessions<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").field("stripes", &self.stripes.len()).finish_non_exhaustive()
-    }
 }
 
 /// The number of the calling thread, by which it chooses a stripe.
@@ -77,38 +70,29 @@ impl<M: Medium> Sessions<M> {
         Sessions { stripes: (0..stripes).map(|_| CachePadded::default()).collect() }
     }
 
-    /// Runs `call` with a session. It must not call user code while it holds an operation. A panic in the call takes the session
-    /// away, so that no half-done state stays.
-    #[inline]
+    /// Runs `call` with a session. It must not call user code while it holds an operation.
     pub(crate) fn with<R>(&self, pool: &Pool<M>, call: impl FnOnce(&mut Cached<M>) -> Result<R>) -> Result<R> {
-        let mut cached = self.take(pool)?;
-        let result = call(&mut cached);
-        self.give_back(cached);
-        result
-    }
-
-    /// Takes a session out.
-    ///
-    /// # Errors
-    /// As [`Cached::new`]. It waits for a while where there are too many sessions.
-    #[inline]
-    pub(crate) fn take(&self, pool: &Pool<M>) -> Result<Box<Cached<M>>> {
-        match self.stripe(thread_number()).take() {
-            Some(cached) => Ok(cached),
-            None => self.take_another(pool),
-        }
-    }
-
-    #[cold]
-    fn take_another(&self, pool: &Pool<M>) -> Result<Box<Cached<M>>> {
-        let (first, mut turn) = (thread_number(), 0);
+        let first = thread_number();
+        let mut turn = 0;
         loop {
-            if let Some(cached) = self.from(first).find_map(|stripe| stripe.take()) {
-                return Ok(cached);
+            for at in 0..self.stripes.len() {
+                if let Some(mut stripe) = self.try_stripe(first.wrapping_add(at)) {
+                    // Taken out, so that a panic in the call takes this session away and no half-done state stays.
+                    let mut cached = match stripe.take().map_or_else(|| Cached::new(pool), Ok) {
+                        // Another stripe may have one.
+                        Err(Error::Pool(durix_pmem::Error::TooManySessions { .. })) => continue,
+                        cached => cached?,
+                    };
+                    let result = call(&mut cached);
+                    cached.shrink();
+                    *stripe = Some(cached);
+                    return result;
+                }
             }
+            // More calls at a time than stripes: a session for this call alone.
             match Cached::new(pool) {
-                Ok(cached) => return Ok(Box::new(cached)),
-                // Calls are short, so one ends soon.
+                Ok(mut cached) => return call(&mut cached),
+                // More than sessions, too: calls are short, so one ends soon.
                 Err(Error::Pool(durix_pmem::Error::TooManySessions { .. })) if turn < MOST_TURNS => {
                     pool.mapping().medium().spin(turn);
                     turn += 1;
@@ -118,39 +102,19 @@ impl<M: Medium> Sessions<M> {
         }
     }
 
-    /// Keeps a session for the next call.
-    #[inline]
-    pub(crate) fn give_back(&self, mut cached: Box<Cached<M>>) {
-        cached.shrink();
-        // As a rule the thread's own stripe is empty; what was in the way goes to the next one.
-        if let Some(other) = self.stripe(thread_number()).swap(Some(cached)) {
-            self.keep_another(other);
+    fn try_stripe(&self, number: usize) -> Option<MutexGuard<'_, Option<Cached<M>>>> {
+        match self.stripes[number & (self.stripes.len() - 1)].try_lock() {
+            Ok(stripe) => Some(stripe),
+            // A panic came out of a call; its session is gone, and the stripe is as good as new.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
-    }
-
-    #[cold]
-    fn keep_another(&self, mut cached: Box<Cached<M>>) {
-        // More sessions than stripes: the last one goes.
-        for stripe in self.from(thread_number()).skip(1) {
-            match stripe.swap(Some(cached)) {
-                Some(other) => cached = other,
-                None => return,
-            }
-        }
-    }
-
-    fn stripe(&self, number: usize) -> &Stripe<M> {
-        &self.stripes[number & (self.stripes.len() - 1)]
-    }
-
-    fn from(&self, first: usize) -> impl Iterator<Item = &Stripe<M>> {
-        (0..self.stripes.len()).map(move |at| self.stripe(first.wrapping_add(at)))
     }
 
     /// Gives all sessions back that no call uses at the moment.
     pub(crate) fn clear(&self) {
         for stripe in &self.stripes {
-            stripe.take();
+            stripe.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
 }

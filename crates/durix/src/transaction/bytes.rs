@@ -7,6 +7,7 @@ use durix_pmem::{Hardware, Medium};
 
 use super::guard::Guarded;
 use super::iter::{TxPairs, Writes};
+use super::locks::Wanted;
 use super::small::Small;
 use super::tx::Transaction;
 use crate::kind;
@@ -62,7 +63,7 @@ impl<M: Medium> Transaction<M> {
 
     pub(super) fn index_of(&self, guard: &Arc<Guarded<M>>) -> Result<TxIndex<'_, M>> {
         if !guard.has_locks() {
-            self.with_session(|cached| guard.arm_locks(&mut cached.session))?;
+            self.shared.sessions.with(&self.shared.pool, |cached| guard.arm_locks(&mut cached.session))?;
         }
         Ok(TxIndex { tx: self, place: self.touch(guard) })
     }
@@ -127,7 +128,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
 
     pub(super) fn lock_to_change(&self, key: &[u8]) -> Result<()> {
         self.guard().limits().check(key, None)?;
-        self.tx.lock_key(self.place, key, true).map(drop)
+        self.tx.lock(self.place, Wanted::Write(key))
     }
 
     /// Maps `key` to `value`. Returns whether the key is new. Locks the key.
@@ -255,7 +256,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// As [`get`](Self::get).
     pub fn iter(&self) -> Result<TxPairs<'_, M>> {
         let all = KeyRange::all();
-        self.tx.lock_range(self.place, &all)?;
+        self.tx.lock(self.place, Wanted::Range(&all))?;
         let overlay = self.overlay(&all);
         Ok(match self.guard().as_ordered() {
             Some(ordered) => {
@@ -286,7 +287,7 @@ impl<'t, M: Medium> TxIndex<'t, M> {
     /// As [`get`](Self::get), and [`Error::NotOrdered`].
     pub fn range(&self, range: &KeyRange, direction: Direction) -> Result<TxPairs<'_, M>> {
         let ordered = self.guard().as_ordered().ok_or_else(|| self.not_ordered())?;
-        self.tx.lock_range(self.place, range)?;
+        self.tx.lock(self.place, Wanted::Range(range))?;
         Ok(TxPairs::ordered(&self.tx.shared, ordered.range(range, direction), self.overlay(range), direction))
     }
 

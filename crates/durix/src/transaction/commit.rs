@@ -27,7 +27,7 @@ use super::pending::Work;
 use super::put::{put, settle};
 use super::touched::Committed;
 use super::tx::Transaction;
-use crate::{Error, Result, Ticket};
+use crate::{Error, Index, Result, Ticket};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -85,10 +85,7 @@ impl Undo {
         }
         all.sort_by_key(|(_, _, old)| old.is_some());
         all.into_iter().try_for_each(|(index, key, old)| {
-            // A key that was not reached has its old value. Storing it again could need room, which there is none of.
-            if index.get_vec(op, key)?.as_deref() != old {
-                put(index, op, key, old)?;
-            }
+            put(index, op, key, old)?;
             settle(index, op);
             Ok(())
         })
@@ -124,7 +121,7 @@ impl<M: Medium> Transaction<M> {
 
 fn commit<M: Medium>(tx: &Transaction<M>) -> Result<()> {
     let shared = &*tx.shared;
-    tx.with_session(|cached| {
+    shared.sessions.with(&shared.pool, |cached| {
         // From here on the commit gives the locks back, not the transaction.
         let Some(buffers) = tx.end() else { return Ok(()) };
         let commit = Commit { tx, buffers: Some(buffers), keeps_locks: false };
@@ -238,7 +235,7 @@ impl<M: Medium> Commit<'_, M> {
         let mut draft = std::mem::take(&mut self.buffers.as_mut().expect("until the end").draft);
         record::begin(&mut draft);
         for part in self.strict() {
-            let owner = part.guard.owner();
+            let owner = part.guard.root().owner();
             part.touched.changed().for_each(|(key, value, _)| record::push(&mut draft, owner, key, value));
         }
         draft

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Lock, Medium, Op, Owner, Pool, Rmw, Root, Session};
+use durix_pmem::{Lock, Medium, Op, Pool, Rmw, Root, Session};
 
 use super::locks::{Age, Conflict, Table, Wanted};
 use super::running;
@@ -37,10 +37,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// An open index, and what stands before its updates.
 pub(crate) struct Guarded<M: Medium> {
     raw: Arc<dyn Index<M>>,
-    /// What the index says of itself, and never otherwise: asking it is a call through a table.
-    owner: Owner,
-    durability: Durability,
-    batch_is_atomic: bool,
     transactions: Arc<Transactions<M>>,
     armed: AtomicU64,
     table: Lock<Table>,
@@ -59,20 +55,12 @@ impl<M: Medium> Guarded<M> {
         if transactions.retirements.any(transactions.medium()) {
             armed |= LOCKS;
         }
-        let (armed, table) = (AtomicU64::new(armed), Lock::new(Table::default()));
-        let (owner, durability, batch_is_atomic) = (raw.root().owner(), raw.durability(), raw.batch_is_atomic());
-        Guarded { raw, owner, durability, batch_is_atomic, transactions, armed, table }
+        Guarded { raw, transactions, armed: AtomicU64::new(armed), table: Lock::new(Table::default()) }
     }
 
     /// The index itself.
     pub(crate) fn raw(&self) -> &dyn Index<M> {
         &*self.raw
-    }
-
-    /// Whose the extents of the index are.
-    #[inline]
-    pub(super) fn owner(&self) -> Owner {
-        self.owner
     }
 
     /// The pool of the index, without asking the index.
@@ -245,13 +233,13 @@ impl<M: Medium> Guarded<M> {
     /// Before the keys of an update change: whoever reads them waits until that is durable.
     #[inline]
     pub(super) fn note<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>) {
-        self.transactions.visible.update(op, || self.owner, keys);
+        self.transactions.visible.update(op, || self.raw.root().owner(), keys);
     }
 
     /// After a key was read: has the session wait until what it has seen is durable.
     #[inline]
     pub(crate) fn note_read(&self, session: &Session<M>, key: &[u8]) {
-        self.transactions.visible.read(session, || self.owner, key);
+        self.transactions.visible.read(session, || self.raw.root().owner(), key);
     }
 
     /// The same after any other read.
@@ -309,7 +297,7 @@ impl<M: Medium> Guarded<M> {
     /// [`Retirements::settle_keys`](super::log::retired::Retirements::settle_keys).
     #[inline]
     pub(super) fn settle_keys<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>, own: Option<usize>) {
-        self.transactions.retirements.settle_keys(op, self.owner, keys, own);
+        self.transactions.retirements.settle_keys(op, self.raw.root().owner(), keys, own);
     }
 
     /// Stores the old values of keys, if a snapshot is open.
@@ -346,7 +334,7 @@ impl<M: Medium> Index<M> for Guarded<M> {
     }
 
     fn durability(&self) -> Durability {
-        self.durability
+        self.raw.durability()
     }
 
     fn limits(&self) -> Limits {
@@ -422,7 +410,7 @@ impl<M: Medium> Index<M> for Guarded<M> {
     }
 
     fn batch_is_atomic(&self) -> bool {
-        self.batch_is_atomic
+        self.raw.batch_is_atomic()
     }
 
     /// Also finishes the transactions that waited for the checkpoint.

@@ -127,7 +127,7 @@ impl<'p, M: Medium> Part<'p, M> {
 
     /// The keys it changes, with the index that they are of.
     pub(super) fn changed_keys(self) -> impl Iterator<Item = (Owner, &'p [u8])> {
-        let owner = self.guard.owner();
+        let owner = self.guard.root().owner();
         self.touched.changed_keys().map(move |key| (owner, key))
     }
 

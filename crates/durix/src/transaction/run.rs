@@ -55,7 +55,7 @@ impl<M: Medium> Db<M> {
         let _running = Running::begin(running::id(&**transactions), age)?;
         let mut lost = None;
         for _ in 0..ATTEMPTS {
-            let tx = Transaction::new(Arc::clone(&self.shared), age, true);
+            let tx = Transaction::new(Arc::clone(&self.shared), age);
             if let Some(lost) = lost.take() {
                 tx.begin_with(&lost)?;
             }
@@ -89,7 +89,7 @@ impl<M: Medium> Db<M> {
     pub fn begin(&self) -> Result<Transaction<M>> {
         let transactions = &self.shared.transactions;
         transactions.recover()?;
-        Ok(Transaction::new(Arc::clone(&self.shared), transactions.age(), false))
+        Ok(Transaction::new(Arc::clone(&self.shared), transactions.age()))
     }
 }
 

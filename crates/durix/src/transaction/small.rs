@@ -8,9 +8,6 @@ use std::ops::Deref;
 /// Longest one that lies in place.
 const SHORT: usize = 30;
 
-/// The length of most keys and values: copied and compared without a call.
-const USUAL: usize = 8;
-
 /// A byte string: in place up to 30 bytes, in memory of its own beyond.
 #[derive(Clone)]
 pub(crate) struct Small(Form);
@@ -28,22 +25,8 @@ impl From<&[u8]> for Small {
             return Small(Form::Long(bytes.into()));
         }
         let mut short = [0; SHORT];
-        match <&[u8; USUAL]>::try_from(bytes) {
-            Ok(usual) => short[..USUAL].copy_from_slice(usual),
-            Err(_) => short[..bytes.len()].copy_from_slice(bytes),
-        }
+        short[..bytes.len()].copy_from_slice(bytes);
         Small(Form::Short(bytes.len() as u8, short))
-    }
-}
-
-impl Small {
-    /// Whether it is these bytes.
-    #[inline]
-    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
-        match (<&[u8; USUAL]>::try_from(&**self), <&[u8; USUAL]>::try_from(bytes)) {
-            (Ok(own), Ok(others)) => own == others,
-            _ => **self == *bytes,
-        }
     }
 }
 
@@ -115,7 +98,6 @@ mod tests {
             assert_eq!(*Small::from(&a[..]), a[..]);
             for b in &all {
                 assert_eq!(Small::from(&a[..]).cmp(&Small::from(&b[..])), a.cmp(b));
-                assert_eq!(Small::from(&a[..]).is(b), a == b);
             }
         }
     }

@@ -33,19 +33,6 @@ pub(super) enum Committed {
     Value(Small),
 }
 
-impl Entry {
-    /// What the transaction sees of the key, if it knows it: what it has written, or else what it has read.
-    #[inline]
-    pub(super) fn known(&self) -> Option<Option<&[u8]>> {
-        match (&self.change, &self.committed) {
-            (Some(own), _) => Some(own.as_deref()),
-            (None, Committed::Absent) => Some(None),
-            (None, Committed::Value(value)) => Some(Some(value)),
-            (None, Committed::Unknown) => None,
-        }
-    }
-}
-
 impl Committed {
     #[inline]
     pub(super) fn of(value: Option<&[u8]>) -> Committed {
@@ -77,7 +64,7 @@ impl Touched {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.entries.len() <= FEW {
-            return self.entries.iter().position(|entry| entry.key.is(key));
+            return self.entries.iter().position(|entry| *entry.key == *key);
         }
         self.index.get(key).copied()
     }
@@ -86,9 +73,13 @@ impl Touched {
         &self.entries[place]
     }
 
-    /// Whether this very range is locked.
-    pub(super) fn has_range(&self, range: &KeyRange) -> bool {
-        self.ranges.contains(range)
+    /// Whether what is wanted is locked.
+    pub(super) fn holds(&self, wanted: Wanted<'_>) -> bool {
+        match wanted {
+            Wanted::Read(key) => self.find(key).is_some() || self.in_range(key),
+            Wanted::Write(key) => self.find(key).is_some_and(|place| self.entries[place].is_exclusive),
+            Wanted::Range(range) => self.ranges.contains(range),
+        }
     }
 
     /// Whether a locked range holds a key.
@@ -99,18 +90,16 @@ impl Touched {
     /// Notes a lock that was got.
     pub(super) fn note(&mut self, wanted: Wanted<'_>) {
         match wanted {
-            Wanted::Read(key) => _ = self.locked(self.find(key), key, false),
-            Wanted::Write(key) => _ = self.locked(self.find(key), key, true),
+            Wanted::Read(key) => self.locked(key, false),
+            Wanted::Write(key) => self.locked(key, true),
             Wanted::Range(range) => self.ranges.push(range.clone()),
         }
     }
 
-    /// Notes that a key is locked, which was [found](Self::find) or not. Returns its place.
-    #[inline]
-    pub(super) fn locked(&mut self, found: Option<usize>, key: &[u8], is_exclusive: bool) -> usize {
-        if let Some(place) = found {
+    fn locked(&mut self, key: &[u8], is_exclusive: bool) {
+        if let Some(place) = self.find(key) {
             self.entries[place].is_exclusive |= is_exclusive;
-            return place;
+            return;
         }
         let entry = Entry { key: key.into(), is_exclusive, committed: Committed::Unknown, change: None };
         self.entries.push(entry);
@@ -119,7 +108,6 @@ impl Touched {
             let first = self.index.len();
             self.index.extend((first..self.entries.len()).map(|place| (self.entries[place].key.clone(), place)));
         }
-        self.entries.len() - 1
     }
 
     /// Keeps what was read of a locked key.

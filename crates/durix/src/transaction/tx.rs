@@ -43,9 +43,6 @@ use crate::{Error, Index, KeyRange, Result};
 pub struct Transaction<M: Medium = Hardware> {
     pub(super) shared: Arc<Shared<M>>,
     pub(super) age: Age,
-    /// A closure runs in it: then it keeps its session from one call to the next. One that was begun by hand may live long, beside many
-    /// others, and borrows a session for each call.
-    is_closure: bool,
     /// The maps that it has touched; what it has to do with each is in `state`, at the same place.
     pub(super) guards: Guards<M>,
     pub(super) state: RefCell<State<M>>,
@@ -57,8 +54,6 @@ pub(super) struct State<M: Medium> {
     /// Has lost a conflict: it can only be rolled back.
     pub(super) lost: Option<Lost<M>>,
     pub(super) later: Option<Later<M>>,
-    /// While no call uses it; where the transaction keeps one.
-    session: Option<Box<Cached<M>>>,
 }
 
 impl<M: Medium> State<M> {
@@ -113,25 +108,9 @@ impl<M: Medium> fmt::Debug for Transaction<M> {
 }
 
 impl<M: Medium> Transaction<M> {
-    pub(super) fn new(shared: Arc<Shared<M>>, age: Age, is_closure: bool) -> Self {
-        let state = State { buffers: Some(Buffers::new()), lost: None, later: None, session: None };
-        Transaction { shared, age, is_closure, guards: Guards::new(), state: RefCell::new(state) }
-    }
-
-    /// Runs a call with a session. The call must be none of the user's code.
-    pub(super) fn with_session<R>(&self, call: impl FnOnce(&mut Cached<M>) -> Result<R>) -> Result<R> {
-        let kept = self.state.borrow_mut().session.take();
-        let mut cached = match kept {
-            Some(cached) => cached,
-            None => self.shared.sessions.take(&self.shared.pool)?,
-        };
-        let result = call(&mut cached);
-        if self.is_closure {
-            self.state.borrow_mut().session = Some(cached);
-        } else {
-            self.shared.sessions.give_back(cached);
-        }
-        result
+    pub(super) fn new(shared: Arc<Shared<M>>, age: Age) -> Self {
+        let state = State { buffers: Some(Buffers::new()), lost: None, later: None };
+        Transaction { shared, age, guards: Guards::new(), state: RefCell::new(state) }
     }
 
     /// The place of a map in this transaction.
@@ -199,49 +178,21 @@ impl<M: Medium> Transaction<M> {
 
     // ---- locks ----
 
-    /// Locks a key for the rest of the transaction. Returns its place in the map's part; none where it is read in a locked range.
+    /// Locks something for the rest of the transaction.
     ///
     /// # Errors
     /// [`Error::Conflict`] if it may not wait, [`Error::Locked`] if it has waited too long.
-    #[inline]
-    pub(super) fn lock_key(&self, place: usize, key: &[u8], is_exclusive: bool) -> Result<Option<usize>> {
-        let wanted = if is_exclusive { Wanted::Write(key) } else { Wanted::Read(key) };
+    pub(super) fn lock(&self, place: usize, wanted: Wanted<'_>) -> Result<()> {
         {
             let mut state = self.state.borrow_mut();
             if state.lost.is_some() {
                 return Err(Error::Conflict { attempts: 1 });
             }
-            let part = &mut state.buffers().parts[place];
-            let found = part.find(key);
-            if let Some(at) = found.filter(|at| !is_exclusive || part.entry(*at).is_exclusive) {
-                return Ok(Some(at));
-            }
-            if found.is_none() && !is_exclusive && part.in_range(key) {
-                return Ok(None);
-            }
-            if self.guards.at(place).try_lock(self.age, wanted).is_ok() {
-                return Ok(Some(part.locked(found, key, is_exclusive)));
-            }
-        }
-        self.wait_for(place, wanted, false)?;
-        Ok(self.state.borrow_mut().buffers().parts[place].find(key))
-    }
-
-    /// Locks a range for the rest of the transaction, for reading.
-    ///
-    /// # Errors
-    /// As [`lock_key`](Self::lock_key).
-    pub(super) fn lock_range(&self, place: usize, range: &KeyRange) -> Result<()> {
-        {
-            let mut state = self.state.borrow_mut();
-            if state.lost.is_some() {
-                return Err(Error::Conflict { attempts: 1 });
-            }
-            if state.buffers().parts[place].has_range(range) {
+            if state.buffers().parts[place].holds(wanted) {
                 return Ok(());
             }
         }
-        self.wait_for(place, Wanted::Range(range), false)
+        self.wait_for(place, wanted, false)
     }
 
     /// Waits for a lock. With `whoever`, for any holder: only where nothing is held yet.
@@ -262,7 +213,7 @@ impl<M: Medium> Transaction<M> {
                 return Err(Error::Conflict { attempts: 1 });
             }
             let turn = |cached: &mut Cached<M>| transactions.turn(&mut cached.session, &conflict, &mut waiting);
-            if self.with_session(turn)? == Turn::TimedOut {
+            if self.shared.sessions.with(&self.shared.pool, turn)? == Turn::TimedOut {
                 return Err(guard.locked_out(wanted));
             }
         }
@@ -273,31 +224,46 @@ impl<M: Medium> Transaction<M> {
     /// The value of a key, as this transaction sees it.
     pub(super) fn get(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
         self.guards.at(place).limits().check(key, None)?;
-        let at = self.lock_key(place, key, false)?;
-        if let Some(at) = at
-            && let Some(known) = self.state.borrow_mut().buffers().parts[place].entry(at).known()
-        {
-            return Ok(known.map(Small::from));
+        if let Some(known) = self.known(place, key) {
+            return Ok(known);
         }
-        self.committed(place, key, at)
+        self.lock(place, Wanted::Read(key))?;
+        self.committed(place, key)
     }
 
-    /// Reads the committed value of a locked key, and keeps it. A key of a locked range has no entry.
-    fn committed(&self, place: usize, key: &[u8], at: Option<usize>) -> Result<Option<Small>> {
+    /// What this transaction has written to a key, or else what it has read.
+    fn known(&self, place: usize, key: &[u8]) -> Option<Option<Small>> {
+        let mut state = self.state.borrow_mut();
+        let part = &state.buffers().parts[place];
+        let entry = part.entry(part.find(key)?);
+        match (&entry.change, &entry.committed) {
+            (Some(own), _) => Some(own.clone()),
+            (None, Committed::Absent) => Some(None),
+            (None, Committed::Value(value)) => Some(Some(value.clone())),
+            (None, Committed::Unknown) => None,
+        }
+    }
+
+    /// Reads the committed value of a locked key, and keeps it.
+    fn committed(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
         let guard = self.guards.at(place);
-        self.with_session(|cached| {
+        let read = |cached: &mut Cached<M>| {
             let is_there = guard.raw().get(&cached.session.enter()?, key, &mut cached.value)?;
             guard.note_read(&cached.session, key);
             self.shared.pool.settle(&mut cached.session)?;
             let value = is_there.then_some(&cached.value[..]);
-            if let Some(at) = at {
-                self.state.borrow_mut().buffers().parts[place].keep(at, Committed::of(value));
+            let mut state = self.state.borrow_mut();
+            let part = &mut state.buffers().parts[place];
+            // A key of a locked range has no entry.
+            if let Some(at) = part.find(key) {
+                part.keep(at, Committed::of(value));
             }
             Ok(value.map(Small::from))
-        })
+        };
+        self.shared.sessions.with(&self.shared.pool, read)
     }
 
-    /// Changes a key if `decide`, which is none of the user's code, says so of its value.
+    /// Changes a key if `decide` says so of its value.
     pub(super) fn change(
         &self,
         place: usize,
@@ -307,18 +273,19 @@ impl<M: Medium> Transaction<M> {
     ) -> Result<Changed> {
         self.shared.pool.ensure_writable()?;
         self.guards.at(place).limits().check(key, new)?;
-        let at = self.lock_key(place, key, true)?.expect("locked for writing");
-        let is_known = self.state.borrow_mut().buffers().parts[place].entry(at).known().is_some();
-        let read = if is_known { None } else { self.committed(place, key, Some(at))? };
-        let mut state = self.state.borrow_mut();
-        let part = &mut state.buffers().parts[place];
-        // A value that is too long to be kept is not known even now.
-        let old = part.entry(at).known().unwrap_or(read.as_deref());
-        let (was_there, is_changed) = (old.is_some(), decide(old));
+        self.lock(place, Wanted::Write(key))?;
+        let old = match self.known(place, key) {
+            Some(known) => known,
+            None => self.committed(place, key)?,
+        };
+        let is_changed = decide(old.as_deref());
         if is_changed {
+            let mut state = self.state.borrow_mut();
+            let part = &mut state.buffers().parts[place];
+            let at = part.find(key).expect("locked before");
             part.change(at, new);
         }
-        Ok(Changed { was_there, is_changed })
+        Ok(Changed { was_there: old.is_some(), is_changed })
     }
 
     /// The end: takes the buffers, which hold the locks.
@@ -335,10 +302,6 @@ impl<M: Medium> Drop for Transaction<M> {
                 Part { guard: self.guards.at(place), touched }.unlock(self.age);
             }
             buffers.give_back();
-        }
-        // In a panic, too: one of which a call has panicked is not there.
-        if let Some(session) = self.state.get_mut().session.take() {
-            self.shared.sessions.give_back(session);
         }
     }
 }

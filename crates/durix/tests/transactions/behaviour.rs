@@ -251,34 +251,6 @@ fn a_full_pool_changes_nothing() {
     }
 }
 
-/// The second map has no room for a new value. Its old one, which was never replaced, needs none either: nothing is left unsettled, and no key locked.
-#[test]
-fn a_full_pool_rolls_back_changes_of_keys_that_are_there() {
-    const LEN: u64 = 56 * 4096;
-    let options = PoolOptions::new().chunk_size(4096).max_indices(4).lanes(1).initial_size(LEN).max_size(LEN);
-    let db = Db::over(options.create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap());
-    let maps: [Map<u64, u64>; 2] = ["first", "second"].map(|name| db.map_of_kind(name, "list").unwrap());
-    let both = |value: u64| {
-        db.transaction(|tx| {
-            maps.iter().try_for_each(|map| {
-                let map = tx.map(map)?;
-                map.insert(&1, &value)?;
-                map.insert(&2, &value).map(drop)
-            })
-        })
-    };
-    both(5).unwrap();
-    let full = (1000..).find_map(|key| maps[1].insert(&key, &0).err());
-    assert!(matches!(full, Some(Error::Pool(_))), "{full:?}");
-    let refused = both(10);
-    assert!(matches!(refused, Err(Error::Pool(_))), "{refused:?}");
-    for map in &maps {
-        assert_eq!((map.get(&1).unwrap(), map.get(&2).unwrap()), (Some(5), Some(5)));
-    }
-    maps[0].insert(&1, &7).unwrap();
-    maps[1].remove(&1).unwrap();
-}
-
 #[test]
 fn the_guarantee_is_the_weakest_of_the_maps_touched() {
     let db = memory();
