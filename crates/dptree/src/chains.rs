@@ -116,7 +116,8 @@ mod tests {
                 record.store(&op, &op.at(record_line(page, 0)).records[at], 1);
             }
         }
-        let chains = Chains { op: &op, shape: SHAPE, polarities: PAGES.map(|page| (page, 1)).into() };
+        let polarities = PAGES.map(|page| (page, 1)).into();
+        let chains = Chains { op: &op, shape: SHAPE, polarities, damaged: Cell::default() };
         let mut found = Vec::new();
         for page in PAGES {
             let Ok(()) = chains.each(page, |all| {
