@@ -18,10 +18,12 @@ pub trait Map<M: Medium> {
 }
 
 /// Bytes of a value with which a key of 8 bytes fills `lines` lines in both: 48 bytes of payload in the first line, 56 in every
-/// other.
-/// (The comparators have as much: a pointer and the lengths take what meta word and lengths take in ours.)
+/// other; of several lines our checksum takes 8.
+/// (The comparators have as much: a pointer and the lengths take what meta word and lengths take in ours. They have no checksum, and 8
+/// bytes free.)
 pub const fn value_bytes(lines: usize) -> usize {
-    40 + 56 * (lines - 1)
+    let sum = if lines > 1 { 8 } else { 0 };
+    40 + 56 * (lines - 1) - sum
 }
 
 #[cfg(test)]

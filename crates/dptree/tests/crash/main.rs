@@ -27,6 +27,9 @@ fn complete(name: &str, run: impl FnOnce() -> Report) {
     assert!(report.complete, "{name} is not complete");
 }
 
+/// Executions for a crash point in a batch over two pages, at most.
+const MOST: u64 = 100_000;
+
 /// Two leaves with three keys, in one range.
 fn two_leaves() -> Vec<Act> {
     vec![Put(10, 1), Put(20, 1), Merge, Put(30, 1), Put(40, 1), Merge, Put(50, 1), Put(60, 1), Merge]
@@ -191,7 +194,8 @@ fn deaths(plan: &'static Plan) -> Report {
     let mut total = Report::default();
     for (_, subject, acts) in scenarios {
         if total.failure.is_none() {
-            total.merge(Explorer::new().process_deaths(true).run_then(&subject, &acts, &short_after()));
+            let explorer = Explorer::new().process_deaths(true).executions_per_point(MOST);
+            total.merge(explorer.run_then(&subject, &acts, &short_after()));
         }
     }
     // The next process reads a value that the one before has replaced in place, and the power fails.
@@ -214,7 +218,8 @@ fn crashes_in_recovery_and_after_it() {
     let takes_long = |name: &str| ["process", "a batch over two ranges"].iter().any(|begin| name.starts_with(begin));
     for (name, subject, acts) in scenarios(Plan::new()).into_iter().filter(|(name, ..)| deep() || !takes_long(name)) {
         let subject = TreeUnderTest { in_recovery: vec![Merge], ..subject };
-        complete(name, || Explorer::new().crashes(2).run_then(&subject, &acts, &[Put(1, 9), Remove(10)]));
+        let explorer = Explorer::new().crashes(2).executions_per_point(MOST);
+        complete(name, || explorer.run_then(&subject, &acts, &[Put(1, 9), Remove(10)]));
     }
 }
 
