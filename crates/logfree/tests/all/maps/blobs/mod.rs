@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_logfree::{
-    BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, Error, LinkCacheMode, MAX_KEY, MAX_VALUE, Options,
+    BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, Error, Finding, LinkCacheMode, MAX_KEY, MAX_VALUE, Options,
 };
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Hardware, Off, Pool, PoolOptions, Word};
@@ -366,7 +366,6 @@ fn a_damaged_pool_is_told() {
         }
     }
     println!("{told} told, {unseen} not seen");
-    // Bytes of values have no checksum.
     assert!(told >= 10, "{told}");
 }
 
@@ -400,12 +399,14 @@ fn a_damaged_record_is_an_error_that_names_it() {
     let (op, mut value) = (session.enter().unwrap(), Vec::new());
     assert!(map.insert(&op, 0x1234_5678_9ABC, &[7; 20]).unwrap());
     let all = op.slice("all", Off::<Word>::new(0), pool.mapping().len() / 8).unwrap();
-    let lines = || {
-        all.chunks(8).filter(|line| op.load(&line[0], Relaxed) == 20 && op.load(&line[1], Relaxed) == 0x1234_5678_9ABC)
+    // The length in the lower half, the checksum above it.
+    let is_record = |line: &&[Word]| {
+        op.load(&line[0], Relaxed) & 0x7fff_ffff == 20 && op.load(&line[1], Relaxed) == 0x1234_5678_9ABC
     };
+    let lines = || all.chunks(8).filter(is_record);
     assert_eq!(lines().count(), 1);
     let record = lines().next().unwrap();
-    for (word, damaged) in [(0, u64::MAX), (0, 1 << 40), (0, 1 << 63 | 64), (1, 5)] {
+    for (word, damaged) in [(0, u64::MAX), (0, 1 << 30), (0, 1 << 63 | 64), (1, 5)] {
         let before = op.load(&record[word], Relaxed);
         op.store(&record[word], damaged, Relaxed);
         for result in [
@@ -417,6 +418,15 @@ fn a_damaged_record_is_an_error_that_names_it() {
             assert!(matches!(error, Error::Corrupt { offset, .. } if offset == op.off_of(&record[0]).get()), "{error}");
         }
         assert!(map.check(&op).is_err());
+        op.store(&record[word], before, Relaxed);
+    }
+    let off = op.off_of(&record[0]).get();
+    for (word, bit) in [(0, 31), (0, 62), (2, 0), (4, 31)] {
+        let before = op.load(&record[word], Relaxed);
+        op.store(&record[word], before ^ 1 << bit, Relaxed);
+        let error = map.get(&op, 0x1234_5678_9ABC, &mut value).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { offset, .. } if offset == off), "{error}");
+        assert_eq!(map.check(&op).unwrap(), [Finding::Damaged { off }], "bit {bit} of word {word}");
         op.store(&record[word], before, Relaxed);
     }
     assert!(map.get(&op, 0x1234_5678_9ABC, &mut value).unwrap() && value == [7; 20]);
