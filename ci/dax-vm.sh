@@ -89,8 +89,10 @@ last_acknowledged() {
 # ---- the check ----
 
 install_packages qemu-system-x86_64:qemu-system-x86 busybox:busybox-static ndctl:ndctl mkfs.ext4:e2fsprogs cpio:cpio
-cargo build --release -p durix-examples --example dax_probe
-probe=$(realpath "${CARGO_TARGET_DIR:-target}/release/examples/dax_probe")
+# As the tests have compiled it, so that nothing is compiled for this alone.
+. ci/as-tests.sh
+cargo build "${as_tests[@]}" --examples
+probe=$(realpath "${CARGO_TARGET_DIR:-target}/debug/examples/dax_probe")
 start=$SECONDS
 unpack_kernel
 build_initramfs

@@ -83,6 +83,7 @@ add_program() {
     local program library
     program=$(PATH=$PATH:/sbin:/usr/sbin command -v "$1")
     cp -L "$program" "$root/bin/"
+    strip --strip-debug "$root/bin/$(basename "$program")" # It lies in the memory of the machine.
     for library in $(ldd "$program" 2>/dev/null | grep -o '/[^ )]*'); do
         mkdir -p "$root$(dirname "$library")"
         cp -L "$library" "$root$library"

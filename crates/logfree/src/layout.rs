@@ -487,9 +487,14 @@ impl PageShape {
         if self.unit != 1 {
             return self.mask_of_units(word);
         }
-        let in_word = self.lines() - word * 64;
-        let all = if in_word >= 64 { u64::MAX } else { (1 << in_word) - 1 };
+        let all = self.all(word);
         if word == 0 { all & !((1 << self.head_lines()) - 1) } else { all }
+    }
+
+    /// The bits of word `word` that stand for lines, those of the head included.
+    pub(crate) const fn all(self, word: u64) -> u64 {
+        let in_word = self.lines() - word * 64;
+        if in_word >= 64 { u64::MAX } else { (1 << in_word) - 1 }
     }
 
     const fn mask_of_units(self, word: u64) -> u64 {

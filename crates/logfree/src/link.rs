@@ -51,8 +51,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crossbeam_utils::CachePadded;
-use durix_pmem::{MAX_SESSIONS, Medium, Off, Op, Word};
+use durix_pmem::{Medium, Off, Op, PerSession, Word};
 
 pub use crate::layout::{Link, Owner};
 
@@ -159,7 +158,7 @@ pub fn bypass(word: &impl LinkWord, current: Link, new: Link) -> Result<Link, Li
 
 /// Which link each session is changing, by its slot. Volatile.
 #[derive(Debug)]
-pub(crate) struct Announced(Box<[CachePadded<Announcement>]>);
+pub(crate) struct Announced(PerSession<Announcement>);
 
 /// What a session says, and what it remembers.
 #[derive(Debug, Default)]
@@ -173,12 +172,12 @@ struct Announcement {
 impl Announced {
     /// None.
     pub(crate) fn new() -> Self {
-        Announced((0..MAX_SESSIONS).map(|_| CachePadded::default()).collect())
+        Announced(PerSession::default())
     }
 
     #[inline(always)]
-    fn of(&self, slot: usize) -> &Announcement {
-        &self.0[slot % MAX_SESSIONS as usize]
+    fn of(&self, slot: u32) -> &Announcement {
+        self.0.of(slot)
     }
 
     /// The session is about to write the line at `off` back. Fetches the line that it has written back before: a write-back
@@ -186,7 +185,7 @@ impl Announced {
     /// Called where a locked instruction, or a fence, has come in between.
     #[inline(always)]
     pub(crate) fn fetch_back<M: Medium>(&self, op: &Op<'_, M>, off: u64) {
-        let written = &self.of(op.slot() as usize).written;
+        let written = &self.of(op.slot()).written;
         op.prefetch(Off::<Word>::new(written.load(Relaxed)));
         written.store(off, Relaxed);
     }
@@ -209,7 +208,7 @@ impl<'a, 's, M: Medium> DurableLink<'a, 's, M> {
 
     #[inline(always)]
     fn store(&self, value: u64) {
-        let cell = &self.announced.of(self.op.slot() as usize).link;
+        let cell = &self.announced.of(self.op.slot()).link;
         self.op.medium().shared_store(cell, value, Release);
     }
 }
@@ -253,7 +252,7 @@ impl<M: Medium> LinkWord for DurableLink<'_, '_, M> {
 
     #[inline(always)]
     fn is_announced_by(&self, owner: Owner) -> bool {
-        let cell = &self.announced.of(owner.slot()).link;
+        let cell = &self.announced.of(owner.slot() as u32).link;
         self.op.medium().shared_load(cell, Acquire) == self.op.off_of(self.word).get()
     }
 }

@@ -6,6 +6,7 @@
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
 //! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
+//! | [`PerSession`] | volatile state of each session |
 //! | [`Grace`] | when persistent memory that was unlinked may be reused: once the operations of that moment have ended |
 //! | [`Word`], [`Off`], [`persistent!`] | what persistent data is made of |
 //! | [`space`] | failure-atomic allocation of extents and small blocks |
@@ -32,6 +33,7 @@ pub mod medium;
 mod membarrier;
 mod memory;
 mod offset;
+mod per_session;
 pub mod pool;
 mod processors;
 pub mod publish;
@@ -59,6 +61,7 @@ pub use medium::{
     WriteBackKind,
 };
 pub use offset::{Off, OffsetHasher, OffsetMap, OffsetSet};
+pub use per_session::PerSession;
 pub use pool::{Geometry, Moments, Pool, PoolOptions, Recovery, RecoveryError, Root, Structure, Unrecovered, WeakPool};
 pub use processors::processors;
 pub use publish::{Durable, Fresh, InFlight};

@@ -29,6 +29,12 @@ unsafe impl<T: Send> Send for Lock<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Self {
+        Lock::new(T::default())
+    }
+}
+
 impl<T> Lock<T> {
     /// An unlocked lock.
     pub const fn new(value: T) -> Self {

@@ -39,12 +39,10 @@ pub(crate) mod units;
 mod words;
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use crossbeam_utils::CachePadded;
 use durix_pmem::pool::Durability;
-use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Word};
+use durix_pmem::{Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Root, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
@@ -111,9 +109,6 @@ impl Begun {
     }
 }
 
-/// The volatile state of a session, made when it is first needed.
-pub(crate) type PerSession<T> = OnceLock<Box<CachePadded<Lock<T>>>>;
-
 /// The nodes' memory of one structure.
 pub(crate) struct Pages<M: Medium> {
     root: Root<M>,
@@ -121,7 +116,7 @@ pub(crate) struct Pages<M: Medium> {
     base: usize,
     shape: PageShape,
     options: Options,
-    slots: Box<[PerSession<Slot>]>,
+    slots: PerSession<Lock<Slot>>,
     unassigned: Lock<Unassigned>,
     /// Links of the structure that may not be durable.
     cache: Option<LinkCache>,
@@ -169,14 +164,13 @@ impl<M: Medium> Pages<M> {
             let offset = op.off_of(word).get();
             return Err(Error::Corrupt { what: "the size of a page", offset, found: bytes });
         }
-        let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
         let (shape, options) = (PageShape::of_nodes(bytes), options.clone());
         Ok(Pages {
             root,
             base: op.base_addr(),
             shape,
             options,
-            slots,
+            slots: PerSession::default(),
             unassigned: Lock::new(Unassigned::default()),
             cache: None,
             announced: Announced::new(),
@@ -249,9 +243,7 @@ impl<M: Medium> Pages<M> {
     }
 
     fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
-        self.slots[op.slot() as usize]
-            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
-            .lock(op.medium())
+        self.slots.of(op.slot()).lock(op.medium())
     }
 
     // ---- allocating ----
@@ -472,7 +464,7 @@ impl<M: Medium> Pages<M> {
     /// Counts of all sessions.
     pub(crate) fn stats(&self, op: &Op<'_, M>) -> PageStats {
         let mut sum = PageStats::default();
-        for slot in self.slots.iter().filter_map(OnceLock::get) {
+        for slot in self.slots.iter() {
             let slot = slot.lock(op.medium());
             sum.allocations += slot.stats.allocations;
             sum.allocation_misses += slot.stats.allocation_misses;
@@ -487,7 +479,7 @@ impl<M: Medium> Pages<M> {
     /// Nodes that sessions hold: allocated, not reachable. While no operation is open, but the caller's.
     fn held(&self, op: &Op<'_, M>) -> Vec<u64> {
         let mut held = Vec::new();
-        for slot in self.slots.iter().filter_map(OnceLock::get) {
+        for slot in self.slots.iter() {
             let slot = slot.lock(op.medium());
             held.extend(&slot.free);
             held.extend(slot.limbo.iter().map(|(node, _)| *node));

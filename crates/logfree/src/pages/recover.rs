@@ -299,10 +299,12 @@ impl<M: Medium> Pages<M> {
         extents.retain(|extent| !others.contains(&extent.off) && !units::holds_records(op, extent));
         let pages = extents.iter().flat_map(|e| (e.off..e.off + e.len).step_by(self.shape.bytes as usize));
         for page in pages {
-            for line in 0..self.shape.lines() {
-                let node = page + line * NODE;
-                let (word, bit) = self.shape.bit_of(node);
-                if op.load(&self.bitmap(op, page)[word as usize], Ordering::Relaxed) >> bit & 1 == 1 {
+            for (index, word) in self.bitmap(op, page).iter().enumerate() {
+                // Those of the head, too: they are never set.
+                let mut bits = op.load(word, Ordering::Relaxed) & self.shape.all(index as u64);
+                while bits != 0 {
+                    let node = page + (index as u64 * 64 + u64::from(bits.trailing_zeros())) * NODE;
+                    bits &= bits - 1;
                     allocated.insert(node);
                     if !reachable.contains(&node) && !held.contains(&node) {
                         findings.push(Finding::Leaked { off: node });

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_utils::CachePadded;
-use durix_pmem::{Hardware, Kind, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, PerSession, Pool, Root, Session, Structure, Word};
 
 use crate::chain::Chain;
 use crate::error::{Error, Result};
@@ -35,7 +34,7 @@ pub struct SkipList<M: Medium = Hardware> {
     /// Bits of randomness that a further level of a tower takes.
     ratio_bits: u32,
     /// State of each session's random numbers.
-    random: Box<[CachePadded<AtomicU64>]>,
+    random: PerSession<AtomicU64>,
 }
 
 impl<M: Medium> fmt::Debug for SkipList<M> {
@@ -70,7 +69,7 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         let run = run::begin(&op, &root);
         let (pages, found) = Pages::open(&op, root, &[heads], options)?;
         drop(op);
-        let random = (0..u64::from(MAX_SESSIONS)).map(|slot| CachePadded::new(AtomicU64::new(mix(slot)))).collect();
+        let random = PerSession::new(|slot| AtomicU64::new(mix(u64::from(slot))));
         let ratio_bits = options.tower_ratio.trailing_zeros();
         let map = SkipList { pages, heads: Off::new(heads), run, ratio_bits, random };
         map.pages.recover_in_order(session, &found, &map)?;
@@ -144,7 +143,7 @@ impl<M: Medium> SkipList<M> {
 
     /// The levels of the next node of a session.
     fn height(&self, op: &Op<'_, M>) -> usize {
-        let state = &self.random[op.slot() as usize];
+        let state = self.random.of(op.slot());
         // A session is one thread's at a time.
         let mut x = state.load(Relaxed);
         x ^= x << 13;

@@ -7,10 +7,7 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use crossbeam_utils::CachePadded;
-use durix_pmem::{Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Op};
-
-use crate::pages::PerSession;
+use durix_pmem::{Grace, Lock, LockGuard, Medium, Op, PerSession};
 
 /// Most levels of a node.
 pub(super) const LEVELS: usize = 16;
@@ -121,6 +118,11 @@ pub(super) struct Local {
 }
 
 impl Local {
+    fn new(slot: u32) -> Lock<Self> {
+        let random = 0x9E37_79B9_7F4A_7C15 ^ u64::from(slot + 1) << 20;
+        Lock::new(Local { free: Default::default(), retired: Vec::new(), waiting: VecDeque::new(), random })
+    }
+
     /// A number of levels up to `most`: each further one with probability 1/4.
     #[inline(always)]
     pub(super) fn levels(&mut self, most: usize) -> usize {
@@ -138,7 +140,7 @@ pub(super) struct Nodes {
     high: [OnceLock<Box<[High]>>; SEGMENTS],
     /// How many there are of each kind.
     cut: Lock<[u64; 2]>,
-    sessions: Box<[PerSession<Local>]>,
+    sessions: PerSession<Lock<Local>>,
 }
 
 impl Nodes {
@@ -147,7 +149,7 @@ impl Nodes {
             low: std::array::from_fn(|_| OnceLock::new()),
             high: std::array::from_fn(|_| OnceLock::new()),
             cut: Lock::new([0; 2]),
-            sessions: (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect(),
+            sessions: PerSession::new(Local::new),
         }
     }
 
@@ -172,13 +174,7 @@ impl Nodes {
     /// What the calling session has of its own.
     #[inline(always)]
     pub(super) fn local<'a, M: Medium>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Local, M> {
-        let slot = op.slot();
-        let make = || {
-            let random = 0x9E37_79B9_7F4A_7C15 ^ u64::from(slot + 1) << 20;
-            let local = Local { free: Default::default(), retired: Vec::new(), waiting: VecDeque::new(), random };
-            Box::new(CachePadded::new(Lock::new(local)))
-        };
-        self.sessions[slot as usize].get_or_init(make).lock(op.medium())
+        self.sessions.of(op.slot()).lock(op.medium())
     }
 
     /// A node with room for so many levels. Its words are arbitrary.

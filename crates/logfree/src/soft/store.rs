@@ -15,12 +15,10 @@
 //!
 //! Free lines are volatile knowledge: after a crash every line that is not live is free. Nothing can leak.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use crossbeam_utils::CachePadded;
-use durix_pmem::{Bits, Extent, Lock, MAX_SESSIONS, Medium, Off, OffsetSet, Op, Root};
+use durix_pmem::{Bits, Extent, Lock, Medium, Off, OffsetSet, Op, PerSession, Root};
 
 use super::layout::{MEMBER, Member, State};
 use crate::error::{Error, Result};
@@ -118,7 +116,7 @@ pub(super) struct Store<M: Medium> {
     root: Root<M>,
     /// First address of the pool's mapping.
     base: usize,
-    sessions: Box<[OnceLock<Box<CachePadded<FreeLines>>>]>,
+    sessions: PerSession<FreeLines>,
     unassigned: Lock<Unassigned>,
 }
 
@@ -149,7 +147,7 @@ pub(super) type Place = Off<Member>;
 
 impl<M: Medium> Store<M> {
     pub(super) fn new(root: Root<M>) -> Self {
-        let sessions = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
+        let sessions = PerSession::default();
         let base = root.pool().mapping().reserve().base().addr().get();
         Store { root, base, sessions, unassigned: Lock::new(Unassigned::default()) }
     }
@@ -169,11 +167,7 @@ impl<M: Medium> Store<M> {
 
     #[inline(always)]
     fn free_lines_of(&self, op: &Op<'_, M>) -> &FreeLines {
-        let slot = &self.sessions[op.slot() as usize];
-        match slot.get() {
-            Some(free) => free,
-            None => slot.get_or_init(Box::default),
-        }
+        self.sessions.of(op.slot())
     }
 
     // ---- free lines ----
@@ -379,7 +373,7 @@ impl<M: Medium> Store<M> {
     fn free_lines(&self, op: &Op<'_, M>) -> Vec<u64> {
         let runs = self.unassigned.lock(op.medium()).free.clone();
         let mut all: Vec<u64> = runs.iter().flat_map(|run| (0..run.count).map(|i| run.off + i * MEMBER)).collect();
-        for session in self.sessions.iter().filter_map(OnceLock::get) {
+        for session in self.sessions.iter() {
             all.extend(session.lines());
         }
         all

@@ -28,13 +28,10 @@
 mod recover;
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crossbeam_utils::CachePadded;
-use durix_pmem::{Extent, Grace, Lock, LockGuard, MAX_SESSIONS, Medium, Off, Op, Root, Word};
+use durix_pmem::{Extent, Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Root, Word};
 
-use super::PerSession;
 use super::active::Active;
 use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
 use super::words;
@@ -59,7 +56,7 @@ pub(crate) struct Units<M: Medium> {
     page: u64,
     active_pages: usize,
     generation: usize,
-    slots: Box<[PerSession<Slot>]>,
+    slots: PerSession<Lock<Slot>>,
     unassigned: Lock<Unassigned>,
 }
 
@@ -117,7 +114,7 @@ pub(crate) fn holds_records<M: Medium>(op: &Op<'_, M>, extent: &Extent) -> bool 
 impl<M: Medium> Units<M> {
     fn new(root: Root<M>, page: u64, options: &Options) -> Self {
         let page = page.min(MAX_RECORD_PAGE);
-        let slots = (0..MAX_SESSIONS).map(|_| OnceLock::new()).collect();
+        let slots = PerSession::default();
         let (active_pages, generation) = (options.active_pages, options.generation);
         Units { root, page, active_pages, generation, slots, unassigned: Lock::new(Unassigned::default()) }
     }
@@ -182,9 +179,7 @@ impl<M: Medium> Units<M> {
     }
 
     fn slot<'a>(&'a self, op: &Op<'_, M>) -> LockGuard<'a, Slot, M> {
-        self.slots[op.slot() as usize]
-            .get_or_init(|| Box::new(CachePadded::new(Lock::new(Slot::default()))))
-            .lock(op.medium())
+        self.slots.of(op.slot()).lock(op.medium())
     }
 
     // ---- allocating ----

@@ -1,7 +1,6 @@
 //! Recovery of leaks of records, and the check.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Extent, Medium, OffsetSet, Op, Root, Session};
@@ -131,7 +130,7 @@ impl<M: Medium> Units<M> {
     /// Units that sessions hold: allocated, and in no record. While no operation is open, but the caller's.
     fn held(&self, op: &Op<'_, M>) -> OffsetSet {
         let mut held = OffsetSet::default();
-        for slot in self.slots.iter().filter_map(OnceLock::get) {
+        for slot in self.slots.iter() {
             let slot = slot.lock(op.medium());
             held.extend(slot.free.0.iter().flatten());
             held.extend(slot.limbo.iter().map(|unit| unit.off));
