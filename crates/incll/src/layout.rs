@@ -370,7 +370,7 @@ impl Stamp {
     #[inline(always)]
     pub fn is_settled(self, epoch: u64, round: u64, lines: u64) -> bool {
         let wanted = epoch | Self::LOGGED | round << Self::ROUND | lines << Self::LINES;
-        let looked_at = Self::LOGGED - 1 | Self::LOGGED | 63 << Self::ROUND | lines << Self::LINES;
+        let looked_at = (Self::LOGGED - 1) | Self::LOGGED | 63 << Self::ROUND | lines << Self::LINES;
         (self.0 ^ wanted) & looked_at == 0
     }
 
