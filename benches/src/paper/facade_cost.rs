@@ -186,7 +186,7 @@ where
         for key in keys {
             let value = self.handle.get(key).expect("a sound tree").expect("a key that is there");
             assert!(value[..8] == key.to_le_bytes());
-            black_box(value);
+            black_box(&value);
         }
     }
 
@@ -203,7 +203,7 @@ where
             for pair in self.handle.range(*start..).expect("a range").take(SCAN) {
                 let (key, value) = pair.expect("a sound tree");
                 assert!(value[..8] == key.to_le_bytes());
-                black_box(value);
+                black_box(&value);
             }
         }
     }

@@ -224,6 +224,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     // ---- writing ----
 
     /// Locks a node if it still has that version.
+    #[inline(always)]
     pub(crate) fn lock(&self, off: Off<Node>, version: u64) -> Option<Locked<'a, M, P>> {
         let node = self.op.at(off);
         let locked = self.op.compare_exchange(&node.version, version, version | version::held_by(self.op.slot()));
@@ -439,12 +440,18 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
 
     /// Notes the line of the lock, of a node that was locked and not changed: it may be written back at any time, so also while it
     /// says locked, and what a clean closing leaves nobody resets.
+    #[inline(always)]
     fn note_lock(&self) {
         let stamp = self.stamp();
-        if !P::DURABLE || stamp.epoch() == self.cx.epoch && stamp.round() == self.cx.round {
-            return;
+        if P::DURABLE && (stamp.epoch() != self.cx.epoch || stamp.round() != self.cx.round) {
+            self.note_lock_alone();
         }
-        if stamp.is_interior() {
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_lock_alone(&self) {
+        if self.stamp().is_interior() {
             self.cx.note_lines(self.node, 1);
         } else {
             self.touch(0);
@@ -496,6 +503,12 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             && (stamp.is_logged() || !self.cx.op.load(&self.border().saved, Relaxed).contains(slot))
     }
 
+    /// Whether these lines may be changed with nothing else to do: see [`Stamp::is_settled`].
+    #[inline(always)]
+    pub(crate) fn is_settled(&self, lines: u64) -> bool {
+        !P::DURABLE || self.stamp().is_settled(self.cx.epoch, self.cx.round, lines)
+    }
+
     /// Stores the permutation, which is what makes a change of it visible and durable.
     #[inline(always)]
     pub(crate) fn set_permutation(&self, permutation: Permutation) {
@@ -505,6 +518,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
 }
 
 impl<M: Medium, P: Policy> Drop for Locked<'_, M, P> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.note_lock();
         let deleted = if self.deleted { version::DELETED } else { 0 };

@@ -365,6 +365,15 @@ impl Stamp {
         self.0 & Self::LOGGED != 0
     }
 
+    /// Whether these lines may be changed at will in this epoch, and are on the dirty list of this round: whoever changes them has
+    /// nothing else to do. One comparison. Preconditions: as of [`new`](Self::new) and [`in_round`](Self::in_round).
+    #[inline(always)]
+    pub fn is_settled(self, epoch: u64, round: u64, lines: u64) -> bool {
+        let wanted = epoch | Self::LOGGED | round << Self::ROUND | lines << Self::LINES;
+        let looked_at = (Self::LOGGED - 1) | Self::LOGGED | 63 << Self::ROUND | lines << Self::LINES;
+        (self.0 ^ wanted) & looked_at == 0
+    }
+
     /// Whether the node is interior.
     #[inline(always)]
     pub fn is_interior(self) -> bool {
@@ -569,6 +578,22 @@ mod tests {
         let longest = RecordHead::new(crate::MAX_KEY, crate::MAX_VALUE);
         assert_eq!((longest.suffix(), longest.value()), (crate::MAX_KEY, crate::MAX_VALUE));
         assert_eq!((SLAB_MAGIC, LAYOUT_VERSION), (0x424c_5358_4952_5544, 999));
+    }
+
+    #[test]
+    fn settled_is_what_the_parts_of_a_stamp_say() {
+        for (epoch, logged, interior) in [(5, true, false), (5, false, false), (4, true, false), (7, true, true)] {
+            for (round, noted) in [(0, 1), (3, 1), (3, 0b11), (3, 0b10101), (63, Stamp::ALL_LINES), (35, 0b11)] {
+                let stamp = Stamp::new(epoch, interior, logged, 0).in_round(round, noted);
+                for (now, of, line) in [(5, 0), (5, 3), (5, 63), (4, 3), (7, 3)]
+                    .into_iter()
+                    .flat_map(|(now, of)| (0..5).map(move |line| (now, of, 1 << line)))
+                {
+                    let settled = epoch == now && logged && round == of && noted & line != 0;
+                    assert_eq!(stamp.is_settled(now, of, line), settled, "{stamp:?} in {now}, {of}: {line:b}");
+                }
+            }
+        }
     }
 
     #[test]

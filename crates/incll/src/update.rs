@@ -54,11 +54,11 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
-        let mut wait = Wait::new();
+        let mut wait = None;
         loop {
             match self.try_change(key, decide)? {
                 Done::Yes => return Ok(()),
-                Done::Again => wait.again(self, self.tree.root)?,
+                Done::Again => wait.get_or_insert_with(Wait::new).again(self, self.tree.root)?,
                 Done::Emptied => {
                     // The key is gone, and so the call has not failed: where there is no room for an image the empty node stays,
                     // which does no harm; what is damaged a check finds.
@@ -69,12 +69,13 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
     }
 
+    #[inline(always)]
     fn try_change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<Done> {
         let (mut root, mut rest) = (self.tree.root, key);
-        let mut wait = Wait::new();
+        let mut wait = None;
         loop {
             let part = Part::of(rest);
-            let Some(place) = self.descend(root, part.slice)? else { return Ok(Done::Again) };
+            let Some(place) = self.try_descend(root, part.slice)? else { return Ok(Done::Again) };
             let (op, border) = (self.op, place.node.view::<Border>());
             let (permutation, kinds) = (op.load(&border.permutation, Relaxed), op.load(&border.kinds, Relaxed));
             let found = self.search(border, permutation, kinds, part);
@@ -92,7 +93,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let off = op.off_of(place.node);
             let Some(locked) = self.lock(off, place.version) else {
                 self.wait_for_lock(off)?;
-                wait.again(self, off)?;
+                wait.get_or_insert_with(Wait::new).again(self, off)?;
                 continue;
             };
             return match found {
@@ -188,12 +189,20 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Puts something else into the place of a key, and frees what was there.
     pub(crate) fn replace(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize, entry: Entry) -> Result<()> {
         let (op, border) = (self.op, locked.border());
+        let kinds = op.load(&border.kinds, Relaxed);
+        let was_inline = op.load(&border.inline, Relaxed) >> slot & 1 == 1;
+        let is_word = entry.inline && was_inline && kinds.get(slot) == entry.kind && entry.kind <= kind::LAST_SHORT;
+        if is_word && locked.is_settled(line_of(slot)) {
+            // As below, where nothing is left to choose, to free and to note: what a hot node comes to. Release for other threads alone.
+            op.store(&border.slots[slot][1], entry.word, Release);
+            return Ok(());
+        }
         let permutation = op.load(&border.permutation, Relaxed);
-        let old = self.entry_in(border, op.load(&border.kinds, Relaxed), slot);
+        let old = self.entry_in(border, kinds, slot);
         let place = self.slot_for(&locked, Some(slot))?;
         self.free_record(old)?;
         if place == slot && (old.kind, old.inline) == (entry.kind, entry.inline) {
-            locked.note(1 << (slot / 4 + 1));
+            locked.note(line_of(slot));
             // One word: readers see the old value or the new one. Release for other threads alone.
             op.store(&border.slots[slot][1], entry.word, Release);
             return Ok(());
@@ -256,7 +265,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Writes a slot that [`slot_for`](Self::slot_for) has given.
     #[inline(always)]
     pub(crate) fn put(&self, locked: &mut Locked<'a, M, P>, slot: usize, entry: Entry) {
-        locked.touch(1 << (slot / 4 + 1));
+        locked.touch(line_of(slot));
         locked.mark_dirty();
         self.fill(locked.border(), slot, entry);
     }
@@ -297,6 +306,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let record = Record::read(self.op, word)?;
         self.free(word, record.head.bytes())
     }
+}
+
+/// The bit of the line of a slot.
+#[inline(always)]
+fn line_of(slot: usize) -> u64 {
+    1 << (slot / 4 + 1)
 }
 
 impl<M: Medium, P: Policy> Masstree<M, P> {

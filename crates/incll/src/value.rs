@@ -71,7 +71,7 @@ impl<'a, M: Medium> Value<'a, M> {
     pub fn append_to(&self, to: &mut Vec<u8>) {
         match self.place {
             Place::Inline(word) => to.extend_from_slice(&word.to_le_bytes()),
-            Place::Words(words, len) => append_words(self.op, words, len, to),
+            Place::Words(words, len) => self.op.append_bytes(words, len, to),
         }
     }
 
@@ -95,14 +95,6 @@ impl<M: Medium> fmt::Debug for Value<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Value").field(&self.to_vec()).finish()
     }
-}
-
-/// Appends the first `len` bytes of words.
-#[inline(never)]
-fn append_words<M: Medium>(op: &Op<'_, M>, words: &[Word], len: usize, to: &mut Vec<u8>) {
-    let start = to.len();
-    to.resize(start + len, 0);
-    op.load_bytes(words, &mut to[start..]);
 }
 
 fn words_are<M: Medium>(op: &Op<'_, M>, words: &[Word], bytes: &[u8]) -> bool {
@@ -162,8 +154,6 @@ impl<'a, M: Medium> Record<'a, M> {
     }
 
     pub(crate) fn suffix_into(self, to: &mut Vec<u8>) {
-        let start = to.len();
-        to.resize(start + self.head.suffix(), 0);
-        self.op.load_bytes(self.words, &mut to[start..]);
+        self.op.append_bytes(self.words, self.head.suffix(), to);
     }
 }

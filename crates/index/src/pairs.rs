@@ -12,26 +12,31 @@ pub struct Place {
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
     bytes: Vec<u8>,
-    /// Where the key and the value of each pair end.
+    /// How many of the first pairs are a word each, key and value: where those end need not be kept.
+    words: usize,
+    /// Where the key and the value of each other pair end.
     ends: Vec<(usize, usize)>,
 }
+
+/// Bytes of a pair of words.
+const WORDS: usize = 16;
 
 impl Pairs {
     /// None.
     pub const fn new() -> Self {
-        Pairs { bytes: Vec::new(), ends: Vec::new() }
+        Pairs { bytes: Vec::new(), words: 0, ends: Vec::new() }
     }
 
     /// How many there are.
     #[inline]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.words + self.ends.len()
     }
 
     /// Whether there is none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.bytes.is_empty() && self.ends.is_empty()
     }
 
     /// Bytes of all keys and values.
@@ -49,6 +54,7 @@ impl Pairs {
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.words = 0;
         self.ends.clear();
     }
 
@@ -77,18 +83,25 @@ impl Pairs {
     #[inline(always)]
     pub fn push_words(&mut self, key: [u8; 8], value: [u8; 8]) {
         let key_ends = self.bytes.len() + 8;
-        let mut both = [0; 16];
+        let mut both = [0; WORDS];
         both[..8].copy_from_slice(&key);
         both[8..].copy_from_slice(&value);
         self.bytes.extend_from_slice(&both);
-        self.ends.push((key_ends, key_ends + 8));
+        if self.ends.is_empty() {
+            self.words += 1;
+        } else {
+            self.ends.push((key_ends, key_ends + 8));
+        }
     }
 
     /// The pair at a place, which moves behind it; `None` behind the last pair. A place is one of these pairs, since they were cleared last:
     /// with another the pair is none of them.
     #[inline(always)]
     pub fn step(&self, place: &mut Place) -> Option<(&[u8], &[u8])> {
-        let (key_ends, ends) = *self.ends.get(place.number)?;
+        let (key_ends, ends) = match place.number.checked_sub(self.words) {
+            None => (place.start + 8, place.start + WORDS),
+            Some(number) => *self.ends.get(number)?,
+        };
         let pair = self.bytes.get(place.start..ends)?.split_at_checked(key_ends.wrapping_sub(place.start))?;
         *place = Place { number: place.number + 1, start: ends };
         Some(pair)
@@ -97,8 +110,11 @@ impl Pairs {
     /// A pair, by its number.
     #[inline]
     pub fn get(&self, number: usize) -> Option<(&[u8], &[u8])> {
-        let (key_ends, ends) = *self.ends.get(number)?;
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let Some(other) = number.checked_sub(self.words) else {
+            return self.bytes[number * WORDS..][..WORDS].split_at_checked(8);
+        };
+        let (key_ends, ends) = *self.ends.get(other)?;
+        let start = other.checked_sub(1).map_or(self.words * WORDS, |before| self.ends[before].1);
         Some((&self.bytes[start..key_ends], &self.bytes[key_ends..ends]))
     }
 
@@ -143,17 +159,31 @@ mod tests {
 
     #[test]
     fn pairs_of_words_are_as_others() {
-        let (mut words, mut pairs, mut place) = (Pairs::new(), Pairs::new(), Place::default());
-        words.push(b"a", b"");
-        pairs.push(b"a", b"");
-        for number in 0..50_u64 {
-            words.push_words(number.to_be_bytes(), (number * 3).to_le_bytes());
-            pairs.push(&number.to_be_bytes(), &(number * 3).to_le_bytes());
-        }
-        assert_eq!((words.len(), words.bytes()), (51, 801));
-        for number in 0..52 {
-            assert_eq!(words.get(number), pairs.get(number));
-            assert_eq!(words.step(&mut place), pairs.get(number));
+        let (mut words, mut pairs) = (Pairs::new(), Pairs::new());
+        // Another pair comes first, in the middle, last, or not at all.
+        for other in [0, 1, 25, 50, 51] {
+            let mut place = Place::default();
+            words.clear();
+            pairs.clear();
+            for number in 0..50_u64 {
+                if number == other {
+                    words.push(b"a", b"");
+                    pairs.push(b"a", b"");
+                }
+                words.push_words(number.to_be_bytes(), (number * 3).to_le_bytes());
+                pairs.push(&number.to_be_bytes(), &(number * 3).to_le_bytes());
+                assert_eq!((words.len(), words.last()), (pairs.len(), pairs.last()));
+                assert!(!words.is_empty());
+            }
+            if other == 50 {
+                words.push(b"a", b"");
+                pairs.push(b"a", b"");
+            }
+            assert_eq!((words.len(), words.bytes()), (pairs.len(), pairs.bytes()));
+            for number in 0..52 {
+                assert_eq!(words.get(number), pairs.get(number), "{number} of {other}");
+                assert_eq!(words.step(&mut place), pairs.get(number), "{number} of {other}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -465,6 +466,32 @@ impl<'s, M: Medium> Op<'s, M> {
         }
     }
 
+    /// Appends the first `len` bytes of words to a buffer, word by word: safe also while others write them (the caller then
+    /// validates).
+    ///
+    /// # Panics
+    /// If the words are fewer than the bytes need.
+    #[inline]
+    #[track_caller]
+    pub fn append_bytes(&self, from: &[Word], len: usize, to: &mut Vec<u8>) {
+        let from = &from.words()[..len.div_ceil(8)];
+        // Whole words are written; what is too much of the last one is not counted.
+        to.reserve(size_of_val(from));
+        let (room, _) = to.spare_capacity_mut().as_chunks_mut::<8>();
+        let (pairs, last) = from.as_chunks::<2>();
+        let (rooms, rest) = room[..from.len()].as_chunks_mut::<2>();
+        for (pair, room) in pairs.iter().zip(rooms) {
+            let values = self.m.load_words(pair).map(u64::to_le);
+            // SAFETY: both are sixteen bytes, and any will do.
+            *room = unsafe { std::mem::transmute::<[u64; 2], [[MaybeUninit<u8>; 8]; 2]>(values) };
+        }
+        if let ([word], [room]) = (last, rest) {
+            *room = self.m.load(word, Ordering::Relaxed).to_le_bytes().map(MaybeUninit::new);
+        }
+        // SAFETY: all words were written, and `len` is at most their bytes.
+        unsafe { to.set_len(to.len() + len) };
+    }
+
     /// Copies bytes out of words, word by word: safe also while others write them (the caller then validates).
     ///
     /// # Panics
@@ -473,9 +500,16 @@ impl<'s, M: Medium> Op<'s, M> {
     #[track_caller]
     pub fn load_bytes(&self, from: &[Word], bytes: &mut [u8]) {
         assert!(bytes.len() <= size_of_val(from), "{} bytes out of {} words", bytes.len(), from.len());
-        let (whole, rest) = bytes.as_chunks_mut::<8>();
-        for (word, chunk) in from.iter().zip(whole.iter_mut()) {
-            *chunk = self.m.load(word.raw(), Ordering::Relaxed).to_le_bytes();
+        let (pieces, end) = bytes.as_chunks_mut::<16>();
+        let (pairs, _) = from.words().as_chunks::<2>();
+        for (pair, piece) in pairs.iter().zip(pieces.iter_mut()) {
+            let [low, high] = self.m.load_words(pair);
+            *piece = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
+        }
+        let from = &from[pieces.len() * 2..];
+        let (whole, rest) = end.as_chunks_mut::<8>();
+        if let [chunk] = whole {
+            *chunk = self.m.load(from[0].raw(), Ordering::Relaxed).to_le_bytes();
         }
         if !rest.is_empty() {
             let last = self.m.load(from[whole.len()].raw(), Ordering::Relaxed).to_le_bytes();
@@ -620,6 +654,41 @@ mod tests {
             op.load_bytes(words, &mut back);
             assert_eq!(back, bytes);
         }
+    }
+
+    #[test]
+    fn bytes_are_appended_for_every_length_on_every_medium() {
+        fn appended<M: Medium>(m: M) {
+            let mapping = Mapping::heap(4096, m);
+            let mut session = mapping.session().unwrap();
+            let op = session.enter().unwrap();
+            let words = op.slice("words", Off::<Word>::new(64), 8).unwrap();
+            let bytes: Vec<u8> = (1..=64).collect();
+            op.store_bytes(words, &bytes);
+            for first in 0..3 {
+                for len in 0..=64 - first * 8 {
+                    for mut to in [Vec::new(), vec![0xee; 3], Vec::with_capacity(100)] {
+                        let before = to.len();
+                        op.append_bytes(&words[first..], len, &mut to);
+                        assert_eq!(to.len(), before + len);
+                        assert!(to[..before].iter().all(|byte| *byte == 0xee));
+                        assert_eq!(to[before..], bytes[first * 8..][..len]);
+                    }
+                }
+            }
+        }
+        appended(Hardware::PAGE_CACHE);
+        appended(Counting::new(Hardware::PAGE_CACHE));
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn bytes_that_there_are_not_are_not_appended() {
+        let (mapping, _) = mapping();
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let words = op.slice("words", Off::<Word>::new(64), 8).unwrap();
+        op.append_bytes(&words[..7], 57, &mut Vec::new());
     }
 
     #[test]

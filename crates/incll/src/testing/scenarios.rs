@@ -202,6 +202,11 @@ fn boundaries() -> Vec<Window> {
                 Sync,
             ],
         ),
+        (
+            "a hot node: logged, then words in place, over a round and a boundary",
+            puts(0..14, 1),
+            vec![Put(0, 2), Put(1, 3), Put(1, 4), Ahead, Put(1, 5), Put(1, 6), Sync, Put(1, 7), Put(1, 8)],
+        ),
         ("a boundary between", some, vec![Put(5, 2), Sync, Put(5, 3), Remove(0), Sync, Put(0, 4)]),
     ]
 }

@@ -31,6 +31,11 @@ pub(crate) fn persist_fence() {
 }
 
 #[inline(always)]
+pub(crate) fn load_words<const N: usize>(from: &[AtomicU64; N]) -> [u64; N] {
+    std::array::from_fn(|at| from[at].load(Ordering::Relaxed))
+}
+
+#[inline(always)]
 pub(crate) fn store_words<const N: usize>(to: &[AtomicU64; N], values: &[u64; N]) {
     for (word, value) in to.iter().zip(values) {
         word.store(*value, Ordering::Relaxed);

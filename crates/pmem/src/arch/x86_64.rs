@@ -1,7 +1,7 @@
 //! x86-64: `clwb`, `clflushopt`, `clflush`, `sfence`, and the non-temporal stores.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_set_epi64x, _mm_stream_si64, _mm_stream_si128};
+use core::arch::x86_64::{__cpuid, __cpuid_count, __m128i, _mm_set_epi64x, _mm_stream_si64, _mm_stream_si128};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::medium::WriteBackKind;
@@ -72,6 +72,29 @@ pub(crate) fn prefetch_read(line: *const u8) {
     // The intrinsic, not assembly: the lines of one object then share their base register.
     // SAFETY: SSE is part of the x86-64 baseline, and a prefetch touches no register, flag or architectural memory.
     unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+}
+
+/// Loads words in pieces of 16 bytes. What is stored in such pieces, too, can be loaded in pieces of 16 bytes again at once; what was
+/// stored word by word cannot, before the stores have left the store buffer.
+#[inline(always)]
+pub(crate) fn load_words<const N: usize>(from: &[AtomicU64; N]) -> [u64; N] {
+    let mut values = [0; N];
+    let (pairs, last) = values.as_chunks_mut::<2>();
+    for (to, from) in pairs.iter_mut().zip(from.chunks_exact(2)) {
+        let value: __m128i;
+        // SAFETY: the two words are valid for reads and contiguous; SSE2 is baseline, and needs no alignment here. Being
+        // assembly, the load is no data race in the sense of the language; the processor reads each aligned word of a piece at
+        // once, as the plain loads would.
+        unsafe {
+            asm!("movups {}, [{}]", out(xmm_reg) value, in(reg) from.as_ptr(), options(nostack, preserves_flags, readonly));
+        }
+        // SAFETY: both are sixteen bytes of which any will do.
+        *to = unsafe { std::mem::transmute::<__m128i, [u64; 2]>(value) };
+    }
+    if let [value] = last {
+        *value = from[N - 1].load(Ordering::Relaxed);
+    }
+    values
 }
 
 /// Stores words in pieces of 16 bytes. On the way to a persist fence every store in the buffer costs: a line in four

@@ -82,6 +82,12 @@ unsafe impl<M: Medium> Medium for Delayed<M> {
 
     #[inline(always)]
     #[track_caller]
+    fn load_words<const N: usize>(self, from: &[AtomicU64; N]) -> [u64; N] {
+        self.inner.load_words(from)
+    }
+
+    #[inline(always)]
+    #[track_caller]
     fn store_words<const N: usize>(self, to: &[AtomicU64; N], values: &[u64; N]) {
         self.inner.store_words(to, values);
     }

@@ -177,6 +177,11 @@ unsafe impl Medium for Hardware {
     }
 
     #[inline(always)]
+    fn load_words<const N: usize>(self, from: &[AtomicU64; N]) -> [u64; N] {
+        arch::load_words(from)
+    }
+
+    #[inline(always)]
     fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
         word.store(value, order);
     }

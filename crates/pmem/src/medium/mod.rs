@@ -108,6 +108,7 @@ const NAP: Duration = Duration::from_micros(20);
 ///   was in the word.
 /// - A load of a persistent word answers what this thread, or one it is ordered after, stored there last, or what the mapping held
 ///   before. The same holds for exchanges. (After a crash any bits may be there; code that reads them proves nothing by them.)
+/// - [`load_words`](Medium::load_words) answers what a [`load`](Medium::load) of each word does.
 /// - [`checked`](Medium::checked) answers what `verify` does.
 /// - [`wide`](Medium::wide) answers what another medium of this crate does, or nothing.
 /// - [`write_back`](Medium::write_back) and [`attach`](Medium::attach) may read the memory that they are told of, as atomics, up
@@ -149,6 +150,18 @@ pub unsafe trait Medium: Copy + Send + Sync + 'static {
     /// Loads a word.
     #[track_caller]
     fn load(self, word: &AtomicU64, order: Ordering) -> u64;
+
+    /// Loads words, unordered: as that many calls of [`load`](Medium::load) with `Relaxed`, by fewer instructions where the
+    /// processor can.
+    #[inline(always)]
+    #[track_caller]
+    fn load_words<const N: usize>(self, from: &[AtomicU64; N]) -> [u64; N] {
+        let mut values = [0; N];
+        for (value, word) in values.iter_mut().zip(from) {
+            *value = self.load(word, Ordering::Relaxed);
+        }
+        values
+    }
 
     /// Stores a word, `Relaxed` or `Release` (see the [module's](self) table). `SeqCst` is a locked instruction.
     #[track_caller]
