@@ -536,7 +536,9 @@ impl<'s, M: Medium> Op<'s, M> {
     #[inline]
     #[track_caller]
     pub fn drain(&self) {
-        self.issue_deferred();
+        if !self.session.deferred.borrow().is_empty() {
+            self.issue_deferred();
+        }
         self.m.fence();
     }
 
