@@ -68,6 +68,14 @@ impl<M: Medium> Session<M> {
         self.commit.get()
     }
 
+    /// As [`Op::prefetch_write`], outside of operations: it is no access.
+    #[inline(always)]
+    pub fn prefetch_write<T: Persistent>(&self, off: Off<T>) {
+        let reserve = self.mapping.reserve();
+        let within = off.get() & (reserve.len() as u64 - 1);
+        arch::prefetch_write(reserve.base().as_ptr().wrapping_add(within as usize));
+    }
+
     /// Has this session wait for a commit, where it would not otherwise: what it has read is part of it.
     #[inline(always)]
     pub fn raise_commit(&self, number: u64) {

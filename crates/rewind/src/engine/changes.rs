@@ -11,9 +11,6 @@ use super::error::{Error, Result};
 use super::record::{Draft, Entry};
 use super::{Engine, Lane};
 
-/// Words that are asked for ahead of their stores, at most: more would push one another out of the processor's cache.
-const PREFETCHED: usize = 256;
-
 /// How the contents of a new block become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
@@ -113,6 +110,8 @@ impl<'e, M: Medium> Changes<'e, M> {
         if self.blocks.is_some() && self.fill(off) {
             op.store(op.at(Off::<Word>::new(off)), value, Ordering::Relaxed);
         } else {
+            // Its line comes until the commit.
+            op.prefetch_write(Off::<Word>::new(off));
             self.writes_mut().set(off, value);
         }
         Ok(())
@@ -257,10 +256,6 @@ impl<M: Medium> Engine<M> {
             }
             self.ask(op);
             let mut lane = self.slots[op.slot() as usize].lane.lock(m);
-            // The words' lines come while the record becomes durable. Otherwise the next transaction's first lock waits for them.
-            for [off, _] in changes.writes().writes().iter().take(PREFETCHED) {
-                op.prefetch_write(Off::<Word>::new(*off));
-            }
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
             let blocks = changes.blocks.take();

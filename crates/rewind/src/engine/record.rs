@@ -134,14 +134,13 @@ impl Draft {
     ) {
         const { assert!(WRITE == 0, "an offset and a value are an entry") };
         let mut sum = sum(segment, number, room.len());
-        let (head, mut pairs) = room.split_at(HEAD);
+        let (head, entries) = room.split_at(HEAD);
+        let mut room_for_pairs = entries.as_chunks::<2>().0.iter();
         for part in [&self.before, writes, &self.after] {
-            let (here, rest) = pairs.split_at(2 * part.len());
-            for (to, from) in here.as_chunks::<2>().0.iter().zip(part) {
+            for (from, to) in part.iter().zip(room_for_pairs.by_ref()) {
                 op.store_words(to, from);
                 sum = sum.pair(from[0], from[1]);
             }
-            pairs = rest;
         }
         op.store(&head[1], number, Ordering::Relaxed);
         op.store(&head[0], (room.len() as u64) << 32 | u64::from(sum.low()), Ordering::Release);

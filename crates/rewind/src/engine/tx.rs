@@ -132,6 +132,8 @@ impl<'e, M: Medium> Tx<'e, M> {
     #[inline]
     pub fn set<T: Bits>(&mut self, cell: Cell<T>, value: T) -> Result<()> {
         let off = cell.off().get();
+        // The word's line comes while the closure goes on. Otherwise the commit waits for it.
+        self.session.prefetch_write(cell.off());
         let got = self.lock(off)?;
         // The pool may have grown; it never shrinks.
         if off < self.words.start || off >= self.words.end || !off.is_multiple_of(8) {
