@@ -44,7 +44,8 @@ impl<M: Medium> Cached<M> {
     }
 }
 
-type Stripe<M> = CachePadded<Mutex<Option<Cached<M>>>>;
+/// Boxed: it is taken out and put back by each call.
+type Stripe<M> = CachePadded<Mutex<Option<Box<Cached<M>>>>>;
 
 /// The cached sessions of a database.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl<M: Medium> Sessions<M> {
             for at in 0..self.stripes.len() {
                 if let Some(mut stripe) = self.try_stripe(first.wrapping_add(at)) {
                     // Taken out, so that a panic in the call takes this session away and no half-done state stays.
-                    let mut cached = match stripe.take().map_or_else(|| Cached::new(pool), Ok) {
+                    let mut cached = match stripe.take().map_or_else(|| Cached::new(pool).map(Box::new), Ok) {
                         // Another stripe may have one.
                         Err(Error::Pool(durix_pmem::Error::TooManySessions { .. })) => continue,
                         cached => cached?,
@@ -102,7 +103,7 @@ impl<M: Medium> Sessions<M> {
         }
     }
 
-    fn try_stripe(&self, number: usize) -> Option<MutexGuard<'_, Option<Cached<M>>>> {
+    fn try_stripe(&self, number: usize) -> Option<MutexGuard<'_, Option<Box<Cached<M>>>>> {
         match self.stripes[number & (self.stripes.len() - 1)].try_lock() {
             Ok(stripe) => Some(stripe),
             // A panic came out of a call; its session is gone, and the stripe is as good as new.

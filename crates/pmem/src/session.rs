@@ -69,6 +69,14 @@ impl<M: Medium> Session<M> {
         self.commit.get()
     }
 
+    /// As [`Op::prefetch_write`], outside of operations: it is no access.
+    #[inline(always)]
+    pub fn prefetch_write<T: Persistent>(&self, off: Off<T>) {
+        let reserve = self.mapping.reserve();
+        let within = off.get() & (reserve.len() as u64 - 1);
+        arch::prefetch_write(reserve.base().as_ptr().wrapping_add(within as usize));
+    }
+
     /// Has this session wait for a commit, where it would not otherwise: what it has read is part of it.
     #[inline(always)]
     pub fn raise_commit(&self, number: u64) {
@@ -570,7 +578,9 @@ impl<'s, M: Medium> Op<'s, M> {
     #[inline]
     #[track_caller]
     pub fn drain(&self) {
-        self.issue_deferred();
+        if !self.session.deferred.borrow().is_empty() {
+            self.issue_deferred();
+        }
         self.m.fence();
     }
 

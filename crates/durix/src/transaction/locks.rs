@@ -98,7 +98,7 @@ struct Keys {
 impl Keys {
     #[inline]
     fn place(&self, key: &[u8]) -> Option<usize> {
-        self.few.iter().position(|(held, _)| **held == *key)
+        self.few.iter().position(|(held, _)| held.is(key))
     }
 
     #[inline]

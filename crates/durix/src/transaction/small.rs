@@ -8,6 +8,9 @@ use std::ops::Deref;
 /// Longest one that lies in place.
 const SHORT: usize = 30;
 
+/// The commonest length: such strings are copied and compared without a call.
+const WORD: usize = size_of::<u64>();
+
 /// A byte string: in place up to 30 bytes, in memory of its own beyond.
 #[derive(Clone)]
 pub(crate) struct Small(Form);
@@ -25,8 +28,22 @@ impl From<&[u8]> for Small {
             return Small(Form::Long(bytes.into()));
         }
         let mut short = [0; SHORT];
-        short[..bytes.len()].copy_from_slice(bytes);
+        match <&[u8; WORD]>::try_from(bytes) {
+            Ok(word) => short[..WORD].copy_from_slice(word),
+            Err(_) => short[..bytes.len()].copy_from_slice(bytes),
+        }
         Small(Form::Short(bytes.len() as u8, short))
+    }
+}
+
+impl Small {
+    /// Whether it is these bytes.
+    #[inline]
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        match (&self.0, <&[u8; WORD]>::try_from(bytes)) {
+            (Form::Short(len, own), Ok(word)) => usize::from(*len) == WORD && own.first_chunk() == Some(word),
+            _ => **self == *bytes,
+        }
     }
 }
 
@@ -98,6 +115,7 @@ mod tests {
             assert_eq!(*Small::from(&a[..]), a[..]);
             for b in &all {
                 assert_eq!(Small::from(&a[..]).cmp(&Small::from(&b[..])), a.cmp(b));
+                assert_eq!(Small::from(&a[..]).is(b), a == b);
             }
         }
     }

@@ -24,6 +24,19 @@ pub(super) struct Entry {
     pub(super) change: Option<Option<Small>>,
 }
 
+impl Entry {
+    /// The value that the transaction sees, if it is known: what it has written, or else what it has read.
+    #[inline]
+    pub(super) fn known(&self) -> Option<Option<&[u8]>> {
+        match (&self.change, &self.committed) {
+            (Some(own), _) => Some(own.as_deref()),
+            (None, Committed::Absent) => Some(None),
+            (None, Committed::Value(value)) => Some(Some(value)),
+            (None, Committed::Unknown) => None,
+        }
+    }
+}
+
 /// What is known of the committed value of a locked key, which does not change.
 #[derive(Clone, Debug)]
 pub(super) enum Committed {
@@ -64,7 +77,7 @@ impl Touched {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.entries.len() <= FEW {
-            return self.entries.iter().position(|entry| *entry.key == *key);
+            return self.entries.iter().position(|entry| entry.key.is(key));
         }
         self.index.get(key).copied()
     }
@@ -90,16 +103,18 @@ impl Touched {
     /// Notes a lock that was got.
     pub(super) fn note(&mut self, wanted: Wanted<'_>) {
         match wanted {
-            Wanted::Read(key) => self.locked(key, false),
-            Wanted::Write(key) => self.locked(key, true),
+            Wanted::Read(key) => _ = self.locked(key, self.find(key), false),
+            Wanted::Write(key) => _ = self.locked(key, self.find(key), true),
             Wanted::Range(range) => self.ranges.push(range.clone()),
         }
     }
 
-    fn locked(&mut self, key: &[u8], is_exclusive: bool) {
-        if let Some(place) = self.find(key) {
+    /// Notes a locked key, which has its entry at `place`, or none yet. Returns its place.
+    #[inline]
+    pub(super) fn locked(&mut self, key: &[u8], place: Option<usize>, is_exclusive: bool) -> usize {
+        if let Some(place) = place {
             self.entries[place].is_exclusive |= is_exclusive;
-            return;
+            return place;
         }
         let entry = Entry { key: key.into(), is_exclusive, committed: Committed::Unknown, change: None };
         self.entries.push(entry);
@@ -108,6 +123,7 @@ impl Touched {
             let first = self.index.len();
             self.index.extend((first..self.entries.len()).map(|place| (self.entries[place].key.clone(), place)));
         }
+        self.entries.len() - 1
     }
 
     /// Keeps what was read of a locked key.
@@ -172,7 +188,10 @@ impl Touched {
     /// Forgets all; keeps the memory, if it is little. Returns whether it did.
     pub(super) fn clear(&mut self) -> bool {
         self.entries.clear();
-        self.index.clear();
+        // Emptying a tree that is empty costs more than to look.
+        if !self.index.is_empty() {
+            self.index.clear();
+        }
         self.ranges.clear();
         self.changes = 0;
         self.entries.capacity() <= KEPT

@@ -10,7 +10,7 @@ use durix_pmem::{Hardware, Level, Medium};
 use super::buffers::Buffers;
 use super::guard::Guarded;
 use super::later::Later;
-use super::locks::{Age, Wanted};
+use super::locks::{Age, Conflict, Wanted};
 use super::part::{Guards, Part};
 use super::shared::{Turn, Waiting};
 use super::small::Small;
@@ -229,15 +229,57 @@ impl<M: Medium> Transaction<M> {
         self.wait_for(place, wanted, false)
     }
 
+    /// The entry of a locked key, if it has one.
+    #[inline]
+    fn find(&self, place: usize, key: &[u8]) -> Option<usize> {
+        self.state.borrow_mut().buffers().parts[place].find(key)
+    }
+
+    /// Locks a key for the rest of the transaction, whose entry is at `at`, if it has one. Returns its entry: none where it is read in a
+    /// locked range.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    fn lock_key(&self, place: usize, key: &[u8], at: Option<usize>, is_exclusive: bool) -> Result<Option<usize>> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.lost.is_some() {
+                return Err(Error::Conflict { attempts: 1 });
+            }
+            let part = &state.buffers().parts[place];
+            let is_held = match at {
+                Some(at) => !is_exclusive || part.entry(at).is_exclusive,
+                None => !is_exclusive && part.in_range(key),
+            };
+            if is_held {
+                return Ok(at);
+            }
+        }
+        self.acquire(place, if is_exclusive { Wanted::Write(key) } else { Wanted::Read(key) }, false)?;
+        Ok(Some(self.state.borrow_mut().buffers().parts[place].locked(key, at, is_exclusive)))
+    }
+
     /// Waits for a lock. With `whoever`, for any holder: only where nothing is held yet.
     pub(super) fn wait_for(&self, place: usize, wanted: Wanted<'_>, whoever: bool) -> Result<()> {
+        self.acquire(place, wanted, whoever)?;
+        self.state.borrow_mut().buffers().parts[place].note(wanted);
+        Ok(())
+    }
+
+    /// The same, and notes nothing.
+    #[inline]
+    fn acquire(&self, place: usize, wanted: Wanted<'_>, whoever: bool) -> Result<()> {
+        match self.guards.at(place).try_lock(self.age, wanted) {
+            Ok(()) => Ok(()),
+            Err(conflict) => self.acquire_later(place, wanted, whoever, conflict),
+        }
+    }
+
+    #[cold]
+    fn acquire_later(&self, place: usize, wanted: Wanted<'_>, whoever: bool, mut conflict: Conflict) -> Result<()> {
         let (guard, transactions) = (self.guards.at(place), &self.shared.transactions);
         let mut waiting = Waiting::default();
         loop {
-            let Err(conflict) = guard.try_lock(self.age, wanted) else {
-                self.state.borrow_mut().buffers().parts[place].note(wanted);
-                return Ok(());
-            };
             // Who only waits for a checkpoint waits for no lock.
             let pends = |age: &Age| transactions.pending.holds(transactions.medium(), *age);
             let others: Vec<Age> = conflict.iter().copied().filter(|age| !pends(age)).collect();
@@ -250,6 +292,10 @@ impl<M: Medium> Transaction<M> {
             if self.shared.sessions.with(&self.shared.pool, turn)? == Turn::TimedOut {
                 return Err(guard.locked_out(wanted));
             }
+            match guard.try_lock(self.age, wanted) {
+                Ok(()) => return Ok(()),
+                Err(again) => conflict = again,
+            }
         }
     }
 
@@ -258,46 +304,36 @@ impl<M: Medium> Transaction<M> {
     /// The value of a key, as this transaction sees it.
     pub(super) fn get(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
         self.guards.at(place).limits().check(key, None)?;
-        if let Some(known) = self.known(place, key) {
-            return Ok(known);
-        }
-        self.lock(place, Wanted::Read(key))?;
-        self.committed(place, key)
+        let at = {
+            let mut state = self.state.borrow_mut();
+            let part = &state.buffers().parts[place];
+            let at = part.find(key);
+            if let Some(known) = at.and_then(|at| part.entry(at).known()) {
+                return Ok(known.map(Small::from));
+            }
+            at
+        };
+        let at = self.lock_key(place, key, at, false)?;
+        self.committed(place, key, at)
     }
 
-    /// What this transaction has written to a key, or else what it has read.
-    fn known(&self, place: usize, key: &[u8]) -> Option<Option<Small>> {
-        let mut state = self.state.borrow_mut();
-        let part = &state.buffers().parts[place];
-        let entry = part.entry(part.find(key)?);
-        match (&entry.change, &entry.committed) {
-            (Some(own), _) => Some(own.clone()),
-            (None, Committed::Absent) => Some(None),
-            (None, Committed::Value(value)) => Some(Some(value.clone())),
-            (None, Committed::Unknown) => None,
-        }
-    }
-
-    /// Reads the committed value of a locked key, and keeps it.
-    fn committed(&self, place: usize, key: &[u8]) -> Result<Option<Small>> {
+    /// Reads the committed value of a locked key, and keeps it with its entry. A key of a locked range may have none.
+    fn committed(&self, place: usize, key: &[u8], at: Option<usize>) -> Result<Option<Small>> {
         let guard = self.guards.at(place);
         let read = |cached: &mut Cached<M>| {
             let is_there = guard.raw().get(&cached.session.enter()?, key, &mut cached.value)?;
             guard.note_read(&cached.session, key);
             self.shared.pool.settle(&mut cached.session)?;
             let value = is_there.then_some(&cached.value[..]);
-            let mut state = self.state.borrow_mut();
-            let part = &mut state.buffers().parts[place];
-            // A key of a locked range has no entry.
-            if let Some(at) = part.find(key) {
-                part.keep(at, Committed::of(value));
+            if let Some(at) = at {
+                self.state.borrow_mut().buffers().parts[place].keep(at, Committed::of(value));
             }
             Ok(value.map(Small::from))
         };
         self.shared.sessions.with(&self.shared.pool, read)
     }
 
-    /// Changes a key if `decide` says so of its value.
+    /// Changes a key if `decide` says so of its value. `decide` must not use the transaction.
     pub(super) fn change(
         &self,
         place: usize,
@@ -307,19 +343,17 @@ impl<M: Medium> Transaction<M> {
     ) -> Result<Changed> {
         self.shared.pool.ensure_writable()?;
         self.guards.at(place).limits().check(key, new)?;
-        self.lock(place, Wanted::Write(key))?;
-        let old = match self.known(place, key) {
-            Some(known) => known,
-            None => self.committed(place, key)?,
-        };
-        let is_changed = decide(old.as_deref());
+        let at = self.lock_key(place, key, self.find(place, key), true)?.expect("a key that is locked for writing");
+        let is_known = self.state.borrow_mut().buffers().parts[place].entry(at).known().is_some();
+        let read = if is_known { None } else { self.committed(place, key, Some(at))? };
+        let mut state = self.state.borrow_mut();
+        let part = &mut state.buffers().parts[place];
+        let old = if is_known { part.entry(at).known().flatten() } else { read.as_deref() };
+        let (was_there, is_changed) = (old.is_some(), decide(old));
         if is_changed {
-            let mut state = self.state.borrow_mut();
-            let part = &mut state.buffers().parts[place];
-            let at = part.find(key).expect("locked before");
             part.change(at, new);
         }
-        Ok(Changed { was_there: old.is_some(), is_changed })
+        Ok(Changed { was_there, is_changed })
     }
 
     /// The end: takes the buffers, which hold the locks.

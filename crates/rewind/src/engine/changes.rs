@@ -11,9 +11,6 @@ use super::error::{Error, Result};
 use super::record::{Draft, Entry};
 use super::{Engine, Lane};
 
-/// Words that are asked for ahead of their stores, at most: more would push one another out of the processor's cache.
-const PREFETCHED: usize = 256;
-
 /// How the contents of a new block become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
@@ -46,8 +43,11 @@ pub struct Changes<'e, M: Medium> {
 /// Blocks by offset.
 struct Blocks<'e, M: Medium> {
     fresh: BTreeMap<u64, Fresh<'e, M>>,
-    freed: BTreeMap<u64, Allocation>,
+    freed: Freed,
 }
+
+/// Blocks that are freed, by offset.
+type Freed = BTreeMap<u64, Allocation>;
 
 impl<M: Medium> Default for Blocks<'_, M> {
     fn default() -> Self {
@@ -110,6 +110,8 @@ impl<'e, M: Medium> Changes<'e, M> {
         if self.blocks.is_some() && self.fill(off) {
             op.store(op.at(Off::<Word>::new(off)), value, Ordering::Relaxed);
         } else {
+            // Its line comes until the commit.
+            op.prefetch_write(Off::<Word>::new(off));
             self.writes_mut().set(off, value);
         }
         Ok(())
@@ -176,8 +178,8 @@ impl<'e, M: Medium> Changes<'e, M> {
     }
 
     /// Makes durable what the record will not hold.
-    fn write_ahead(&self, op: &Op<'_, M>) -> Result<()> {
-        let Some(blocks) = &self.blocks else { return Ok(()) };
+    #[cold]
+    fn write_ahead(op: &Op<'_, M>, blocks: &Blocks<'e, M>) -> Result<()> {
         let mut is_any = false;
         for (off, fresh) in blocks.fresh.iter().filter(|(_, fresh)| fresh.contents == Some(Contents::Ahead)) {
             op.write_back_slice::<Word>(op.slice("a new block", Off::new(*off), fresh.words)?);
@@ -190,10 +192,10 @@ impl<'e, M: Medium> Changes<'e, M> {
         Ok(())
     }
 
-    /// Puts the entries into a record.
-    fn enter(&self, op: &Op<'_, M>, record: &mut Draft) -> Result<()> {
-        let fresh = self.blocks.iter().flat_map(|blocks| &blocks.fresh);
-        for (off, fresh) in fresh {
+    /// Puts what happens to blocks into a record.
+    #[cold]
+    fn enter(op: &Op<'_, M>, record: &mut Draft, blocks: &Blocks<'e, M>) -> Result<()> {
+        for (off, fresh) in &blocks.fresh {
             let allocation = fresh.reserved.allocation();
             match fresh.contents {
                 None => record.push(op, Entry::Zeroed(allocation)),
@@ -206,9 +208,7 @@ impl<'e, M: Medium> Changes<'e, M> {
                 }
             }
         }
-        record.push_writes(self.writes().writes());
-        let freed = self.blocks.iter().flat_map(|blocks| blocks.freed.values());
-        freed.for_each(|freed| record.push(op, Entry::Change(Change::Free(*freed))));
+        blocks.freed.values().for_each(|freed| record.push_last(Change::Free(*freed)));
         Ok(())
     }
 }
@@ -251,33 +251,27 @@ impl<M: Medium> Engine<M> {
         let m = op.medium();
         let segments = {
             let _guard = self.poison.guard(op)?;
-            changes.write_ahead(op)?;
+            if let Some(blocks) = &changes.blocks {
+                Changes::write_ahead(op, blocks)?;
+            }
             self.ask(op);
             let mut lane = self.slots[op.slot() as usize].lane.lock(m);
-            // The words' lines come while the record becomes durable. Otherwise the next transaction's first lock waits for them.
-            for [off, _] in changes.writes().writes().iter().take(PREFETCHED) {
-                op.prefetch_write(Off::<Word>::new(*off));
-            }
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
-            let (space, mut done) = (self.root.pool().space(), Ok(()));
-            let mut blocks = changes.blocks.take();
-            if let Some(blocks) = &mut blocks {
-                for fresh in std::mem::take(&mut blocks.fresh).into_values() {
-                    done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
-                }
-            }
+            let blocks = changes.blocks.take();
+            let (freed, done) = match blocks {
+                Some(blocks) => self.allocate(op, *blocks),
+                None => (None, Ok(())),
+            };
             publish(&mut || {
                 for [off, value] in changes.writes().writes() {
                     // PERSIST E2: the fence of the commit. That there is such a word was found when it was set.
                     op.store(op.at(Off::<Word>::new(*off)), *value, Ordering::Release);
                 }
             });
-            for freed in blocks.into_iter().flat_map(|blocks| blocks.freed.into_values()) {
-                done = done.and(space.apply(op, Change::Free(freed)).map(drop));
-                lane.frees.push((number, freed));
+            if let Some(freed) = freed {
+                done.and(self.free(op, &mut lane, number, freed))?;
             }
-            done?;
             segments
         };
         if segments >= self.trim_at {
@@ -287,6 +281,29 @@ impl<M: Medium> Engine<M> {
             self.service.get().inspect(|service| service.wake());
         }
         Ok(())
+    }
+}
+
+impl<M: Medium> Engine<M> {
+    /// Allocates what a record has allocated. Returns what it frees.
+    #[cold]
+    fn allocate<'e>(&self, op: &Op<'_, M>, blocks: Blocks<'e, M>) -> (Option<Freed>, Result<()>) {
+        let (space, mut done) = (self.root.pool().space(), Ok(()));
+        for fresh in blocks.fresh.into_values() {
+            done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
+        }
+        (Some(blocks.freed), done.map_err(Error::from))
+    }
+
+    /// Frees what a record has freed: its space is available after a later trim.
+    #[cold]
+    fn free(&self, op: &Op<'_, M>, lane: &mut Lane<M>, number: u64, freed: Freed) -> Result<()> {
+        let (space, mut done) = (self.root.pool().space(), Ok(()));
+        for freed in freed.into_values() {
+            done = done.and(space.apply(op, Change::Free(freed)).map(drop));
+            lane.frees.push((number, freed));
+        }
+        Ok(done?)
     }
 }
 
@@ -304,11 +321,14 @@ fn log<M: Medium>(
         none => none.insert(engine.logs.chain(op)?),
     };
     draft.begin();
-    changes.enter(op, draft)?;
+    if let Some(blocks) = &changes.blocks {
+        Changes::enter(op, draft, blocks)?;
+    }
+    let writes = changes.writes().writes();
     // What can fail comes first: then nothing has happened.
-    let (segment, room) = chain.room(op, draft.words())?;
+    let (segment, room) = chain.room(op, draft.words(writes))?;
     let number = engine.number(op);
-    draft.write(op, room, segment, number);
+    draft.write(op, (segment, room), number, writes);
     chain.append(op, room.len() as u64)?;
     // PERSIST E1, E2: flush+fence
     chain.commit(op)?;

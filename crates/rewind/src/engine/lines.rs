@@ -28,40 +28,41 @@ impl Lines {
     #[inline]
     pub(super) fn add<M: Medium>(&mut self, op: &Op<'_, M>, off: u64) {
         let (page, bit) = (off / PAGE + 1, 1 << (off / LINE % 64));
-        let at = self.place(page);
-        if self.pages[at][0] == page {
-            self.pages[at][1] |= bit;
-        } else {
-            self.add_page(op, page, bit);
+        match self.slot(page) {
+            Some([found, lines]) if *found == page => *lines |= bit,
+            _ => self.add_page(op, page, bit),
         }
     }
 
     /// Where a page is, or where it belongs.
     #[inline]
-    fn place(&self, page: u64) -> usize {
-        let mask = self.pages.len() - 1;
+    fn slot(&mut self, page: u64) -> Option<&mut [u64; 2]> {
+        // There are pages; said so, the places need no further look.
+        let mask = self.pages.len().checked_sub(1)?;
         let mut at = (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
         while self.pages[at][0] != page && self.pages[at][0] != 0 {
             at = (at + 1) & mask;
         }
-        at
+        Some(&mut self.pages[at])
     }
 
+    #[cold]
     fn add_page<M: Medium>(&mut self, op: &Op<'_, M>, page: u64, lines: u64) {
         if self.count == PAGES {
             self.write_back(op);
         } else if (self.count + 1) * 4 > self.pages.len() * 3 {
             let wider = vec![[0; 2]; self.pages.len() * 2];
-            for [page, lines] in std::mem::replace(&mut self.pages, wider) {
-                let at = self.place(page);
-                if page != 0 {
-                    self.pages[at] = [page, lines];
-                }
-            }
+            let pages = std::mem::replace(&mut self.pages, wider);
+            pages.into_iter().filter(|[page, _]| *page != 0).for_each(|[page, lines]| self.enter(page, lines));
         }
-        let at = self.place(page);
-        self.pages[at] = [page, lines];
+        self.enter(page, lines);
         self.count += 1;
+    }
+
+    fn enter(&mut self, page: u64, lines: u64) {
+        if let Some(slot) = self.slot(page) {
+            *slot = [page, lines];
+        }
     }
 
     /// Forgets all lines.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const EARLY: u32 = 1 << 12;
 
 pub(super) struct Locks {
-    stripes: Box<[AtomicU64]>,
+    stripes: Box<[AtomicU64; STRIPES]>,
 }
 
 /// What an attempt to lock has given.
@@ -35,18 +35,24 @@ pub(super) enum Got {
 
 impl Locks {
     pub(super) fn new() -> Self {
-        Locks { stripes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
+        Locks { stripes: Box::new([const { AtomicU64::new(0) }; STRIPES]) }
     }
 
+    #[inline]
     fn stripe(off: u64) -> u32 {
         ((off >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPES.trailing_zeros())) as u32
+    }
+
+    #[inline]
+    fn at(&self, number: u32) -> &AtomicU64 {
+        &self.stripes[number as usize % STRIPES]
     }
 
     /// Locks the stripe of a word for the transaction of an age.
     #[inline]
     pub(super) fn lock<M: Medium>(&self, m: M, off: u64, age: u64) -> Got {
         let number = Self::stripe(off);
-        let stripe = &self.stripes[number as usize];
+        let stripe = self.at(number);
         if m.shared_load(stripe, Ordering::Relaxed) == age {
             return Got::Held;
         }
@@ -80,6 +86,6 @@ impl Locks {
     /// Lets go of a stripe.
     #[inline]
     pub(super) fn unlock<M: Medium>(&self, m: M, number: u32) {
-        m.shared_store(&self.stripes[number as usize], 0, Ordering::Release);
+        m.shared_store(self.at(number), 0, Ordering::Release);
     }
 }

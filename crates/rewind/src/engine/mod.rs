@@ -175,7 +175,7 @@ impl<M: Medium> fmt::Debug for Engine<M> {
 }
 
 impl<M: Medium> Structure<M> for Engine<M> {
-    const KIND: Kind = Kind { tag: *b"rwengine", version: 1 };
+    const KIND: Kind = Kind { tag: *b"rwengine", version: 2 };
     type Options = Options;
     type Error = Error;
 

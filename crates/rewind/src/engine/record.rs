@@ -2,7 +2,7 @@
 //!
 //! | word | what |
 //! |---|---|
-//! | 0 | bits 0–31: CRC-32C over the number of the segment's use and the words behind this one; bits 32–63: words of the record |
+//! | 0 | bits 0–31: a [checksum](Checksum) over the number of the segment's use and the words behind this one; bits 32–63: words of the record |
 //! | 1 | number of the commit |
 //! | 2, 3; 4, 5; … | an entry: an offset with the kind in its low three bits, and a value |
 //!
@@ -17,8 +17,7 @@
 
 use std::sync::atomic::Ordering;
 
-use durix_pmem::{Allocation, Change, Medium, Op, Word};
-use zerocopy::IntoBytes;
+use durix_pmem::{Allocation, Change, Checksum, Medium, Op, Word};
 
 /// Words before the entries.
 pub(super) const HEAD: usize = 2;
@@ -79,63 +78,79 @@ pub(super) fn words_of(entry: Entry<'_>) -> u64 {
     }
 }
 
-/// A record in volatile memory, so that its checksum is computed over all of it at once.
+/// What a record says besides its writes, two words at a time. Most records say nothing else.
 #[derive(Debug, Default)]
-pub(super) struct Draft(Vec<u64>);
+pub(super) struct Draft {
+    /// Entries that come before the writes.
+    before: Vec<[u64; 2]>,
+    /// Entries that come after the writes.
+    after: Vec<[u64; 2]>,
+}
 
-/// Words of a draft before the entries: what the checksum covers beside them.
-const COVERED: usize = 3;
-/// Words whose memory is kept for the next record, at most.
-const KEPT: usize = 1 << 13;
+/// Pairs of words whose memory is kept for the next record, at most.
+const KEPT: usize = 1 << 12;
 
 impl Draft {
     /// Begins a record without entries.
-    pub(super) fn begin(&mut self) {
-        self.0.clear();
-        if self.0.capacity() > KEPT {
-            self.0 = Vec::new();
-        }
-        self.0.extend([0; COVERED]);
-    }
-
-    /// Words of the record.
-    pub(super) fn words(&self) -> u64 {
-        (self.0.len() - COVERED + HEAD) as u64
-    }
-
-    /// Adds an entry.
-    pub(super) fn push<M: Medium>(&mut self, op: &Op<'_, M>, entry: Entry<'_>) {
-        self.0.extend(head_of(entry));
-        if let Entry::Run(_, words) = entry {
-            self.0.extend(words.iter().map(|word| op.load(word, Ordering::Relaxed)));
-            self.0.extend((words.len() % 2 == 1).then_some(0));
-        }
-    }
-
-    /// Adds an entry for each of these offsets and values.
-    pub(super) fn push_writes(&mut self, writes: &[[u64; 2]]) {
-        const { assert!(WRITE == 0) };
-        self.0.extend_from_slice(writes.as_flattened());
-    }
-
-    /// Writes the record into the room for it, which is as long as [`words`](Self::words) says.
     #[inline]
-    pub(super) fn write<M: Medium>(&mut self, op: &Op<'_, M>, room: &[Word], segment: u64, number: u64) {
-        self.0[..COVERED].copy_from_slice(&[segment, number, room.len() as u64]);
-        let sum = sum(&self.0);
-        let (pairs, _) = room[HEAD..].as_chunks::<2>();
-        let (entries, _) = self.0[COVERED..].as_chunks::<2>();
-        for (to, from) in pairs.iter().zip(entries) {
-            op.store_words(to, from);
+    pub(super) fn begin(&mut self) {
+        for part in [&mut self.before, &mut self.after] {
+            part.clear();
+            if part.capacity() > KEPT {
+                *part = Vec::new();
+            }
         }
-        op.store(&room[1], number, Ordering::Relaxed);
-        op.store(&room[0], (room.len() as u64) << 32 | u64::from(sum), Ordering::Release);
+    }
+
+    /// Words of the record with these writes.
+    #[inline]
+    pub(super) fn words(&self, writes: &[[u64; 2]]) -> u64 {
+        (HEAD + 2 * (self.before.len() + writes.len() + self.after.len())) as u64
+    }
+
+    /// Adds an entry before the writes.
+    pub(super) fn push<M: Medium>(&mut self, op: &Op<'_, M>, entry: Entry<'_>) {
+        self.before.push(head_of(entry));
+        if let Entry::Run(_, words) = entry {
+            let load = |word: &Word| op.load(word, Ordering::Relaxed);
+            let pairs = words.chunks(2).map(|pair| [load(&pair[0]), pair.get(1).map_or(0, load)]);
+            self.before.extend(pairs);
+        }
+    }
+
+    /// Adds an entry without a run after the writes.
+    pub(super) fn push_last(&mut self, change: Change) {
+        self.after.push(head_of(Entry::Change(change)));
+    }
+
+    /// Writes the record, with these writes, into the room for it, which is as long as [`words`](Self::words) says.
+    #[inline]
+    pub(super) fn write<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        (segment, room): (u64, &[Word]),
+        number: u64,
+        writes: &[[u64; 2]],
+    ) {
+        const { assert!(WRITE == 0, "an offset and a value are an entry") };
+        let mut sum = sum(segment, number, room.len());
+        let (head, entries) = room.split_at(HEAD);
+        let mut room_for_pairs = entries.as_chunks::<2>().0.iter();
+        for part in [&self.before, writes, &self.after] {
+            for (from, to) in part.iter().zip(room_for_pairs.by_ref()) {
+                op.store_words(to, from);
+                sum = sum.pair(from[0], from[1]);
+            }
+        }
+        op.store(&head[1], number, Ordering::Relaxed);
+        op.store(&head[0], (room.len() as u64) << 32 | u64::from(sum.low()), Ordering::Release);
     }
 }
 
-/// The checksum over the number of the segment's use, that of the commit, the record's length, and the entries.
-fn sum(covered: &[u64]) -> u32 {
-    crc32c::crc32c(covered.as_bytes())
+/// The checksum over the number of the segment's use, that of the commit, and the record's length; the entries follow.
+#[inline]
+fn sum(segment: u64, number: u64, len: usize) -> Checksum {
+    Checksum::at(segment).pair(number, len as u64)
 }
 
 /// A whole record.
@@ -153,24 +168,22 @@ fn len_of(head: u64, room: usize) -> Option<usize> {
 }
 
 /// The record that words of a segment begin with, if there is a whole one.
-fn read<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64, covered: &mut Vec<u64>) -> Option<Record<'s>> {
+fn read<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64) -> Option<Record<'s>> {
     let head = op.load(words.first()?, Ordering::Acquire);
     let words = &words[..len_of(head, words.len())?];
     let load = |word: &Word| op.load(word, Ordering::Relaxed);
     let is_whole = op.load_checked(words, || {
-        covered.clear();
-        covered.extend([segment, load(&words[1]), words.len() as u64]);
-        covered.extend(words[HEAD..].iter().map(load));
-        head as u32 == sum(covered)
+        let entries = words[HEAD..].iter().map(load);
+        head as u32 == sum(segment, load(&words[1]), words.len()).words(entries).low()
     });
     is_whole.then(|| Record { number: load(&words[1]), words })
 }
 
 /// All whole records of a segment, up to the first that is not.
 pub(super) fn read_all<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment: u64) -> Vec<Record<'s>> {
-    let (mut at, mut covered) = (0, Vec::new());
+    let mut at = 0;
     let next = || {
-        let record = read(op, &words[at..], segment, &mut covered)?;
+        let record = read(op, &words[at..], segment)?;
         at += record.words.len();
         Some(record)
     };

@@ -75,6 +75,7 @@ impl<T: Bits> Cell<T> {
 pub struct Tx<'e, M: Medium> {
     engine: &'e Engine<M>,
     session: &'e mut Session<M>,
+    m: M,
     age: u64,
     changes: Changes<'e, M>,
     /// Offsets that are in the heap.
@@ -93,6 +94,7 @@ impl<'e, M: Medium> Tx<'e, M> {
         Tx {
             engine,
             session,
+            m: engine.medium(),
             age,
             changes: Changes::new(engine),
             words: engine.heap..engine.mapping().len() & !7,
@@ -130,6 +132,8 @@ impl<'e, M: Medium> Tx<'e, M> {
     #[inline]
     pub fn set<T: Bits>(&mut self, cell: Cell<T>, value: T) -> Result<()> {
         let off = cell.off().get();
+        // The word's line comes while the closure goes on. Otherwise the commit waits for it.
+        self.session.prefetch_write(cell.off());
         let got = self.lock(off)?;
         // The pool may have grown; it never shrinks.
         if off < self.words.start || off >= self.words.end || !off.is_multiple_of(8) {
@@ -168,7 +172,7 @@ impl<'e, M: Medium> Tx<'e, M> {
     #[inline]
     fn lock(&mut self, off: u64) -> Result<Got> {
         // Whoever goes on after a conflict gets no further.
-        let got = if self.lost { Got::Lost } else { self.engine.locks.lock(self.engine.medium(), off, self.age) };
+        let got = if self.lost { Got::Lost } else { self.engine.locks.lock(self.m, off, self.age) };
         match got {
             Got::Held => {}
             Got::Taken(stripe) => self.changes.writes_mut().stripes.push(stripe),
@@ -190,8 +194,9 @@ impl<'e, M: Medium> Tx<'e, M> {
     }
 
     fn unlock(&mut self) {
-        let m = self.engine.medium();
-        self.changes.writes_mut().stripes.drain(..).for_each(|stripe| self.engine.locks.unlock(m, stripe));
+        let stripes = &mut self.changes.writes_mut().stripes;
+        stripes.iter().for_each(|stripe| self.engine.locks.unlock(self.m, *stripe));
+        stripes.clear();
     }
 }
 

@@ -151,24 +151,30 @@ impl<M: Medium> IntentLog<M> {
     ///
     /// # Errors
     /// [`Error::TransactionTooLarge`], [`Error::Pool`] where the pool is full.
-    pub(crate) fn take(self: &Arc<Self>, op: &Op<'_, M>, payload: u64) -> Result<LaneGuard<M>> {
+    pub(crate) fn take(self: Arc<Self>, op: &Op<'_, M>, payload: u64) -> Result<LaneGuard<M>> {
         if payload > MAX_BYTES {
             return Err(Error::TransactionTooLarge { bytes: payload, limit: MAX_BYTES });
         }
-        let fits = |lane: &&mut Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
+        let fits = |lane: &Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
         let m = op.medium();
-        if let Some((number, lane)) = self.lanes.lock(m).iter_mut().enumerate().find(|(_, lane)| fits(lane)) {
-            lane.taken = true;
-            return Ok(self.guard(m, number, *lane, false));
+        let mut lanes = self.lanes.lock(m);
+        if let Some(at) = lanes.iter().position(fits) {
+            lanes[at].taken = true;
+            let lane = lanes[at];
+            drop(lanes);
+            return Ok(self.guard(m, at, lane, false));
         }
+        drop(lanes);
         let lane = self.new_lane(op, payload)?;
         let mut lanes = self.lanes.lock(m);
         lanes.push(lane);
-        Ok(self.guard(m, lanes.len() - 1, lane, true))
+        let at = lanes.len() - 1;
+        drop(lanes);
+        Ok(self.guard(m, at, lane, true))
     }
 
-    fn guard(self: &Arc<Self>, m: M, at: usize, lane: Lane, fresh: bool) -> LaneGuard<M> {
-        LaneGuard { log: Arc::clone(self), m, at, lane, fresh, live: false }
+    fn guard(self: Arc<Self>, m: M, at: usize, lane: Lane, fresh: bool) -> LaneGuard<M> {
+        LaneGuard { log: self, m, at, lane, fresh, live: false }
     }
 
     fn new_lane(&self, op: &Op<'_, M>, payload: u64) -> Result<Lane> {

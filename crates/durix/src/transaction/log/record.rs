@@ -56,13 +56,18 @@ fn whole(bytes: usize) -> usize {
 
 /// Appends a change.
 pub(crate) fn push(payload: &mut Vec<u8>, owner: Owner, key: &[u8], value: Option<&[u8]>) {
-    payload.extend_from_slice(&owner.0.to_le_bytes());
-    payload.extend_from_slice(&if value.is_some() { PUT } else { REMOVAL }.to_le_bytes());
-    payload.extend_from_slice(&u32::try_from(key.len()).expect("a key of the limits' length").to_le_bytes());
-    payload.extend_from_slice(&(value.map_or(0, <[u8]>::len) as u64).to_le_bytes());
+    let what = if value.is_some() { PUT } else { REMOVAL };
+    let key_len = u32::try_from(key.len()).expect("a key of the limits' length");
+    let first = u64::from(owner.0) | u64::from(what) << 16 | u64::from(key_len) << 32;
+    let value_len = value.map_or(0, <[u8]>::len) as u64;
+    payload.extend_from_slice(&(u128::from(first) | u128::from(value_len) << 64).to_le_bytes());
     for bytes in [key, value.unwrap_or_default()] {
-        payload.extend_from_slice(bytes);
-        payload.resize(whole(payload.len()), 0);
+        if let Ok(word) = <&[u8; WORD]>::try_from(bytes) {
+            payload.extend_from_slice(word);
+        } else {
+            payload.extend_from_slice(bytes);
+            payload.resize(whole(payload.len()), 0);
+        }
     }
 }
 

@@ -17,8 +17,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use durix_pmem::{Medium, Off, Op, Owner};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use durix_pmem::{Checksum, Medium, Off, Op, Owner};
 
 use super::layout::LaneHeader;
 
@@ -72,7 +71,7 @@ impl Retirements {
     }
 
     fn place(&self, owner: Owner, key: &[u8]) -> &AtomicU64 {
-        &self.places[xxh3_64_with_seed(key, owner.0.into()) as usize % PLACES]
+        &self.places[Checksum::at(owner.0.into()).bytes(key).finish() as usize % PLACES]
     }
 
     fn is_settled<M: Medium>(&self, m: M, waiting: Waiting) -> bool {
