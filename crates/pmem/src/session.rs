@@ -92,16 +92,6 @@ impl<M: Medium> Session<M> {
         Ok(self.op())
     }
 
-    /// Opens an operation as [`enter`](Self::enter) does, unless a quiescence is under way, or the mapping is shut: for who does not know
-    /// whether its thread has another operation open, which the quiescence waits for.
-    pub fn enter_unless_closed(&mut self) -> Option<Op<'_, M>> {
-        if self.try_enter() != gate::OPEN {
-            self.leave();
-            return None;
-        }
-        Some(self.op())
-    }
-
     #[inline(always)]
     fn op(&self) -> Op<'_, M> {
         let reserve = self.mapping.reserve();
