@@ -9,6 +9,9 @@
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
 //! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
 //!
+//! Where the pool's table of space is damaged, so that the first range lies in no extent of the owner, chunks that belong to nobody count, too,
+//! if they begin as an extent of a tree does.
+//!
 //! Of an extent whose head is damaged the ranges say what it is: units, if one lies there or leads there, otherwise a log page.
 
 use std::cell::Cell;
@@ -17,7 +20,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
-use durix_pmem::{LINE, Medium, Off, Op, Root, Word};
+use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 
 use crate::Options;
 use crate::chains::Chains;
@@ -34,7 +37,12 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     let shape = read_shape(op, root).unwrap_or(Options::default().shape);
     let mut blocks = Blocks { op, shape, units: BTreeMap::new() };
     let mut pages = Vec::new();
-    for extent in root.pool().space().extents(op, root.owner()) {
+    let first = op.load(&root_words(op, root).first, Relaxed).get();
+    let mut extents = root.pool().space().extents(op, root.owner());
+    if !extents.iter().any(|extent| (extent.off..extent.off + extent.len).contains(&first)) {
+        extents.extend(lost(op, root, shape));
+    }
+    for extent in extents {
         let magic = op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed);
         if magic != PAGE_MAGIC {
             blocks.units.insert(extent.off, units_in(extent.len, shape.unit()));
@@ -43,7 +51,7 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
             pages.push(extent.off);
         }
     }
-    let ranges = blocks.ranges(op.load(&root_words(op, root).first, Relaxed).get());
+    let ranges = blocks.ranges(first);
     // Where ranges lie, and where they lead to, there is no log.
     let taken = ranges.iter().flat_map(|range| range.parts.iter().map(|part| part.leaf).chain([range.off]));
     let taken: BTreeSet<u64> = taken.filter_map(|off| blocks.extent_of(off)).collect();
@@ -58,6 +66,24 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
         }
     }
     pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect()
+}
+
+/// Extents in chunks that the pool's tables give to nobody, by their heads: the table that has lost the first range has lost others, too.
+/// Each is taken to reach to the next one. Those of trees that were dropped can be among them.
+fn lost<M: Medium>(op: &Op<'_, M>, root: &Root<M>, shape: Shape) -> Vec<Extent> {
+    let space = root.pool().space();
+    let mut found: Vec<Extent> = Vec::new();
+    for off in space.unclaimed(op) {
+        let head = op.at(Off::<ExtentHead>::new(off));
+        let [magic, size, sum] = [&head.magic, &head.size, &head.sum].map(|word| op.load(word, Relaxed));
+        let is_known = [(UNITS_MAGIC, shape.unit()), (PAGE_MAGIC, shape.page_lines)].contains(&(magic, size));
+        match found.last_mut() {
+            _ if is_known && sum == head_sum(magic, size) => found.push(Extent { off, len: space.chunk() }),
+            Some(last) if last.off + last.len == off => last.len += space.chunk(),
+            _ => {}
+        }
+    }
+    found
 }
 
 struct Blocks<'a, 's, M: Medium> {

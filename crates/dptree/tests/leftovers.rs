@@ -103,6 +103,28 @@ fn a_damaged_line_costs_a_leaf_at_most() {
     assert_eq!(leftovers(&op, tree.root()), pairs);
 }
 
+/// The pool's table of space says where the blocks lie. Without it, their heads do.
+#[test]
+fn a_lost_table_of_space_costs_no_key() {
+    let pool = pool();
+    let pairs = filled(&pool, &mut |_, _, _| {});
+    let tree = DpTree::open_with(&pool, "tree", &options()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let first = pool.space().extents(&op, tree.root().owner()).iter().map(|extent| extent.off).min().unwrap();
+    // The chunk before the first extent.
+    let table = op.slice("table", Off::<Word>::new(first - 4096), 512).unwrap();
+    let before: Vec<u64> = table.iter().map(|word| op.load(word, Relaxed)).collect();
+    assert!(before.iter().any(|word| *word != 0));
+    for with in [0, u64::MAX] {
+        table.iter().for_each(|word| op.store(word, with, Relaxed));
+        let (extents, found) = (pool.space().extents(&op, tree.root().owner()), leftovers(&op, tree.root()));
+        table.iter().zip(&before).for_each(|(word, before)| op.store(word, *before, Relaxed));
+        assert!(extents.is_empty());
+        assert_eq!(found, pairs);
+    }
+}
+
 /// A batch of which a record is damaged is not read: a crash may have left it like that.
 #[test]
 fn a_batch_that_is_not_whole_is_not_read() {

@@ -96,7 +96,40 @@ pub struct Tally {
     pub wrong: u64,
 }
 
+/// What became of a flip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pool does not open, or says that the index is lost.
+    Refused,
+    /// The index was refused, or `check` found something.
+    Found {
+        /// Keys that `repair` saved, with their values.
+        saved: u64,
+        /// Pairs that it saved and that were not in the index.
+        wrong: u64,
+    },
+    /// `check` found nothing, and every pair is there.
+    Harmless,
+    /// `check` found nothing, and a pair is missing or wrong.
+    Missed,
+}
+
 impl Tally {
+    fn count(&mut self, outcome: Outcome) {
+        self.flips += 1;
+        match outcome {
+            Outcome::Refused => self.refused += 1,
+            Outcome::Found { saved, wrong } => {
+                self.found += 1;
+                self.saved += saved;
+                self.least = self.least.min(saved);
+                self.wrong += wrong;
+            }
+            Outcome::Harmless => self.harmless += 1,
+            Outcome::Missed => self.missed += 1,
+        }
+    }
+
     /// Keys saved of a thousand, after what was found; 1000 if nothing was.
     pub fn saved_per_mille(&self) -> u64 {
         (self.saved * 1000).checked_div(self.found * self.keys).unwrap_or(1000)
@@ -207,11 +240,12 @@ impl Subject {
 
     /// Draws flips, the same number of each size, until there are `flips`, and says what became of them.
     pub fn draw(&self, flips: u64, seed: u64) -> Tally {
-        self.draw_and_tell(flips, seed, &mut |_| ())
+        self.draw_and_tell(flips, seed, &mut |_, _| ())
     }
 
-    /// The same, and calls `tell` with what was flipped and missed: its size, where it lies, and the line before and after.
-    pub fn draw_and_tell(&self, flips: u64, seed: u64, tell: &mut dyn FnMut(&str)) -> Tally {
+    /// The same, and calls `tell` with what became of each flip, and what was flipped: its size, where it lies, and the line before and
+    /// after.
+    pub fn draw_and_tell(&self, flips: u64, seed: u64, tell: &mut dyn FnMut(Outcome, &str)) -> Tally {
         let mut random = Random(seed);
         let mut tally = Tally { keys: self.keys(), least: self.keys(), ..Tally::default() };
         for size in Size::ALL.into_iter().cycle().take(flips as usize) {
@@ -219,7 +253,6 @@ impl Subject {
             while image == self.image {
                 image = self.flipped(size, &mut random);
             }
-            let missed = tally.missed;
             let changed = (0..image.len()).find(|at| image[*at] != self.image[*at]).expect("it differs");
             let line = changed / 64 * 64;
             let words = |image: &[u8]| {
@@ -228,31 +261,23 @@ impl Subject {
                 words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(" ")
             };
             let after = words(&image);
-            self.look(image, &mut tally);
-            if tally.missed > missed {
-                tell(&format!("{size:?} at {changed:#x}: {} -> {after}", words(&self.image)));
-            }
+            let outcome = self.look(image);
+            tally.count(outcome);
+            tell(outcome, &format!("{size:?} at {changed:#x}: {} -> {after}", words(&self.image)));
         }
         tally
     }
 
-    fn look(&self, image: Vec<u8>, tally: &mut Tally) {
-        tally.flips += 1;
-        let Some(pool) = open(image).filter(has_index) else {
-            tally.refused += 1;
-            return;
-        };
+    fn look(&self, image: Vec<u8>) -> Outcome {
+        let Some(pool) = open(image).filter(has_index) else { return Outcome::Refused };
         if !is_clean(&pool) {
             let saved = self.salvaged(&pool);
             let right = saved.iter().filter(|(key, value)| self.pairs.get(*key) == Some(value)).count() as u64;
-            tally.found += 1;
-            tally.saved += right;
-            tally.least = tally.least.min(right);
-            tally.wrong += saved.len() as u64 - right;
+            Outcome::Found { saved: right, wrong: saved.len() as u64 - right }
         } else if self.is_whole(&pool) {
-            tally.harmless += 1;
+            Outcome::Harmless
         } else {
-            tally.missed += 1;
+            Outcome::Missed
         }
     }
 
@@ -482,11 +507,31 @@ pub fn journaled_table(directory: &Path, closed: bool, flips: u64, seed: u64) ->
 /// # Panics
 /// If an index cannot be made.
 pub fn missed(flips: u64, seed: u64, kinds: &[String]) -> String {
+    told(flips, seed, kinds, &|outcome, _| (outcome == Outcome::Missed).then(String::new))
+}
+
+/// What was flipped where `repair` saved fewer than `at_least` of a thousand keys, a line each, with the number of keys that it saved.
+///
+/// # Panics
+/// If an index cannot be made.
+pub fn lost(flips: u64, seed: u64, kinds: &[String], at_least: u64) -> String {
+    told(flips, seed, kinds, &|outcome, keys| match outcome {
+        Outcome::Found { saved, .. } if saved * 1000 < keys * at_least => Some(format!("{saved} of {keys} saved, ")),
+        _ => None,
+    })
+}
+
+fn told(flips: u64, seed: u64, kinds: &[String], asked: &dyn Fn(Outcome, u64) -> Option<String>) -> String {
     let mut text = String::new();
     let is_wanted = |entry: &Entry| kinds.is_empty() || kinds.iter().any(|name| name == entry.name);
     for entry in kind::kinds::<Hardware>().into_iter().filter(is_wanted) {
-        let name = entry.name;
-        Subject::new(entry).draw_and_tell(flips, seed, &mut |what| _ = writeln!(text, "{name}: {what}"));
+        let subject = Subject::new(entry);
+        let (name, keys) = (subject.entry.name, subject.keys());
+        subject.draw_and_tell(flips, seed, &mut |outcome, what| {
+            if let Some(more) = asked(outcome, keys) {
+                let _ = writeln!(text, "{name}: {more}{what}");
+            }
+        });
     }
     text
 }
@@ -522,8 +567,8 @@ mod tests {
     /// How many flips of 2000 are missed at most: the table of `docs/design/damage.md`, and what it says of its causes.
     fn missed_at_most(kind: &str) -> u64 {
         match kind {
-            "hash" | "skiplist-soft" | "skiplist-values" => 0,
-            "pset" | "list-soft" | "skiplist" => 3,
+            "pset" | "hash" | "skiplist-soft" | "skiplist-values" => 0,
+            "list-soft" | "skiplist" => 3,
             "hash-bytes" | "hash-values" | "list-values" => 14,
             "bst-values" | "dptree-values" => 18,
             "list" | "bst" => 34,

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Bits, Error as PoolError, LINE, Lock, Medium, Off, Op, Root};
+use durix_pmem::{Bits, Error as PoolError, Extent, LINE, Lock, Medium, Off, Op, Rmw, Root};
 
 use super::entry::Entry;
 use super::error::{Error, Result};
-use super::layout::{CLASSES, Class, EXTENT_MAGIC, ExtentHead, Meta, extent_sum, fresh_info, slot_off};
+use super::layout::{CLASSES, Class, EXTENT_MAGIC, EXTENTS, ExtentHead, Meta, extent_sum, fresh_info, slot_off};
 use super::shard::class_of;
 use super::table::MAX_OFF;
 
@@ -135,7 +135,31 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     space.activate(op, reserved)?;
     // PERSIST X2: flush+fence.
     op.fence();
+    // After the fence, so that no crash leaves a number that is too large. A write-back is not needed: opening counts again.
+    op.rmw(&root.words(op)[EXTENTS], Rmw::Add, 1);
     Ok((Run { off: first, count: slots }, len))
+}
+
+/// Extents of a set in chunks that the pool's tables give to nobody: a table is damaged, and the heads of extents say how long they are.
+/// Extents of sets that were dropped, and of others whose part of a table is damaged, can be among them.
+pub(super) fn lost_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Extent> {
+    let space = root.pool().space();
+    let mut found: Vec<Extent> = Vec::new();
+    for off in space.unclaimed(op) {
+        if found.last().is_some_and(|last| off < last.off + last.len) {
+            continue;
+        }
+        let head = op.at(Off::<ExtentHead>::new(off));
+        let class = Class::exact(op.load(&head.lines, Relaxed));
+        let bytes = class.and_then(|class| class.bytes().checked_mul(op.load(&head.slots, Relaxed)));
+        let len = bytes.and_then(|bytes| bytes.checked_add(LINE as u64)?.checked_next_multiple_of(space.chunk()));
+        if let Some(len) = len
+            && read_extent(op, off, len).is_ok()
+        {
+            found.push(Extent { off, len });
+        }
+    }
+    found
 }
 
 fn slots_in(len: u64, class: Class) -> u64 {

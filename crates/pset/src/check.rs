@@ -10,8 +10,8 @@ use super::PersistentSet;
 use super::arena::read_extent;
 use super::entry::Entry;
 use super::error::Result;
-use super::layout::{Class, WATERMARK, slot_off};
-use super::recover::{Slot, not_whole, read_slot};
+use super::layout::{Class, EXTENTS, WATERMARK, slot_off};
+use super::recover::{Entered, Slot, missing_extents, not_whole, read_slot};
 use super::reuse::Held;
 use super::table::Tag;
 
@@ -48,7 +48,7 @@ enum Role {
     Waiting(Held),
 }
 
-/// The newest entry of a key found so far: version, offset, tombstone.
+/// The newest entry of a key found so far: version, offset, whether the key is not there.
 type Newest = BTreeMap<Vec<u8>, (u64, u64, bool)>;
 
 impl<M: Medium> PersistentSet<M> {
@@ -77,6 +77,12 @@ impl<M: Medium> PersistentSet<M> {
             give(off, Role::Waiting(Held::Free), &mut findings);
         }
         let mut newest = Newest::new();
+        let known = self.root.pool().space().extents(op, self.root.owner()).len();
+        if self.lacks_extents(op, known) {
+            let (word, more) = (&self.root.words(op)[EXTENTS], "the pool's table of space has");
+            let missing = missing_extents(op.off_of(word).get(), op.load(word, std::sync::atomic::Ordering::Relaxed));
+            findings.push(Finding { offset: op.off_of(word).get(), what: format!("{missing}; {more} {known}") });
+        }
         for extent in self.extents(op) {
             self.check_extent(op, extent.off, extent.len, &mut roles, &mut newest, &mut findings);
         }
@@ -116,7 +122,13 @@ impl<M: Medium> PersistentSet<M> {
                     continue;
                 }
             };
+            // What as much as possible was read without: neither live nor waiting.
+            let is_left_out = |entered: Entered| {
+                let entry = Entry::at(op, entered.off);
+                self.options.salvage && entry.is_none_or(|entry| !entry.is_sealed(op))
+            };
             match (slot, role) {
+                (Slot::Entry(entered), None) if is_left_out(entered) => {}
                 (Slot::Interrupted, _) => report(not_whole(offset, version).to_string()),
                 (_, None) => report("the slot is neither live nor waiting for reuse".into()),
                 (Slot::Free, Some(Role::Waiting(Held::Free))) => {}
@@ -130,12 +142,14 @@ impl<M: Medium> PersistentSet<M> {
             if let Slot::Entry(entered) = slot
                 && let Some(entry) = Entry::at(op, offset)
             {
-                if !entry.is_sealed(op) {
+                let is_sealed = entry.is_sealed(op);
+                if !is_sealed {
                     report("the checksum of an entry is wrong".into());
                 }
                 let mut key = Vec::new();
                 entry.read_key(op, &mut key);
-                let this = (entered.version, offset, entered.info.is_tombstone());
+                let is_gone = entered.info.is_tombstone() || self.options.salvage && !is_sealed;
+                let this = (entered.version, offset, is_gone);
                 let known = newest.entry(key).or_insert(this);
                 if known.0 == this.0 && known.1 != this.1 {
                     report(format!("the same key and version as at {:#x}", known.1));

@@ -24,7 +24,8 @@
 //! validity bits, which have a code beside them: a slot says in two ways whether it holds an entry, is being written, was
 //! erased, or was never written. One that was never written has a pattern of its offset in word 1.
 //!
-//! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed.
+//! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed, word [`EXTENTS`] a number of
+//! extents that there are at least.
 
 use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
@@ -45,6 +46,10 @@ pub(super) const MAX_VERSION: u64 = (1 << 56) - 1;
 
 /// Which of the root's user words is the watermark of committed transactions.
 pub(super) const WATERMARK: usize = 0;
+
+/// Which of them is the number of extents. It is raised when an extent has become active, durably (X2), and is not written back for itself,
+/// so it may be too small after a crash. If it is too large, the pool's table of space is damaged.
+pub(super) const EXTENTS: usize = 1;
 
 /// First word of every extent of a set.
 pub(super) const EXTENT_MAGIC: u64 = u64::from_le_bytes(*b"CSOset01");
@@ -461,7 +466,7 @@ mod tests {
         assert_eq!(offset_of!(ExtentHead, unused), 32);
         assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
         assert_eq!(extent_sum(3, 1000), 0x3c93_401c);
-        assert_eq!((WATERMARK, LAYOUT_VERSION), (0, 999));
+        assert_eq!((WATERMARK, EXTENTS, LAYOUT_VERSION), (0, 1, 999));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);
         assert_eq!(info.to_bits(), 0xabcde << 34 | 0x1234 << 18 | 0x5678 << 2 | 1);

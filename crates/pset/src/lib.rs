@@ -46,20 +46,21 @@ mod update;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::pool::Poison;
 use durix_pmem::{Extent, Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use arena::Arena;
+use arena::{Arena, lost_extents};
 pub use check::Stats;
 pub use durix_index::Finding;
 use entry::Entry;
 pub use error::{Error, Result};
 pub use index::kinds;
 pub use iter::Cursor;
+use layout::EXTENTS;
 pub use layout::{LAYOUT_VERSION, MAX_KEY, MAX_TRANSACTION, MAX_VALUE};
 use shard::{Found, Shard};
 pub use txn::{Batch, Txn};
@@ -226,9 +227,19 @@ impl<M: Medium> PersistentSet<M> {
         &self.root
     }
 
-    /// All extents, ascending.
+    /// All extents, ascending. In a set that was opened for all that can be read, those too that the pool's tables have lost.
     fn extents(&self, op: &Op<'_, M>) -> Vec<Extent> {
-        self.root.pool().space().extents(op, self.root.owner())
+        let mut extents = self.root.pool().space().extents(op, self.root.owner());
+        if self.options.salvage && self.lacks_extents(op, extents.len()) {
+            extents.extend(lost_extents(op, &self.root));
+            extents.sort_unstable_by_key(|extent| extent.off);
+        }
+        extents
+    }
+
+    /// Whether the pool's tables know of fewer extents than there are.
+    fn lacks_extents(&self, op: &Op<'_, M>, known: usize) -> bool {
+        (known as u64) < op.load(&self.root.words(op)[EXTENTS], Ordering::Relaxed)
     }
 
     /// The hash of a key: volatile, never stored.

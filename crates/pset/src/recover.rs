@@ -23,8 +23,9 @@
 //! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
 //! Slots that an interrupted update has left half written are marked as erased, under R2: no slot is found so that a crash cannot explain.
-//! A pool that is only read, and was closed, has none, so one is an error there. Checksums are for [`PersistentSet::check`], and for
-//! salvage, which takes an entry whose checksum is wrong for one that removes its key.
+//! A pool that was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
+//! for [`PersistentSet::check`], and for salvage: an entry whose checksum is wrong keeps older values of its key from coming back, and is
+//! neither live nor queued for reuse.
 //!
 //! Versions start above every version *and every tag* that was found, valid or not: a line that an interrupted update has
 //! left behind must not match an entry written later.
@@ -33,12 +34,14 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use durix_pmem::{Bits, Lock, Medium, Off, Op, Root, Session};
+use durix_pmem::{Bits, Lock, Medium, Off, Op, Rmw, Root, Session};
 
 use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
-use super::layout::{Class, Holds, Info, MAX_VERSION, Meta, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at};
+use super::layout::{
+    Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
+};
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::{PersistentSet, SetOptions};
@@ -84,6 +87,8 @@ struct Losers {
     stale: Vec<Entered>,
     /// Tombstones that have won so far, with the hash of the key.
     tombstones: Vec<(Entered, u64)>,
+    /// The same of entries whose checksums are wrong, when as much as possible is to be read.
+    damaged: Vec<(Entered, u64)>,
 }
 
 /// What is collected for all shards.
@@ -99,6 +104,11 @@ struct Collected {
 /// The error for what an interrupted update has left, where none was interrupted.
 pub(super) fn not_whole(off: u64, version: u64) -> Error {
     Error::Corrupt { what: "a line of an entry", offset: off, found: version }
+}
+
+/// The error for extents that the pool's tables do not know of.
+pub(super) fn missing_extents(off: u64, number: u64) -> Error {
+    Error::Corrupt { what: "the number of extents", offset: off, found: number }
 }
 
 /// Reads the slot at `off`, raising `max_version` to what any of its lines names.
@@ -167,6 +177,7 @@ impl<M: Medium> PersistentSet<M> {
     fn units(&self, session: &mut Session<M>) -> Result<Vec<Unit>> {
         let op = session.enter()?;
         let mut units = Vec::new();
+        self.count_extents(&op)?;
         for extent in self.extents(&op) {
             let (class, slots) = match read_extent(&op, extent.off, extent.len) {
                 Err(_) if self.options.salvage => match guess_extent(&op, extent.off, extent.len) {
@@ -184,6 +195,24 @@ impl<M: Medium> PersistentSet<M> {
             }));
         }
         Ok(units)
+    }
+
+    /// Compares the number of extents with that in the root, which may be smaller after a crash, and is raised then.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where extents are missing.
+    fn count_extents(&self, op: &Op<'_, M>) -> Result<()> {
+        let word = &self.root.words(op)[EXTENTS];
+        let known = self.root.pool().space().extents(op, self.root.owner()).len();
+        if self.options.salvage {
+            return Ok(());
+        }
+        if self.lacks_extents(op, known) && self.root.pool().is_as_closed() {
+            return Err(missing_extents(op.off_of(word).get(), op.load(word, Ordering::Relaxed)));
+        }
+        // PERSIST R2: write-back, with the watermark, which lies in the same line.
+        op.rmw(word, Rmw::Max, known as u64);
+        Ok(())
     }
 
     fn read_watermark(&self, session: &mut Session<M>, collected: &Collected) -> Result<()> {
@@ -311,7 +340,9 @@ impl<M: Medium> PersistentSet<M> {
                 shard.index.cells(m).store(m, other.at, Cell::new(tag, entered.off));
             }
         }
-        if entered.info.is_tombstone() || self.options.salvage && !entry.is_sealed(op) {
+        if self.options.salvage && !entry.is_sealed(op) {
+            losers.damaged.push((entered, hash));
+        } else if entered.info.is_tombstone() {
             losers.tombstones.push((entered, hash));
         }
     }
@@ -382,6 +413,12 @@ fn queue_losers<M: Medium>(m: M, shard: &Shard, inner: &mut Inner, losers: &mut 
         if let Some(at) = shard.index.find_off(m, Tag::of(*hash), entered.off) {
             shard.index.remove(m, &mut inner.tables, at);
             order.push((*entered, true));
+        }
+    }
+    for (entered, hash) in &losers.damaged {
+        // One that was beaten later is among the stale, too.
+        if let Some(at) = shard.index.find_off(m, Tag::of(*hash), entered.off) {
+            shard.index.remove(m, &mut inner.tables, at);
         }
     }
     order.sort_unstable_by_key(|(entered, _)| entered.version);

@@ -279,9 +279,10 @@ impl<M: Medium> Pool<M> {
         self.inner.file.refuse_read_only().is_err()
     }
 
-    /// Whether the pool is only read, and was closed: it holds what its last program has left, and nothing that a crash has.
+    /// Whether the pool was closed when it was opened, and no update has panicked since: it holds nothing that an interrupted update has
+    /// left, so what looks interrupted is damaged.
     pub fn is_as_closed(&self) -> bool {
-        self.is_read_only() && self.inner.file.was_closed
+        self.inner.file.was_closed && self.inner.poisoned.lock(self.mapping().medium()).is_none()
     }
 
     /// Refuses where changes would stay in this process. What is built over structures asks before it changes one: they

@@ -352,6 +352,18 @@ impl<M: Medium> Space<M> {
         self.extents_for(op, owner, Role::Data)
     }
 
+    /// Offsets of the chunks that the tables give to nobody, ascending: for repair, where a table is damaged. `O(chunks)`.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn unclaimed(&self, op: &Op<'_, M>) -> Vec<u64> {
+        self.assert_own(op);
+        let all = recover::Walk::new(op, self.heap, self.backed_chunks(op));
+        all.filter(|(_, what)| matches!(what, Use::Free | Use::Unknown))
+            .map(|(chunk, _)| self.heap.chunk_off(chunk))
+            .collect()
+    }
+
     /// All segments of an owner's logs, ascending. `O(chunks)`.
     pub(crate) fn segments(&self, op: &Op<'_, M>, owner: Owner) -> Vec<Extent> {
         self.extents_for(op, owner, Role::Log)

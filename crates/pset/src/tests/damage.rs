@@ -240,3 +240,120 @@ fn no_changed_byte_of_a_closed_set_is_missed() {
     println!("{found} found, {harmless} harmless");
     assert!(found > 500 && harmless > 0);
 }
+
+/// The same pool, opened for writing.
+fn write(image: Vec<u8>, options: &SetOptions) -> crate::Result<Arc<PersistentSet<Hardware>>> {
+    let backing = HeapBacking::from_image(image).with_limit(1 << 20);
+    let pool = PoolOptions::new().open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+    PersistentSet::open_with(&pool, "set", options)
+}
+
+/// A closed pool with a set of 20 keys, and where its extents lie.
+fn closed() -> (Vec<u8>, Vec<durix_pmem::Extent>, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (0..20u8).for_each(|i| assert!(set.insert(&op, &[i; 8], &vec![i; usize::from(i % 4) * 35]).unwrap()));
+    let mut batch = Batch::new();
+    batch.insert(&[1; 8], b"one").insert(&[3; 8], &[3; 100]);
+    set.commit(&op, &batch).unwrap();
+    let (whole, extents) = (content(&set, &op), set.extents(&op));
+    drop(op);
+    drop((session, set));
+    pool.close().unwrap();
+    (HeapBacking::image_of(pool.mapping()), extents, whole)
+}
+
+/// The slots with entries of an image, each with the lines of its class.
+fn entries(image: &[u8], extents: &[durix_pmem::Extent]) -> Vec<(usize, usize)> {
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let of_extent = |extent: &durix_pmem::Extent| {
+        let (lines, slots) = (word(extent.off as usize + 8) as usize, word(extent.off as usize + 16) as usize);
+        let first = extent.off as usize + 64;
+        (0..slots).map(|slot| (first + slot * lines * 64, lines)).collect::<Vec<_>>()
+    };
+    let all = extents.iter().flat_map(of_extent);
+    all.filter(|(at, _)| layout::Meta::from_bits(word(*at)).is_valid()).collect()
+}
+
+#[test]
+fn a_torn_entry_of_a_closed_pool_is_reported_and_kept_when_it_is_opened_for_writing() {
+    let (image, extents, whole) = closed();
+    let long = entries(&image, &extents).into_iter().find(|(_, lines)| *lines > 1).expect("of several lines").0;
+    let mut torn = image.clone();
+    torn[long + 64] ^= 1;
+    let mut writing = image.clone();
+    let meta = u64::from_le_bytes(image[long..long + 8].try_into().unwrap());
+    writing[long..long + 8].copy_from_slice(&layout::Meta::from_bits(meta).invalidated().to_bits().to_le_bytes());
+    let mut in_part = image.clone();
+    // The watermark, so that the transaction is looked at, and one of its two entries.
+    let of_transaction = entries(&image, &extents).into_iter().filter(|(at, _)| {
+        let info = u64::from_le_bytes(image[at + 8..at + 16].try_into().unwrap());
+        layout::Info::from_bits(info).transaction() > 0
+    });
+    let lost = of_transaction.map(|(at, _)| at).next().expect("a transaction");
+    let meta = u64::from_le_bytes(image[lost..lost + 8].try_into().unwrap());
+    in_part[lost..lost + 8].copy_from_slice(&layout::Meta::from_bits(meta).erased().to_bits().to_le_bytes());
+    for (image, what) in [
+        (torn, "a line of an entry"),
+        (writing, "a line of an entry"),
+        (in_part, "the number of entries of a transaction"),
+    ] {
+        let error = write(image, &options()).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    let set = write(image, &options()).unwrap();
+    let mut session = set.root.pool().session().unwrap();
+    assert_eq!(content(&set, &session.enter().unwrap()), whole);
+}
+
+#[test]
+fn a_damaged_entry_is_one_finding_and_no_removal_when_what_can_be_read_is_read() {
+    let (image, extents, whole) = closed();
+    for (at, _) in entries(&image, &extents) {
+        let mut changed = image.clone();
+        // The last byte of the first line: of the value, or nothing that counts.
+        changed[at + 63] ^= 4;
+        let backing = HeapBacking::from_image(changed).with_limit(1 << 20);
+        let pool =
+            PoolOptions::new().read_only(true).open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+        let set = PersistentSet::open_with(&pool, "set", &options().salvage(true)).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let (findings, lost) = (set.check(&op).unwrap(), whole.len() - content(&set, &op).len());
+        assert!(lost <= findings.len() && findings.len() <= 1, "{at:#x}: {lost} lost, {findings:?}");
+        assert_eq!(set.stats(&op).tombstones, 0, "{at:#x}");
+    }
+}
+
+/// The tables of space say where a set's entries lie: without them it looked empty, and sound.
+#[test]
+fn a_lost_table_of_space_is_found_and_costs_no_key() {
+    let (image, extents, whole) = closed();
+    let first = extents.iter().map(|extent| extent.off).min().unwrap() as usize;
+    // The chunk before the first extent is the table of its zone.
+    let table = first - 4096;
+    let of_this = |image: Vec<u8>| {
+        let backing = HeapBacking::from_image(image).with_limit(1 << 20);
+        PoolOptions::new().read_only(true).open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap()
+    };
+    let mut zeroed = image.clone();
+    zeroed[table..first].fill(0);
+    assert_ne!(zeroed, image);
+    let mut copied = image.clone();
+    copied.copy_within(first..first + 4096, table);
+    for image in [zeroed, copied] {
+        let pool = of_this(image.clone());
+        let error = PersistentSet::open_with(&pool, "set", &options()).unwrap_err().to_string();
+        assert!(error.contains("the number of extents"), "{error}");
+        drop(pool);
+        let pool = of_this(image);
+        let set = PersistentSet::open_with(&pool, "set", &options().salvage(true)).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        assert_eq!(content(&set, &op), whole);
+        let findings = set.check(&op).unwrap();
+        assert!(findings.iter().any(|f| f.to_string().contains("the number of extents")), "{findings:?}");
+    }
+}
