@@ -6,8 +6,11 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use durix_index::Direction;
+
 use crate::arena::Slice;
 use crate::bloom::{Bloom, hash};
+use crate::order::EntryOrder;
 
 /// An entry of a front: a key and what it is mapped to, `None` if it was removed.
 pub(crate) type Entry = (u64, Option<u64>);
@@ -50,6 +53,7 @@ impl Bucket {
 pub(crate) struct Front {
     buckets: Slice<Bucket>,
     len: usize,
+    order: EntryOrder,
 }
 
 impl fmt::Debug for Front {
@@ -61,7 +65,7 @@ impl fmt::Debug for Front {
 impl Front {
     /// A front that takes so many entries without growing.
     pub(crate) fn new(entries: usize) -> Self {
-        Front { buckets: Slice::of(Bucket::default(), entries * 5 / 9 + 1), len: 0 }
+        Front { buckets: Slice::of(Bucket::default(), entries * 5 / 9 + 1), len: 0, order: EntryOrder::default() }
     }
 
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = Entry>, least: usize) -> Self {
@@ -79,9 +83,9 @@ impl Front {
         self.len == 0
     }
 
-    /// Bytes of its buckets.
+    /// Bytes of its buckets, and of their order.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
+        size_of_val(&*self.buckets) + self.order.bytes()
     }
 
     #[inline(always)]
@@ -127,6 +131,7 @@ impl Front {
                 bucket.set(place, value);
                 bucket.len += 1;
                 self.len += 1;
+                self.order.note(key, (at * PLACES + place) as u32);
                 break;
             }
             at = if at + 1 == self.buckets.len() { 0 } else { at + 1 };
@@ -153,19 +158,30 @@ impl Front {
         self.buckets.iter().flat_map(of)
     }
 
-    /// The entries of keys from `low` to `high`, in no order.
-    pub(crate) fn within(&self, low: u64, high: u64) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::new();
-        for bucket in &*self.buckets {
-            for place in 0..bucket.len as usize {
-                let key = bucket.keys[place];
-                if low <= key && key <= high {
-                    entries.push((key, bucket.value(place)));
-                }
-            }
+    /// Copies entries from `key` on in a direction, as many as `into` has room for. Returns their number. The first call sorts the
+    /// entries, a later one those that came since.
+    pub(crate) fn copy_from(&mut self, key: u64, direction: Direction, into: &mut [Entry]) -> usize {
+        if self.is_empty() {
+            return 0;
         }
-        entries
+        let Front { buckets, len, order } = self;
+        let places = |(number, bucket): (usize, &Bucket)| {
+            let bucket = *bucket;
+            (0..bucket.len as usize).map(move |place| (bucket.keys[place], (number * PLACES + place) as u32))
+        };
+        order.refresh(*len, buckets.iter().enumerate().flat_map(places));
+        let entry = |(key, place): (u64, u32)| (key, buckets[place as usize / PLACES].value(place as usize % PLACES));
+        match direction {
+            Direction::Forward => copy(order.up_from(key).map(entry), into),
+            Direction::Backward => copy(order.down_from(key).map(entry), into),
+        }
     }
+}
+
+/// Copies as many elements as there is room for; returns their number.
+#[inline(always)]
+fn copy<T>(from: impl Iterator<Item = T>, into: &mut [T]) -> usize {
+    into.iter_mut().zip(from).map(|(to, from)| *to = from).count()
 }
 
 /// A front that takes no more updates.
@@ -179,7 +195,9 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    pub(crate) fn new(front: Front, bloom: Bloom, floor: u64) -> Self {
+    pub(crate) fn new(mut front: Front, bloom: Bloom, floor: u64) -> Self {
+        // It was for the range's scans.
+        front.order = EntryOrder::default();
         Frozen { front, bloom, floor, sorted: OnceLock::new() }
     }
 
@@ -223,14 +241,22 @@ mod tests {
                 assert_eq!(front.get(key, hash(key)), model.get(&key).copied());
                 front.put(key, hash(key), value);
                 model.insert(key, value);
+                if state >> 12 & 255 == 0 {
+                    // What comes from here on is noted, and sorted in.
+                    let mut found = vec![(0, None); model.len() + 1];
+                    assert_eq!(front.copy_from(0, Direction::Forward, &mut found), model.len());
+                    assert!(found.iter().zip(&model).all(|(found, (key, value))| *found == (*key, *value)));
+                }
             }
             assert_eq!(front.len(), model.len());
             assert!((0..keys).all(|key| front.get(key, hash(key)) == model.get(&key).copied()));
             let (low, high) = (keys / 4, keys / 2);
             let part: Vec<Entry> = model.range(low..=high).map(|(k, v)| (*k, *v)).collect();
-            let mut found = front.within(low, high);
-            found.sort_unstable();
+            let mut found = vec![(0, None); part.len()];
+            assert_eq!(front.copy_from(low, Direction::Forward, &mut found), part.len());
             assert_eq!(found, part);
+            assert_eq!(front.copy_from(high, Direction::Backward, &mut found), part.len());
+            assert!(found.iter().rev().eq(&part));
             let all: Vec<Entry> = model.into_iter().collect();
             assert_eq!(Frozen::new(front, Bloom::new(1), 1).entries(), &all[..]);
         }

@@ -11,9 +11,11 @@ use std::sync::{Once, OnceLock};
 
 use durix_pmem::{Medium, Off, Op};
 
+use crate::arena::Slice;
 use crate::bloom::hash;
 use crate::front::prefetch;
 use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, slot_line};
+use crate::order::SlotOrder;
 use crate::prints::Table;
 
 /// Which slots of a leaf are taken.
@@ -27,7 +29,7 @@ pub(crate) struct Leaf {
     count: u32,
     /// Done once the table is built.
     known: Once,
-    order: OnceLock<Box<[u8]>>,
+    order: OnceLock<Slice<SlotOrder>>,
     pub(crate) taken: Taken,
     table: UnsafeCell<Table>,
 }
@@ -160,15 +162,25 @@ impl Leaf {
     }
 
     /// The taken slots in the order of their keys.
-    pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &[u8] {
-        self.order.get_or_init(|| {
-            // For DP-V2: nobody reads values of a leaf that is not known.
-            self.table(op);
-            let mut keys = Vec::with_capacity(self.count());
-            keys.extend(bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)));
-            keys.sort_unstable();
-            keys.into_iter().map(|(_, slot)| slot).collect()
-        })
+    #[inline(always)]
+    pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &SlotOrder {
+        &self.order.get_or_init(|| self.sort(op))[0]
+    }
+
+    #[cold]
+    fn sort<M: Medium>(&self, op: &Op<'_, M>) -> Slice<SlotOrder> {
+        // For DP-V2: nobody reads values of a leaf that is not known.
+        self.table(op);
+        let keys = bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)).collect();
+        Slice::of(SlotOrder::of(keys), 1)
+    }
+
+    /// Asks the processor for the lines of the order, if there is one. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_order(&self) {
+        if let Some(order) = self.order.get() {
+            order[0].prefetch(self.count());
+        }
     }
 
     /// The slot and the value of a key; valid if the caller's snapshot is still current.
@@ -192,16 +204,6 @@ impl Leaf {
     /// Its greatest key; reads all of them.
     pub(crate) fn greatest<M: Medium>(&self, op: &Op<'_, M>) -> Option<u64> {
         bits(&self.taken).map(|slot| load_key(op, self.off, slot)).max()
-    }
-
-    /// How many of its keys are smaller than `key`, by their order.
-    pub(crate) fn rank<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
-        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) < key)
-    }
-
-    /// How many of its keys are at most `key`, by their order.
-    pub(crate) fn rank_after<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
-        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) <= key)
     }
 }
 
