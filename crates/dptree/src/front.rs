@@ -1,8 +1,9 @@
 //! The front of a range: a hash table in DRAM whose buckets are cache lines, so that an update or a lookup touches one line.
 //!
-//! The log is what makes a front durable, and a merge sorts what it takes; so a front keeps no order. It belongs to the holder of its
-//! range's lock until it is frozen; then nobody changes it any more.
+//! The log is what makes a front durable, and a merge groups what it takes by leaves; so a front keeps no order, until a scan asks for
+//! one. It belongs to the holder of its range's lock until it is frozen; then nobody changes it any more.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -10,6 +11,7 @@ use durix_index::Direction;
 
 use crate::arena::Slice;
 use crate::bloom::{Bloom, hash};
+use crate::layout::MAX_LEAVES;
 use crate::order::EntryOrder;
 
 /// An entry of a front: a key and what it is mapped to, `None` if it was removed.
@@ -123,6 +125,7 @@ impl Front {
             let bucket = &mut self.buckets[at];
             if let Some(place) = bucket.place_of(key) {
                 bucket.set(place, value);
+                self.order.note((key, value), self.len);
                 return;
             }
             let place = bucket.len as usize;
@@ -131,11 +134,11 @@ impl Front {
                 bucket.set(place, value);
                 bucket.len += 1;
                 self.len += 1;
-                self.order.note(key, (at * PLACES + place) as u32);
                 break;
             }
             at = if at + 1 == self.buckets.len() { 0 } else { at + 1 };
         }
+        self.order.note((key, value), self.len);
         // One place in six stays free, so every search ends.
         if self.len * 2 > self.buckets.len() * 5 {
             self.grow();
@@ -151,37 +154,62 @@ impl Front {
 
     /// The entries, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
-        let of = |bucket: &'_ Bucket| {
-            let bucket = *bucket;
-            (0..bucket.len as usize).map(move |place| (bucket.keys[place], bucket.value(place)))
-        };
-        self.buckets.iter().flat_map(of)
+        entries_of(&self.buckets)
     }
 
     /// Copies entries from `key` on in a direction, as many as `into` has room for. Returns their number. The first call sorts the
-    /// entries, a later one those that came since.
+    /// entries, a later one what was put since.
+    #[inline(always)]
     pub(crate) fn copy_from(&mut self, key: u64, direction: Direction, into: &mut [Entry]) -> usize {
         if self.is_empty() {
             return 0;
         }
-        let Front { buckets, len, order } = self;
-        let places = |(number, bucket): (usize, &Bucket)| {
-            let bucket = *bucket;
-            (0..bucket.len as usize).map(move |place| (bucket.keys[place], (number * PLACES + place) as u32))
-        };
-        order.refresh(*len, buckets.iter().enumerate().flat_map(places));
-        let entry = |(key, place): (u64, u32)| (key, buckets[place as usize / PLACES].value(place as usize % PLACES));
+        let Front { buckets, order, .. } = self;
+        order.refresh(entries_of(buckets));
         match direction {
-            Direction::Forward => copy(order.up_from(key).map(entry), into),
-            Direction::Backward => copy(order.down_from(key).map(entry), into),
+            Direction::Forward => copy(order.up_from(key).iter(), into),
+            Direction::Backward => copy(order.up_to(key).iter().rev(), into),
         }
     }
 }
 
+/// Groups of [`Front::grouped`]: a range has no more leaves.
+const GROUPS: usize = MAX_LEAVES;
+
+impl Front {
+    fn grouped(&self, lows: &[u64]) -> Vec<Entry> {
+        debug_assert!(lows.len() < GROUPS);
+        let mut places = [0; GROUPS];
+        let mut groups = Vec::with_capacity(self.len);
+        for (key, _) in self.iter() {
+            let group = lows.partition_point(|low| *low <= key);
+            places[group] += 1;
+            groups.push(group as u8);
+        }
+        // Where each group begins, and then goes on.
+        places.iter_mut().fold(0, |begin, len| begin + std::mem::replace(len, begin));
+        let mut entries = vec![(0, None); self.len];
+        for (entry, group) in self.iter().zip(groups) {
+            let place = &mut places[usize::from(group)];
+            entries[*place] = entry;
+            *place += 1;
+        }
+        entries
+    }
+}
+
+fn entries_of(buckets: &[Bucket]) -> impl Iterator<Item = Entry> + '_ {
+    let of = |bucket: &'_ Bucket| {
+        let bucket = *bucket;
+        (0..bucket.len as usize).map(move |place| (bucket.keys[place], bucket.value(place)))
+    };
+    buckets.iter().flat_map(of)
+}
+
 /// Copies as many elements as there is room for; returns their number.
 #[inline(always)]
-fn copy<T>(from: impl Iterator<Item = T>, into: &mut [T]) -> usize {
-    into.iter_mut().zip(from).map(|(to, from)| *to = from).count()
+fn copy<'a, T: Copy + 'a>(from: impl Iterator<Item = &'a T>, into: &mut [T]) -> usize {
+    into.iter_mut().zip(from).map(|(to, from)| *to = *from).count()
 }
 
 /// A front that takes no more updates.
@@ -209,6 +237,15 @@ impl Frozen {
             entries.sort_unstable_by_key(|(key, _)| *key);
             entries.into()
         })
+    }
+
+    /// The entries in groups: those of a group before those of the next one, in no order within. Group 0 has the keys below the first of
+    /// `lows`, which ascend, and each other one those from its key on. In the order of keys, if somebody has sorted them.
+    pub(crate) fn grouped(&self, lows: &[u64]) -> Cow<'_, [Entry]> {
+        match self.sorted.get() {
+            Some(entries) => Cow::Borrowed(entries),
+            None => Cow::Owned(self.front.grouped(lows)),
+        }
     }
 }
 
@@ -258,6 +295,12 @@ mod tests {
             assert_eq!(front.copy_from(high, Direction::Backward, &mut found), part.len());
             assert!(found.iter().rev().eq(&part));
             let all: Vec<Entry> = model.into_iter().collect();
+            let lows = [keys / 4, keys / 3, keys / 2, keys, keys + 1];
+            let mut grouped = front.grouped(&lows);
+            let group = |key: u64| lows.iter().filter(|low| **low <= key).count();
+            assert!(grouped.is_sorted_by_key(|(key, _)| group(*key)));
+            grouped.sort_unstable();
+            assert_eq!(grouped, all);
             assert_eq!(Frozen::new(front, Bloom::new(1), 1).entries(), &all[..]);
         }
     }

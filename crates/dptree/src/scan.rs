@@ -98,7 +98,7 @@ impl<M: Medium> DpTree<M> {
             if inner.dead || !snapshot.covers(from) {
                 return None;
             }
-            leaf.inspect(|leaf| leaf.prefetch_order());
+            leaf.inspect(|leaf| leaf.prefetch_all(op));
             let number = inner.active.copy_from(from, Window::<M, DOWN>::DIRECTION, &mut copied);
             (number, snapshot, range.in_place.now(m), locked.then_some(inner))
         };
@@ -130,10 +130,15 @@ impl<M: Medium> DpTree<M> {
         {
             let number;
             (number, next) = self.walk_into(op, from, direction, &mut buffer)?;
-            for (key, value) in &buffer[..number] {
-                if !(low..=high).contains(key) || !visit(*key, *value) {
+            // They are in order, so only the last ones may lie beyond the end.
+            let beyond = buffer[..number].iter().rev().take_while(|(key, _)| !(low..=high).contains(key)).count();
+            for (key, value) in &buffer[..number - beyond] {
+                if !visit(*key, *value) {
                     return Ok(());
                 }
+            }
+            if beyond > 0 {
+                return Ok(());
             }
         }
         Ok(())

@@ -4,12 +4,13 @@
 //! its bits turned over where the walk goes down, so that what comes later is always larger ([`Window::place`]).
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Direction;
 use durix_pmem::{Medium, Op};
 
 use crate::front::{Entry, prefetch};
-use crate::leaf::{Leaf, load_pair};
+use crate::leaf::{Leaf, load_pair, slots_of};
 use crate::range::Snapshot;
 
 /// A key and its value.
@@ -26,6 +27,15 @@ pub(crate) struct Filled {
     pub(crate) wrong: Option<u64>,
 }
 
+/// Why a step ends before the keys do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The buffer is full.
+    Full,
+    /// A leaf has a key beyond the edge: what comes then belongs to another range.
+    Edge,
+}
+
 /// The pairs of a step.
 #[derive(Debug)]
 struct Output<'a> {
@@ -39,7 +49,7 @@ struct Output<'a> {
 impl Output<'_> {
     /// Appends a pair. Breaks if that was the last one that has room.
     #[inline(always)]
-    fn put(&mut self, place: u64, pair: Pair) -> ControlFlow<Option<u64>> {
+    fn put(&mut self, place: u64, pair: Pair) -> ControlFlow<Stop> {
         if place < self.least {
             self.wrong = self.wrong.or(Some(pair.0));
         }
@@ -48,9 +58,16 @@ impl Output<'_> {
             *to = pair;
             self.number += 1;
         }
-        if self.number == self.buffer.len() { ControlFlow::Break(Some(pair.0)) } else { ControlFlow::Continue(()) }
+        self.end()
     }
 
+    /// Breaks if the buffer is full.
+    #[inline(always)]
+    fn end(&self) -> ControlFlow<Stop> {
+        if self.room() == 0 { ControlFlow::Break(Stop::Full) } else { ControlFlow::Continue(()) }
+    }
+
+    #[inline(always)]
     fn room(&self) -> usize {
         self.buffer.len() - self.number
     }
@@ -103,11 +120,11 @@ impl<'a, 's, M: Medium, const DOWN: bool> Window<'a, 's, M, DOWN> {
     #[inline(always)]
     pub(crate) fn fill(mut self, buffer: &mut [Pair]) -> Filled {
         let mut output = Output { buffer, number: 0, least: Self::place(self.from), wrong: None };
-        let stopped = match self.leaves(&mut output).is_continue() {
-            true => self.rest(&mut output),
-            false => ControlFlow::Break(Some(output.buffer[output.number - 1].0)),
+        let stopped = match self.leaves(&mut output) {
+            ControlFlow::Break(Stop::Full) => ControlFlow::Break(Stop::Full),
+            _ => self.rest(&mut output),
         };
-        let last = stopped.break_value().flatten().unwrap_or(self.edge);
+        let last = if stopped.is_break() { output.buffer[output.number - 1].0 } else { self.edge };
         Filled { number: output.number, last, wrong: output.wrong }
     }
 
@@ -146,7 +163,7 @@ impl<'a, 's, M: Medium, const DOWN: bool> Window<'a, 's, M, DOWN> {
 
     /// Puts the entries that come up to a place. Returns whether one of them is at that place.
     #[inline(always)]
-    fn entries_to(&mut self, place: u64, output: &mut Output<'_>) -> ControlFlow<Option<u64>, bool> {
+    fn entries_to(&mut self, place: u64, output: &mut Output<'_>) -> ControlFlow<Stop, bool> {
         while let Some((key, value)) = self.peek() {
             let at = Self::place(key);
             if at > place {
@@ -165,15 +182,15 @@ impl<'a, 's, M: Medium, const DOWN: bool> Window<'a, 's, M, DOWN> {
 
     /// Puts the entries that come after all keys in leaves.
     #[inline(always)]
-    fn rest(&mut self, output: &mut Output<'_>) -> ControlFlow<Option<u64>> {
+    fn rest(&mut self, output: &mut Output<'_>) -> ControlFlow<Stop> {
         self.entries_to(u64::MAX, output).map_continue(|_| ())
     }
 
     // ---- leaves ----
 
-    /// Puts what leaves hold, with the entries before. Breaks where the buffer is full.
+    /// Puts what leaves hold, with the entries before.
     #[inline(always)]
-    fn leaves(&mut self, output: &mut Output<'_>) -> ControlFlow<()> {
+    fn leaves(&mut self, output: &mut Output<'_>) -> ControlFlow<Stop> {
         let leaves = &*self.snapshot.leaves;
         let mut number = self.snapshot.leaf_of(self.from);
         let mut is_first = true;
@@ -192,41 +209,59 @@ impl<'a, 's, M: Medium, const DOWN: bool> Window<'a, 's, M, DOWN> {
             after.inspect(|leaf| prefetch(*leaf));
             let (low, high) = slots.split_at(slots.len() / 2);
             let (near, far) = if DOWN { (high, low) } else { (low, high) };
-            let stopped = match self.slots(leaf, near, output) {
-                ControlFlow::Continue(()) => {
-                    after.inspect(|leaf| leaf.prefetch_order());
-                    self.slots(leaf, far, output)
-                }
-                stopped => stopped,
-            };
-            match stopped {
-                ControlFlow::Continue(()) => {}
-                // A key beyond the edge: what comes then belongs to another range.
-                ControlFlow::Break(None) => return ControlFlow::Continue(()),
-                ControlFlow::Break(Some(_)) => return ControlFlow::Break(()),
-            }
+            self.slots(leaf, near, output)?;
+            after.inspect(|leaf| leaf.prefetch_all(self.op));
+            self.slots(leaf, far, output)?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Puts the pairs of a leaf's slots. Breaks with the last key where the buffer is full, with `None` at a key beyond the edge.
+    /// Puts the pairs of a leaf's slots, with the entries before.
     #[inline(always)]
-    fn slots(&mut self, leaf: &Leaf, slots: &[u8], output: &mut Output<'_>) -> ControlFlow<Option<u64>> {
-        for number in 0..slots.len() {
-            let slot = slots[if DOWN { slots.len() - 1 - number } else { number }];
+    fn slots(&mut self, leaf: &Leaf, mut slots: &[u8], output: &mut Output<'_>) -> ControlFlow<Stop> {
+        while !slots.is_empty() {
+            let given =
+                if DOWN { self.run(leaf, slots.iter().rev(), output) } else { self.run(leaf, slots.iter(), output) };
+            output.end()?;
+            slots = if DOWN { &slots[..slots.len() - given] } else { &slots[given..] };
+            // The next one, if there is one, comes after an entry of a front, beyond the edge, or out of order.
+            let (slot, rest) = match (DOWN, slots) {
+                (false, [slot, rest @ ..]) | (true, [rest @ .., slot]) => (*slot, rest),
+                _ => break,
+            };
+            slots = rest;
             let (key, value) = load_pair(self.op, leaf.off, usize::from(slot));
             let place = Self::place(key);
-            if place >= self.limit {
-                if self.entries_to(place, output)? {
-                    continue;
-                }
-                if place > Self::place(self.edge) {
-                    return ControlFlow::Break(None);
-                }
+            if self.entries_to(place, output)? {
+                continue;
+            }
+            if place > Self::place(self.edge) {
+                return ControlFlow::Break(Stop::Edge);
             }
             output.put(place, (key, value))?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Puts the pairs of slots as long as they are in order, come before the next entry of a front, and have room. Returns how many.
+    #[inline(always)]
+    fn run<'b>(&self, leaf: &Leaf, slots: impl Iterator<Item = &'b u8>, output: &mut Output<'_>) -> usize {
+        let words = slots_of(self.op, leaf.off);
+        let (mut least, limit, mut number) = (output.least, self.limit, 0);
+        for (to, slot) in output.buffer[output.number..].iter_mut().zip(slots) {
+            let [key, value] = &words[usize::from(*slot)];
+            let (key, value) = (self.op.load(key, Relaxed), self.op.load(value, Relaxed));
+            let place = Self::place(key);
+            if place < least || place >= limit {
+                break;
+            }
+            *to = (key, value);
+            least = place + 1;
+            number += 1;
+        }
+        output.least = least;
+        output.number += number;
+        number
     }
 }
 
@@ -260,6 +295,6 @@ mod tests {
         let mut buffer = [(0, 0); 2];
         let mut output = Output { buffer: &mut buffer, number: 0, least: 0, wrong: None };
         assert_eq!(output.put(3, (3, 0)), ControlFlow::Continue(()));
-        assert_eq!(output.put(5, (5, 0)), ControlFlow::Break(Some(5)));
+        assert_eq!(output.put(5, (5, 0)), ControlFlow::Break(Stop::Full));
     }
 }
