@@ -1,9 +1,8 @@
 //! The front of a range: a hash table in DRAM whose buckets are cache lines, so that an update or a lookup touches one line.
 //!
-//! The log is what makes a front durable, and a merge groups what it takes by leaves; so a front keeps no order, until a scan asks for
+//! The log is what makes a front durable, and a merge sorts what it takes; so a front keeps no order, until a scan asks for
 //! one. It belongs to the holder of its range's lock until it is frozen; then nobody changes it any more.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -11,7 +10,6 @@ use durix_index::Direction;
 
 use crate::arena::Slice;
 use crate::bloom::{Bloom, hash};
-use crate::layout::MAX_LEAVES;
 use crate::order::EntryOrder;
 
 /// An entry of a front: a key and what it is mapped to, `None` if it was removed.
@@ -173,31 +171,6 @@ impl Front {
     }
 }
 
-/// Groups of [`Front::grouped`]: a range has no more leaves.
-const GROUPS: usize = MAX_LEAVES;
-
-impl Front {
-    fn grouped(&self, lows: &[u64]) -> Vec<Entry> {
-        debug_assert!(lows.len() < GROUPS);
-        let mut places = [0; GROUPS];
-        let mut groups = Vec::with_capacity(self.len);
-        for (key, _) in self.iter() {
-            let group = lows.partition_point(|low| *low <= key);
-            places[group] += 1;
-            groups.push(group as u8);
-        }
-        // Where each group begins, and then goes on.
-        places.iter_mut().fold(0, |begin, len| begin + std::mem::replace(len, begin));
-        let mut entries = vec![(0, None); self.len];
-        for (entry, group) in self.iter().zip(groups) {
-            let place = &mut places[usize::from(group)];
-            entries[*place] = entry;
-            *place += 1;
-        }
-        entries
-    }
-}
-
 fn entries_of(buckets: &[Bucket]) -> impl Iterator<Item = Entry> + '_ {
     let of = |bucket: &'_ Bucket| {
         let bucket = *bucket;
@@ -233,19 +206,11 @@ impl Frozen {
     pub(crate) fn entries(&self) -> &[Entry] {
         self.sorted.get_or_init(|| {
             let mut entries = Vec::with_capacity(self.front.len());
-            entries.extend(self.front.iter());
+            // A loop over buckets with one over places in it; `extend` would ask each time where it was.
+            self.front.iter().for_each(|entry| entries.push(entry));
             entries.sort_unstable_by_key(|(key, _)| *key);
             entries.into()
         })
-    }
-
-    /// The entries in groups: those of a group before those of the next one, in no order within. Group 0 has the keys below the first of
-    /// `lows`, which ascend, and each other one those from its key on. In the order of keys, if somebody has sorted them.
-    pub(crate) fn grouped(&self, lows: &[u64]) -> Cow<'_, [Entry]> {
-        match self.sorted.get() {
-            Some(entries) => Cow::Borrowed(entries),
-            None => Cow::Owned(self.front.grouped(lows)),
-        }
     }
 }
 
@@ -295,12 +260,6 @@ mod tests {
             assert_eq!(front.copy_from(high, Direction::Backward, &mut found), part.len());
             assert!(found.iter().rev().eq(&part));
             let all: Vec<Entry> = model.into_iter().collect();
-            let lows = [keys / 4, keys / 3, keys / 2, keys, keys + 1];
-            let mut grouped = front.grouped(&lows);
-            let group = |key: u64| lows.iter().filter(|low| **low <= key).count();
-            assert!(grouped.is_sorted_by_key(|(key, _)| group(*key)));
-            grouped.sort_unstable();
-            assert_eq!(grouped, all);
             assert_eq!(Frozen::new(front, Bloom::new(1), 1).entries(), &all[..]);
         }
     }

@@ -65,7 +65,7 @@ enum How {
 #[derive(Debug)]
 struct Segments<'e> {
     all: Vec<Segment>,
-    /// The second front, in the order of leaves.
+    /// The second front, in the order of keys.
     entries: &'e [Entry],
     /// The slot of each entry's key in its leaf, [`NO_SLOT`] if the key is not there.
     slots: Vec<u16>,
@@ -111,13 +111,11 @@ impl<M: Medium> DpTree<M> {
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full; nothing that counts was changed.
     pub(crate) fn plan(&self, op: &Op<'_, M>, range: &Arc<Range>, sparing: bool) -> Result<Plan> {
         let trusted = range.lock(op.medium()).trusted;
-        let snapshot = range.snapshot.get(op);
-        let frozen = snapshot.frozen.as_ref().expect("a claimed range has a second front");
-        let lows: Vec<u64> = snapshot.leaves.iter().skip(1).map(|part| part.low).collect();
-        self.plan_of(op, range, (&frozen.grouped(&lows), frozen.floor), trusted, sparing)
+        let frozen = range.snapshot.get(op).frozen.as_ref().expect("a claimed range has a second front");
+        self.plan_of(op, range, (frozen.entries(), frozen.floor), trusted, sparing)
     }
 
-    /// As [`plan`](Self::plan), for a floor and entries in the order of their leaves. Nobody else plans for the range.
+    /// As [`plan`](Self::plan), for sorted entries and a floor. Nobody else plans for the range.
     pub(crate) fn plan_of(
         &self,
         op: &Op<'_, M>,
