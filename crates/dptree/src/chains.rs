@@ -32,8 +32,9 @@ impl<M: Medium> Chains<'_, '_, M> {
     /// # Errors
     /// What `visit` returns.
     pub(crate) fn each<E>(&self, page: u64, mut visit: impl FnMut(&[Found]) -> Result<(), E>) -> Result<(), E> {
+        let Some(polarity) = self.polarities.get(&page).copied() else { return Ok(()) };
         for at in 0..self.shape.page_records() {
-            match self.record(page, at) {
+            match self.record((page, polarity), at) {
                 // The others of a batch come with its first one.
                 Some(found) if found.record.place.joins => {}
                 Some(found) if found.record.place.goes_on => {
@@ -48,8 +49,9 @@ impl<M: Medium> Chains<'_, '_, M> {
         Ok(())
     }
 
-    fn record(&self, page: u64, at: u64) -> Option<Found> {
-        let (line, polarity) = (record_line(page, at / LINE_RECORDS), *self.polarities.get(&page)?);
+    #[inline(always)]
+    fn record(&self, (page, polarity): (u64, u64), at: u64) -> Option<Found> {
+        let line = record_line(page, at / LINE_RECORDS);
         let words = &self.op.at(line).records[(at % LINE_RECORDS) as usize];
         match Record::load(self.op, words, polarity) {
             Ok(record) => record.map(|record| Found { page, line, record }),
@@ -65,7 +67,8 @@ impl<M: Medium> Chains<'_, '_, M> {
         let mut all = Vec::new();
         // It ends also where damaged pages lead in a circle: each has one before it, and the first record joins none.
         loop {
-            let found = self.record(page, at).filter(|found| all.is_empty() || found.record.place.joins)?;
+            let polarity = *self.polarities.get(&page)?;
+            let found = self.record((page, polarity), at).filter(|found| all.is_empty() || found.record.place.joins)?;
             all.push(found);
             if !found.record.place.goes_on {
                 return Some(all);

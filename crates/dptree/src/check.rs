@@ -10,6 +10,7 @@ use durix_pmem::{Medium, Op};
 use crate::DpTree;
 use crate::bloom::hash;
 use crate::leaf::{Leaf, bits, load_pair};
+use crate::order::SlotOrder;
 use crate::range::{Part, Range, Snapshot};
 use crate::recover::{names_itself, own_extents};
 
@@ -91,7 +92,7 @@ impl<M: Medium> DpTree<M> {
         }
         stats.slots = stats.leaves * self.shape.slots as u64;
         // A leaf with its table, and the order of its keys; a range with its lists; the filters, and the sorted second fronts.
-        let leaf = (size_of::<Leaf>() + 64 + self.shape.slots) as u64;
+        let leaf = (size_of::<Leaf>() + 64 + size_of::<SlotOrder>()) as u64;
         stats.volatile_bytes += stats.leaves * leaf + stats.ranges * 1024 + (stats.active + stats.frozen * 13) * 2;
         stats
     }
@@ -175,7 +176,7 @@ impl<M: Medium> Check<'_, '_, M> {
             self.uses(leaf.off, format!("a leaf of {name}"));
             let low = if number == 0 { snapshot.low } else { *low };
             let last = snapshot.leaves.get(number + 1).map_or(snapshot.last, |next| next.low.wrapping_sub(1));
-            for slot in leaf.order(self.op) {
+            for slot in leaf.order(self.op).slots(leaf.count()) {
                 let (key, _) = load_pair(self.op, leaf.off, usize::from(*slot));
                 if leaf.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
                     self.find(leaf.off, format!("key {key:#x} lies in slot {slot}, and is not found there"));

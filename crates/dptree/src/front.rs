@@ -1,13 +1,16 @@
 //! The front of a range: a hash table in DRAM whose buckets are cache lines, so that an update or a lookup touches one line.
 //!
-//! The log is what makes a front durable, and a merge sorts what it takes; so a front keeps no order. It belongs to the holder of its
-//! range's lock until it is frozen; then nobody changes it any more.
+//! The log is what makes a front durable, and a merge sorts what it takes; so a front keeps no order, until a scan asks for
+//! one. It belongs to the holder of its range's lock until it is frozen; then nobody changes it any more.
 
 use std::fmt;
 use std::sync::OnceLock;
 
+use durix_index::Direction;
+
 use crate::arena::Slice;
 use crate::bloom::{Bloom, hash};
+use crate::order::EntryOrder;
 
 /// An entry of a front: a key and what it is mapped to, `None` if it was removed.
 pub(crate) type Entry = (u64, Option<u64>);
@@ -50,6 +53,7 @@ impl Bucket {
 pub(crate) struct Front {
     buckets: Slice<Bucket>,
     len: usize,
+    order: EntryOrder,
 }
 
 impl fmt::Debug for Front {
@@ -61,7 +65,7 @@ impl fmt::Debug for Front {
 impl Front {
     /// A front that takes so many entries without growing.
     pub(crate) fn new(entries: usize) -> Self {
-        Front { buckets: Slice::of(Bucket::default(), entries * 5 / 9 + 1), len: 0 }
+        Front { buckets: Slice::of(Bucket::default(), entries * 5 / 9 + 1), len: 0, order: EntryOrder::default() }
     }
 
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = Entry>, least: usize) -> Self {
@@ -79,9 +83,9 @@ impl Front {
         self.len == 0
     }
 
-    /// Bytes of its buckets.
+    /// Bytes of its buckets, and of their order.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
+        size_of_val(&*self.buckets) + self.order.bytes()
     }
 
     #[inline(always)]
@@ -119,6 +123,7 @@ impl Front {
             let bucket = &mut self.buckets[at];
             if let Some(place) = bucket.place_of(key) {
                 bucket.set(place, value);
+                self.order.note((key, value), self.len);
                 return;
             }
             let place = bucket.len as usize;
@@ -131,6 +136,7 @@ impl Front {
             }
             at = if at + 1 == self.buckets.len() { 0 } else { at + 1 };
         }
+        self.order.note((key, value), self.len);
         // One place in six stays free, so every search ends.
         if self.len * 2 > self.buckets.len() * 5 {
             self.grow();
@@ -146,26 +152,37 @@ impl Front {
 
     /// The entries, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
-        let of = |bucket: &'_ Bucket| {
-            let bucket = *bucket;
-            (0..bucket.len as usize).map(move |place| (bucket.keys[place], bucket.value(place)))
-        };
-        self.buckets.iter().flat_map(of)
+        entries_of(&self.buckets)
     }
 
-    /// The entries of keys from `low` to `high`, in no order.
-    pub(crate) fn within(&self, low: u64, high: u64) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::new();
-        for bucket in &*self.buckets {
-            for place in 0..bucket.len as usize {
-                let key = bucket.keys[place];
-                if low <= key && key <= high {
-                    entries.push((key, bucket.value(place)));
-                }
-            }
+    /// Copies entries from `key` on in a direction, as many as `into` has room for. Returns their number. The first call sorts the
+    /// entries, a later one what was put since.
+    #[inline(always)]
+    pub(crate) fn copy_from(&mut self, key: u64, direction: Direction, into: &mut [Entry]) -> usize {
+        if self.is_empty() {
+            return 0;
         }
-        entries
+        let Front { buckets, order, .. } = self;
+        order.refresh(entries_of(buckets));
+        match direction {
+            Direction::Forward => copy(order.up_from(key).iter(), into),
+            Direction::Backward => copy(order.up_to(key).iter().rev(), into),
+        }
     }
+}
+
+fn entries_of(buckets: &[Bucket]) -> impl Iterator<Item = Entry> + '_ {
+    let of = |bucket: &'_ Bucket| {
+        let bucket = *bucket;
+        (0..bucket.len as usize).map(move |place| (bucket.keys[place], bucket.value(place)))
+    };
+    buckets.iter().flat_map(of)
+}
+
+/// Copies as many elements as there is room for; returns their number.
+#[inline(always)]
+fn copy<'a, T: Copy + 'a>(from: impl Iterator<Item = &'a T>, into: &mut [T]) -> usize {
+    into.iter_mut().zip(from).map(|(to, from)| *to = *from).count()
 }
 
 /// A front that takes no more updates.
@@ -179,7 +196,9 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    pub(crate) fn new(front: Front, bloom: Bloom, floor: u64) -> Self {
+    pub(crate) fn new(mut front: Front, bloom: Bloom, floor: u64) -> Self {
+        // It was for the range's scans.
+        front.order = EntryOrder::default();
         Frozen { front, bloom, floor, sorted: OnceLock::new() }
     }
 
@@ -187,7 +206,8 @@ impl Frozen {
     pub(crate) fn entries(&self) -> &[Entry] {
         self.sorted.get_or_init(|| {
             let mut entries = Vec::with_capacity(self.front.len());
-            entries.extend(self.front.iter());
+            // A loop over buckets with one over places in it; `extend` would ask each time where it was.
+            self.front.iter().for_each(|entry| entries.push(entry));
             entries.sort_unstable_by_key(|(key, _)| *key);
             entries.into()
         })
@@ -223,14 +243,22 @@ mod tests {
                 assert_eq!(front.get(key, hash(key)), model.get(&key).copied());
                 front.put(key, hash(key), value);
                 model.insert(key, value);
+                if state >> 12 & 255 == 0 {
+                    // What comes from here on is noted, and sorted in.
+                    let mut found = vec![(0, None); model.len() + 1];
+                    assert_eq!(front.copy_from(0, Direction::Forward, &mut found), model.len());
+                    assert!(found.iter().zip(&model).all(|(found, (key, value))| *found == (*key, *value)));
+                }
             }
             assert_eq!(front.len(), model.len());
             assert!((0..keys).all(|key| front.get(key, hash(key)) == model.get(&key).copied()));
             let (low, high) = (keys / 4, keys / 2);
             let part: Vec<Entry> = model.range(low..=high).map(|(k, v)| (*k, *v)).collect();
-            let mut found = front.within(low, high);
-            found.sort_unstable();
+            let mut found = vec![(0, None); part.len()];
+            assert_eq!(front.copy_from(low, Direction::Forward, &mut found), part.len());
             assert_eq!(found, part);
+            assert_eq!(front.copy_from(high, Direction::Backward, &mut found), part.len());
+            assert!(found.iter().rev().eq(&part));
             let all: Vec<Entry> = model.into_iter().collect();
             assert_eq!(Frozen::new(front, Bloom::new(1), 1).entries(), &all[..]);
         }

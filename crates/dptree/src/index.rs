@@ -162,7 +162,16 @@ impl<M: Medium> OrderedIndex<M> for DpTree<M> {
         let ends = words_of(range);
         let next = ends.map(|(low, high)| if direction == Direction::Forward { low } else { high });
         let ends = ends.unwrap_or((0, 0));
-        Box::new(Walk { tree: self, direction, ends, next, pairs: Vec::new(), key: [0; WORD], value: [0; WORD] })
+        Box::new(Walk {
+            tree: self,
+            direction,
+            ends,
+            next,
+            pairs: Vec::new(),
+            given: 0,
+            key: [0; WORD],
+            value: [0; WORD],
+        })
     }
 }
 
@@ -211,8 +220,9 @@ struct Walk<'t, M: Medium> {
     /// Smallest and largest key.
     ends: (u64, u64),
     next: Option<u64>,
-    /// What is left of the last batch, its next pair last.
+    /// The last batch, and how many of its pairs were given.
     pairs: Vec<(u64, u64)>,
+    given: usize,
     key: [u8; WORD],
     value: [u8; WORD],
 }
@@ -220,13 +230,16 @@ struct Walk<'t, M: Medium> {
 impl<M: Medium> Cursor<M> for Walk<'_, M> {
     fn next(&mut self, op: &Op<'_, M>) -> Result<Option<(&[u8], &[u8])>> {
         let (low, high) = self.ends;
-        while self.pairs.is_empty() {
+        while self.given == self.pairs.len() {
             let Some(from) = self.next.filter(|from| (low..=high).contains(from)) else { return Ok(None) };
+            self.pairs.clear();
+            self.given = 0;
             self.next = self.tree.walk(op, from, self.direction, STEP, &mut self.pairs)?;
-            self.pairs.retain(|(key, _)| (low..=high).contains(key));
-            self.pairs.reverse();
+            let beyond = self.pairs.iter().rev().take_while(|(key, _)| !(low..=high).contains(key)).count();
+            self.pairs.truncate(self.pairs.len() - beyond);
         }
-        let Some((key, value)) = self.pairs.pop() else { return Ok(None) };
+        let Some((key, value)) = self.pairs.get(self.given) else { return Ok(None) };
+        self.given += 1;
         (self.key, self.value) = (key.to_be_bytes(), value.to_be_bytes());
         Ok(Some((&self.key, &self.value)))
     }

@@ -205,6 +205,9 @@ impl Shape {
     }
 }
 
+/// The slots of a leaf, seen at once: as many as the largest leaf has.
+pub(crate) type Slots = [[Word; 2]; MAX_SLOTS];
+
 /// Where a line of a leaf lies.
 pub(crate) fn slot_line(leaf: u64, slot: usize) -> Off<SlotLine> {
     Off::new(leaf + (slot / LINE_SLOTS * LINE) as u64)

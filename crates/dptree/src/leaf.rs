@@ -6,14 +6,17 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
 use durix_pmem::{Medium, Off, Op};
 
+use crate::arena::Slice;
 use crate::bloom::hash;
 use crate::front::prefetch;
-use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, slot_line};
+use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, Slots, slot_line};
+use crate::order::SlotOrder;
 use crate::prints::Table;
 
 /// Which slots of a leaf are taken.
@@ -27,9 +30,10 @@ pub(crate) struct Leaf {
     count: u32,
     /// Done once the table is built.
     known: Once,
-    order: OnceLock<Box<[u8]>>,
+    order: OnceLock<Slice<SlotOrder>>,
     pub(crate) taken: Taken,
-    table: UnsafeCell<Table>,
+    /// Nothing yet in a leaf that is not known.
+    table: UnsafeCell<MaybeUninit<Table>>,
 }
 
 // SAFETY: the table is written by one thread, inside of `known`, and read once that is done.
@@ -72,6 +76,12 @@ pub(crate) fn load_pair<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize) -> (u
     (op.load(key, Relaxed), op.load(value, Relaxed))
 }
 
+/// The slots of a leaf, for loads: those of a smaller leaf are the first of them.
+#[inline(always)]
+pub(crate) fn slots_of<'s, M: Medium>(op: &Op<'s, M>, leaf: u64) -> &'s Slots {
+    op.at(Off::new(leaf))
+}
+
 /// The slot's words.
 #[inline(always)]
 fn words<'s, M: Medium>(op: &Op<'s, M>, leaf: u64, slot: usize) -> &'s [durix_pmem::Word; 2] {
@@ -101,18 +111,18 @@ pub(crate) fn store_value<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize, val
 impl Leaf {
     /// A leaf whose keys are not known yet.
     pub(crate) fn unknown(off: u64, taken: Taken) -> Self {
-        Leaf::with(off, taken, Table::EMPTY)
+        Leaf::with(off, taken, MaybeUninit::uninit())
     }
 
     /// A leaf whose keys are known.
     pub(crate) fn new(off: u64, taken: Taken, table: Table) -> Self {
-        let leaf = Leaf::with(off, taken, table);
+        let leaf = Leaf::with(off, taken, MaybeUninit::new(table));
         leaf.known.call_once(|| {});
         leaf
     }
 
     #[inline(always)]
-    fn with(off: u64, taken: Taken, table: Table) -> Self {
+    fn with(off: u64, taken: Taken, table: MaybeUninit<Table>) -> Self {
         let count = count(&taken) as u32;
         Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table: UnsafeCell::new(table) }
     }
@@ -129,7 +139,7 @@ impl Leaf {
             self.learn(op);
         }
         // SAFETY: the table was built, and nobody writes to it any more.
-        unsafe { &*self.table.get() }
+        unsafe { (*self.table.get()).assume_init_ref() }
     }
 
     #[cold]
@@ -148,7 +158,7 @@ impl Leaf {
         op.fence(); // PERSIST DP-V2: flush+fence
         self.known.call_once(|| {
             // SAFETY: `call_once` runs one closure alone, and nobody reads the table before it is done.
-            unsafe { *self.table.get() = table }
+            unsafe { _ = (*self.table.get()).write(table) }
         });
     }
 
@@ -156,19 +166,38 @@ impl Leaf {
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
         prefetch(self);
-        prefetch(Table::line_of(self.table.get(), hash));
+        prefetch(Table::line_of(self.table.get().cast(), hash));
     }
 
     /// The taken slots in the order of their keys.
-    pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &[u8] {
-        self.order.get_or_init(|| {
-            // For DP-V2: nobody reads values of a leaf that is not known.
-            self.table(op);
-            let mut keys = Vec::with_capacity(self.count());
-            keys.extend(bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)));
-            keys.sort_unstable();
-            keys.into_iter().map(|(_, slot)| slot).collect()
-        })
+    #[inline(always)]
+    pub(crate) fn order<M: Medium>(&self, op: &Op<'_, M>) -> &SlotOrder {
+        &self.order.get_or_init(|| self.sort(op))[0]
+    }
+
+    #[cold]
+    fn sort<M: Medium>(&self, op: &Op<'_, M>) -> Slice<SlotOrder> {
+        // For DP-V2: nobody reads values of a leaf that is not known.
+        self.table(op);
+        let keys: Vec<(u64, u8)> = bits(&self.taken).map(|slot| (load_key(op, self.off, slot), slot as u8)).collect();
+        Slice::of(SlotOrder::of(&keys), 1)
+    }
+
+    /// Asks the processor for the lines of the order, if there is one. A hint.
+    #[inline(always)]
+    fn prefetch_order(&self) {
+        if let Some(order) = self.order.get() {
+            order[0].prefetch(self.count());
+        }
+    }
+
+    /// Asks the processor for the order, and for all lines with a key. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_all<M: Medium>(&self, op: &Op<'_, M>) {
+        self.prefetch_order();
+        let words = self.taken.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let slots = slots_of(op, self.off);
+        slots[..words * 64].chunks_exact(LINE_SLOTS).for_each(|line| prefetch(line.as_ptr()));
     }
 
     /// The slot and the value of a key; valid if the caller's snapshot is still current.
@@ -192,16 +221,6 @@ impl Leaf {
     /// Its greatest key; reads all of them.
     pub(crate) fn greatest<M: Medium>(&self, op: &Op<'_, M>) -> Option<u64> {
         bits(&self.taken).map(|slot| load_key(op, self.off, slot)).max()
-    }
-
-    /// How many of its keys are smaller than `key`, by their order.
-    pub(crate) fn rank<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
-        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) < key)
-    }
-
-    /// How many of its keys are at most `key`, by their order.
-    pub(crate) fn rank_after<M: Medium>(&self, op: &Op<'_, M>, order: &[u8], key: u64) -> usize {
-        order.partition_point(|slot| load_key(op, self.off, usize::from(*slot)) <= key)
     }
 }
 

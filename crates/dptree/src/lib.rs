@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `layout`, `record` | persistent structs, line maps, the record of an update |
 //! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P4) |
-//! | `arena`, `bloom`, `prints`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, leaves, ranges and their fronts, reclamation |
-//! | `read`, `scan`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
+//! | `arena`, `bloom`, `prints`, `order`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, sorted lists for scans, leaves, ranges and their fronts, reclamation |
+//! | `read`, `scan`, `window`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
 //! | `batch`, `chains` | changes that are made together or not at all (DP-E1, DP-P4), and how recovery reads them |
 //! | `load` | many changes at once, without the log |
@@ -40,6 +40,7 @@ mod leftovers;
 mod load;
 mod log;
 mod merge;
+mod order;
 mod plan;
 mod prints;
 mod published;
@@ -52,6 +53,7 @@ mod scan;
 mod units;
 mod update;
 mod values;
+mod window;
 
 use std::any::Any;
 use std::fmt;

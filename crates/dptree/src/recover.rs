@@ -27,7 +27,7 @@ use crate::leaf::{Leaf, Taken, bits, count};
 use crate::log::Log;
 use crate::published::{Limbo, Published};
 use crate::queue::Queue;
-use crate::range::{Directory, Part, Range, Snapshot, keys_in};
+use crate::range::{Directory, Part, Range, Snapshot, keys_in, last_at_most};
 use crate::record::Record;
 use crate::units::{Survey, Units};
 use crate::values::Records;
@@ -91,21 +91,42 @@ impl<M: Medium> DpTree<M> {
         let directory = Walk { op: &op, shape, options, survey: &mut survey }.ranges(&root)?;
         let units = Units::from_survey(survey, shape.unit());
         let tree = DpTree::new(root, options, shape, units, directory);
-        let mut records = Vec::new();
-        tree.log.recover(&op, &pages, |record| tree.counts(&op, record, &mut records))?;
-        // Of one key the highest version wins: it comes last.
-        records.sort_unstable_by_key(|record: &Record| record.version);
-        records.into_iter().for_each(|record| tree.replay(&op, record));
+        let mut replay = Replay::new(&op, tree.directory.get(&op));
+        tree.log.recover(&op, &pages, |record| replay.take(record))?;
+        replay.finish(&op);
         op.fence(); // PERSIST DP-R1: flush+fence
         Ok(tree)
     }
+}
 
-    /// Adds a record to those that count, if it does. Returns whether it does.
-    fn counts(&self, op: &Op<'_, M>, record: Record, records: &mut Vec<Record>) -> Result<bool> {
-        let range = self.directory.get(op).find(record.key);
-        // The range numbers its updates from the floor on.
-        let floor = op.load(&op.at(range.block).state, Relaxed).floor();
-        if record.version < floor {
+/// The records that count, by their ranges: so each range's lines are touched by all of its records together.
+struct Replay<'a> {
+    /// The smallest key of each range.
+    lows: Vec<u64>,
+    ranges: Vec<Replayed<'a>>,
+}
+
+struct Replayed<'a> {
+    range: &'a Range,
+    /// Versions below are merged.
+    floor: u64,
+    records: Vec<Record>,
+}
+
+impl<'a> Replay<'a> {
+    fn new<M: Medium>(op: &'a Op<'_, M>, directory: &'a Directory) -> Self {
+        let lows = directory.ranges().map(|range| range.snapshot.get(op).low).collect();
+        // A range numbers its updates from the floor on.
+        let floor = |range: &Range| op.load(&op.at(range.block).state, Relaxed).floor();
+        let replayed = |range: &'a Arc<Range>| Replayed { range, floor: floor(range), records: Vec::new() };
+        Replay { lows, ranges: directory.ranges().map(replayed).collect() }
+    }
+
+    /// Takes a record, if it counts. Returns whether it does.
+    #[inline(always)]
+    fn take(&mut self, record: Record) -> Result<bool> {
+        let Replayed { range, floor, records } = &mut self.ranges[last_at_most(&self.lows, record.key)];
+        if record.version < *floor {
             return Ok(false);
         }
         if record.version > SANE_VERSION {
@@ -116,16 +137,23 @@ impl<M: Medium> DpTree<M> {
         Ok(true)
     }
 
-    /// Puts a record that counts into its range's front.
-    fn replay(&self, op: &Op<'_, M>, Record { key, value, version, .. }: Record) {
-        let (m, hash) = (op.medium(), hash(key));
-        let range = self.directory.get(op).find(key);
-        let mut inner = range.lock(m);
-        range.snapshot.get(op).bloom.add(m, hash);
-        inner.version = version + 1;
-        inner.active.put(key, hash, value);
-        inner.active_oldest = 0;
-        range.tell_oldest(m, &inner);
+    /// Puts the records into the fronts of their ranges.
+    fn finish<M: Medium>(self, op: &Op<'_, M>) {
+        for Replayed { range, mut records, .. } in self.ranges {
+            // Of one key the highest version wins: it comes last.
+            records.sort_unstable_by_key(|record| record.version);
+            let Some(newest) = records.last() else { continue };
+            let (m, snapshot) = (op.medium(), range.snapshot.get(op));
+            let mut inner = range.lock(m);
+            inner.version = newest.version + 1;
+            inner.active_oldest = 0;
+            for Record { key, value, .. } in records {
+                let hash = hash(key);
+                snapshot.bloom.add(m, hash);
+                inner.active.put(key, hash, value);
+            }
+            range.tell_oldest(m, &inner);
+        }
     }
 }
 

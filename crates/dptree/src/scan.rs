@@ -1,10 +1,10 @@
 //! Walks over the pairs of a key range, in either direction.
 //!
-//! A walk goes range by range. Each step takes a batch: it copies entries of the active front under the range's lock, together with the
-//! snapshot of that moment, then merges them with the second front and the leaves. Where a value of the range was replaced in place
-//! meanwhile, it begins again under the lock. So a batch is the range at one moment.
+//! A walk goes range by range. Each step copies some entries of the active front under the range's lock, together with the
+//! snapshot of that moment, then merges them with the second front and the leaves ([`window`](crate::window)). Where a value of the range
+//! was replaced in place meanwhile, the step begins again under the lock. So a step gives the range at one moment.
 
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::{Bound, RangeBounds};
 
 use durix_index::Direction;
 use durix_pmem::{Medium, Op};
@@ -12,17 +12,20 @@ use durix_pmem::{Medium, Op};
 use crate::DpTree;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
-use crate::front::Entry;
-use crate::leaf::{Leaf, load_pair};
-use crate::range::Snapshot;
+use crate::front::{Entry, prefetch};
 use crate::recover::root_words;
+use crate::window::{Filled, Pair, Window};
 
-/// What one step of a walk gives: pairs, and the key at which the next step begins.
-type Step = Option<u64>;
+/// Most pairs of a call of `walk`.
+const MOST: usize = 4096;
+/// Pairs that a step of a scan takes.
+const STEP: usize = 128;
+/// Entries of the active front that a step copies at most: where a tenth of the keys are there, a step of 128 pairs needs thirteen.
+const ENTRIES: usize = 24;
 
 impl<M: Medium> DpTree<M> {
-    /// Copies up to about `want` pairs into `pairs`, beginning with the key `from` and going in `direction`. Returns the key at which
-    /// the next call goes on, `None` at the end. Pairs of one call may be none.
+    /// Copies up to `want` pairs into `pairs`, beginning with the key `from` and going in `direction`. Returns the key at which
+    /// the next call goes on, `None` at the end. Pairs of one call may be fewer, or none, before the end.
     ///
     /// Each call is as of one moment. A walk gives every key that is there from its first to its last call exactly once, with a
     /// value that it had at some moment meanwhile.
@@ -38,64 +41,74 @@ impl<M: Medium> DpTree<M> {
         want: usize,
         pairs: &mut Vec<(u64, u64)>,
     ) -> Result<Option<u64>> {
-        self.poison.check(op)?;
         let had = pairs.len();
-        // Under the lock the second time, so that writers cannot keep it from ever ending.
-        let mut locked = false;
-        loop {
-            if let Some(next) = self.step(op, from, direction, (want.max(1), locked), pairs) {
-                return match out_of_order(&pairs[had..], direction) {
-                    None => Ok(next),
-                    Some(found) => {
-                        pairs.truncate(had);
-                        let offset = op.off_of(root_words(op, &self.root)).get();
-                        Err(Error::Corrupt { what: "a leaf out of order, in the tree whose root", offset, found })
-                    }
-                };
-            }
-            pairs.truncate(had);
-            locked = true;
-        }
+        pairs.resize(had + want.clamp(1, MOST), (0, 0));
+        let walked = self.walk_into(op, from, direction, &mut pairs[had..]);
+        pairs.truncate(had + walked.as_ref().map_or(0, |(number, _)| *number));
+        walked.map(|(_, next)| next)
     }
 
-    /// `None` where the range was changed meanwhile.
-    fn step(
+    /// As [`walk`](Self::walk), into a buffer. Returns the number of pairs, too.
+    #[inline]
+    fn walk_into(
         &self,
         op: &Op<'_, M>,
         from: u64,
         direction: Direction,
-        (want, locked): (usize, bool),
-        pairs: &mut Vec<(u64, u64)>,
-    ) -> Option<Step> {
+        buffer: &mut [Pair],
+    ) -> Result<(usize, Option<u64>)> {
+        self.poison.check(op)?;
+        // Under the lock the second time, so that writers cannot keep it from ever ending.
+        let mut locked = false;
+        loop {
+            let filled = match direction {
+                Direction::Forward => self.step::<false>(op, from, buffer, locked),
+                Direction::Backward => self.step::<true>(op, from, buffer, locked),
+            };
+            match filled {
+                Some(Filled { wrong: Some(found), .. }) => {
+                    let offset = op.off_of(root_words(op, &self.root)).get();
+                    return Err(Error::Corrupt { what: "a leaf out of order, in the tree whose root", offset, found });
+                }
+                Some(Filled { number, last, .. }) => {
+                    let next = match direction {
+                        Direction::Forward => last.checked_add(1),
+                        Direction::Backward => last.checked_sub(1),
+                    };
+                    return Ok((number, next));
+                }
+                None => locked = true,
+            }
+        }
+    }
+
+    /// `None` where the range was changed meanwhile.
+    #[inline(always)]
+    fn step<const DOWN: bool>(&self, op: &Op<'_, M>, from: u64, buffer: &mut [Pair], locked: bool) -> Option<Filled> {
         let m = op.medium();
         let range = self.directory.get(op).find(from);
-        let (active, edge, snapshot, in_place, _lock) = {
-            let inner = range.lock(m);
+        range.prefetch_scan();
+        // A hint: the lock may show another snapshot.
+        let leaf = range.snapshot.get(op).leaf(from);
+        leaf.inspect(|leaf| prefetch(*leaf));
+        let mut copied: [Entry; ENTRIES] = [(0, None); ENTRIES];
+        let (number, snapshot, in_place, _lock) = {
+            let mut inner = range.lock(m);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(from) {
                 return None;
             }
-            let edge = edge(snapshot, from, direction, want);
-            let mut active = inner.active.within(from.min(edge), from.max(edge));
-            let in_place = range.in_place.now(m);
-            let lock = locked.then_some(inner);
-            active.sort_unstable_by_key(|(key, _)| *key);
-            if direction == Direction::Backward {
-                active.reverse();
-            }
-            (active, edge, snapshot, in_place, lock)
+            leaf.inspect(|leaf| leaf.prefetch_all(op));
+            let number = inner.active.copy_from(from, Window::<M, DOWN>::DIRECTION, &mut copied);
+            (number, snapshot, range.in_place.now(m), locked.then_some(inner))
         };
-        let walk = Merge { op, direction, snapshot, from, edge };
-        let stopped = walk.run(&active, want, pairs);
+        let active = &copied[..number];
+        let end = if DOWN { snapshot.low } else { snapshot.last };
+        // Where there may be more entries, the next step takes them.
+        let edge = active.last().filter(|_| number == ENTRIES).map_or(end, |(key, _)| *key);
+        let filled = Window::<M, DOWN>::new(op, snapshot, (from, edge), active).fill(buffer);
         let is_changed = !range.snapshot.is_current(op, snapshot) || !range.in_place.is_still(m, in_place);
-        if is_changed && !snapshot.leaves.is_empty() {
-            return None;
-        }
-        let last = stopped.unwrap_or(edge);
-        Some(match direction {
-            Direction::Forward => last.checked_add(1),
-            Direction::Backward => last.checked_sub(1),
-        })
+        if is_changed && !snapshot.leaves.is_empty() { None } else { Some(filled) }
     }
 
     /// Calls `visit` with the pairs of a range of keys, until it returns `false`.
@@ -111,16 +124,21 @@ impl<M: Medium> DpTree<M> {
     ) -> Result<()> {
         let Some((low, high)) = ends(&keys) else { return Ok(()) };
         let mut next = Some(if direction == Direction::Forward { low } else { high });
-        let mut pairs = Vec::new();
+        let mut buffer = [(0, 0); STEP];
         while let Some(from) = next
             && (low..=high).contains(&from)
         {
-            pairs.clear();
-            next = self.walk(op, from, direction, 128, &mut pairs)?;
-            for (key, value) in &pairs {
-                if !(low..=high).contains(key) || !visit(*key, *value) {
+            let number;
+            (number, next) = self.walk_into(op, from, direction, &mut buffer)?;
+            // They are in order, so only the last ones may lie beyond the end.
+            let beyond = buffer[..number].iter().rev().take_while(|(key, _)| !(low..=high).contains(key)).count();
+            for (key, value) in &buffer[..number - beyond] {
+                if !visit(*key, *value) {
                     return Ok(());
                 }
+            }
+            if beyond > 0 {
+                return Ok(());
             }
         }
         Ok(())
@@ -136,12 +154,19 @@ impl<M: Medium> DpTree<M> {
         keys: impl RangeBounds<u64>,
         direction: Direction,
     ) -> Result<Option<(u64, u64)>> {
-        let mut found = None;
-        self.scan(op, keys, direction, |key, value| {
-            found = Some((key, value));
-            false
-        })?;
-        Ok(found)
+        let Some((low, high)) = ends(&keys) else { return Ok(None) };
+        let mut next = Some(if direction == Direction::Forward { low } else { high });
+        let mut pair = [(0, 0)];
+        while let Some(from) = next
+            && (low..=high).contains(&from)
+        {
+            let number;
+            (number, next) = self.walk_into(op, from, direction, &mut pair)?;
+            if number > 0 {
+                return Ok(Some(pair[0]).filter(|(key, _)| (low..=high).contains(key)));
+            }
+        }
+        Ok(None)
     }
 
     /// The pair with the smallest key.
@@ -188,33 +213,6 @@ impl<M: Medium> DpTree<M> {
     }
 }
 
-/// The first key of a batch that does not come after the one before it: only damaged leaves hold one.
-fn out_of_order(pairs: &[(u64, u64)], direction: Direction) -> Option<u64> {
-    let is_wrong = |a: u64, b: u64| if direction == Direction::Forward { a >= b } else { a <= b };
-    pairs.windows(2).find(|pair| is_wrong(pair[0].0, pair[1].0)).map(|pair| pair[1].0)
-}
-
-/// The last key of a step from `from` on: the leaves up to it have `want` keys beside those of the first one, or are all.
-fn edge(snapshot: &Snapshot, from: u64, direction: Direction, want: usize) -> u64 {
-    let (leaves, first) = (&snapshot.leaves, snapshot.leaf_of(from));
-    let mut keys = 0;
-    let mut enough = |leaf: &Leaf| {
-        keys += leaf.count();
-        keys >= want
-    };
-    match direction {
-        Direction::Forward => {
-            let last = (first + 1..leaves.len()).find(|number| enough(&leaves[*number].leaf));
-            last.and_then(|last| leaves.get(last + 1)).map_or(snapshot.last, |next| next.low - 1)
-        }
-        Direction::Backward => {
-            let last = (0..first).rev().find(|number| enough(&leaves[*number].leaf));
-            // The first leaf holds what comes before its smallest key, too.
-            last.filter(|last| *last > 0).map_or(snapshot.low, |last| leaves[last].low)
-        }
-    }
-}
-
 /// The smallest and the largest key of a range of keys, if it can hold any.
 fn ends(keys: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
     let low = match keys.start_bound() {
@@ -228,144 +226,4 @@ fn ends(keys: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
         Bound::Unbounded => u64::MAX,
     };
     (low <= high).then_some((low, high))
-}
-
-/// Merges the three sources of a range: a newer one hides an older one.
-struct Merge<'a, 's, M: Medium> {
-    op: &'a Op<'s, M>,
-    direction: Direction,
-    snapshot: &'a Snapshot,
-    from: u64,
-    edge: u64,
-}
-
-/// The entries of both fronts that are left, and the pairs so far.
-struct Output<'a> {
-    rest: &'a [Entry],
-    pairs: &'a mut Vec<(u64, u64)>,
-    /// How many pairs are enough.
-    full: usize,
-}
-
-impl Output<'_> {
-    /// Appends a pair, if there is a value. Ends the walk at this key if that is enough.
-    #[inline(always)]
-    fn put(&mut self, key: u64, value: Option<u64>) -> ControlFlow<Option<u64>> {
-        self.pairs.extend(value.map(|value| (key, value)));
-        if self.pairs.len() >= self.full { ControlFlow::Break(Some(key)) } else { ControlFlow::Continue(()) }
-    }
-}
-
-impl<M: Medium> Merge<'_, '_, M> {
-    /// Whether `a` comes before `b`.
-    #[inline(always)]
-    fn is_before(&self, a: u64, b: u64) -> bool {
-        match self.direction {
-            Direction::Forward => a < b,
-            Direction::Backward => a > b,
-        }
-    }
-
-    /// Appends pairs up to the edge. Returns the last key if it stopped before that, because there are `want`.
-    fn run(&self, active: &[Entry], want: usize, pairs: &mut Vec<(u64, u64)>) -> Option<u64> {
-        let buffered = self.buffered(active);
-        let full = pairs.len() + want;
-        let mut output = Output { rest: &buffered, pairs, full };
-        match self.leaves(&mut output) {
-            ControlFlow::Break(stopped) => stopped,
-            ControlFlow::Continue(()) => None,
-        }
-    }
-
-    /// The entries of both fronts up to the edge, in the order of the walk.
-    fn buffered(&self, active: &[Entry]) -> Vec<Entry> {
-        let frozen = self.snapshot.frozen.as_ref().map_or(&[][..], |frozen| frozen.entries());
-        let (low, high) = (self.from.min(self.edge), self.from.max(self.edge));
-        let frozen = &frozen[frozen.partition_point(|(key, _)| *key < low)..];
-        let frozen = &frozen[..frozen.partition_point(|(key, _)| *key <= high)];
-        let mut merged = Vec::with_capacity(active.len() + frozen.len());
-        let mut active = active.iter().copied().peekable();
-        let mut add = |entry: &Entry| {
-            while let Some(newer) = active.next_if(|(key, _)| self.is_before(*key, entry.0)) {
-                merged.push(newer);
-            }
-            merged.push(active.next_if(|(key, _)| *key == entry.0).unwrap_or(*entry));
-        };
-        match self.direction {
-            Direction::Forward => frozen.iter().for_each(&mut add),
-            Direction::Backward => frozen.iter().rev().for_each(&mut add),
-        }
-        merged.extend(active);
-        merged
-    }
-
-    fn leaves(&self, output: &mut Output<'_>) -> ControlFlow<Option<u64>> {
-        let leaves = &self.snapshot.leaves;
-        let first = self.snapshot.leaf_of(self.from).min(leaves.len());
-        match self.direction {
-            Direction::Forward => leaves[first..].iter().try_for_each(|part| self.leaf(&part.leaf, output))?,
-            Direction::Backward => {
-                let upto = (first + 1).min(leaves.len());
-                leaves[..upto].iter().rev().try_for_each(|part| self.leaf(&part.leaf, output))?;
-            }
-        }
-        while let [(key, value), rest @ ..] = output.rest {
-            output.rest = rest;
-            output.put(*key, *value)?;
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// The pairs of a leaf from the walk's first key on, with the entries that come before them.
-    fn leaf(&self, leaf: &Leaf, output: &mut Output<'_>) -> ControlFlow<Option<u64>> {
-        let order = leaf.order(self.op);
-        match self.direction {
-            Direction::Forward => {
-                let rank = leaf.rank(self.op, order, self.from);
-                order[rank..].iter().try_for_each(|slot| self.slot(leaf, usize::from(*slot), output))
-            }
-            Direction::Backward => {
-                let rank = leaf.rank_after(self.op, order, self.from);
-                order[..rank].iter().rev().try_for_each(|slot| self.slot(leaf, usize::from(*slot), output))
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn slot(&self, leaf: &Leaf, slot: usize, output: &mut Output<'_>) -> ControlFlow<Option<u64>> {
-        let (key, value) = load_pair(self.op, leaf.off, slot);
-        while let [(newer, value), rest @ ..] = output.rest
-            && self.is_before(*newer, key)
-        {
-            output.rest = rest;
-            output.put(*newer, *value)?;
-        }
-        if self.is_before(self.edge, key) {
-            return ControlFlow::Break(None);
-        }
-        match output.rest {
-            [(newer, value), rest @ ..] if *newer == key => {
-                output.rest = rest;
-                output.put(key, *value)
-            }
-            _ => output.put(key, Some(value)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_out_of_order_are_found_in_both_directions() {
-        let (forward, backward) = (Direction::Forward, Direction::Backward);
-        let pairs = |keys: &[u64]| keys.iter().map(|key| (*key, 0)).collect::<Vec<_>>();
-        assert_eq!(out_of_order(&pairs(&[1, 2, 9]), forward), None);
-        assert_eq!(out_of_order(&pairs(&[9, 2, 1]), backward), None);
-        assert_eq!(out_of_order(&pairs(&[1, 9, 2]), forward), Some(2));
-        assert_eq!(out_of_order(&pairs(&[9, 1, 2]), backward), Some(2));
-        assert_eq!(out_of_order(&pairs(&[1, 1]), forward), Some(1));
-        assert_eq!(out_of_order(&pairs(&[1, 1]), backward), Some(1));
-    }
 }

@@ -248,6 +248,44 @@ fn a_large_tree_after_a_restart() {
     both.verify();
 }
 
+/// Fronts of more entries than a step of a scan copies, beside a second front that waits, over leaves of many keys: first where all keys are in
+/// fronts, then with removals, and values replaced in place, between merges.
+#[test]
+fn scans_cross_large_fronts_and_leaves_in_both_directions() {
+    let mut both = Both::new(Options::default());
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 33
+    };
+    let mut had_second_front = 0;
+    for round in 0..40_u64 {
+        for _ in 0..90 {
+            // The last keys there are, too.
+            let key = u64::MAX - random() % 3000;
+            both.run(&match random() % 4 {
+                0 => Act::Remove(key),
+                1 => Act::Update(key, round),
+                _ => Act::Insert(key, round),
+            });
+        }
+        if round % 7 == 6 {
+            both.run(&Act::MergeAll);
+        }
+        had_second_front += {
+            let op = both.session.enter().unwrap();
+            both.tree.as_ref().unwrap().stats(&op).frozen
+        };
+        for _ in 0..8 {
+            let (a, b) = (u64::MAX - random() % 3000, u64::MAX - random() % 3000);
+            [true, false].into_iter().for_each(|back| both.run(&Act::Range(a.min(b), a.max(b), back)));
+        }
+        [true, false].into_iter().for_each(|back| both.run(&Act::Range(0, u64::MAX, back)));
+    }
+    assert!(had_second_front > 0, "no scan has met a second front");
+    both.verify();
+}
+
 #[test]
 fn a_full_pool_is_an_error_and_nothing_is_lost() {
     let len = 40 * 4096;
