@@ -23,6 +23,7 @@ pub mod epoch;
 mod error;
 mod gate;
 mod grace;
+mod ids;
 pub mod journal;
 mod kind;
 mod line;

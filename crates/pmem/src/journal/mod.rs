@@ -44,11 +44,12 @@ use std::time::{Duration, Instant};
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
+pub use replay::Progress;
 pub(crate) use replay::Replay;
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};
-use crate::pool::PoolId;
+use crate::ids::PoolId;
 use layout::{Draft, Header, Images, Intent, Place, RECORD_HEAD};
 pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;

@@ -21,10 +21,10 @@ use super::layout::{
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
+use crate::ids::PoolId;
 use crate::line::LINE;
 use crate::medium::Medium;
 use crate::offset::Off;
-use crate::pool::{PoolId, Progress};
 use crate::session::Op;
 use crate::word::Word;
 
@@ -237,6 +237,16 @@ impl Replay {
     pub(crate) fn images(&self) -> &Images {
         &self.images
     }
+}
+
+/// The work on a pool since it was opened, as its journal tells it to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Commits.
+    pub commits: u64,
+    /// Operations that had ended at the last commit, reads included. `None` for a moment after a checkpoint has trimmed the journal.
+    pub operations: Option<u64>,
 }
 
 pub(super) fn damaged(file: &dyn JournalFile, what: String) -> Error {

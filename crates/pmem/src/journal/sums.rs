@@ -44,8 +44,8 @@ use super::layout::{Images, SLOT, word};
 use super::notes::PAGE;
 use crate::backing::Backing;
 use crate::error::Result;
+use crate::ids::PoolId;
 use crate::line::LINE;
-use crate::pool::PoolId;
 
 /// Second word of a header.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXcs\x1a");

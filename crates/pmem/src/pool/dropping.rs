@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Pool;
 use super::journaled::Committer;
 use crate::backing::CleanPages;
 use crate::error::{Error, Result};
@@ -180,7 +179,7 @@ impl<M: Medium> Dropper<M> {
     }
 
     /// Drops all that it can: pages that a checkpoint has carried over. Returns how many bytes.
-    fn drop_all(&self, session: &mut Session<M>) -> Result<u64> {
+    pub(super) fn drop_all(&self, session: &mut Session<M>) -> Result<u64> {
         let mut dropped = 0;
         self.committer.journal.written().rewind();
         loop {
@@ -310,29 +309,5 @@ impl<M: Medium> Service<M> for Dropper<M> {
         }
         release(bytes);
         Ok(())
-    }
-}
-
-impl<M: Medium> Pool<M> {
-    /// Drops the pages from memory that were written to and that a checkpoint has carried to the pool's file, on a pool with a journal. A service
-    /// of the pool does it by itself where it has to ([`PoolOptions::written_memory`](crate::PoolOptions::written_memory)). Operations are
-    /// kept out for less than a millisecond at a time. Returns how many bytes were dropped; zero where the system does not offer it. `O(pages
-    /// that were written to)`, and reads them from the file.
-    ///
-    /// # Errors
-    /// [`Error::JournalFailed`]; [`Error::Io`]; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
-    pub fn drop_written_pages(&self, session: &mut Session<M>) -> Result<u64> {
-        self.inner.dropper.as_ref().map_or(Ok(0), |dropper| dropper.drop_all(session))
-    }
-
-    /// Carries all commits that are durable from the journal to the pool's file, as checkpoints do by themselves when a segment of the journal is
-    /// full. Nothing on a pool without a journal.
-    ///
-    /// # Errors
-    /// [`Error::JournalFailed`].
-    pub fn checkpoint_journal(&self) -> Result<()> {
-        let Some(committer) = &self.inner.committer else { return Ok(()) };
-        let carried = committer.journal.carry_over();
-        committer.break_off(carried).map(|_| ())
     }
 }

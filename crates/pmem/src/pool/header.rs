@@ -20,82 +20,17 @@
 //! write-backs are done a power failure loses nothing, and nobody asks which boot it was. One word is all that ever
 //! changes between two fences where the order matters, so 8-byte atomicity is enough.
 
-use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::{Geometry, HEADER_SIZE};
 use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
 use crate::backing::FileId;
 use crate::error::{Error, Result};
+use crate::ids::{BootId, PoolId};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
 use crate::word::{Bits, Word};
-
-/// The identity of a pool: random, fixed at creation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PoolId(pub [u8; 16]);
-
-/// One boot of the operating system; zero where the system does not tell.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct BootId(pub [u8; 16]);
-
-fn hex(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
-}
-
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-impl fmt::Debug for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-impl fmt::Debug for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-
-impl PoolId {
-    /// A random one.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the system has no randomness.
-    pub fn random() -> Result<PoolId> {
-        let mut id = [0; 16];
-        let mut filled = 0;
-        while filled < id.len() {
-            filled +=
-                rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty()).map_err(|errno| {
-                    Error::Io { action: "asking for randomness for the pool's id".into(), source: errno.into() }
-                })?;
-        }
-        Ok(PoolId(id))
-    }
-}
-
-impl BootId {
-    /// That of the running system, as Linux tells it; unknown elsewhere.
-    pub fn current() -> BootId {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self::parse(&text).unwrap_or_default()
-    }
-
-    fn parse(text: &str) -> Option<BootId> {
-        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-        (digits.len() == 32).then_some(())?;
-        u128::from_str_radix(&digits, 16).ok().map(|id| BootId(id.to_be_bytes()))
-    }
-
-    /// Whether both are known to be the same boot.
-    pub fn is_same_boot(self, other: BootId) -> bool {
-        self == other && self != BootId::default()
-    }
-}
 
 /// Whether a pool was closed, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

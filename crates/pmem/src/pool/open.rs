@@ -7,9 +7,7 @@ use super::Pool;
 use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{Geometry, HEADER_SIZE};
-use super::header::{
-    BootId, HeaderRef, PoolId, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of,
-};
+use super::header::{HeaderRef, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of};
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
 use super::pages::Audit;
@@ -17,6 +15,7 @@ use super::recovery::Recovery;
 use super::roots::{RootRef, RootState};
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
+use crate::ids::{BootId, PoolId};
 use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Level, NotesTicket, PAGE, Replay, Sums};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;

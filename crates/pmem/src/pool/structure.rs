@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Pool;
+use super::indices::{IndexInfo, list};
 use super::roots::{RootRecord, RootRef, RootState, check_name};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
@@ -469,26 +470,4 @@ impl<M: Medium> Pool<M> {
         root.free();
         Ok(())
     }
-}
-
-/// What a pool says of one index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexInfo {
-    /// Its name.
-    pub name: String,
-    /// Its kind and layout version.
-    pub kind: Kind,
-    /// Whom its space belongs to.
-    pub owner: Owner,
-}
-
-/// The live indices.
-pub(super) fn list<M: Medium>(op: &Op<'_, M>, geometry: &super::Geometry) -> Result<Vec<IndexInfo>> {
-    let mut found = Vec::new();
-    for root in RootRef::all(op, geometry) {
-        if let Some(RootRecord { state: RootState::Live, kind, name, .. }) = root.read()? {
-            found.push(IndexInfo { name, kind, owner: root.owner() });
-        }
-    }
-    Ok(found)
 }
