@@ -5,9 +5,9 @@
 //!
 //! | edge | how |
 //! |---|---|
-//! | D1 the newest record of a page in the pool's file, synced < D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
-//! | D0 the last store to a page < D2 | operations are kept out from the comparison to the drop |
-//! | D2 < D3 the next write of a checkpoint to that page | it belongs to a later commit, whose capture comes after a store, which has made the page private again |
+//! | JN-D1 the newest record of a page in the pool's file, synced < JN-D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
+//! | JN-D0 the last store to a page < JN-D2 | operations are kept out from the comparison to the drop |
+//! | JN-D2 < JN-D3 the next write of a checkpoint to that page | it belongs to a later commit, whose capture comes after a store, which has made the page private again |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl<M: Medium> Dropper<M> {
     /// Looks at some candidates, and drops those that equal the file.
     fn drop_some(&self, session: &mut Session<M>) -> Result<Round> {
         let (journal, file) = (&self.committer.journal, &self.committer.file);
-        // D1: what is written to the file later belongs to later commits. Each of those changes the entry of its pages when it is captured.
+        // JN-D1: what is written to the file later belongs to later commits. Each of those changes the entry of its pages when it is captured.
         let carried = journal.carried();
         let (unit, candidates, ended) = {
             let mut written = journal.written();
@@ -147,7 +147,7 @@ impl<M: Medium> Dropper<M> {
     fn drop_clean(&self, session: &mut Session<M>, unit: u64, clean: &[(Candidate, Vec<u8>)]) -> u64 {
         let journal = &self.committer.journal;
         let op = session.enter_exclusive();
-        // D0 < D2: nobody stores meanwhile, and captures come before or after.
+        // JN-D0 < JN-D2: nobody stores meanwhile, and captures come before or after.
         let mut written = journal.written();
         let (begun, mut dropped) = (Instant::now(), 0);
         for part in clean.chunks((RUN / unit).max(1) as usize) {
@@ -172,7 +172,7 @@ impl<M: Medium> Dropper<M> {
 
     fn drop_range(&self, range: Range<u64>) -> bool {
         let file = &self.committer.file;
-        // PERSIST D1<D2: `carried` was raised after the sync
+        // PERSIST JN-D1<JN-D2: `carried` was raised after the sync
         let dropped = file.backing.drop_private(&CleanPages::new(file.mapping.reserve(), range));
         self.refused.fetch_or(!dropped, Ordering::Relaxed);
         dropped

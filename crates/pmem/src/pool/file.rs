@@ -181,7 +181,7 @@ impl<M: Medium> PoolFile<M> {
 
     fn mark_clean(&self, session: &mut Session<M>) -> Result<()> {
         let op = session.enter_exclusive();
-        self.settle(&op)?; // PERSIST Z1<Z2: sync; where there is none, every session has fenced its own
+        self.settle(&op)?; // PERSIST PL-Z1<PL-Z2: sync; where there is none, every session has fenced its own
         HeaderRef::new(&op, &self.name).write_clean();
         self.settle(&op)
     }

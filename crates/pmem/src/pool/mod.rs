@@ -353,7 +353,7 @@ impl<M: Medium> Inner<M> {
         let poisoned = self.poisoned.lock(m).clone();
         let epochs = self.epochs.lock(m).clone();
         self.file.shut(patience, poisoned.is_none(), |session, writer| {
-            // PERSIST Z1: nothing can happen any more in the epoch that this begins.
+            // PERSIST EP-Z1: nothing can happen any more in the epoch that this begins.
             epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
             match (&self.committer, writer) {
                 (Some(committer), Some(writer)) => committer.finish(writer, session),

@@ -465,8 +465,8 @@ impl<M: Medium> Pool<M> {
         let _busy = Busy { pool: self, owner };
         let op = session.enter()?;
         let root = RootRef::new(&op, self.geometry(), owner);
-        root.begin_drop(record); // PERSIST D1<D2: flush+fence
-        self.space().free_owner(&op, owner); // PERSIST D2<D3: flush+fence, inside
+        root.begin_drop(record); // PERSIST RT-D1<RT-D2: flush+fence
+        self.space().free_owner(&op, owner); // PERSIST RT-D2<RT-D3: flush+fence, inside
         root.free();
         Ok(())
     }
