@@ -198,6 +198,10 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.map(window)
     }
 
+    fn touch(&self, window: &Window<'_>) {
+        self.inner.touch(window);
+    }
+
     fn sync(&self) -> Result<()> {
         self.pass(Call::Sync)?;
         self.inner.sync()

@@ -246,6 +246,13 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// [`Error::Io`](crate::Error::Io) if the system refuses.
     fn map(&self, window: &Window<'_>) -> Result<()>;
 
+    /// Has the system find the memory of a window that is mapped, so that the first store to each of its pages does not wait for it. It
+    /// changes no contents, and others may be at work in the window. Best effort: if it is not overridden, nothing is done. A backing that
+    /// wraps another one hands it on.
+    fn touch(&self, window: &Window<'_>) {
+        let _ = window;
+    }
+
     /// Waits until everything stored so far is on the medium, contents and length.
     ///
     /// # Errors
