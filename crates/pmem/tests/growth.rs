@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use durix_pmem::backing::{Access, Backing, BackingKind, Call, FaultBacking, Faults, HeapBacking, Window};
+use durix_pmem::backing::{Access, Backing, BackingKind, HeapBacking, Window};
+use durix_pmem::testing::{Call, FaultBacking, Faults};
 use durix_pmem::{Driver, Error, Hardware, Lane, Owner, Pool, PoolOptions, Reserve, Result, Session, Tick};
 
 const CHUNK: u64 = 64 << 10;

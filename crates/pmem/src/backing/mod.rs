@@ -5,9 +5,8 @@
 //! |---|---|
 //! | [`FileBacking`] | a file, on DAX or on an ordinary file system |
 //! | [`HeapBacking`] | memory only, for tests and simulation |
-//! | [`FaultBacking`] | another one whose n-th call of a kind fails |
+//! | [`FaultBacking`](crate::testing::FaultBacking) | another one whose n-th call of a kind fails |
 
-mod fault;
 mod file;
 mod heap;
 mod holder;
@@ -17,7 +16,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-pub use fault::{Call, FaultBacking, Faults};
 pub use file::FileBacking;
 pub use heap::HeapBacking;
 pub use identity::{Differs, FileId};

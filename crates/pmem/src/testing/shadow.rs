@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::{Medium, Rmw, Survives};
 use crate::backing::{Access, Backing, BackingKind, FileBacking, FileId, Window};
 use crate::error::Result;
 use crate::line::{LINE, Lines};
 use crate::mapping::MAX_SESSIONS;
+use crate::medium::{Medium, Rmw, Survives};
 use crate::reserve::Reserve;
 
 const LOCKS: usize = 1024;

@@ -8,8 +8,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Medium, Rmw, Survives};
 use crate::line::{LINE, Lines};
+use crate::medium::{Medium, Rmw, Survives};
 use crate::offset::OffsetHasher;
 
 /// What a site does.

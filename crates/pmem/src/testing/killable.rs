@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Medium, Rmw, Survives};
 use crate::line::Lines;
+use crate::medium::{Medium, Rmw, Survives};
 
 /// Everything works.
 const ALIVE: u64 = 0;

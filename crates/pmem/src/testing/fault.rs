@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Backing, BackingKind, CleanPages, FileId, Window};
+use crate::backing::{Access, Backing, BackingKind, CleanPages, FileId, Window};
 use crate::error::{Error, Result};
 use crate::reserve::Reserve;
 
