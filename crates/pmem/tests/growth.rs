@@ -270,8 +270,8 @@ fn what_the_service_adds_is_touched_before_anybody_gets_it() {
     use_up(&pool, &mut session, START / 8).unwrap();
     slow.hold_touch.store(true, SeqCst);
     std::thread::scope(|s| {
-        s.spawn(|| assert_eq!(pool.tick(&mut pool.session().unwrap()).unwrap(), Tick::Worked));
-        while !slow.touches.load(SeqCst) {
+        let tick = s.spawn(|| assert_eq!(pool.tick(&mut pool.session().unwrap()).unwrap(), Tick::Worked));
+        while !slow.touches.load(SeqCst) && !tick.is_finished() {
             std::thread::yield_now();
         }
         use_up(&pool, &mut session, 0).unwrap();
