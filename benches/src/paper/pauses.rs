@@ -7,7 +7,7 @@
 //!
 //! - The thread waits for a processor of the system. Linux tells that time for each thread (the second number of
 //!   `/proc/thread-self/schedstat`); it is read after each operation that took long. (What operations in between have waited, each less
-//!   than that bound, is taken off too.)
+//!   than that bound, is taken off too; but never more than what the operation's processor time leaves, so a pause is at least its work.)
 //! - The processor itself does not run: a virtual machine's host has taken it, for others or to find memory. The thread then counts as
 //!   running, but gets no processor time. It is told from sleeping by the number of times that the thread has given its
 //!   processor up by itself: a thread that has not, since the operation before, slept in no system call, page fault or lock, so all of its time
@@ -196,8 +196,8 @@ pub(super) fn page_faults() -> u64 {
 /// How much of the time of an operation its thread had no processor: `queued` for one of the system, the rest because the processor itself did
 /// not run. `work` is its processor time.
 pub(super) fn without(wall: Duration, work: Duration, queued: Duration, has_slept: bool) -> Duration {
-    let unseen = if has_slept { Duration::ZERO } else { wall.saturating_sub(work) };
-    queued.max(unseen).min(wall)
+    let idle = wall.saturating_sub(work);
+    if has_slept { queued.min(idle) } else { idle }
 }
 
 /// The processor time of this thread so far.
