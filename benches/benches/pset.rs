@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode};
-use durix_bench::cso_append::medium;
 use durix_bench::place::Place;
 use durix_bench::pset::{self, SetRounds, time_mixed};
 use durix_bench::run::Run;
 use durix_bench::sets::chained::Chained;
+use durix_bench::workload::medium;
 
 fn main() {
     let run = Run::this();

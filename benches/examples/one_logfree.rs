@@ -7,9 +7,9 @@
 //! Shapes: `list`, `hash`, `skiplist`, `bst`. Ways: `links`, `soft`, `redo`, `cso`. Then the number of keys, of threads and of
 //! rounds. Prints the median of the rounds.
 
-use durix_bench::cso_append::medium;
 use durix_bench::logfree::make::{Shape, Way, What, make};
 use durix_bench::place::Place;
+use durix_bench::workload::medium;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

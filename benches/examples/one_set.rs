@@ -8,12 +8,12 @@
 //! Sets: `stps`, `two-rounds` (for threads), `one-thread`. Operations: `reads`, `updates`, `mixed`. Then the number of keys and
 //! of operations.
 
-use durix_bench::cso_append::medium;
 use durix_bench::interleave::Stopwatch;
 use durix_bench::place::Place;
 use durix_bench::pset::SetRounds;
 use durix_bench::sets::Map;
 use durix_bench::sets::chained::Chained;
+use durix_bench::workload::medium;
 use durix_pmem::Hardware;
 
 fn run<S: Map<Hardware>>(mut rounds: SetRounds<Hardware, S>, operations: usize, mix: (u64, u64)) {

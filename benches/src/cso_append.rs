@@ -19,6 +19,7 @@ use crate::logs::{AppendLog, EntrySize, Error, HALF, ONE, Region, SIZES, Visitor
 use crate::machine::{Bytes, Machine};
 use crate::place::{Place, Refused, free_bytes};
 use crate::with_size;
+pub use crate::workload::medium;
 
 /// Appends between two readings, as in the paper.
 pub const BATCH: usize = 512;
@@ -27,12 +28,6 @@ pub const BATCH: usize = 512;
 const REGION: u64 = 64 << 20;
 /// More than the contestants of one size.
 const REGIONS: u64 = 16;
-
-/// The medium of the benches: the write-back instruction of this processor, whatever the platform says about its caches, since
-/// this is what the papers measured; the page cache where there is none.
-pub fn medium() -> Hardware {
-    Hardware::write_back_instruction().unwrap_or(Hardware::PAGE_CACHE)
-}
 
 /// A log in rounds.
 #[derive(Debug)]

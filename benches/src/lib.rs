@@ -1,17 +1,17 @@
 //! What the benches of Durix share: interleaved measuring, places to measure in, the floor of a persist, and the
 //! comparators of the papers, each as well made as ours.
 
+pub mod comparators;
 pub mod counters;
 pub mod cso_append;
 pub mod floor;
 pub mod interleave;
 pub mod logfree;
-pub mod logs;
 pub mod machine;
 pub mod paper;
 pub mod place;
 pub mod pset;
 pub mod run;
-pub mod sets;
-pub mod sets_logged;
-pub mod trees;
+pub mod workload;
+
+pub use comparators::{logs, sets, sets_logged, trees};

@@ -17,6 +17,7 @@ use crate::place::{Place, Refused};
 use crate::sets::chained::Chained;
 use crate::sets::ours::Ours;
 use crate::sets::{Map, value_bytes};
+use crate::workload::{Random, scaled};
 
 /// Operations of a phase, and of the reads before it that are not timed: every change of contestant costs the next one its
 /// content of the caches, which is not what the paper measured.
@@ -46,7 +47,7 @@ pub struct SetRounds<M: Medium, S> {
     session: Session<M>,
     set: S,
     keys: u64,
-    random: u64,
+    random: Random,
     value: Vec<u8>,
     found: Vec<u8>,
     /// Keeps what the set lies in.
@@ -107,7 +108,7 @@ impl<M: Medium> SetRounds<M, Ours<M>> {
 impl<M: Medium, S: Map<M>> SetRounds<M, S> {
     fn filled(session: Session<M>, set: S, keys: u64, lines: usize, pool: Option<Pool<M>>) -> Self {
         let value = vec![0x5a; value_bytes(lines)];
-        let mut rounds = SetRounds { session, set, keys, random: 1, value, found: Vec::new(), _pool: pool };
+        let mut rounds = SetRounds { session, set, keys, random: Random(1), value, found: Vec::new(), _pool: pool };
         for i in 0..keys {
             let op = rounds.session.enter().expect("the pool is open");
             rounds.set.put(&op, key(i), &rounds.value);
@@ -120,11 +121,8 @@ impl<M: Medium, S: Map<M>> SetRounds<M, S> {
     pub fn run(&mut self, operations: usize, (reads, of): (u64, u64)) {
         let mut turn = 0;
         for _ in 0..operations {
-            // xorshift64: cheap, and the same sequence for everyone.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let key = key(((u128::from(self.random) * u128::from(self.keys)) >> 64) as u64);
+            let random = self.random.next();
+            let key = key(scaled(random, self.keys));
             let op = self.session.enter().expect("the pool is open");
             let read = turn < reads;
             turn = if turn + 1 == of { 0 } else { turn + 1 };
@@ -132,7 +130,7 @@ impl<M: Medium, S: Map<M>> SetRounds<M, S> {
                 assert!(self.set.get(&op, key, &mut self.found), "{} lost a key", S::NAME);
                 black_box(&self.found);
             } else {
-                self.value[..8].copy_from_slice(&self.random.to_le_bytes());
+                self.value[..8].copy_from_slice(&random.to_le_bytes());
                 self.set.put(&op, key, &self.value);
             }
         }

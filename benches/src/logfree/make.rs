@@ -10,7 +10,6 @@ use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions,
 
 use super::Error;
 use super::rounds::{Memory, OPERATIONS, Rounds};
-use crate::cso_append::medium;
 use crate::interleave::Contestant;
 use crate::place::Place;
 use crate::sets_logged::Set;
@@ -18,6 +17,7 @@ use crate::sets_logged::bst_tk::BstTk;
 use crate::sets_logged::lazy::Lazy;
 use crate::sets_logged::ours::{Buffered, Synced};
 use crate::sets_logged::tower::LockedSkipList;
+use crate::workload::medium;
 
 /// What is searched in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use durix_pmem::Medium;
 use super::Error;
 use super::make::{PerUpdate, Shape, Way, What, count, make};
 use super::rounds::OPERATIONS;
-use crate::cso_append::medium;
 use crate::floor::{Floor, Stores};
 use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
 use crate::logs::Region;
 use crate::machine::Machine;
 use crate::place::Place;
+use crate::workload::medium;
 
 /// What is measured beside the floor.
 pub const WAYS: [Way; 4] = [Way::Soft, Way::Links, Way::Redo, Way::Cso];

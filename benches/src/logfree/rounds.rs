@@ -8,6 +8,7 @@ use durix_pmem::{Mapping, Medium, Pool, Session};
 use super::key;
 use crate::interleave::{Contestant, Stopwatch};
 use crate::sets_logged::Set;
+use crate::workload::{Random, scaled};
 
 /// Operations of a round, for each thread.
 pub const OPERATIONS: u64 = 2 << 10;
@@ -42,7 +43,7 @@ struct Worker<M: Medium, S: Set<M>> {
     session: Session<M>,
     local: S::Local,
     keys: u64,
-    random: u64,
+    random: Random,
 }
 
 impl<M: Medium, S: Set<M>> Worker<M, S> {
@@ -51,13 +52,10 @@ impl<M: Medium, S: Set<M>> Worker<M, S> {
     fn batch(&mut self, set: &S, operations: u64) -> u64 {
         let mut changed = 0;
         for _ in 0..operations {
-            // xorshift64: cheap, and the same sequence for everyone.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let key = key(((u128::from(self.random) * u128::from(2 * self.keys)) >> 64) as u64);
+            let random = self.random.next();
+            let key = key(scaled(random, 2 * self.keys));
             let op = self.session.enter().expect("the pool is open");
-            let done = if self.random & 1 == 0 {
+            let done = if random & 1 == 0 {
                 set.insert(&mut self.local, &op, key, 1)
             } else {
                 set.remove(&mut self.local, &op, key)
@@ -82,7 +80,7 @@ impl<M: Medium, S: Set<M>> Rounds<M, S> {
     pub fn new(set: S, memory: Memory<M>, keys: u64, threads: u64) -> Result<Self, durix_pmem::Error> {
         let worker = |thread: u64| {
             let (session, local) = (memory.session()?, set.local(thread));
-            Ok(Worker { session, local, keys, random: 88_172_645_463_325_252 + thread * 7919 })
+            Ok(Worker { session, local, keys, random: Random(88_172_645_463_325_252 + thread * 7919) })
         };
         let workers = (0..threads).map(worker).collect::<Result<Vec<_>, durix_pmem::Error>>()?;
         let mut rounds = Rounds { set, workers, _memory: memory };

@@ -9,14 +9,14 @@ use durix_pmem::{Hardware, Medium, Pool, PoolOptions, Session, Tick};
 
 use super::report::{Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
-use crate::cso_append::medium;
 use crate::interleave::{Contestant, Stopwatch, interleave_telling};
 use crate::place::Place;
+use crate::workload::medium;
 
 pub(super) const FIGURE: Figure = Figure {
     name: "bplustree",
     title: "the B+-tree of the one-fence engine beside the other ordered kinds that are durable on return",
-    source: super::rewind_micro::SOURCE,
+    source: super::rewind::micro::SOURCE,
     keys: Some("keys that are there all the time; 1000000 unless given, quick 100000"),
     run,
 };

@@ -14,9 +14,9 @@ use durix_pmem::{Medium, PoolOptions, Session};
 
 use super::report::{Claim, Form, Panel, Point};
 use super::{Context, Error, Figure, Measured};
-use crate::cso_append::medium;
 use crate::interleave::{Contestant, Outcome, Stopwatch, interleave_telling};
 use crate::place::Place;
+use crate::workload::medium;
 
 pub(super) const FIGURE: Figure = Figure {
     name: "facade-cost",

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_a_map_on_it() {
-        for medium in [Fenceless::new(crate::cso_append::medium(), true), Fenceless::new(Hardware::PAGE_CACHE, false)] {
+        for medium in [Fenceless::new(crate::workload::medium(), true), Fenceless::new(Hardware::PAGE_CACHE, false)] {
             let mapping = Mapping::heap(<FastFair as Ordered<Fenceless>>::bytes(100) as usize, medium);
             let (mut tree, mut session) = (FastFair::create(&mapping).unwrap(), mapping.session().unwrap());
             let op = session.enter().unwrap();

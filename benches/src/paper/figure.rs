@@ -7,7 +7,8 @@ use durix_pmem::Medium;
 use indicatif::ProgressBar;
 
 use super::report::{Claim, Panel};
-use crate::place::{Place, Refused};
+use crate::machine::Bytes;
+use crate::place::{Place, Refused, free_bytes};
 use crate::pset;
 
 /// A figure or table of a paper.
@@ -122,6 +123,20 @@ pub enum Error {
         /// What the library says.
         reason: String,
     },
+}
+
+/// Makes sure that a place has room.
+///
+/// # Errors
+/// [`Error::Room`], with what there is room for.
+pub(super) fn check_room(place: &Place, needed: u64, what: impl FnOnce() -> String) -> Result<(), Error> {
+    match free_bytes(&place.dir) {
+        Some(free) if free < needed => {
+            let (needed, free, dir) = (Bytes(needed), Bytes(free), place.dir.display().to_string());
+            Err(Error::Room { what: what(), needed, free, dir })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How a figure is to be measured.

@@ -10,8 +10,8 @@ use durix_pmem::backing::FileBacking;
 
 use super::figure::{Context, Error, Figure, Measured};
 use super::report::{Form, Panel, Point};
-use crate::cso_append::medium;
 use crate::interleave::Series;
+use crate::workload::medium;
 
 pub(super) const FIGURE: Figure = Figure {
     name: "kinds",

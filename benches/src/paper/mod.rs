@@ -5,21 +5,14 @@
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
 //! | [`all`] | all figures in one run, with a page that shows them |
-//! | `cso_…`, `dptree_…`, `incll_…`, `logfree_…`, `rewind_…`, `pool_…`, `kinds`, `facade_cost` | one module a figure, or for figures that differ in one thing |
+//! | `cso`, `incll`, `logfree`, `rewind`, `dptree_…`; `pool_growth`, `kinds`, `facade_cost`, … | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
 
 pub mod all;
 mod bplustree;
-mod cso_fig4a;
-mod cso_fig4b;
-mod cso_fig7a;
-mod cso_fig7b;
-mod cso_fig7c;
-mod cso_logs;
-mod cso_sets;
-mod cso_table1;
+mod cso;
 mod dptree_fig10;
 mod dptree_fig11;
 mod dptree_fig12;
@@ -38,40 +31,15 @@ mod dptree_trees;
 pub mod facade_cost;
 mod fenceless;
 mod figure;
-mod incll_delays;
-mod incll_fig2;
-mod incll_fig4;
-mod incll_flush;
-mod incll_interior;
-mod incll_layouts;
-mod incll_many;
-mod incll_recovery;
-mod incll_same;
-mod incll_sizes;
-mod incll_trees;
+mod incll;
 mod journal_commit;
 mod kinds;
-mod logfree_fig10;
-mod logfree_fig5;
-mod logfree_fig6;
-mod logfree_fig7;
-mod logfree_fig8;
-mod logfree_fig9;
-mod logfree_sets;
+mod logfree;
 pub mod output;
 mod pauses;
 mod pool_growth;
 pub mod report;
-mod rewind_checkpoints;
-mod rewind_fig3;
-mod rewind_micro;
-mod rewind_recovery;
-mod rewind_threads;
-mod rewind_tpcc;
-mod rewind_tree;
-mod rewind_trees;
-mod rewind_words;
-mod rewind_world;
+mod rewind;
 pub mod svg;
 pub mod terminal;
 mod transactions;
@@ -88,12 +56,12 @@ use report::{Header, Report};
 
 /// All figures, in the order in which `paper list` names them.
 pub const FIGURES: &[Figure] = &[
-    cso_table1::FIGURE,
-    cso_fig4a::FIGURE,
-    cso_fig4b::FIGURE,
-    cso_fig7a::FIGURE,
-    cso_fig7b::FIGURE,
-    cso_fig7c::FIGURE,
+    cso::table1::FIGURE,
+    cso::fig4a::FIGURE,
+    cso::fig4b::FIGURE,
+    cso::fig7a::FIGURE,
+    cso::fig7b::FIGURE,
+    cso::fig7c::FIGURE,
     dptree_table1::FIGURE,
     dptree_table2::FIGURE,
     dptree_flushcost::FIGURE,
@@ -107,38 +75,38 @@ pub const FIGURES: &[Figure] = &[
     dptree_fig12::FIGURE,
     dptree_fig13::FIGURE,
     dptree_stalls::FIGURE,
-    incll_fig2::FIGURE,
-    incll_delays::FIG3,
-    incll_fig4::FIGURE,
-    incll_sizes::FIG5,
-    incll_sizes::FIG6,
-    incll_sizes::FIG7,
-    incll_delays::FIG8,
-    incll_flush::FIGURE,
-    incll_recovery::FIGURE,
-    incll_many::FIGURE,
-    incll_layouts::FIGURE,
-    incll_interior::FIGURE,
-    incll_same::FIGURE,
-    logfree_fig5::FIGURE,
-    logfree_fig6::FIGURE,
-    logfree_fig7::FIGURE,
-    logfree_fig8::FIGURE,
-    logfree_fig9::FIGURE,
-    logfree_fig10::FIGURE,
+    incll::fig2::FIGURE,
+    incll::delays::FIG3,
+    incll::fig4::FIGURE,
+    incll::sizes::FIG5,
+    incll::sizes::FIG6,
+    incll::sizes::FIG7,
+    incll::delays::FIG8,
+    incll::flush::FIGURE,
+    incll::recovery::FIGURE,
+    incll::many::FIGURE,
+    incll::layouts::FIGURE,
+    incll::interior::FIGURE,
+    incll::same::FIGURE,
+    logfree::fig5::FIGURE,
+    logfree::fig6::FIGURE,
+    logfree::fig7::FIGURE,
+    logfree::fig8::FIGURE,
+    logfree::fig9::FIGURE,
+    logfree::fig10::FIGURE,
     kinds::FIGURE,
     journal_commit::FIGURE,
     pool_growth::FIGURE,
-    rewind_fig3::FIGURE,
-    rewind_recovery::FIG4,
-    rewind_recovery::FIG5,
-    rewind_checkpoints::FIGURE,
-    rewind_trees::FIG7,
-    rewind_trees::FIG8,
-    rewind_threads::FIGURE,
-    rewind_trees::FIG10,
-    rewind_tpcc::FIGURE,
-    rewind_words::FIGURE,
+    rewind::fig3::FIGURE,
+    rewind::recovery::FIG4,
+    rewind::recovery::FIG5,
+    rewind::checkpoints::FIGURE,
+    rewind::trees::FIG7,
+    rewind::trees::FIG8,
+    rewind::threads::FIGURE,
+    rewind::trees::FIG10,
+    rewind::tpcc::FIGURE,
+    rewind::words::FIGURE,
     bplustree::FIGURE,
     transactions::FIGURE,
     facade_cost::FIGURE,

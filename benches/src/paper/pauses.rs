@@ -3,10 +3,17 @@
 //! # What counts as held up
 //! The *time* of an operation is from before the database admits it until its operation has ended. On a machine with two
 //! processors and three threads most of the longest times are waits for a processor, which the system's scheduler hands out, not
-//! we. So the *pause* of an operation is its time without the time in which its thread could run and did not. Linux tells that time for
-//! each thread (the second number of `/proc/thread-self/schedstat`); it is read after each operation that took long. (What operations in
-//! between have waited, each less than that bound, is taken off too.) The rest is what our own code does or waits for: the operation's
-//! work, its page faults, its system calls, waiting for a lock or at the gate.
+//! we. So the *pause* of an operation is its time without the time in which its thread could run and did not. There are two such times:
+//!
+//! - The thread waits for a processor of the system. Linux tells that time for each thread (the second number of
+//!   `/proc/thread-self/schedstat`); it is read after each operation that took long. (What operations in between have waited, each less
+//!   than that bound, is taken off too; but never more than what the operation's processor time leaves, so a pause is at least its work.)
+//! - The processor itself does not run: a virtual machine's host has taken it, for others or to find memory. The thread then counts as
+//!   running, but gets no processor time. It is told from sleeping by the number of times that the thread has given its
+//!   processor up by itself: a thread that has not, since the operation before, slept in no system call, page fault or lock, so all of its time
+//!   that is not processor time is time without a processor. If it has slept even once, nothing is taken off for this.
+//!
+//! The rest is what our own code does or waits for: the operation's work, its page faults, its system calls, waiting for a lock or at the gate.
 //!
 //! The *work* of an operation is the processor time that it took: its own instructions and those of the system for it, page faults and
 //! turns of waiting included. It says the same on a busy machine.
@@ -160,13 +167,37 @@ impl Waits {
     }
 }
 
-/// Page faults of this thread so far that needed no disk.
-pub(super) fn page_faults() -> u64 {
+/// What the system counts of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// Page faults that needed no disk.
+    pub(super) faults: u64,
+    /// How often it has given its processor up by itself, to sleep.
+    pub(super) sleeps: u64,
+}
+
+/// Of this thread so far.
+pub(super) fn usage() -> Usage {
     // SAFETY: all zeroes are a value of this plain struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to such a struct of ours.
     let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    if done == 0 { usage.ru_minflt as u64 } else { 0 }
+    if done != 0 {
+        return Usage::default();
+    }
+    Usage { faults: usage.ru_minflt as u64, sleeps: usage.ru_nvcsw as u64 }
+}
+
+/// Page faults of this thread so far that needed no disk.
+pub(super) fn page_faults() -> u64 {
+    usage().faults
+}
+
+/// How much of the time of an operation its thread had no processor: `queued` for one of the system, the rest because the processor itself did
+/// not run. `work` is its processor time.
+pub(super) fn without(wall: Duration, work: Duration, queued: Duration, has_slept: bool) -> Duration {
+    let idle = wall.saturating_sub(work);
+    if has_slept { queued.min(idle) } else { idle }
 }
 
 /// The processor time of this thread so far.

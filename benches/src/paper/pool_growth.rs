@@ -16,12 +16,12 @@ use durix::{Db, DbBuilder, Durability, Index, PoolOptions};
 use durix_pmem::Pool;
 use durix_pmem::backing::FileBacking;
 
-use super::figure::{Context, Error, Figure, Measured};
-use super::pauses::{LONG, WAITED, WHERE, Waits, Watched, page_faults, processor_time, without_processor};
+use super::figure::{Context, Error, Figure, Measured, check_room};
+use super::pauses::{LONG, WAITED, WHERE, Waits, Watched, processor_time, usage, without, without_processor};
 use super::report::{Claim, Form, Panel, Point};
-use crate::cso_append::medium;
 use crate::machine::Bytes;
-use crate::place::{Place, free_bytes};
+use crate::place::Place;
+use crate::workload::{key, medium};
 
 pub(super) const FIGURE: Figure = Figure {
     name: "pool-growth",
@@ -53,6 +53,8 @@ struct Longest {
     /// How long another thread had no processor meanwhile.
     holder: Duration,
     faults: u64,
+    /// How often it has given its processor up by itself.
+    sleeps: u64,
     /// Bytes of the pool then.
     len: u64,
 }
@@ -71,7 +73,7 @@ impl fmt::Display for Longest {
             let file: std::path::PathBuf = file.into_iter().rev().collect();
             write!(f, " ({}:{}; another thread had no processor for {holder:.2} ms)", file.display(), place.line())?;
         }
-        write!(f, "; {} page faults", self.faults)
+        write!(f, "; {} page faults, slept {} times", self.faults, self.sleeps)
     }
 }
 
@@ -117,6 +119,8 @@ struct Held {
     /// The insert with most work.
     hardest: Longest,
     inserts: u64,
+    /// Page faults, of all inserts.
+    faults: u64,
     took: Duration,
     /// The boundaries, of a buffered kind.
     checkpoints: Option<String>,
@@ -131,13 +135,8 @@ impl Held {
         self.hardest = if other.hardest.work > self.hardest.work { other.hardest } else { self.hardest };
         self.longest = if other.longest.pause > self.longest.pause { other.longest } else { self.longest };
         self.inserts += other.inserts;
+        self.faults += other.faults;
     }
-}
-
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// One thread's inserts, until the pool is large enough.
@@ -145,9 +144,10 @@ fn insert(db: &Db<Watched>, index: &dyn Index<Watched>, me: u64, end: u64, stop:
     let pool: &Pool<Watched> = db.pool();
     let mut session = pool.session()?;
     let mut waits = Waits::of_this_thread();
-    let (mut held, mut faults, start) = (Held::default(), page_faults(), Instant::now());
+    let (mut held, before, start) = (Held::default(), usage(), Instant::now());
+    let mut used = before;
     while !stop.load(Ordering::Relaxed) {
-        let key = mix(held.inserts * THREADS + me + 1).to_be_bytes();
+        let key = key(held.inserts * THREADS + me).to_be_bytes();
         WHERE.set(None);
         let (waited, worked, begin) = (WAITED.get(), processor_time(), Instant::now());
         pool.services().admit(&mut session)?;
@@ -156,16 +156,19 @@ fn insert(db: &Db<Watched>, index: &dyn Index<Watched>, me: u64, end: u64, stop:
         let (mut pause, mut strict, mut work) = (wall, wall, wall);
         if wall > LONG {
             work = processor_time() - worked;
-            let without = waits.as_mut().map_or(Duration::ZERO, Waits::since);
+            let now = usage();
+            let last = std::mem::replace(&mut used, now);
+            let (faults, sleeps) = (now.faults - last.faults, now.sleeps - last.sleeps);
+            let queued = waits.as_mut().map_or(Duration::ZERO, Waits::since);
+            let without = without(wall, work, queued, sleeps > 0);
             pause = wall.saturating_sub(without);
             let waited = WAITED.get() - waited;
             strict = wall.saturating_sub(without.saturating_sub(waited));
-            let now = page_faults();
-            let faults = now - std::mem::replace(&mut faults, now);
             if pause > held.longest.pause || work > held.hardest.work {
                 let place = WHERE.get().filter(|_| waited > LONG);
                 let holder = if place.is_some() { without_processor() } else { Duration::ZERO };
-                let found = Longest { pause, work, waited, place, holder, faults, len: pool.mapping().len() };
+                let len = pool.mapping().len();
+                let found = Longest { pause, work, waited, place, holder, faults, sleeps, len };
                 held.longest = if pause > held.longest.pause { found } else { held.longest };
                 held.hardest = if work > held.hardest.work { found } else { held.hardest };
             }
@@ -179,6 +182,7 @@ fn insert(db: &Db<Watched>, index: &dyn Index<Watched>, me: u64, end: u64, stop:
             stop.store(true, Ordering::Relaxed);
         }
     }
+    held.faults = usage().faults - before.faults;
     held.took = start.elapsed();
     Ok(held)
 }
@@ -215,7 +219,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     context.expect(KINDS.len() * WAYS.len(), 1);
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for place in &context.places {
-        room(place, end)?;
+        check_room(place, end + (128 << 20), || "a pool that grows".into())?;
         for kind in KINDS {
             let x = (0..BUCKETS).map(bucket_name).collect();
             let method = format!("{} to {}, two threads, keys in random order", Bytes(START), Bytes(end));
@@ -232,9 +236,10 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
                 show(&mut panel, way, &held);
                 measured.claims.push(claim(place, kind, way, &held));
                 let rate = held.inserts as f64 / held.took.as_secs_f64() / 1e6;
-                measured
-                    .notes
-                    .push(format!("{kind}, grown {way}: {} inserts, {rate:.2} million a second", held.inserts));
+                let (inserts, faults) = (held.inserts, held.faults);
+                measured.notes.push(format!(
+                    "{kind}, grown {way}: {inserts} inserts, {rate:.2} million a second, {faults} page faults in them"
+                ));
                 measured.notes.push(format!("{kind}, grown {way}, longest pause: {}", held.longest));
                 measured.notes.push(format!("{kind}, grown {way}, most work: {}", held.hardest));
                 if let Some(checkpoints) = held.checkpoints {
@@ -246,15 +251,6 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         }
     }
     Ok(measured)
-}
-
-fn room(place: &Place, end: u64) -> Result<(), Error> {
-    let (needed, free) = (end + (128 << 20), free_bytes(&place.dir).unwrap_or(u64::MAX));
-    if free >= needed {
-        return Ok(());
-    }
-    let dir = place.dir.display().to_string();
-    Err(Error::Room { what: "a pool that grows".into(), needed: Bytes(needed), free: Bytes(free), dir })
 }
 
 fn show(panel: &mut Panel, way: &str, held: &Held) {
@@ -294,6 +290,21 @@ mod tests {
         }
         assert_eq!(times.longest, Duration::from_secs(9));
         assert_eq!([0, 10, BUCKETS - 1].map(bucket_name), ["1 µs", "1 ms", "> 262 ms"]);
+    }
+
+    #[test]
+    fn a_processor_that_did_not_run_is_told_from_sleep() {
+        let [wall, work, queued] = [1000, 100, 300].map(Duration::from_micros);
+        // Slept: only what the system's queue says. Not slept: it ran for its work, and not for the rest.
+        assert_eq!(without(wall, work, queued, true), queued);
+        assert_eq!(without(wall, work, queued, false), wall - work);
+        // The queue may say more than the operation took: what those before it have waited is in it.
+        assert_eq!(without(wall, work, 2 * wall, true), wall - work);
+        assert_eq!(without(wall, 2 * wall, Duration::ZERO, false), Duration::ZERO);
+        // And the system counts sleeps.
+        let before = usage();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(usage().sleeps > before.sleeps);
     }
 
     #[test]

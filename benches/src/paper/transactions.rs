@@ -5,11 +5,11 @@ use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Hardware, Medium, PoolOptions};
 
 use super::report::{Claim, Form, Panel, Point};
-use super::rewind_words::Floor;
+use super::rewind::words::Floor;
 use super::{Context, Error, Figure, Measured};
-use crate::cso_append::medium;
 use crate::interleave::{Contestant, Series, Stopwatch, interleave_telling};
 use crate::place::Place;
+use crate::workload::medium;
 
 pub(super) const FIGURE: Figure = Figure {
     name: "transactions",

@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | P3 images < any change of the nodes that InCLLp does not cover | flush+fence | unchanged nodes | puts the same back |
 //! | U1 nodes put back < the seat's `opened` | flush+fence | the images, `opened` as it was | puts them back again |
-//! | U2 `opened` < first use of the tree | flush+fence: J1 of the epochs | the same, nothing changed since | the same |
+//! | U2 `opened` < first use of the tree | flush+fence: EP-J1 of the epochs | the same, nothing changed since | the same |
 //!
 //! `opened` is the epoch of the run that has last put images back. An image counts if it is of a failed epoch since then:
 //! the tree may stay closed for many runs of its pool, each with crashes, before it is next opened.

@@ -23,7 +23,7 @@ use durix_crashsim::Contract;
 use durix_crashsim::linear::{History, Moment, Moments, Spec, Verdict, check};
 use durix_incll::Masstree;
 use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, Session, SiteKind};
 
 const WRITERS: u64 = 2;

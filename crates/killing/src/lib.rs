@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Medium, Pool, PoolOptions};
 
 /// The variable by which a child learns its task.

@@ -365,7 +365,7 @@ fn each_write_back_and_fence_of_the_log_is_needed() {
     let sweep = mutation_sweep(&Sites::in_files("transaction/log"), explore);
     println!("{sweep}");
     assert!(sweep.mutants.len() >= 11, "{} sites", sweep.mutants.len());
-    // Two fences of TX-R have a fence of the same session after them. The one in recovery has that of K3. The one before a plain update has that
+    // Two fences of TX-R have a fence of the same session after them. The one in recovery has that of RC-K3. The one before a plain update has that
     // of the update: there another thread that reads the new value early can tell, which `read_early` is for; it is not shown yet that it
     // does. Both are counted: `costs.rs` of `durix`.
     sweep.assert_all_caught(&[&after_tx_r("log/mod.rs"), &after_tx_r("log/retired.rs")]);

@@ -22,7 +22,7 @@ use durix_logfree::{
     BlobBst, BlobHash, Bst, BytesHash, Error, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList,
     SoftSkipList,
 };
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Error as PoolError, Hardware, Medium, Mutating, Mutation, Plan, Pool, PoolOptions, SiteKind};
 
 const THREADS: u64 = 4;

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`medium`] | the seam to the hardware: stores, write-backs, fences, and the media that count, delay or mutate them |
+//! | [`medium`] | the seam to the hardware: stores, write-backs, fences, and the media that count or delay them |
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
 //! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
@@ -15,6 +15,7 @@
 //! | [`journal`] | journaled pools: ordinary files that survive power failure |
 //! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
+//! | [`testing`] | media that drop write-backs or kill, a backing whose calls fail |
 //! | [`Checksum`] | of what lies together in persistent memory |
 
 mod arch;
@@ -24,6 +25,7 @@ pub mod epoch;
 mod error;
 mod gate;
 mod grace;
+mod ids;
 pub mod journal;
 mod kind;
 mod line;
@@ -44,6 +46,7 @@ pub mod service;
 mod session;
 pub mod session_log;
 pub mod space;
+pub mod testing;
 mod wide;
 mod word;
 
@@ -56,10 +59,7 @@ pub use kind::Kind;
 pub use line::{LINE, Lines};
 pub use lock::{Lock, LockGuard};
 pub use mapping::{MAX_SESSIONS, Mapping};
-pub use medium::{
-    Counting, Counts, Delayed, Hardware, Killable, Medium, Mutating, Mutation, Plan, Rmw, Site, SiteKind, Survives,
-    WriteBackKind,
-};
+pub use medium::{Counting, Counts, Delayed, Hardware, Medium, Rmw, Survives, WriteBackKind};
 pub use offset::{Off, OffsetHasher, OffsetMap, OffsetSet};
 pub use per_session::PerSession;
 pub use pool::{Geometry, Moments, Pool, PoolOptions, Recovery, RecoveryError, Root, Structure, Unrecovered, WeakPool};
@@ -71,6 +71,7 @@ pub use service::{Driver, Due, Lane, Registered, Service, Services, Tick, Urgenc
 pub use session::{LineAt, Op, Session};
 pub use session_log::{Chain, Segment, SessionLogs};
 pub use space::{Allocation, Change, Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
+pub use testing::{Killable, Mutating, Mutation, Plan, Site, SiteKind};
 pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};
 #[doc(hidden)]

@@ -354,7 +354,7 @@ fn calls_that_fail_lose_nothing() {
 /// - of the creation all but those of the journal: nobody is told of the pool before a later sync of the same file covers them, and the header
 ///   is one sector;
 /// - the folder's for the pool's file: the journal's name lies in the same folder;
-/// - that between salt and state (J2, J3), which share a sector;
+/// - that between salt and state (JN-J2, JN-J3), which share a sector;
 /// - commits that nobody waits for (the roots of structures that are being created, the size of a pool that grows): the next one covers
 ///   them;
 /// - of closing all but one: up to the last the journal holds everything.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use durix_pmem::backing::{
-    Access, Backing, BackingKind, Call, FaultBacking, Faults, FileBacking, FileId, HeapBacking, Window,
-};
+use durix_pmem::backing::{Access, Backing, BackingKind, FileBacking, FileId, HeapBacking, Window};
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{Kind, Root, Structure};
+use durix_pmem::testing::{Call, FaultBacking, Faults};
 use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session};
 
 /// A structure without content, of a kind that a test chooses.

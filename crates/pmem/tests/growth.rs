@@ -1,10 +1,12 @@
 //! Growth ahead of need, and what becomes of writers meanwhile. Crashes in it: `crash_pool.rs`.
 
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use durix_pmem::backing::{Access, Backing, BackingKind, Call, FaultBacking, Faults, HeapBacking, Window};
+use durix_pmem::backing::{Access, Backing, BackingKind, HeapBacking, Window};
+use durix_pmem::testing::{Call, FaultBacking, Faults};
 use durix_pmem::{Driver, Error, Hardware, Lane, Owner, Pool, PoolOptions, Reserve, Result, Session, Tick};
 
 const CHUNK: u64 = 64 << 10;
@@ -142,6 +144,10 @@ struct Slow {
     ahead: Arc<AtomicU64>,
     published: Arc<AtomicU64>,
     publishing: Duration,
+    /// What was touched, and whether whoever touches waits, and does.
+    touched: Arc<Mutex<Vec<Range<u64>>>>,
+    hold_touch: Arc<AtomicBool>,
+    touches: Arc<AtomicBool>,
 }
 
 impl Slow {
@@ -153,6 +159,9 @@ impl Slow {
             ahead: Arc::default(),
             published: Arc::default(),
             publishing,
+            touched: Arc::default(),
+            hold_touch: Arc::default(),
+            touches: Arc::default(),
         }
     }
 }
@@ -199,6 +208,13 @@ impl Backing for Slow {
     fn map(&self, window: &Window<'_>) -> Result<()> {
         self.inner.map(window)
     }
+    fn touch(&self, window: &Window<'_>) {
+        self.touched.lock().unwrap().push(window.range());
+        while self.hold_touch.load(SeqCst) {
+            self.touches.store(true, SeqCst);
+            std::thread::yield_now();
+        }
+    }
     fn sync(&self) -> Result<()> {
         Ok(())
     }
@@ -243,4 +259,33 @@ fn where_publishing_is_slow_pieces_are_published_together() {
     let (ahead, published) = pieces();
     assert!(ahead > 2 && published - creating == 2, "{ahead} pieces, published {} times", published - creating);
     assert!(pool.mapping().len() >= START + START / 4);
+}
+
+/// What an insert adds is not: it would wait for all of it, where it needs a part.
+#[test]
+fn what_the_service_adds_is_touched_before_anybody_gets_it() {
+    let slow = Slow::new(Duration::ZERO);
+    let pool = options().create_on(slow.clone(), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    use_up(&pool, &mut session, START / 8).unwrap();
+    slow.hold_touch.store(true, SeqCst);
+    std::thread::scope(|s| {
+        let tick = s.spawn(|| assert_eq!(pool.tick(&mut pool.session().unwrap()).unwrap(), Tick::Worked));
+        while !slow.touches.load(SeqCst) && !tick.is_finished() {
+            std::thread::yield_now();
+        }
+        use_up(&pool, &mut session, 0).unwrap();
+        let op = session.enter().unwrap();
+        let last = pool.space().extents(&op, Owner(0)).iter().map(|extent| extent.off).max().unwrap();
+        assert!(last < START, "a chunk at {last} was got before it was touched");
+        slow.hold_touch.store(false, SeqCst);
+    });
+    let (touched, len) = (slow.touched.lock().unwrap().clone(), pool.mapping().len());
+    // On a machine that was busy meanwhile it is only the first part.
+    assert!(touched.windows(2).all(|two| two[0].end == two[1].start), "{touched:?}");
+    assert!(touched[0].start == START && touched.last().unwrap().end <= len, "{touched:?} of {len}");
+    use_up(&pool, &mut session, 0).unwrap();
+    drop(pool.space().reserve_extent(&session.enter().unwrap(), Owner(0), CHUNK).unwrap());
+    assert!(pool.mapping().len() > len);
+    assert_eq!(*slow.touched.lock().unwrap(), touched);
 }

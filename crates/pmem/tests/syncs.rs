@@ -91,16 +91,16 @@ fn marks_reach_the_disk_in_their_order() {
     let noting = Noting::new(HeapBacking::new(1 << 20));
     let pool = options(4).create_on(noting.clone(), Hardware::PAGE_CACHE).unwrap();
     let size = (pool.mapping().len() / 4096) as u32;
-    // C1: the mark alone. C2: everything else. C3: the magic.
+    // PL-C1: the mark alone. PL-C2: everything else. PL-C3: the magic.
     assert_eq!(noting.take(), [(!MAGIC, 0, 0, 0), (!MAGIC, size, OPEN_A, 0), (MAGIC, size, OPEN_A, 0)]);
-    // Z1: the contents, still open. Z2: closed.
+    // PL-Z1: the contents, still open. PL-Z2: closed.
     pool.close().unwrap();
     assert_eq!(noting.take(), [(MAGIC, size, OPEN_A, 0), (MAGIC, size, CLOSED, 0)]);
-    // B1: the boot id, still closed. B2: open.
+    // PL-B1: the boot id, still closed. PL-B2: open.
     let noting = Noting::new(image(&pool));
     let pool = options(5).open_on(noting.clone(), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
     assert_eq!(noting.take(), [(MAGIC, size, CLOSED, BOOT), (MAGIC, size, OPEN_B, BOOT)]);
-    // G2: the new size, before anyone may use it.
+    // PL-G2: the new size, before anyone may use it.
     let mut session = pool.session().unwrap();
     drop(pool.space().reserve_extent(&session.enter().unwrap(), Owner(0), 100_000).unwrap());
     let grown = (pool.mapping().len() / 4096) as u32;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Off, Plan, Pool, PoolOptions, Session, SiteKind, Word};
 use durix_rewind::testing::all_options;
 use durix_rewind::{Error, LogKind, LogRecovery, Options, TransactionManager};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_bench::cso_append::medium;
+use durix_bench::workload::medium;
 use durix_bench::place::Place;
 use durix_pset::PersistentSet;
 use durix_pmem::backing::FileBacking;

@@ -3,7 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use durix_bench::cso_append::medium;
+use durix_bench::workload::medium;
 use durix_bench::place::Place;
 use durix_incll::{BareOptions, Durable, Masstree, Policy, Transient};
 use durix_pmem::backing::FileBacking;

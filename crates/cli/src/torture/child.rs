@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use durix::{Db, Direction, Durability, Hardware, Index, KeyRange, Level, Medium, Pool, PoolOptions};
 use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
 
 use super::board::Board;

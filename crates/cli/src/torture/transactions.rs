@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use durix::{Db, Level, Map, Medium, Pool, PoolOptions, Snapshot};
 use durix_pmem::backing::FileBacking;
-use durix_pmem::medium::Shadow;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Mutating, Mutation, Plan as Mutants, Site, SiteKind};
 use serde_json::json;
 

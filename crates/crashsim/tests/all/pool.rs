@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_crashsim::{Explorer, Simulated, Subject};
-use durix_pmem::backing::{Call, FaultBacking, Faults, HeapBacking};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::{Call, FaultBacking, Faults};
 use durix_pmem::{Error, Hardware, Kind, Pool, PoolOptions, Root, Session, Structure};
 
 /// A number in the root entry of an index.

@@ -295,7 +295,7 @@ fn die_and_lose_power(drop_r1: bool) -> Result<usize, String> {
 fn r1_what_a_process_shows_after_the_death_of_another_survives_a_power_failure() {
     let states = die_and_lose_power(false).unwrap();
     assert!(states > 200, "{states}");
-    die_and_lose_power(true).expect_err("the sync of R1 is needed");
+    die_and_lose_power(true).expect_err("the sync of JN-R1 is needed");
 }
 
 fn is_write(event: &Event) -> bool {
@@ -398,8 +398,8 @@ fn every_sync_of_recovery_and_opening_that_is_dropped_is_noticed() {
     let events = sim.disk().events.clone();
     let all = models(&steps.iter().copied().chain([Step(&[0], 100, Some(1))]).collect::<Vec<_>>());
     let (syncs, missed) = drop_syncs(&base, &events, &all[steps.len()..], 0..opened);
-    // The allocation of the file comes after R3, which it repeats. J2<J3 counts where sectors tear: both words lie in one.
-    assert_eq!(syncs, 5, "R2, the allocation of the file, J1, J2, J3; R1 has a test of its own");
+    // The allocation of the file comes after JN-R3, which it repeats. JN-J2<JN-J3 counts where sectors tear: both words lie in one.
+    assert_eq!(syncs, 5, "JN-R2, the allocation of the file, JN-J1 to JN-J3; JN-R1 has a test of its own");
     assert!(missed.len() == 2 && missed[0].contains("Sync(Pool) after Sync(Pool)"), "{missed:#?}");
     assert!(missed[1].contains("64 bytes to Pool at 0x80"), "{missed:#?}");
 }

@@ -365,6 +365,23 @@ impl Backing for FileBacking {
         Ok(())
     }
 
+    /// Only of a file in memory: elsewhere the pages that are touched would all have to be written to the disk.
+    #[cfg(target_os = "linux")]
+    fn touch(&self, window: &Window<'_>) {
+        let (reserve, range) = (window.reserve(), window.range());
+        if !self.in_memory || window.access() != Access::Shared || !reserve.is_pages() {
+            return;
+        }
+        let page = rustix::param::page_size() as u64;
+        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if start < end {
+            let at = reserve.base().as_ptr().wrapping_add(start as usize).cast();
+            // SAFETY: the range lies in the reserve (`Window`), which is mapped. The advice changes no contents: it does what a store to each page
+            // makes the kernel do, and stores nothing. What it does not do (an old kernel, no memory), the first store does.
+            let _ = unsafe { rustix::mm::madvise(at, (end - start) as usize, rustix::mm::Advice::LinuxPopulateWrite) };
+        }
+    }
+
     fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(self.io("syncing"))
     }
@@ -437,6 +454,47 @@ mod tests {
             let expected = if [1, 2, 200].contains(&at) { 7 } else { 0 };
             assert!(found.iter().all(|byte| *byte == expected), "page {at}");
         }
+    }
+
+    /// Page faults of this thread so far that needed no disk.
+    #[cfg(target_os = "linux")]
+    fn faults() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, fields) = text.rsplit_once(')').unwrap();
+        fields.split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
+    }
+
+    /// On a file in memory; elsewhere nothing is touched.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_was_touched_is_stored_to_without_a_page_fault() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let backing = FileBacking::create(dir.path().join("file")).unwrap();
+        let (page, pages) = (rustix::param::page_size() as u64, 512);
+        let reserve = Reserve::pages(8 << 20, 8 << 20).unwrap();
+        let window = Window::new(&reserve, 0..2 * pages * page, Access::Shared);
+        backing.allocate(window.range().end).unwrap();
+        backing.map(&window).unwrap();
+        let touched = pages * page..2 * pages * page;
+        // SAFETY: within what was mapped.
+        let store = |at: u64| unsafe { reserve.base().add((at * page) as usize).write_volatile(7) };
+        store(pages + 1);
+        backing.touch(&Window::new(&reserve, touched.clone(), Access::Shared));
+        // SAFETY: as above. An old kernel does not know the advice.
+        let known = unsafe {
+            let at = reserve.base().as_ptr().wrapping_add(touched.start as usize).cast();
+            rustix::mm::madvise(at, page as usize, rustix::mm::Advice::LinuxPopulateWrite).is_ok()
+        };
+        if !backing.in_memory || !known {
+            return;
+        }
+        let before = faults();
+        (pages..2 * pages).for_each(store);
+        let after_touch = faults() - before;
+        assert!(after_touch < pages / 8, "{after_touch} page faults in {pages} pages that were touched");
+        // SAFETY: as above.
+        let read = |at: u64| unsafe { reserve.base().add((at * page) as usize + 1).read_volatile() };
+        assert!((0..2 * pages).all(|at| read(at) == 0), "touching has changed something");
     }
 
     /// A pool that is only read must not need room.

@@ -5,9 +5,8 @@
 //! |---|---|
 //! | [`FileBacking`] | a file, on DAX or on an ordinary file system |
 //! | [`HeapBacking`] | memory only, for tests and simulation |
-//! | [`FaultBacking`] | another one whose n-th call of a kind fails |
+//! | [`FaultBacking`](crate::testing::FaultBacking) | another one whose n-th call of a kind fails |
 
-mod fault;
 mod file;
 mod heap;
 mod holder;
@@ -17,7 +16,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-pub use fault::{Call, FaultBacking, Faults};
 pub use file::FileBacking;
 pub use heap::HeapBacking;
 pub use identity::{Differs, FileId};
@@ -245,6 +243,13 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the system refuses.
     fn map(&self, window: &Window<'_>) -> Result<()>;
+
+    /// Has the system find the memory of a window that is mapped, so that the first store to each of its pages does not wait for it. It
+    /// changes no contents, and others may be at work in the window. Best effort: if it is not overridden, nothing is done. A backing that
+    /// wraps another one hands it on.
+    fn touch(&self, window: &Window<'_>) {
+        let _ = window;
+    }
 
     /// Waits until everything stored so far is on the medium, contents and length.
     ///

@@ -17,10 +17,10 @@ persistent! {
     ///
     /// | words | what | when it changes |
     /// |---|---|---|
-    /// | 0 | the epoch in which the structure was last opened | J1: before anything of that epoch is changed |
-    /// | 1 | nothing that failed before this epoch is left in the structure | W1: when a pass has ended |
-    /// | 2 | what the word before becomes with the pass under way | W2: behind the cursor |
-    /// | 3 | how far the pass has come, in terms of the structure | W1: after the boundary behind it |
+    /// | 0 | the epoch in which the structure was last opened | EP-J1: before anything of that epoch is changed |
+    /// | 1 | nothing that failed before this epoch is left in the structure | EP-W1: when a pass has ended |
+    /// | 2 | what the word before becomes with the pass under way | EP-W2: behind the cursor |
+    /// | 3 | how far the pass has come, in terms of the structure | EP-W1: after the boundary behind it |
     pub struct Seat: align(8) {
         /// Word 0.
         pub opened: Word,

@@ -13,16 +13,16 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | B1 all lines of epoch e < epoch word e+1 | write-back of every noted line by the coordinator, fence | epoch word e | e has failed: its structures undo it |
-//! | B2 epoch word e+1 < first store of e+1 | write-back, fence, with the gate closed | epoch word e, nothing of e+1 | the same |
-//! | O0 epoch word as the opener reads it < that epoch in the failed set | write-back, fence | the word, or the one before it | takes what it finds |
-//! | O1 crashed epoch in the failed set < epoch word after it | write-back, fence | the old epoch word, the failed set with or without it | adds it, if it is not there |
-//! | O2 epoch word < first store of that epoch | write-back, fence | the failed set, the old epoch word | the same |
-//! | J1, W1, W2, F1 | see [`sweep`](Sweeping) | | |
-//! | Z1 all lines < epoch word "closed" | as B1, and no operation enters any more | epoch word e, not closed | e has failed |
+//! | EP-B1 all lines of epoch e < epoch word e+1 | write-back of every noted line by the coordinator, fence | epoch word e | e has failed: its structures undo it |
+//! | EP-B2 epoch word e+1 < first store of e+1 | write-back, fence, with the gate closed | epoch word e, nothing of e+1 | the same |
+//! | EP-O0 epoch word as the opener reads it < that epoch in the failed set | write-back, fence | the word, or the one before it | takes what it finds |
+//! | EP-O1 crashed epoch in the failed set < epoch word after it | write-back, fence | the old epoch word, the failed set with or without it | adds it, if it is not there |
+//! | EP-O2 epoch word < first store of that epoch | write-back, fence | the failed set, the old epoch word | the same |
+//! | EP-J1, EP-W1, EP-W2, EP-F1 | see [`sweep`](Sweeping) | | |
+//! | EP-Z1 all lines < epoch word "closed" | as EP-B1, and no operation enters any more | epoch word e, not closed | e has failed |
 //!
 //! The coordinator re-issues the write-backs of all sessions itself, because a fence covers only its own thread's. Without
-//! B2 a node stamped e+1 could be found beside an epoch word e, and would pass for one of the next run.
+//! EP-B2 a node stamped e+1 could be found beside an epoch word e, and would pass for one of the next run.
 //!
 //! # Rounds: writing back ahead of the boundary
 //! Most lines need not wait for the boundary. [`Epochs::tick`] first begins a new *round* of the epoch: it waits for the
@@ -41,7 +41,7 @@
 //! two); then it is written back later, and the next to change it notes it once more.
 //!
 //! After the mere death of a process the epoch word may be visible and not durable. So the opener first makes durable what
-//! it has read (O0); otherwise an epoch could be known as failed, and after a power failure come again. All that B1 had
+//! it has read (EP-O0); otherwise an epoch could be known as failed, and after a power failure come again. All that EP-B1 had
 //! covered was durable before the word was stored.
 
 mod dirty;
@@ -237,10 +237,10 @@ impl<M: Medium> Epochs<M> {
         let current = if clean {
             found
         } else {
-            // PERSIST O0<O1: flush+fence
+            // PERSIST EP-O0<EP-O1: flush+fence
             op.write_back(&at.epoch);
             op.fence();
-            add_failed(op, at, found, &seats)?; // PERSIST O1<O2: flush+fence, inside
+            add_failed(op, at, found, &seats)?; // PERSIST EP-O1<EP-O2: flush+fence, inside
             found + 1
         };
         if current > MAX_EPOCH {
@@ -248,7 +248,7 @@ impl<M: Medium> Epochs<M> {
         }
         op.store(&at.epoch, EpochWord::new(current, false), Ordering::Release);
         op.write_back(&at.epoch);
-        // PERSIST O2: flush+fence, before the caller does anything in this epoch
+        // PERSIST EP-O2: flush+fence, before the caller does anything in this epoch
         op.fence();
         let failed = read_failed(op, at)?;
         let trusted = failed.last().map_or(0, |(first, count)| first + count);
@@ -460,7 +460,7 @@ impl<M: Medium> Epochs<M> {
         }
         op.store(&seat.opened, now, Ordering::Release);
         op.write_back(seat);
-        // PERSIST J1: flush+fence
+        // PERSIST EP-J1: flush+fence
         op.fence();
     }
 
@@ -518,7 +518,7 @@ impl<M: Medium> Epochs<M> {
         let Ok((failed, needs)) = read_failed(op, at).and_then(|f| Ok((f, needs(op, &self.seats)?))) else { return };
         let mut left = failed.len();
         for word in unneeded(op, at, &failed, &needs) {
-            // F1 holds. Noted, not fenced: see `sweep`.
+            // EP-F1 holds. Noted, not fenced: see `sweep`.
             op.store(word, FailedRange::FREE, Ordering::Relaxed);
             self.dirty(op, word);
             left -= 1;
@@ -549,12 +549,12 @@ impl<M: Medium> Epochs<M> {
         // that this session has its mapping for itself, and `own` that it is a session of this mapping, so no caller can get here
         // beside an operation that notes something.
         let lines = unsafe { self.write_back_noted(&op, 0) + self.write_back_noted(&op, 1) };
-        // PERSIST B1<B2, Z1: flush+fence
+        // PERSIST EP-B1<EP-B2, EP-Z1: flush+fence
         op.fence();
         let at = op.at(self.record);
         op.store(&at.epoch, EpochWord::new(next, closing), Ordering::Release);
         op.write_back(&at.epoch);
-        // PERSIST B2: flush+fence
+        // PERSIST EP-B2: flush+fence
         op.fence();
         op.medium().shared_store(&self.current, next, Ordering::Release);
         let m = op.medium();
@@ -609,7 +609,7 @@ impl<M: Medium> Epochs<M> {
         // period does not wait for: the first borrows the session. A round that gave up has left its list as it was, and the grace
         // period of the round after it waits for the same operations once more.
         let lines = unsafe { self.write_back_noted(&op, round) };
-        // PERSIST B1: flush+fence, ahead
+        // PERSIST EP-B1: flush+fence, ahead
         op.fence();
         drop(op);
         self.state.lock(self.mapping.medium()).stats.ahead += lines;
@@ -733,7 +733,7 @@ fn add_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord, epoch: u64, seats: &S
     };
     op.store(place, value, Ordering::Release);
     op.write_back(place);
-    // PERSIST O1<O2: flush+fence. Also where it was there already: after the mere death of a process it may not be durable.
+    // PERSIST EP-O1<EP-O2: flush+fence. Also where it was there already: after the mere death of a process it may not be durable.
     op.fence();
     Ok(())
 }

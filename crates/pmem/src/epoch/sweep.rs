@@ -9,10 +9,10 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | J1 `opened` < first change of the structure in that epoch | write-back, fence | the old `opened`, nothing changed since | the structure has no part in the epoch that failed |
-//! | W1 what a step has undone < `cursor` or `swept` behind it | a boundary between | the old cursor | goes over the same once more |
-//! | W2 `cursor` zero < `target` | same line, release | the pass before, which had ended | begins the pass again |
-//! | F1 `swept` of every structure that needs an epoch is true < the epoch leaves the failed set | W1 | the failed set as it was | forgets it later |
+//! | EP-J1 `opened` < first change of the structure in that epoch | write-back, fence | the old `opened`, nothing changed since | the structure has no part in the epoch that failed |
+//! | EP-W1 what a step has undone < `cursor` or `swept` behind it | a boundary between | the old cursor | goes over the same once more |
+//! | EP-W2 `cursor` zero < `target` | same line, release | the pass before, which had ended | begins the pass again |
+//! | EP-F1 `swept` of every structure that needs an epoch is true < the epoch leaves the failed set | EP-W1 | the failed set as it was | forgets it later |
 //!
 //! `cursor`, `swept` and a word that leaves the failed set say what already holds of durable memory. So it does not matter
 //! when they become durable themselves: they are noted, and written back with the next boundary.
@@ -76,7 +76,7 @@ impl Sweeping {
             State::Done => return false,
             State::At { at, .. } if at == now => return true,
             State::Start => begin(epochs, op, seat),
-            // A boundary lies between: W1.
+            // A boundary lies between: EP-W1.
             State::At { cursor: Some(cursor), .. } => {
                 op.store(&seat.cursor, cursor, Relaxed);
                 epochs.dirty(op, seat);
@@ -108,7 +108,7 @@ fn begin<M: Medium>(epochs: &Epochs<M>, op: &Op<'_, M>, seat: &Seat) -> Option<u
         return Some(op.load(&seat.cursor, Relaxed));
     }
     op.store(&seat.cursor, 0, Relaxed);
-    // PERSIST W2: same line
+    // PERSIST EP-W2: same line
     op.store(&seat.target, trusted, Release);
     epochs.dirty(op, seat);
     Some(0)

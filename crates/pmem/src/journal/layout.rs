@@ -55,8 +55,8 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::notes::{PAGE, PAGE_LINES};
+use crate::ids::PoolId;
 use crate::line::LINE;
-use crate::pool::PoolId;
 
 /// Second word of a header.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXjn\x1a");

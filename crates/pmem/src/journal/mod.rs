@@ -9,23 +9,23 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | J1 the journal, begun anew < J2 its salt in the pool's header | sync of the journal, sync of its name | a journal that no pool names | not looked at |
-//! | J2 salt < J3 state "journaled" | sync of the pool's file | the state before | as before; the journal is not looked at |
-//! | J3 state "journaled" < A1 the first record | sync of the pool's file | the state before, no record | as before |
-//! | A1 a record < A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
-//! | A2 < A3 the next record | one record at a time | | so at most the last one is torn |
-//! | T1 all records of a generation < T2 its lines in the pool's file | A2 of each | records, some of the lines | replays all of the records |
-//! | S1 the intent: the checksums that its pages get < T2 | sync of the journal | no intent; pages agree with the checksums | judges them by these |
-//! | T2 lines < S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generation, judges its pages by the intent |
-//! | S2 the checksums < T3 | sync of the checksums | the intent, some of the checksums | the same |
-//! | T2 lines < T3 a header that skips the generation | sync of the pool's file | the header before | replays the generation again |
-//! | T3 header < T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
-//! | E1 the file longer < E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
-//! | E2 < A2 whoever waits for the first record in the larger segment is told | the sync of that record | the old header, any part of the record | does not see the record |
-//! | D1 T2 of the newest record of a page < D2 the page in memory is dropped | sync of the pool's file; the number of the newest commit that was carried over is raised after it | memory is gone | none |
-//! | Z1 the last record < Z2 all lines in the pool's file < Z3 state "closed" | syncs of the journal, of the pool's file | state "journaled" | replays |
+//! | JN-J1 the journal, begun anew < JN-J2 its salt in the pool's header | sync of the journal, sync of its name | a journal that no pool names | not looked at |
+//! | JN-J2 salt < JN-J3 state "journaled" | sync of the pool's file | the state before | as before; the journal is not looked at |
+//! | JN-J3 state "journaled" < JN-A1 the first record | sync of the pool's file | the state before, no record | as before |
+//! | JN-A1 a record < JN-A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
+//! | JN-A2 < JN-A3 the next record | one record at a time | | so at most the last one is torn |
+//! | JN-T1 all records of a generation < JN-T2 its lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
+//! | JN-S1 the intent: the checksums that its pages get < JN-T2 | sync of the journal | no intent; pages agree with the checksums | judges them by these |
+//! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generation, judges its pages by the intent |
+//! | JN-S2 the checksums < JN-T3 | sync of the checksums | the intent, some of the checksums | the same |
+//! | JN-T2 lines < JN-T3 a header that skips the generation | sync of the pool's file | the header before | replays the generation again |
+//! | JN-T3 header < JN-T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
+//! | JN-E1 the file longer < JN-E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
+//! | JN-E2 < JN-A2 whoever waits for the first record in the larger segment is told | the sync of that record | the old header, any part of the record | does not see the record |
+//! | JN-D1 JN-T2 of the newest record of a page < JN-D2 the page in memory is dropped | sync of the pool's file; the number of the newest commit that was carried over is raised after it | memory is gone | none |
+//! | JN-Z1 the last record < JN-Z2 all lines in the pool's file < JN-Z3 state "closed" | syncs of the journal, of the pool's file | state "journaled" | replays |
 //!
-//! R1 to R3 of recovery are those of `replay`. Growth is the pool's (G1 to G3): its file is longer, and synced, before the new size is
+//! JN-R1 to JN-R3 of recovery are those of `replay`. Growth is the pool's (PL-G1 to PL-G3): its file is longer, and synced, before the new size is
 //! in any record. After any write or sync that fails, the pool is of no more use until it is opened again: nothing is tried twice.
 
 mod file;
@@ -44,11 +44,12 @@ use std::time::{Duration, Instant};
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
+pub use replay::Progress;
 pub(crate) use replay::Replay;
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};
-use crate::pool::PoolId;
+use crate::ids::PoolId;
 use layout::{Draft, Header, Images, Intent, Place, RECORD_HEAD};
 pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;
@@ -211,7 +212,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Journal {
-    /// Begins a journal anew in a file, whatever it held. Durable on return (J1).
+    /// Begins a journal anew in a file, whatever it held. Durable on return (JN-J1).
     pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
         let Begin { name, file, backing, notes, level, segment, sums, written_limit, scrub_every } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
@@ -225,7 +226,7 @@ impl Journal {
         file.write_at(layout::SLOT, &slot)?;
         slot[..layout::HEADER].copy_from_slice(&header.encode());
         file.write_at(0, &slot)?;
-        file.sync()?; // PERSIST J1<J2: sync
+        file.sync()?; // PERSIST JN-J1<JN-J2: sync
         file.sync_name()?;
         let sums = match sums {
             Some(sums) => Ok(sums.begin(&*backing, pool, salt)?),
@@ -352,7 +353,7 @@ impl Journal {
             self.records.fetch_add(1, Ordering::Relaxed);
             self.appended.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        // PERSIST A1<A2: sync, in `try_append`
+        // PERSIST JN-A1<JN-A2: sync, in `try_append`
         self.durable.fetch_max(number, Ordering::AcqRel);
         Ok(())
     }
@@ -366,7 +367,7 @@ impl Journal {
         let at = layout::SEGMENTS + generation % 2 * writer.segment + writer.used;
         let record = writer.draft.seal(Place { salt, generation, sequence, at });
         self.file.write_at(at, record)?;
-        self.file.sync()?; // PERSIST A1<A2: sync
+        self.file.sync()?; // PERSIST JN-A1<JN-A2: sync
         writer.kept.extend_from_slice(record);
         writer.used += len;
         writer.sequence += 1;
@@ -378,7 +379,7 @@ impl Journal {
 
     /// Goes on in the other segment, and has this one checkpointed; makes both larger if one record does not fit into them.
     fn make_room(&self, writer: &mut Writer, len: u64) -> Result<()> {
-        self.try_checkpoint()?; // PERSIST T3<T4: the segment that comes next is free
+        self.try_checkpoint()?; // PERSIST JN-T3<JN-T4: the segment that comes next is free
         self.turn_over(writer);
         if len > writer.segment {
             self.try_checkpoint()?;
@@ -407,8 +408,8 @@ impl Journal {
         let Writer { generation: oldest, sequence: first, .. } = *writer;
         let header = Header { turn: trim.header.turn + 1, segment, oldest, first, ..trim.header };
         self.file.allocate(header.file_len())?;
-        self.file.sync()?; // PERSIST E1<E2: sync
-        // PERSIST E2<A2: the sync of the record that needs the room
+        self.file.sync()?; // PERSIST JN-E1<JN-E2: sync
+        // PERSIST JN-E2<JN-A2: the sync of the record that needs the room
         self.file.write_at(header.slot(), &header.encode())?;
         trim.header = header;
         writer.segment = segment;
@@ -437,7 +438,7 @@ impl Journal {
             drop(writer);
             return self.checkpoint();
         }
-        // PERSIST T3<T4: the other segment is free, because nothing waits for a checkpoint, and only the writer turns over.
+        // PERSIST JN-T3<JN-T4: the other segment is free, because nothing waits for a checkpoint, and only the writer turns over.
         self.turn_over(&mut writer);
         drop(writer);
         Ok(self.checkpoint()? || carried)
@@ -455,20 +456,20 @@ impl Journal {
             let (generation, at) = (full.generation, trim.header.intent_of(full.generation));
             let intent = Intent { generation, end: 0, pages: pages.clone() };
             self.file.write_at(at, &intent.encode(trim.header.salt, at))?;
-            self.file.sync()?; // PERSIST S1<T2: sync
+            self.file.sync()?; // PERSIST JN-S1<JN-T2: sync
         }
-        // T1: each of them was synced before it was kept.
+        // JN-T1: each of them was synced before it was kept.
         images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
-        self.backing.sync()?; // PERSIST T2<S2, T2<T3: sync
+        self.backing.sync()?; // PERSIST JN-T2<JN-S2, JN-T2<JN-T3: sync
         if let Ok(sums) = &self.sums {
             sums.set(&pages)?;
-            sums.sync()?; // PERSIST S2<T3: sync
+            sums.sync()?; // PERSIST JN-S2<JN-T3: sync
         }
         let header =
             Header { turn: trim.header.turn + 1, oldest: full.generation + 1, first: full.next, ..trim.header };
         self.file.write_at(header.slot(), &header.encode())?;
-        self.file.sync()?; // PERSIST T3<T4: sync
-        // PERSIST D1<D2: all of it is synced
+        self.file.sync()?; // PERSIST JN-T3<JN-T4: sync
+        // PERSIST JN-D1<JN-D2: all of it is synced
         self.carried.store(full.last, Ordering::Release);
         *trim = Trim { header, full: None };
         self.has_full.store(false, Ordering::Release);
@@ -518,7 +519,7 @@ impl Journal {
         Ok(Ok(()))
     }
 
-    /// Carries everything that is durable to the pool's file (Z2).
+    /// Carries everything that is durable to the pool's file (JN-Z2).
     pub(crate) fn finish(&self, writer: &mut Writer) -> Result<()> {
         self.checkpoint()?;
         self.turn_over(writer);
@@ -552,7 +553,7 @@ pub(crate) struct BeginSums {
 }
 
 impl BeginSums {
-    /// Durable on return (S0).
+    /// Durable on return (JN-S0).
     fn begin(self, backing: &dyn Backing, pool: PoolId, salt: u64) -> Result<Sums> {
         if let Some((mut sums, before)) = self.there {
             sums.bind([before, salt])?;

@@ -2,12 +2,12 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | R1 the header and the records that are accepted, written again, and the intent of the recovery < R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records; then no intent that ends where they do | begins anew with what it finds; nothing was used yet |
-//! | R2 all lines in the pool's file < S3 the checksums of their pages | sync of the pool's file | the same journal, some of the lines | writes the same lines again, and judges pages by the intent |
-//! | S3 the checksums of their pages < R3 state "replayed" | sync of the checksums | the same journal, all of the lines, some of the checksums | writes the same lines again |
-//! | R3 state "replayed" < J1 the journal begins anew | sync of the pool's file | the same journal | writes the same lines again |
+//! | JN-R1 the header and the records that are accepted, written again, and the intent of the recovery < JN-R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records; then no intent that ends where they do | begins anew with what it finds; nothing was used yet |
+//! | JN-R2 all lines in the pool's file < JN-S3 the checksums of their pages | sync of the pool's file | the same journal, some of the lines | writes the same lines again, and judges pages by the intent |
+//! | JN-S3 the checksums of their pages < JN-R3 state "replayed" | sync of the checksums | the same journal, all of the lines, some of the checksums | writes the same lines again |
+//! | JN-R3 state "replayed" < JN-J1 the journal begins anew | sync of the pool's file | the same journal | writes the same lines again |
 //!
-//! R1 is there because what is read may lie in the page cache alone: after the death of a process that had not synced yet, or after
+//! JN-R1 is there because what is read may lie in the page cache alone: after the death of a process that had not synced yet, or after
 //! a sync that failed and marked the pages clean. To use it, and to lose it in a power failure, would leave half a commit in the pool's
 //! file.
 
@@ -21,10 +21,10 @@ use super::layout::{
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
+use crate::ids::PoolId;
 use crate::line::LINE;
 use crate::medium::Medium;
 use crate::offset::Off;
-use crate::pool::{PoolId, Progress};
 use crate::session::Op;
 use crate::word::Word;
 
@@ -211,15 +211,15 @@ impl Replay {
             let intent = Intent { generation, end, pages: pages.clone() };
             self.file.write_at(at, &intent.encode(self.header.salt, at))?;
         }
-        self.file.sync()?; // PERSIST R1<R2: sync
+        self.file.sync()?; // PERSIST JN-R1<JN-R2: sync
         self.images.write(PART, |at, bytes| backing.write(at, bytes))?;
-        backing.sync()?; // PERSIST R2<S3: sync
+        backing.sync()?; // PERSIST JN-R2<JN-S3: sync
         if let Some(sums) = sums.filter(|_| !pages.is_empty()) {
             sums.set(&pages)?;
-            sums.sync()?; // PERSIST S3<R3: sync
+            sums.sync()?; // PERSIST JN-S3<JN-R3: sync
         }
         backing.write(at, &replayed)?;
-        backing.sync() // PERSIST R3<J1: sync
+        backing.sync() // PERSIST JN-R3<JN-J1: sync
     }
 
     /// Whether the journal has not been trimmed since it was read.
@@ -237,6 +237,16 @@ impl Replay {
     pub(crate) fn images(&self) -> &Images {
         &self.images
     }
+}
+
+/// The work on a pool since it was opened, as its journal tells it to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Commits.
+    pub commits: u64,
+    /// Operations that had ended at the last commit, reads included. `None` for a moment after a checkpoint has trimmed the journal.
+    pub operations: Option<u64>,
 }
 
 pub(super) fn damaged(file: &dyn JournalFile, what: String) -> Error {

@@ -30,10 +30,10 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S0 the table, and a header with the next salt < J2 that salt in the pool's header | sync of the checksums | a header that names the old salt and the next one, or the header before | both go with the old salt |
-//! | S1 the intent of a generation < T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
-//! | T2 lines < S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
-//! | S2 the table < T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
+//! | JN-S0 the table, and a header with the next salt < JN-J2 that salt in the pool's header | sync of the checksums | a header that names the old salt and the next one, or the header before | both go with the old salt |
+//! | JN-S1 the intent of a generation < JN-T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
+//! | JN-T2 lines < JN-S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
+//! | JN-S2 the table < JN-T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ use super::layout::{Images, SLOT, word};
 use super::notes::PAGE;
 use crate::backing::Backing;
 use crate::error::Result;
+use crate::ids::PoolId;
 use crate::line::LINE;
-use crate::pool::PoolId;
 
 /// Second word of a header.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXcs\x1a");
@@ -148,11 +148,11 @@ impl Sums {
         Ok(Sums { file, pool, turn: 0 })
     }
 
-    /// Says that the table goes with a pool whose header names either salt. Durable on return (S0).
+    /// Says that the table goes with a pool whose header names either salt. Durable on return (JN-S0).
     pub(crate) fn bind(&mut self, salts: [u64; 2]) -> Result<()> {
         self.turn += 1;
         self.file.write_at(self.turn % 2 * SLOT, &encode(self.pool, self.turn, salts))?;
-        self.file.sync()?; // PERSIST S0<J2: sync
+        self.file.sync()?; // PERSIST JN-S0<JN-J2: sync
         self.file.sync_name()
     }
 

@@ -19,9 +19,6 @@
 mod counting;
 mod delayed;
 mod hardware;
-mod killable;
-mod mutating;
-mod shadow;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,9 +27,6 @@ use std::time::Duration;
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
 pub use hardware::{Hardware, WriteBackKind};
-pub use killable::Killable;
-pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
-pub use shadow::{Shadow, ShadowBacking};
 
 use crate::line::Lines;
 use crate::wide::Wide;

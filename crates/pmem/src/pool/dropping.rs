@@ -5,16 +5,15 @@
 //!
 //! | edge | how |
 //! |---|---|
-//! | D1 the newest record of a page in the pool's file, synced < D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
-//! | D0 the last store to a page < D2 | operations are kept out from the comparison to the drop |
-//! | D2 < D3 the next write of a checkpoint to that page | it belongs to a later commit, whose capture comes after a store, which has made the page private again |
+//! | JN-D1 the newest record of a page in the pool's file, synced < JN-D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
+//! | JN-D0 the last store to a page < JN-D2 | operations are kept out from the comparison to the drop |
+//! | JN-D2 < JN-D3 the next write of a checkpoint to that page | it belongs to a later commit, whose capture comes after a store, which has made the page private again |
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Pool;
 use super::journaled::Committer;
 use crate::backing::CleanPages;
 use crate::error::{Error, Result};
@@ -106,7 +105,7 @@ impl<M: Medium> Dropper<M> {
     /// Looks at some candidates, and drops those that equal the file.
     fn drop_some(&self, session: &mut Session<M>) -> Result<Round> {
         let (journal, file) = (&self.committer.journal, &self.committer.file);
-        // D1: what is written to the file later belongs to later commits. Each of those changes the entry of its pages when it is captured.
+        // JN-D1: what is written to the file later belongs to later commits. Each of those changes the entry of its pages when it is captured.
         let carried = journal.carried();
         let (unit, candidates, ended) = {
             let mut written = journal.written();
@@ -148,7 +147,7 @@ impl<M: Medium> Dropper<M> {
     fn drop_clean(&self, session: &mut Session<M>, unit: u64, clean: &[(Candidate, Vec<u8>)]) -> u64 {
         let journal = &self.committer.journal;
         let op = session.enter_exclusive();
-        // D0 < D2: nobody stores meanwhile, and captures come before or after.
+        // JN-D0 < JN-D2: nobody stores meanwhile, and captures come before or after.
         let mut written = journal.written();
         let (begun, mut dropped) = (Instant::now(), 0);
         for part in clean.chunks((RUN / unit).max(1) as usize) {
@@ -173,14 +172,14 @@ impl<M: Medium> Dropper<M> {
 
     fn drop_range(&self, range: Range<u64>) -> bool {
         let file = &self.committer.file;
-        // PERSIST D1<D2: `carried` was raised after the sync
+        // PERSIST JN-D1<JN-D2: `carried` was raised after the sync
         let dropped = file.backing.drop_private(&CleanPages::new(file.mapping.reserve(), range));
         self.refused.fetch_or(!dropped, Ordering::Relaxed);
         dropped
     }
 
     /// Drops all that it can: pages that a checkpoint has carried over. Returns how many bytes.
-    fn drop_all(&self, session: &mut Session<M>) -> Result<u64> {
+    pub(super) fn drop_all(&self, session: &mut Session<M>) -> Result<u64> {
         let mut dropped = 0;
         self.committer.journal.written().rewind();
         loop {
@@ -310,29 +309,5 @@ impl<M: Medium> Service<M> for Dropper<M> {
         }
         release(bytes);
         Ok(())
-    }
-}
-
-impl<M: Medium> Pool<M> {
-    /// Drops the pages from memory that were written to and that a checkpoint has carried to the pool's file, on a pool with a journal. A service
-    /// of the pool does it by itself where it has to ([`PoolOptions::written_memory`](crate::PoolOptions::written_memory)). Operations are
-    /// kept out for less than a millisecond at a time. Returns how many bytes were dropped; zero where the system does not offer it. `O(pages
-    /// that were written to)`, and reads them from the file.
-    ///
-    /// # Errors
-    /// [`Error::JournalFailed`]; [`Error::Io`]; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
-    pub fn drop_written_pages(&self, session: &mut Session<M>) -> Result<u64> {
-        self.inner.dropper.as_ref().map_or(Ok(0), |dropper| dropper.drop_all(session))
-    }
-
-    /// Carries all commits that are durable from the journal to the pool's file, as checkpoints do by themselves when a segment of the journal is
-    /// full. Nothing on a pool without a journal.
-    ///
-    /// # Errors
-    /// [`Error::JournalFailed`].
-    pub fn checkpoint_journal(&self) -> Result<()> {
-        let Some(committer) = &self.inner.committer else { return Ok(()) };
-        let carried = committer.journal.carry_over();
-        committer.break_off(carried).map(|_| ())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::gather::gather;
 use super::geometry::Geometry;
@@ -17,6 +18,9 @@ use crate::mapping::Mapping;
 use crate::medium::{Medium, Survives};
 use crate::service::Registered;
 use crate::session::{Op, Session};
+
+/// How long closing, and a commit, wait for operations in flight.
+pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The parts of a pool below its space and its roots.
 pub(super) struct PoolFile<M: Medium> {
@@ -152,7 +156,7 @@ impl<M: Medium> PoolFile<M> {
     /// the lock of the file back.
     pub(super) fn shut(
         &self,
-        patience: std::time::Duration,
+        patience: Duration,
         clean: bool,
         last: impl FnOnce(&mut Session<M>, Option<&mut Writer>) -> Result<()>,
     ) -> Result<()> {
@@ -177,7 +181,7 @@ impl<M: Medium> PoolFile<M> {
 
     fn mark_clean(&self, session: &mut Session<M>) -> Result<()> {
         let op = session.enter_exclusive();
-        self.settle(&op)?; // PERSIST Z1<Z2: sync; where there is none, every session has fenced its own
+        self.settle(&op)?; // PERSIST PL-Z1<PL-Z2: sync; where there is none, every session has fenced its own
         HeaderRef::new(&op, &self.name).write_clean();
         self.settle(&op)
     }

@@ -9,8 +9,8 @@ use crate::session::Session;
 pub(super) const MAX_STEP: u64 = 64 << 20;
 /// The first piece, in bytes.
 const FIRST_PIECE: u64 = 1 << 20;
-/// A piece that took longer to allocate is followed by one of half its size; one that took a quarter of it, by a larger one.
-const PIECE_TIME: Duration = Duration::from_micros(500);
+/// A piece that took longer to allocate and to touch is followed by one of half its size; one that took a quarter of it, by a larger one.
+pub(super) const PIECE_TIME: Duration = Duration::from_micros(500);
 
 /// The state of whoever makes the pool grow.
 pub(super) struct Grower<M: Medium> {

@@ -2,9 +2,10 @@
 //!
 //! Where the services of a pool are driven ([`crate::service`]), one of them keeps free space ahead of need: below a watermark,
 //! it allocates blocks of the file in *pieces*, and *publishes* them: syncs, maps, and stores the new size in the header. No
-//! writer waits meanwhile. A piece is as large as can be allocated in about half a millisecond, so a writer that outruns the
-//! service, and has to grow the pool itself, waits for one piece that is under way, and for one of its own. Where nobody
-//! drives the services, a writer that finds no space grows the pool by half of its size, as rarely as possible.
+//! writer waits meanwhile. It also has the system find the memory of the piece ([`Backing::touch`](crate::backing::Backing::touch)), so that no
+//! writer waits for that at the first store to a page. A piece is as large as can be allocated and touched in about half a millisecond,
+//! so a writer that outruns the service, and has to grow the pool itself, waits for one piece that is under way, and for one of its own.
+//! Where nobody drives the services, a writer that finds no space grows the pool by half of its size, as rarely as possible.
 //!
 //! The lock of whoever grows is held across system calls; the lock of the allocator never is, so those who find space do not
 //! wait.
@@ -13,19 +14,21 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | G1 file longer < G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail |
-//! | G2 < G3 the first store behind the old size | write-back, fence; a sync where the medium's fence does not reach the disk | the old size | ignores the tail |
+//! | PL-G1 file longer < PL-G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail |
+//! | PL-G2 < PL-G3 the first store behind the old size | write-back, fence; a sync where the medium's fence does not reach the disk | the old size | ignores the tail |
 //!
 //! A piece that is allocated and not published is such a tail, also after the pool is closed. Nothing was ever stored there, so
 //! the next growth finds it zero, and allocated already.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::file::PoolFile;
-use super::grower::{Grower, MAX_STEP};
+use super::grower::{Grower, MAX_STEP, PIECE_TIME};
 use super::header::HeaderRef;
+use crate::backing::Window;
 use crate::error::{Error, Result};
 use crate::lock::LockGuard;
 use crate::medium::Medium;
@@ -35,6 +38,8 @@ use crate::space::{Grow, Level, Space};
 
 /// Where publishing takes longer, pieces are published together.
 const SLOW: Duration = Duration::from_millis(1);
+/// Bytes that are touched between two looks at the clock.
+const TOUCH: u64 = 256 << 10;
 /// How soon the service looks again where somebody holds the allocator.
 const SOON: Duration = Duration::from_millis(1);
 
@@ -55,15 +60,25 @@ impl<M: Medium> PoolFile<M> {
         if from >= wanted {
             return Ok(());
         }
-        let start = Instant::now();
         grower.allocated = match self.backing.allocate_ahead(wanted) {
             Err(Error::DiskFull { .. }) if from < least && least < wanted => {
                 self.backing.allocate_ahead(least).map(|()| least)?
             }
             done => done.map(|()| wanted)?,
         };
-        grower.learn(wanted - from, start.elapsed(), self.geometry.chunk);
         Ok(())
+    }
+
+    /// Touches what was just published, as long as there is time for it: at most [`PIECE_TIME`].
+    fn touch(&self, range: Range<u64>) {
+        let start = Instant::now();
+        for at in range.clone().step_by(TOUCH as usize) {
+            let part = at..range.end.min(at + TOUCH);
+            self.backing.touch(&Window::new(self.mapping.reserve(), part, self.access));
+            if start.elapsed() > PIECE_TIME {
+                return;
+            }
+        }
     }
 
     /// Makes all that is allocated part of the pool. Returns its new length.
@@ -73,11 +88,11 @@ impl<M: Medium> PoolFile<M> {
             return Ok(len);
         }
         self.journal.get().map_or(Ok(()), |journal| journal.grow_sums(new_len))?;
-        self.backing.allocate(new_len)?; // PERSIST G1<G2: the backing syncs
+        self.backing.allocate(new_len)?; // PERSIST PL-G1<PL-G2: the backing syncs
         self.extend(len, new_len)?;
         let op = grower.session.enter_past_gate();
         HeaderRef::new(&op, &self.name).write_size(&self.geometry, new_len);
-        self.settle_size(&op)?; // PERSIST G2<G3: sync; where there is none, flush+fence, inside `write_size`
+        self.settle_size(&op)?; // PERSIST PL-G2<PL-G3: sync; where there is none, flush+fence, inside `write_size`
         drop(op);
         self.mapping.set_len(new_len);
         grower.slow = start.elapsed() > SLOW;
@@ -91,8 +106,19 @@ impl<M: Medium> PoolFile<M> {
         let goal = goal.min(self.most());
         let from = grower.allocated.max(self.mapping.len());
         let end = goal.min(from.saturating_add(grower.piece).next_multiple_of(self.geometry.chunk));
+        let begun = Instant::now();
         self.allocate(grower, from, end)?;
-        if urgent || !grower.slow || grower.allocated >= goal { self.publish(grower) } else { Ok(self.mapping.len()) }
+        let (mut took, len) = (begun.elapsed(), self.mapping.len());
+        if urgent || !grower.slow || grower.allocated >= goal {
+            let new_len = self.publish(grower)?;
+            let begun = Instant::now();
+            self.touch(len..new_len);
+            took += begun.elapsed();
+        }
+        if end > from {
+            grower.learn(end - from, took, self.geometry.chunk);
+        }
+        Ok(self.mapping.len())
     }
 
     /// How far a writer that finds no space grows the pool: at least as far as it has to, further if there is room.
@@ -115,7 +141,11 @@ impl<M: Medium> Grow for Arc<PoolFile<M>> {
             return Ok(len);
         }
         let (least, wanted) = self.target(len, min_len, grower.piece)?;
+        let (from, begun) = (grower.allocated.max(len), Instant::now());
         self.allocate(grower, least, wanted)?;
+        if wanted > from {
+            grower.learn(wanted - from, begun.elapsed(), self.geometry.chunk);
+        }
         self.publish(grower)
     }
 

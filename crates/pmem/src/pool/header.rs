@@ -3,99 +3,34 @@
 //! # Persist order
 //! | edge | between | a crash before it leaves | which opening takes as |
 //! |---|---|---|---|
-//! | C0<C1 | file allocated, synced; `magic = CREATING` | zeroes only | creation interrupted: create again |
-//! | C1<C2 | `magic = CREATING`; any other word | the mark, zeroes | creation interrupted: create again |
-//! | C2<C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
-//! | B1<B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
-//! | I1<B2 | which file it is; state names it as open | the state before | clean; or unclean as before, in the file that was accepted |
-//! | B2<B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
-//! | V1<V2 | header and root entries as an opener sees them; the first store of that opener | what the opener saw, or the word before | as before: after the mere death of a process, stores are visible that may not be durable |
-//! | Z1<Z2 | everything stored; state clean | state dirty | unclean: recovered |
-//! | G1<G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
-//! | G2<G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as G1<G2 |
+//! | PL-C0<PL-C1 | file allocated, synced; `magic = CREATING` | zeroes only | creation interrupted: create again |
+//! | PL-C1<PL-C2 | `magic = CREATING`; any other word | the mark, zeroes | creation interrupted: create again |
+//! | PL-C2<PL-C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
+//! | PL-B1<PL-B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
+//! | PL-I1<PL-B2 | which file it is; state names it as open | the state before | clean; or unclean as before, in the file that was accepted |
+//! | PL-B2<PL-B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
+//! | PL-V1<PL-V2 | header and root entries as an opener sees them; the first store of that opener | what the opener saw, or the word before | as before: after the mere death of a process, stores are visible that may not be durable |
+//! | PL-Z1<PL-Z2 | everything stored; state clean | state dirty | unclean: recovered |
+//! | PL-G1<PL-G2 | file allocated to the new size, synced; the size word | a file longer than its header says | the tail is not used; growing takes it again |
+//! | PL-G2<PL-G3 | the size word; the first store behind the old size | the old size, nothing stored behind it | as PL-G1<PL-G2 |
 //!
-//! Each edge but B1<B2 is a write-back and a fence. On a medium that survives only the death of the process it is also
+//! Each edge but PL-B1<PL-B2 is a write-back and a fence. On a medium that survives only the death of the process it is also
 //! a sync of the backing: that makes the mark "dirty" reach the disk before any other store, and "clean" after all of
-//! them, so that an unclean pool is known as unclean after a power failure too. B1<B2 is that sync alone: where
+//! them, so that an unclean pool is known as unclean after a power failure too. PL-B1<PL-B2 is that sync alone: where
 //! write-backs are done a power failure loses nothing, and nobody asks which boot it was. One word is all that ever
 //! changes between two fences where the order matters, so 8-byte atomicity is enough.
 
-use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::{Geometry, HEADER_SIZE};
 use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
 use crate::backing::FileId;
 use crate::error::{Error, Result};
+use crate::ids::{BootId, PoolId};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
 use crate::word::{Bits, Word};
-
-/// The identity of a pool: random, fixed at creation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PoolId(pub [u8; 16]);
-
-/// One boot of the operating system; zero where the system does not tell.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct BootId(pub [u8; 16]);
-
-fn hex(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
-}
-
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-impl fmt::Debug for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-impl fmt::Debug for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
-    }
-}
-
-impl PoolId {
-    /// A random one.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the system has no randomness.
-    pub fn random() -> Result<PoolId> {
-        let mut id = [0; 16];
-        let mut filled = 0;
-        while filled < id.len() {
-            filled +=
-                rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty()).map_err(|errno| {
-                    Error::Io { action: "asking for randomness for the pool's id".into(), source: errno.into() }
-                })?;
-        }
-        Ok(PoolId(id))
-    }
-}
-
-impl BootId {
-    /// That of the running system, as Linux tells it; unknown elsewhere.
-    pub fn current() -> BootId {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self::parse(&text).unwrap_or_default()
-    }
-
-    fn parse(text: &str) -> Option<BootId> {
-        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-        (digits.len() == 32).then_some(())?;
-        u128::from_str_radix(&digits, 16).ok().map(|id| BootId(id.to_be_bytes()))
-    }
-
-    /// Whether both are known to be the same boot.
-    pub fn is_same_boot(self, other: BootId) -> bool {
-        self == other && self != BootId::default()
-    }
-}
 
 /// Whether a pool was closed, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +247,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     /// The mark that says that all else in the file may be thrown away.
     pub(crate) fn mark_creating(&self) {
         self.op.store(&self.header.magic, MAGIC_CREATING, Release);
-        self.op.persist(&self.header.magic); // PERSIST C1<C2: flush+fence
+        self.op.persist(&self.header.magic); // PERSIST PL-C1<PL-C2: flush+fence
     }
 
     /// Everything but the magic. `size` is in bytes.
@@ -345,7 +280,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(h);
     }
 
-    /// The mark that makes it a pool. Opening it makes the mark durable (V1).
+    /// The mark that makes it a pool. Opening it makes the mark durable (PL-V1).
     pub(crate) fn mark_created(&self) {
         self.op.store(&self.header.magic, MAGIC, Release);
     }
@@ -420,7 +355,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     pub(crate) fn write_size(&self, geometry: &Geometry, size: u64) {
         let stamp = Stamp::of(number(at!(size)), (size / geometry.chunk) as u32);
         self.op.store(&self.header.size, stamp, Release);
-        self.op.persist(&self.header.size); // PERSIST G2<G3: flush+fence
+        self.op.persist(&self.header.size); // PERSIST PL-G2<PL-G3: flush+fence
     }
 
     fn dirty_in(&self, slot: usize) -> StateBits {
@@ -433,7 +368,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     fn put_state(&self, state: StateBits) {
         self.op.store(&self.header.state, Stamp::of(number(at!(state)), state.0), Release);
-        self.op.persist(&self.header.state); // PERSIST B2<B3, Z2: flush+fence
+        self.op.persist(&self.header.state); // PERSIST PL-B2<PL-B3, PL-Z2: flush+fence
     }
 
     fn put_boot(&self, slot: usize, boot: BootId) {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::file::PoolFile;
+use super::file::{CLOSE_PATIENCE, PoolFile};
 use super::gather::gather;
-use super::{CLOSE_PATIENCE, Pool};
 use crate::epoch::Epochs;
 use crate::error::{Error, Result};
-use crate::journal::{Journal, JournalStats, Level, Turn, Writer};
+use crate::journal::{Journal, Level, Turn, Writer};
 use crate::lock::Lock;
 use crate::medium::Medium;
 use crate::service::{Due, Lane, Service, Urgency};
@@ -145,74 +144,12 @@ impl<M: Medium> Service<M> for Committer<M> {
     }
 }
 
-impl<M: Medium> Pool<M> {
-    /// What returned means, where the pool has a journal.
-    pub fn level(&self) -> Option<Level> {
-        self.inner.committer.as_ref().map(|committer| committer.journal.level)
-    }
-
-    /// Figures of the journal, where there is one.
-    pub fn journal_stats(&self) -> Option<JournalStats> {
-        self.inner.committer.as_ref().map(|committer| committer.journal.stats())
-    }
-
-    /// Makes everything durable that any session had done before the call, on a journaled pool; nothing on others. At most two flushes
-    /// of the journal. Its commit is a boundary of the [epochs](Self::epochs).
-    ///
-    /// # Errors
-    /// [`Error::JournalFailed`]; [`Error::Busy`] if operations do not end within 10 s; [`Error::Poisoned`] after a panic in a structure
-    /// that takes part in the epochs; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
-    pub fn commit(&self, session: &mut Session<M>) -> Result<()> {
-        match &self.inner.committer {
-            None => Ok(()),
-            Some(committer) => committer.settle(session, self.mapping().gathering()),
-        }
-    }
-
-    /// Waits as long as the pool's level asks for, after an update whose operation has [noted](crate::Op::note_commit) its commit and has
-    /// ended: for that commit in [`Level::Immediate`], and for nothing as a rule elsewhere.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    #[inline]
-    pub fn settle(&self, session: &mut Session<M>) -> Result<()> {
-        match &self.inner.committer {
-            None => Ok(()),
-            Some(committer) => committer.settle_level(session),
-        }
-    }
-
-    /// As [`settle`](Self::settle), at another level than the pool's: it waits for the commit at [`Level::Immediate`]; at [`Level::Interval`] only if the
-    /// journal's last commit is older than twice that time; at [`Level::Process`] never. What is not waited for is durable with the next
-    /// commit: another update's, or the one that the journal's service makes every 64 ms, or every interval of the pool.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    pub fn settle_at(&self, session: &mut Session<M>, level: Level) -> Result<()> {
-        match &self.inner.committer {
-            None => Ok(()),
-            Some(committer) => {
-                committer.settle_at(session, level)?;
-                // Later calls of the session have not to wait for it either.
-                session.forget_commit();
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether a commit is durable, as noted by [`Op::note_commit`](crate::Op::note_commit).
-    #[inline]
-    pub fn is_settled(&self, number: u64) -> bool {
-        self.inner.committer.as_ref().is_none_or(|committer| committer.journal.durable() >= number)
-    }
-}
-
 impl<M: Medium> Committer<M> {
-    fn settle_level(&self, session: &mut Session<M>) -> Result<()> {
+    pub(super) fn settle_level(&self, session: &mut Session<M>) -> Result<()> {
         self.settle_at(session, self.journal.level)
     }
 
-    fn settle_at(&self, session: &mut Session<M>, level: Level) -> Result<()> {
+    pub(super) fn settle_at(&self, session: &mut Session<M>, level: Level) -> Result<()> {
         let number = session.noted_commit();
         match level {
             Level::Process => Ok(()),

@@ -12,6 +12,7 @@
 //! | [`recovery`] | the recovery of logs, before anybody gets a structure |
 //! | `roots` | named indices, failure-atomic |
 //! | `structure` | [`Structure`]s opened by name, [`Root`] |
+//! | `with_journal` | what a pool with a journal offers beside that |
 
 mod asking;
 mod dropping;
@@ -22,6 +23,7 @@ mod grower;
 mod growth;
 mod guarantee;
 mod header;
+mod indices;
 mod journaled;
 pub mod layout;
 mod moments;
@@ -36,6 +38,7 @@ mod stats;
 mod structure;
 #[cfg(test)]
 mod tests;
+mod with_journal;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,16 +47,19 @@ use std::time::Duration;
 
 pub use geometry::Geometry;
 pub use guarantee::{Durability, Guarantee, Reach};
-pub use header::{BootId, PoolId, State};
+pub use header::State;
+pub use indices::IndexInfo;
 pub use moments::Moments;
 pub use open::Unrecovered;
 pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, DEFAULT_SCRUB, PoolOptions};
 pub use pages::{DamagedPage, PageOwner, PageReport};
 pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
-pub use stats::{Progress, Stats};
-pub use structure::{IndexInfo, Root, Structure};
+pub use stats::Stats;
+pub use structure::{Root, Structure};
 
+pub use crate::ids::{BootId, PoolId};
+pub use crate::journal::Progress;
 pub use crate::kind::Kind;
 
 use crate::epoch::{Epochs, Needs};
@@ -66,14 +72,12 @@ use crate::service::{Lane, Services, Tick};
 use crate::session::{Op, Session};
 use crate::space::Space;
 use dropping::Dropper;
-use file::PoolFile;
+use file::{CLOSE_PATIENCE, PoolFile};
 use growth::Growth;
 use journaled::Committer;
 use scrubbing::Scrubber;
 use structure::Registry;
 
-/// How long closing waits for operations in flight.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long dropping the last handle waits for them, without anyone to tell.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -350,7 +354,7 @@ impl<M: Medium> Inner<M> {
         let poisoned = self.poisoned.lock(m).clone();
         let epochs = self.epochs.lock(m).clone();
         self.file.shut(patience, poisoned.is_none(), |session, writer| {
-            // PERSIST Z1: nothing can happen any more in the epoch that this begins.
+            // PERSIST EP-Z1: nothing can happen any more in the epoch that this begins.
             epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
             match (&self.committer, writer) {
                 (Some(committer), Some(writer)) => committer.finish(writer, session),

@@ -7,9 +7,7 @@ use super::Pool;
 use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{Geometry, HEADER_SIZE};
-use super::header::{
-    BootId, HeaderRef, PoolId, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of,
-};
+use super::header::{HeaderRef, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of};
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
 use super::pages::Audit;
@@ -17,6 +15,7 @@ use super::recovery::Recovery;
 use super::roots::{RootRef, RootState};
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
+use crate::ids::{BootId, PoolId};
 use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Level, NotesTicket, PAGE, Replay, Sums};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
@@ -111,9 +110,9 @@ impl Journals {
             let header = HeaderRef::new(op, &file.name);
             header.write_journal(journal.salt());
             header.write_file(file.backing.identity());
-            file.settle(op)?; // PERSIST J2<J3: sync
+            file.settle(op)?; // PERSIST JN-J2<JN-J3: sync
             header.write_journaled();
-            file.settle(op) // PERSIST J3<A1: sync
+            file.settle(op) // PERSIST JN-J3<JN-A1: sync
         })?;
         // Zero is no number of a commit.
         file.mapping.next_commit();
@@ -206,13 +205,13 @@ struct Birth {
 impl Birth {
     fn happen<M: Medium>(self, backing: Arc<dyn Backing>, medium: M) -> Result<Pool<M>> {
         // First a page for the mark, so that at no time a long file lies around that does not say what it is.
-        backing.allocate(HEADER_SIZE)?; // PERSIST C0<C1: the backing syncs
-        backing.sync_name()?; // PERSIST N<C3: sync of the folder
+        backing.allocate(HEADER_SIZE)?; // PERSIST PL-C0<PL-C1: the backing syncs
+        backing.sync_name()?; // PERSIST PL-N<PL-C3: sync of the folder
         let access = self.journals.access();
         let mut file = PoolFile::map(backing, medium, access, HEADER_SIZE, self.max, self.geometry)?;
         file.notes.clone_from(&self.journals.notes);
         file.alone(|file, op| -> Result<()> {
-            HeaderRef::new(op, &file.name).mark_creating(); // PERSIST C1<C2: flush+fence
+            HeaderRef::new(op, &file.name).mark_creating(); // PERSIST PL-C1<PL-C2: flush+fence
             file.settle(op)?;
             file.backing.allocate(self.initial)?;
             file.extend(HEADER_SIZE, self.initial)?;
@@ -224,7 +223,7 @@ impl Birth {
                 self.initial,
                 self.boot,
                 file.backing.identity(),
-            ); // PERSIST C2<C3: flush+fence
+            ); // PERSIST PL-C2<PL-C3: flush+fence
             file.settle(op)?;
             HeaderRef::new(op, &file.name).mark_created();
             file.settle(op)
@@ -370,9 +369,9 @@ impl<M: Medium> Unrecovered<M> {
             // From now on stores go past the checksums of the pages.
             header.forget_journal();
             header.write_boot(sound, boot);
-            header.write_file(file.backing.identity()); // PERSIST I1<B2: flush+fence
-            file.settle(op)?; // PERSIST B1<B2: sync; where there is none, the state is stored with `Release`
-            header.write_dirty(sound); // PERSIST B2<B3: flush+fence
+            header.write_file(file.backing.identity()); // PERSIST PL-I1<PL-B2: flush+fence
+            file.settle(op)?; // PERSIST PL-B1<PL-B2: sync; where there is none, the state is stored with `Release`
+            header.write_dirty(sound); // PERSIST PL-B2<PL-B3: flush+fence
             file.settle(op)
         })
     }
@@ -383,7 +382,7 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let file = Arc::new(file);
     let mut session = file.mapping.session()?;
     let op = session.enter_past_gate();
-    settle_visible(&op, &file.geometry); // PERSIST V1<V2: flush+fence, with the first fence of the space's recovery
+    settle_visible(&op, &file.geometry); // PERSIST PL-V1<PL-V2: flush+fence, with the first fence of the space's recovery
     let grow = Box::new(Arc::clone(&file));
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
     finish_roots(&op, &file.geometry, &space);
@@ -410,7 +409,7 @@ fn finish_roots<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, space: &Space<M>
         let Ok(Some(record)) = root.read() else { continue };
         if matches!(record.state, RootState::Creating | RootState::Dropping) {
             space.free_owner(op, root.owner());
-            root.free(); // PERSIST D2<D3: flush+fence, by `free_owner`
+            root.free(); // PERSIST RT-D2<RT-D3: flush+fence, by `free_owner`
         }
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::geometry::{DEFAULT_CHUNK, DEFAULT_INDICES, DEFAULT_LANES, Geometry};
-use super::header::{BootId, PoolId, open_in};
+use super::header::open_in;
 use super::layout::Header;
 use super::open::Journals;
 use super::open::Unrecovered;
 use super::{Pool, open};
 use crate::backing::{Access, Backing, BackingKind, FileBacking};
 use crate::error::{Error, Result};
+use crate::ids::{BootId, PoolId};
 use crate::journal::{BesidePool, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
 use crate::medium::{Hardware, Medium};
 use crate::memory;

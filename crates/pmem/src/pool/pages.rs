@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::geometry::{Geometry, HEADER_SIZE};
 use super::header::is_name_damaged;
+use super::indices::IndexInfo;
 use super::layout::Header;
-use super::{IndexInfo, Pool};
 use crate::backing::Backing;
 use crate::error::Result;
 use crate::journal::{PAGE, Replay, Sums, Verdict, read_page};
@@ -23,7 +23,7 @@ pub(super) struct Audit {
     sums: Result<Sums, String>,
     /// What a journal says that the file does not.
     replay: Option<Replay>,
-    header_is_damaged: bool,
+    pub(super) header_is_damaged: bool,
 }
 
 impl Audit {
@@ -32,7 +32,7 @@ impl Audit {
     }
 
     /// As [`Journal::judge`](crate::journal::Journal::judge).
-    fn judge(
+    pub(super) fn judge(
         &self,
         backing: &dyn Backing,
         pages: Range<u64>,
@@ -122,63 +122,6 @@ pub struct PageReport {
     pub damaged: Vec<DamagedPage>,
     /// Why no page has a checksum; then nothing was read.
     pub missing: Option<String>,
-}
-
-impl<M: Medium> Pool<M> {
-    /// Reads the whole file, and compares each page with its checksum, as far as pages have checksums: in a pool that is or was open
-    /// with a journal. Others may work meanwhile; a checkpoint waits for 64 pages at most. `O(bytes of the file)`.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) if the file cannot be read; [`Error::TooManySessions`](crate::Error::TooManySessions), [`Error::Forked`](crate::Error::Forked), [`Error::Shut`](crate::Error::Shut).
-    pub fn check_pages(&self) -> Result<PageReport> {
-        self.judge_pages(false)
-    }
-
-    /// The same, and gives pages that have no checksum yet one, as they are. Check the indices first: what is damaged by then is not
-    /// found later. Durable on return. A pool without a journal stays as it is.
-    ///
-    /// # Errors
-    /// As [`check_pages`](Self::check_pages); [`Error::DiskFull`](crate::Error::DiskFull).
-    pub fn scrub(&self) -> Result<PageReport> {
-        self.judge_pages(true)
-    }
-
-    fn judge_pages(&self, adopt: bool) -> Result<PageReport> {
-        let file = &self.inner.file;
-        let (mut report, mut damaged) = (PageReport::default(), Vec::new());
-        let pages = file.backing.len()?.div_ceil(PAGE);
-        for first in (0..pages).step_by(BATCH as usize) {
-            let batch = first..(first + BATCH).min(pages);
-            let count = batch.end - batch.start;
-            let mut f = |page, verdict| match verdict {
-                Verdict::Damaged => damaged.push(page),
-                _ => report.unknown += 1,
-            };
-            let judged = match (file.journal.get(), file.audit.get()) {
-                (Some(journal), _) => journal.judge(batch, adopt, &mut f)?,
-                (None, Some(audit)) => audit.judge(&*file.backing, batch, &mut f)?,
-                (None, None) => Err("it is open without a journal".into()),
-            };
-            if let Err(why) = judged {
-                report.missing = Some(why);
-                break;
-            }
-            report.pages += count;
-        }
-        if file.audit.get().is_some_and(|audit| audit.header_is_damaged) {
-            // Its words say which journal and which checksums are the right ones.
-            damaged.insert(0, 0);
-            damaged.dedup();
-        }
-        if !damaged.is_empty() {
-            let (indices, _) = self.readable_indices()?;
-            let mut session = self.session()?;
-            let op = session.enter()?;
-            let owned = |page| damaged_page(&op, self.geometry(), self.space(), &indices, page);
-            report.damaged = damaged.into_iter().map(owned).collect();
-        }
-        Ok(report)
-    }
 }
 
 /// A damaged page, and what it belongs to.

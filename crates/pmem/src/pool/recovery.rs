@@ -19,9 +19,9 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | K1 the root asks < the log's first record | flush+fence | no record | not called |
-//! | K2 what a recovery has done < the root asks no more | the recovery's own fence, and flush+fence | the root asks | called again |
-//! | K3 the root asks no more < the log's next record, and what others build on | flush+fence | the root asks, the records are done with | called again |
+//! | RC-K1 the root asks < the log's first record | flush+fence | no record | not called |
+//! | RC-K2 what a recovery has done < the root asks no more | the recovery's own fence, and flush+fence | the root asks | called again |
+//! | RC-K3 the root asks no more < the log's next record, and what others build on | flush+fence | the root asks, the records are done with | called again |
 
 use std::error::Error as StdError;
 
@@ -112,7 +112,7 @@ impl<M: Medium> Pool<M> {
         done.map_err(|source| Error::Recovery { name: log.name.clone(), kind: log.kind, source })?;
         let op = session.enter()?;
         let root = RootRef::new(&op, self.geometry(), log.owner);
-        // PERSIST K2: the recovery's own fence. PERSIST K3: flush+fence
+        // PERSIST RC-K2: the recovery's own fence. PERSIST RC-K3: flush+fence
         op.persist(root.ask(root.asks().unwrap_or_default().without(moment)));
         Ok(())
     }
@@ -148,7 +148,7 @@ impl<M: Medium> Root<M> {
     /// none is left. Durable on return: one fence. While it asks, no program can open a structure of the pool after a crash
     /// unless it has the log's [`Recovery`].
     pub fn ask(&self, op: &Op<'_, M>, moments: Moments) {
-        // PERSIST K1, K3: flush+fence
+        // PERSIST RC-K1, RC-K3: flush+fence
         op.persist(RootRef::new(op, self.pool().geometry(), self.owner()).ask(moments));
     }
 

@@ -5,12 +5,12 @@
 //!
 //! | edge | between | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | R1<R2 | name, kind, version, zeroed words; `state = creating` | a free entry | nothing to do |
-//! | R2<R3 | `state = creating`; the structure's first allocation | a free entry | nothing to do |
-//! | R3<R4 | all that the structure's creation wrote back; `state = live` | `creating`, some space owned | frees the owner's space, then the entry |
-//! | N1<N2 | the new name in the buffer that is not named; `state` names it | the old name | nothing to do |
-//! | D1<D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
-//! | D2<D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
+//! | RT-R1<RT-R2 | name, kind, version, zeroed words; `state = creating` | a free entry | nothing to do |
+//! | RT-R2<RT-R3 | `state = creating`; the structure's first allocation | a free entry | nothing to do |
+//! | RT-R3<RT-R4 | all that the structure's creation wrote back; `state = live` | `creating`, some space owned | frees the owner's space, then the entry |
+//! | RT-N1<RT-N2 | the new name in the buffer that is not named; `state` names it | the old name | nothing to do |
+//! | RT-D1<RT-D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
+//! | RT-D2<RT-D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
 //!
 //! Each edge is a write-back and a fence. No two words are assumed to become durable together.
 
@@ -206,15 +206,15 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
             self.op.store(word, 0, Relaxed);
         }
         self.op.write_back(self.entry);
-        self.op.fence(); // PERSIST R1<R2: flush+fence
+        self.op.fence(); // PERSIST RT-R1<RT-R2: flush+fence
         let record = RootRecord { state: RootState::Creating, kind, name: name.into(), buffer: 0 };
-        self.put(&record); // PERSIST R2<R3: flush+fence
+        self.put(&record); // PERSIST RT-R2<RT-R3: flush+fence
         record
     }
 
-    /// Makes an index live. The fence before covers what the caller's session has written back (R3).
+    /// Makes an index live. The fence before covers what the caller's session has written back (RT-R3).
     pub(crate) fn make_live(&self, record: RootRecord) -> RootRecord {
-        self.op.drain(); // PERSIST R3<R4: flush+fence
+        self.op.drain(); // PERSIST RT-R3<RT-R4: flush+fence
         let record = RootRecord { state: RootState::Live, ..record };
         self.put(&record);
         record
@@ -225,7 +225,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         let buffer = 1 - record.buffer;
         let words = &self.entry.names[buffer];
         self.op.store_bytes(words, name.as_bytes());
-        self.op.persist(words); // PERSIST N1<N2: flush+fence
+        self.op.persist(words); // PERSIST RT-N1<RT-N2: flush+fence
         let record = RootRecord { name: name.into(), buffer, ..record };
         self.put(&record);
         record
@@ -233,10 +233,10 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
 
     /// Marks an index as going away.
     pub(crate) fn begin_drop(&self, record: RootRecord) {
-        self.put(&RootRecord { state: RootState::Dropping, ..record }); // PERSIST D1<D2: flush+fence
+        self.put(&RootRecord { state: RootState::Dropping, ..record }); // PERSIST RT-D1<RT-D2: flush+fence
     }
 
-    /// Makes the entry free. Everything that gave the owner's space back must be durable (D2).
+    /// Makes the entry free. Everything that gave the owner's space back must be durable (RT-D2).
     pub(crate) fn free(&self) {
         self.op.store(&self.entry.state, 0, Release);
         self.op.persist(&self.entry.state);

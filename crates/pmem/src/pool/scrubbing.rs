@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::indices::list;
 use super::journaled::Committer;
 use super::pages::{BATCH, damaged_page};
-use super::structure::list;
 use crate::error::{Error, Result};
 use crate::journal::{PAGE, Verdict, lock};
 use crate::medium::Medium;

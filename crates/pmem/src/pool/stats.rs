@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::file::PoolFile;
 use super::geometry::HEADER_SIZE;
-use super::header::{HeaderRef, PoolId, State, journal_of, not_a_pool_by_length};
+use super::header::{HeaderRef, State, journal_of, not_a_pool_by_length};
+use super::indices::{IndexInfo, list};
 use super::layout::Header;
-use super::structure::{IndexInfo, list};
 use super::{Geometry, Pool};
 use crate::backing::{Access, Backing, FileBacking};
 use crate::error::{Error, Result};
-use crate::journal::{BesidePool, Replay};
+use crate::ids::PoolId;
+use crate::journal::{BesidePool, Progress, Replay};
 use crate::medium::{Hardware, Medium};
 use crate::session::Op;
 use crate::space::SpaceStats;
@@ -37,16 +38,6 @@ pub struct Stats {
     /// The work on it, of a pool that is open with a journal, as far as commits tell it. Only [`Pool::peek`] says it;
     /// [`Pool::journal_stats`] has more for whoever has the pool open.
     pub progress: Option<Progress>,
-}
-
-/// The work on a pool since it was opened, as its journal tells it to other processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Commits.
-    pub commits: u64,
-    /// Operations that had ended at the last commit, reads included. `None` for a moment after a checkpoint has trimmed the journal.
-    pub operations: Option<u64>,
 }
 
 impl<M: Medium> Pool<M> {

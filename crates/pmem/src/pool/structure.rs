@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Pool;
+use super::indices::{IndexInfo, list};
 use super::roots::{RootRecord, RootRef, RootState, check_name};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
@@ -464,31 +465,9 @@ impl<M: Medium> Pool<M> {
         let _busy = Busy { pool: self, owner };
         let op = session.enter()?;
         let root = RootRef::new(&op, self.geometry(), owner);
-        root.begin_drop(record); // PERSIST D1<D2: flush+fence
-        self.space().free_owner(&op, owner); // PERSIST D2<D3: flush+fence, inside
+        root.begin_drop(record); // PERSIST RT-D1<RT-D2: flush+fence
+        self.space().free_owner(&op, owner); // PERSIST RT-D2<RT-D3: flush+fence, inside
         root.free();
         Ok(())
     }
-}
-
-/// What a pool says of one index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexInfo {
-    /// Its name.
-    pub name: String,
-    /// Its kind and layout version.
-    pub kind: Kind,
-    /// Whom its space belongs to.
-    pub owner: Owner,
-}
-
-/// The live indices.
-pub(super) fn list<M: Medium>(op: &Op<'_, M>, geometry: &super::Geometry) -> Result<Vec<IndexInfo>> {
-    let mut found = Vec::new();
-    for root in RootRef::all(op, geometry) {
-        if let Some(RootRecord { state: RootState::Live, kind, name, .. }) = root.read()? {
-            found.push(IndexInfo { name, kind, owner: root.owner() });
-        }
-    }
-    Ok(found)
 }

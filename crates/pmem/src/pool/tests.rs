@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::backing::{Call, FaultBacking, Faults, HeapBacking};
+use crate::backing::HeapBacking;
 use crate::pool::layout::{Header, RootEntry};
 use crate::pool::roots::RootRef;
+use crate::testing::{Call, FaultBacking, Faults};
 use crate::{Op, Owner, Survives};
 
 /// A number in a block of its own, as a structure.

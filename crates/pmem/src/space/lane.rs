@@ -5,12 +5,12 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | L1 the words of an intent < its seal | same line (`TornWords`: the checksum in the seal) | no valid seal | nothing to do: nothing has happened |
-//! | L2 the seal, and the object, < link and effect | flush+fence: the owner's own fence between `prepare` and `complete` | neither link nor effect | nothing to undo |
-//! | L3 link and effect < the seal is cleared | flush+fence | a valid seal, and any of the two | the effect is made to agree with the link; idempotent |
-//! | L4 the cleared seal < anybody changes the link again | flush+fence | a valid seal over finished work | as L3: the link has not changed since |
+//! | SP-L1 the words of an intent < its seal | same line (`TornWords`: the checksum in the seal) | no valid seal | nothing to do: nothing has happened |
+//! | SP-L2 the seal, and the object, < link and effect | flush+fence: the owner's own fence between `prepare` and `complete` | neither link nor effect | nothing to undo |
+//! | SP-L3 link and effect < the seal is cleared | flush+fence | a valid seal, and any of the two | the effect is made to agree with the link; idempotent |
+//! | SP-L4 the cleared seal < anybody changes the link again | flush+fence | a valid seal over finished work | as SP-L3: the link has not changed since |
 //!
-//! The operation is durable with the fence of L3. L4 is why `complete` waits once more: another session may change the
+//! The operation is durable with the fence of SP-L3. SP-L4 is why `complete` waits once more: another session may change the
 //! link afterwards, and its fence would not cover the cleared seal.
 
 use std::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ impl Intent {
         op.store(&to.target, self.target, Ordering::Relaxed);
         op.store(&to.effect, self.effect, Ordering::Relaxed);
         op.store(&to.otherwise, self.otherwise, Ordering::Relaxed);
-        // PERSIST L1: same line.
+        // PERSIST SP-L1: same line.
         op.store(&to.seal, self.seal(), Ordering::Release);
         op.write_back(to);
     }

@@ -16,7 +16,7 @@
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | LA1 a slab's descriptor < a record that names one of its blocks | flush+fence, S3 | no such record | nothing to do |
+//! | LA1 a slab's descriptor < a record that names one of its blocks | flush+fence, SP-S3 | no such record | nothing to do |
 //! | LA2 the record < the word that `apply` stores | the log's fence | neither | nothing to do |
 //! | LA3 that word < the record is trimmed | the log's fence | the record, the word old or new | applies it again |
 //! | LA4 no record names the space any more < it is reserved again | the log, before `release` | the space, free and unused | nothing to do |
@@ -233,7 +233,7 @@ impl<M: Medium> Space<M> {
     /// Gives the chunk of an empty slab back.
     pub(super) fn free_slab(&self, op: &Op<'_, M>, state: &mut State, chunk: u64) {
         self.describe(op, chunk, Use::Free);
-        // PERSIST S4: flush+fence.
+        // PERSIST SP-S4: flush+fence.
         op.fence();
         state.slabs.remove(chunk);
         state.free.put(chunk, 1);

@@ -14,12 +14,12 @@
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S1 contents of an extent that recovery relies on < its descriptor | the caller's fence before [`Space::activate`] | a free chunk | nothing to do |
-//! | S2 empty bitmap of a slab < its descriptor | flush+fence | a free chunk | nothing to do |
-//! | S3 slab descriptor < an intent on one of its blocks | flush+fence | a slab without blocks | given back when found empty |
-//! | S4 freed descriptor < the chunk is reserved again | flush+fence | the extent, still its owner's | the owner's business |
-//! | S5 a descriptor that recovery has seen < whatever is built on it | flush+fence | the same descriptor, or the one before | as before |
-//! | L1 to L4 | see `lane.rs` | | |
+//! | SP-S1 contents of an extent that recovery relies on < its descriptor | the caller's fence before [`Space::activate`] | a free chunk | nothing to do |
+//! | SP-S2 empty bitmap of a slab < its descriptor | flush+fence | a free chunk | nothing to do |
+//! | SP-S3 slab descriptor < an intent on one of its blocks | flush+fence | a slab without blocks | given back when found empty |
+//! | SP-S4 freed descriptor < the chunk is reserved again | flush+fence | the extent, still its owner's | the owner's business |
+//! | SP-S5 a descriptor that recovery has seen < whatever is built on it | flush+fence | the same descriptor, or the one before | as before |
+//! | SP-L1 to SP-L4 | see `lane.rs` | | |
 //! | LA1 to LA4 | see `logical.rs` | | |
 //!
 //! Every persistent decision is one 8-byte store or sealed by a checksum, so all of it survives the `TornWords` model.
@@ -303,11 +303,11 @@ impl<M: Medium> Space<M> {
         for word in bitmap {
             op.store(word, 0, Ordering::Relaxed);
         }
-        // PERSIST S2: flush+fence.
+        // PERSIST SP-S2: flush+fence.
         op.write_back_slice(bitmap);
         op.fence();
         self.describe(op, chunk, Use::Slab { owner, lines });
-        // PERSIST S3: flush+fence.
+        // PERSIST SP-S3: flush+fence.
         op.fence();
         let taken = Some(vec![0; self.heap.blocks(lines).div_ceil(64) as usize].into());
         self.state.lock(op.medium()).slabs.add(chunk, Slab { owner, lines, taken });
@@ -330,7 +330,7 @@ impl<M: Medium> Space<M> {
     // ---- extents, found by owner ----
 
     /// Makes a reserved extent its owner's, durably with the operation's next fence. Whatever recovery will rely on in it
-    /// has to be durable before (S1). One store, one write-back.
+    /// has to be durable before (SP-S1). One store, one write-back.
     ///
     /// # Errors
     /// [`Error::NotAnExtent`] for a reserved block: blocks are not found by owner, so they need a link. [`Error::ForeignSession`].
@@ -439,7 +439,7 @@ impl<M: Medium> Space<M> {
                 if self.heap.chunk_off(chunk) == extent.off && u64::from(chunks) * self.heap.chunk == extent.len =>
             {
                 self.describe(op, chunk, Use::Free);
-                // PERSIST S4: flush+fence.
+                // PERSIST SP-S4: flush+fence.
                 op.fence();
                 self.put_free(op, &mut state, chunk, u64::from(chunks));
                 Ok(())
@@ -468,7 +468,7 @@ impl<M: Medium> Space<M> {
         for (chunk, _) in &freed {
             self.describe(op, *chunk, Use::Free);
         }
-        // PERSIST S4: flush+fence.
+        // PERSIST SP-S4: flush+fence.
         op.fence();
         for (chunk, chunks) in freed {
             state.slabs.remove(chunk);
@@ -692,10 +692,10 @@ impl<M: Medium> Prepared<'_, M> {
             self.intent.store(op);
         }
         self.intent.write_back(op);
-        // PERSIST L3: flush+fence.
+        // PERSIST SP-L3: flush+fence.
         op.fence();
         lane::clear(op, self.space.heap.lane(self.lane));
-        // PERSIST L4: flush+fence.
+        // PERSIST SP-L4: flush+fence.
         op.fence();
         self.guard = None;
         if self.frees {

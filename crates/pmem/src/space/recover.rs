@@ -4,7 +4,7 @@
 //! walks the descriptors once, `O(chunks)`; bitmaps of slabs are read when their class is first used.
 //!
 //! After the mere death of a process its last stores are visible, but perhaps not durable: they sit in the caches of a
-//! machine that runs on. What recovery reads and others will build on is therefore written back first (S5).
+//! machine that runs on. What recovery reads and others will build on is therefore written back first (SP-S5).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -167,7 +167,7 @@ impl<M: Medium> Space<M> {
             intent.write_back(op);
         }
         if !intents.is_empty() {
-            // PERSIST L3: flush+fence.
+            // PERSIST SP-L3: flush+fence.
             op.fence();
         }
         let used: Vec<_> =
@@ -175,7 +175,7 @@ impl<M: Medium> Space<M> {
         for lane in &used {
             lane::clear(op, *lane);
         }
-        // PERSIST L4: flush+fence, the one of `settle_tables`.
+        // PERSIST SP-L4: flush+fence, the one of `settle_tables`.
     }
 
     /// Makes the descriptors durable as they are visible now.
@@ -188,7 +188,7 @@ impl<M: Medium> Space<M> {
                 op.write_back_slice(table);
             }
         }
-        // PERSIST S5: flush+fence.
+        // PERSIST SP-S5: flush+fence.
         op.fence();
     }
 

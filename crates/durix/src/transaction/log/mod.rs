@@ -16,7 +16,7 @@
 //! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
 //!
 //! While the log is open for commits, its root [asks](durix_pmem::pool::Recovery) for recovery: a pool found after a crash
-//! hands out no index before `recover` has run. Edges K1 to K3 are those of [`durix_pmem::pool::Recovery`].
+//! hands out no index before `recover` has run. Edges RC-K1 to RC-K3 are those of [`durix_pmem::pool::Recovery`].
 //!
 //! A record counts if its number is above `retired` and its hash holds, so no two words need to become durable together. As a
 //! rule `retired` is not written back: the lane's next record takes the place of the last one. While that is half done, neither
@@ -134,7 +134,7 @@ impl<M: Medium> IntentLog<M> {
     /// and when none is left. At most one fence.
     pub(crate) fn ask(&self, op: &Op<'_, M>, moments: Moments) -> Result<()> {
         if self.root.asks(op)? != moments {
-            // PERSIST K1, K3: flush+fence, inside
+            // PERSIST RC-K1, RC-K3: flush+fence, inside
             self.root.ask(op, moments);
         }
         Ok(())

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use durix_logfree::{Options, SkipList};
 use durix_pmem::backing::FileBacking;
 
-use durix_pmem::medium::{Shadow, Survives};
+use durix_pmem::medium::Survives;
+use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Lines, Medium, PoolOptions, Rmw};
 
 static LOADS: AtomicU64 = AtomicU64::new(0);

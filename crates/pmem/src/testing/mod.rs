@@ -1,0 +1,18 @@
+//! Media and a backing that tests need: no pool of a program stands on them.
+//!
+//! | | what it does |
+//! |---|---|
+//! | [`Shadow`] | only what was written back and fenced reaches the file of a process that is killed |
+//! | [`Killable`] | a process dies at a given step |
+//! | [`Mutating`] | the write-backs or fences of one place are dropped, delayed or redirected |
+//! | [`FaultBacking`] | calls of the file system fail |
+
+mod fault;
+mod killable;
+mod mutating;
+mod shadow;
+
+pub use fault::{Call, FaultBacking, Faults};
+pub use killable::Killable;
+pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
+pub use shadow::{Shadow, ShadowBacking};
