@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Extent, Lock, MAX_SESSIONS, Medium, Off, Op, Rmw, Root, Word};
+use durix_pmem::{Extent, Lock, Medium, Off, Op, PerSession, Rmw, Root, Word};
 
 use crate::chains::Chains;
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ pub(crate) struct Log {
     shape: Shape,
     /// Pages sealed so far.
     clock: CachePadded<AtomicU64>,
-    tails: Box<[CachePadded<Tail>]>,
+    tails: PerSession<Tail>,
     pages: Lock<Pages>,
     /// Sealed pages from which on it pays to look which of them are free.
     look_from: AtomicU64,
@@ -102,12 +102,11 @@ const STOCK: usize = 4;
 impl Log {
     /// A log without pages.
     pub(crate) fn new(shape: Shape) -> Self {
-        let tails = (0..MAX_SESSIONS).map(|_| CachePadded::default()).collect();
         // Pages that recovery finds are sealed at 0.
         Log {
             shape,
             clock: CachePadded::new(AtomicU64::new(1)),
-            tails,
+            tails: PerSession::default(),
             pages: Lock::new(Pages::default()),
             look_from: AtomicU64::new(0),
         }
@@ -122,7 +121,7 @@ impl Log {
     /// Appends a record, for which there is room, and starts writing it back.
     #[inline(always)]
     pub(crate) fn append<M: Medium>(&self, op: &Op<'_, M>, record: Record) {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         let (page, next) = (tail.page.load(Relaxed), tail.next.load(Relaxed));
         let (at, polarity) = (next & !(1 << POLARITY), next >> POLARITY);
         let line = op.at(record_line(page, at / LINE_RECORDS));
@@ -134,7 +133,7 @@ impl Log {
     /// Asks the processor for the line of the session's next record, to write it.
     #[inline(always)]
     pub(crate) fn prefetch<M: Medium>(&self, op: &Op<'_, M>) {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         let (page, at) = (tail.page.load(Relaxed), tail.next.load(Relaxed) & !(1 << POLARITY));
         op.prefetch_write(record_line(page, at / LINE_RECORDS));
     }
@@ -243,7 +242,7 @@ impl Log {
 
     /// Appends records that fit into the session's page, and starts writing them back, each line once.
     fn append_in_row<M: Medium>(&self, op: &Op<'_, M>, records: impl Iterator<Item = Record>) {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         let (page, next) = (tail.page.load(Relaxed), tail.next.load(Relaxed));
         let (first, polarity) = (next & !(1 << POLARITY), next >> POLARITY);
         let line_of = |at: u64| op.at(record_line(page, at / LINE_RECORDS));
@@ -263,7 +262,7 @@ impl Log {
 
     /// Makes an empty page the session's.
     fn enter<M: Medium>(&self, op: &Op<'_, M>, page: u64, polarity: u64) {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         tail.page.store(page, Relaxed);
         tail.next.store(polarity << POLARITY, Relaxed);
     }
@@ -278,7 +277,7 @@ impl Log {
 
     /// Seals the session's page, if it has one. It is full.
     fn seal<M: Medium>(&self, op: &Op<'_, M>, pages: &mut Pages) {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         let old = tail.page.load(Relaxed);
         if old == 0 {
             return;
@@ -395,7 +394,7 @@ impl Log {
     /// Records that the session's page has room for.
     #[inline(always)]
     fn room<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
-        let tail = &self.tails[op.slot() as usize];
+        let tail = self.tails.of(op.slot());
         match tail.page.load(Relaxed) {
             0 => 0,
             _ => self.shape.page_records() - (tail.next.load(Relaxed) & !(1 << POLARITY)),

@@ -255,7 +255,7 @@ impl<M: Medium> Engine<M> {
                 Changes::write_ahead(op, blocks)?;
             }
             self.ask(op);
-            let mut lane = self.slots[op.slot() as usize].lane.lock(m);
+            let mut lane = self.slots.of(op.slot()).lane.lock(m);
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
             let blocks = changes.blocks.take();

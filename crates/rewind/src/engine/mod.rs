@@ -47,8 +47,8 @@ use std::sync::{Arc, OnceLock};
 use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{
-    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, Rmw, Root, Session,
-    SessionLogs, Structure, Word,
+    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession, Rmw,
+    Root, Session, SessionLogs, Structure, Word,
 };
 
 pub use changes::{Changes, Contents};
@@ -119,7 +119,7 @@ pub struct Engine<M: Medium = Hardware> {
     poison: Poison<M>,
     locks: Locks,
     /// By slot of the session.
-    slots: Box<[Slot<M>]>,
+    slots: PerSession<Slot<M>>,
     /// The number of the next commit.
     next: AtomicU64,
     /// 1 once there may be records, and the root asks for recovery.
@@ -137,8 +137,7 @@ pub struct Engine<M: Medium = Hardware> {
     cells: u64,
 }
 
-/// What belongs to the session of a slot, on lines of its own.
-#[repr(align(128))]
+/// What belongs to the session of a slot.
 struct Slot<M: Medium> {
     /// Counts transactions; only the session does so.
     age: AtomicU64,
@@ -226,7 +225,7 @@ impl<M: Medium> Engine<M> {
             root,
             logs,
             locks: Locks::new(),
-            slots: (0..MAX_SESSIONS).map(|_| Slot::default()).collect(),
+            slots: PerSession::default(),
             next: AtomicU64::new(next),
             asks: AtomicU64::new(0),
             trimming: Lock::new(Lines::new()),
@@ -320,7 +319,7 @@ impl<M: Medium> Engine<M> {
 
     /// The age of a session's next transaction: unique, never zero, and rising for each session.
     fn age(&self, session: &Session<M>) -> u64 {
-        let (m, count) = (self.medium(), &self.slots[session.slot() as usize].age);
+        let (m, count) = (self.medium(), &self.slots.of(session.slot()).age);
         let next = m.shared_load(count, Ordering::Relaxed) + 1;
         m.shared_store(count, next, Ordering::Relaxed);
         next * u64::from(MAX_SESSIONS) + u64::from(session.slot())

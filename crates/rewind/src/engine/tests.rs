@@ -67,16 +67,12 @@ fn trimming_by_the_service_is_charged_too() {
     let (before, count, mut steps) = (medium.counts(), 40_000, 0);
     for i in 0..count {
         tm.transaction(&mut session, |tx| tx.set(base.field::<u64>(i * 7 % 128), i)).unwrap();
-        let segments = || tm.slots[session.slot() as usize].lane.lock(medium).ends.len();
+        let segments = || tm.slots.of(session.slot()).lane.lock(medium).ends.len();
         assert!(segments() <= 2, "the service comes at half");
         if tm.is_long.load(Ordering::Relaxed) == 1 {
             while pool.tick(&mut session).unwrap() == durix_pmem::Tick::Worked {}
             steps += 1;
-            assert_eq!(
-                tm.slots[session.slot() as usize].lane.lock(medium).ends.len(),
-                0,
-                "all of the log was given back"
-            );
+            assert_eq!(tm.slots.of(session.slot()).lane.lock(medium).ends.len(), 0, "all of the log was given back");
         }
     }
     let fences = (medium.counts() - before).fences;
