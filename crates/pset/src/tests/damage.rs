@@ -248,8 +248,10 @@ fn write(image: Vec<u8>, options: &SetOptions) -> crate::Result<Arc<PersistentSe
     PersistentSet::open_with(&pool, "set", options)
 }
 
-/// A closed pool with a set of 20 keys, and where its extents lie.
-fn closed() -> (Vec<u8>, Vec<durix_pmem::Extent>, BTreeMap<Vec<u8>, Vec<u8>>) {
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A closed pool with a set of 20 keys, where its extents lie, and what it holds.
+fn closed() -> (Vec<u8>, Vec<durix_pmem::Extent>, Contents) {
     let pool = pool(1 << 20, Hardware::PAGE_CACHE);
     let set = open(&pool, &options());
     let mut session = pool.session().unwrap();
