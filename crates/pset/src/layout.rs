@@ -25,7 +25,7 @@
 //! erased, or was never written. One that was never written has a pattern of its offset in word 1.
 //!
 //! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed, word [`EXTENTS`] a number of
-//! extents that there are at least.
+//! extents that there are at least, word [`RECOVERED`] says when the set was recovered.
 
 use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
@@ -50,6 +50,9 @@ pub(super) const WATERMARK: usize = 0;
 /// Which of them is the number of extents. It is raised when an extent has become active, durably (X2), and is not written back for itself,
 /// so it may be too small after a crash. If it is too large, the pool's table of space is damaged.
 pub(super) const EXTENTS: usize = 1;
+/// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered, and one; 0 for never. Not written
+/// back for itself: after a crash that number is another one.
+pub(super) const RECOVERED: usize = 2;
 
 /// First word of every extent of a set.
 pub(super) const EXTENT_MAGIC: u64 = u64::from_le_bytes(*b"CSOset01");
@@ -466,7 +469,7 @@ mod tests {
         assert_eq!(offset_of!(ExtentHead, unused), 32);
         assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
         assert_eq!(extent_sum(3, 1000), 0x3c93_401c);
-        assert_eq!((WATERMARK, EXTENTS, LAYOUT_VERSION), (0, 1, 999));
+        assert_eq!((WATERMARK, EXTENTS, RECOVERED, LAYOUT_VERSION), (0, 1, 2, 999));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);
         assert_eq!(info.to_bits(), 0xabcde << 34 | 0x1234 << 18 | 0x5678 << 2 | 1);

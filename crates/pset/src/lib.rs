@@ -157,6 +157,8 @@ pub struct PersistentSet<M: Medium = Hardware> {
     /// Version up to which the durable watermark covers transactions.
     durable_watermark: CachePadded<AtomicU64>,
     poison: Poison<M>,
+    /// Whether an interrupted update can have left nothing in it.
+    is_as_closed: bool,
 }
 
 impl<M: Medium> fmt::Debug for PersistentSet<M> {
@@ -219,6 +221,7 @@ impl<M: Medium> PersistentSet<M> {
             durable_watermark: CachePadded::default(),
             poison: Poison::new(root.clone()),
             root,
+            is_as_closed: false,
         }
     }
 

@@ -23,7 +23,7 @@
 //! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
 //! Slots that an interrupted update has left half written are marked as erased, under R2: no slot is found so that a crash cannot explain.
-//! A pool that was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
+//! A set that was recovered before its pool was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
 //! for [`PersistentSet::check`], and for salvage: an entry whose checksum is wrong keeps older values of its key from coming back, and is
 //! neither live nor queued for reuse.
 //!
@@ -40,7 +40,7 @@ use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Result};
 use super::layout::{
-    Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
+    Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
@@ -154,7 +154,8 @@ impl<M: Medium> PersistentSet<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`].
     pub(super) fn recover(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
-        let set = PersistentSet::new(root, options.clone());
+        let mut set = PersistentSet::new(root, options.clone());
+        set.is_as_closed = set.note_recovery(&session.enter()?);
         let collected = Collected {
             shards: (0..set.shards.len()).map(|_| Lock::new(Losers::default())).collect(),
             undecided: Mutex::default(),
@@ -197,6 +198,19 @@ impl<M: Medium> PersistentSet<M> {
         Ok(units)
     }
 
+    /// Notes in which life of the pool the set is recovered. Returns whether it was recovered in this one, before the pool was closed: a
+    /// program that opens the pool after a crash need not open the set, and closes the pool all the same.
+    fn note_recovery(&self, op: &Op<'_, M>) -> bool {
+        let pool = self.root.pool();
+        let (word, now) = (&self.root.words(op)[RECOVERED], u64::from(pool.crashes(op)) + 1);
+        let is_known = op.load(word, Ordering::Relaxed) == now;
+        if !is_known && pool.ensure_writable().is_ok() {
+            // PERSIST R2: write-back, with the watermark, which lies in the same line.
+            op.store(word, now, Ordering::Relaxed);
+        }
+        is_known && pool.is_as_closed()
+    }
+
     /// Compares the number of extents with that in the root, which may be smaller after a crash, and is raised then.
     ///
     /// # Errors
@@ -207,7 +221,7 @@ impl<M: Medium> PersistentSet<M> {
         if self.options.salvage {
             return Ok(());
         }
-        if self.lacks_extents(op, known) && self.root.pool().is_as_closed() {
+        if self.lacks_extents(op, known) && self.is_as_closed {
             return Err(missing_extents(op.off_of(word).get(), op.load(word, Ordering::Relaxed)));
         }
         // PERSIST R2: write-back, with the watermark, which lies in the same line.
@@ -289,7 +303,7 @@ impl<M: Medium> PersistentSet<M> {
                 slot => slot?,
             };
             match slot {
-                Slot::Interrupted if self.root.pool().is_as_closed() => {
+                Slot::Interrupted if self.is_as_closed => {
                     if !self.options.salvage {
                         let meta: Meta = op.load(&op.at(head_at(off)).meta, Ordering::Relaxed);
                         return Err(not_whole(off, meta.version()));
@@ -360,8 +374,8 @@ impl<M: Medium> PersistentSet<M> {
         let mut erased = Vec::new();
         for (version, entries) in transactions {
             let is_complete = entries.iter().all(|e| usize::from(e.info.transaction()) == entries.len());
-            // In a pool that was closed all have committed: what is missing is damaged.
-            let is_closed = self.root.pool().is_as_closed();
+            // In one that was closed all have committed: what is missing is damaged.
+            let is_closed = self.is_as_closed;
             if !is_complete && is_closed && !self.options.salvage {
                 let (offset, found) = (entries[0].off, entries.len() as u64);
                 return Err(Error::Corrupt { what: "the number of entries of a transaction", offset, found });

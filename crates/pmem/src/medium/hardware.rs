@@ -95,15 +95,16 @@ impl Hardware {
     #[cold]
     #[inline(never)]
     fn write_back_otherwise(self, lines: Lines<'_>) {
-        if self.kind == WriteBackKind::Journal {
-            return self.note(lines);
-        }
         for line in lines.iter() {
             // SAFETY: as in `write_back`.
             unsafe {
                 match self.kind {
                     WriteBackKind::ClflushOpt => arch::clflushopt(line),
-                    _ => arch::clflush(line),
+                    WriteBackKind::Clflush => arch::clflush(line),
+                    WriteBackKind::Journal => return self.note(lines),
+                    // The two that need an instruction are the best of their processors.
+                    WriteBackKind::Clwb | WriteBackKind::DcCvap => arch::best(line),
+                    WriteBackKind::FenceOnly | WriteBackKind::PageCache => {}
                 }
             }
         }

@@ -51,7 +51,8 @@ pub enum State {
     Unknown,
 }
 
-/// The state word's 32 bits: what, and which boot id counts.
+/// The state word's 32 bits: what (8 bits), which boot id counts (8), and how often the pool was opened that had not been closed (16, and
+/// then again from zero).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StateBits(u32);
 
@@ -61,8 +62,8 @@ impl StateBits {
     const DIRTY_POWER: u32 = 3;
     const JOURNALED: u32 = 4;
 
-    fn new(what: u32, slot: usize) -> Self {
-        StateBits(what | (slot as u32) << 8)
+    fn new(what: u32, slot: usize, crashes: u16) -> Self {
+        StateBits(what | (slot as u32) << 8 | u32::from(crashes) << 16)
     }
 
     fn what(self) -> u32 {
@@ -70,9 +71,16 @@ impl StateBits {
     }
 
     fn slot(self) -> Option<usize> {
-        Some((self.0 >> 8) as usize).filter(|s| *s < 2)
+        Some((self.0 >> 8 & 0xff) as usize).filter(|s| *s < 2)
+    }
+
+    fn crashes(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 }
+
+/// What counts as the number of crashes where the header does not tell.
+const UNKNOWN_CRASHES: u16 = 0x8000;
 
 /// Everything a header says, after it was found sound.
 #[derive(Clone, Debug)]
@@ -276,7 +284,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         if let Some(file) = file {
             self.store_file(file);
         }
-        self.put(&h.state, at!(state), self.dirty_in(0).0);
+        self.put(&h.state, at!(state), self.dirty_in(0, 0).0);
         self.op.persist(h);
     }
 
@@ -297,7 +305,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     /// Says that the pool is open; durable on return.
     pub(crate) fn write_dirty(&self, sound: &Sound) {
-        self.put_state(self.dirty_in(sound.free_boot));
+        self.put_state(self.dirty_in(sound.free_boot, self.next_crashes()));
     }
 
     /// Stores the salt of the journal, where nobody looks until the state says so.
@@ -343,12 +351,12 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     /// Says that the pool is open with that journal.
     pub(crate) fn write_journaled(&self) {
-        self.put_state(StateBits::new(StateBits::JOURNALED, 0));
+        self.put_state(StateBits::new(StateBits::JOURNALED, 0, self.next_crashes()));
     }
 
     /// Says that the pool is closed; durable on return. The boot id no longer counts, whichever it is.
     pub(crate) fn write_clean(&self) {
-        self.put_state(StateBits::new(StateBits::CLEAN, 0));
+        self.put_state(StateBits::new(StateBits::CLEAN, 0, self.crashes()));
     }
 
     /// Says how large the pool is, in bytes; durable on return.
@@ -358,12 +366,28 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         self.op.persist(&self.header.size); // PERSIST PL-G2<PL-G3: flush+fence
     }
 
-    fn dirty_in(&self, slot: usize) -> StateBits {
+    /// How often the pool was opened that had not been closed, modulo 2^16. While it is open for writing, this time is counted, too. It
+    /// changes with the state, in one word.
+    pub(crate) fn crashes(&self) -> u16 {
+        self.state_bits().map_or(UNKNOWN_CRASHES, StateBits::crashes)
+    }
+
+    /// The same, once it says that it is open.
+    fn next_crashes(&self) -> u16 {
+        let was_closed = self.state_bits().is_some_and(|state| state.what() == StateBits::CLEAN);
+        self.crashes().wrapping_add(u16::from(!was_closed))
+    }
+
+    fn state_bits(&self) -> Option<StateBits> {
+        self.op.load(&self.header.state, Acquire).value(number(at!(state))).map(StateBits)
+    }
+
+    fn dirty_in(&self, slot: usize, crashes: u16) -> StateBits {
         let what = match self.op.medium().survives() {
             Survives::PowerFailure => StateBits::DIRTY_POWER,
             Survives::ProcessDeath => StateBits::DIRTY_PROCESS,
         };
-        StateBits::new(what, slot)
+        StateBits::new(what, slot, crashes)
     }
 
     fn put_state(&self, state: StateBits) {
@@ -433,9 +457,11 @@ pub(crate) fn salt_of(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, u64)
     Some((PoolId(id), u64::from(high) << 32 | u64::from(low)))
 }
 
-/// Where the state lies in a file, and the word that says "open, and everything that was written back is there".
-pub(crate) fn replayed_state() -> (u64, [u8; 8]) {
-    let state = StateBits::new(StateBits::DIRTY_POWER, 0);
+/// Where the state lies in a file, and the word that says "open, and everything that was written back is there", for a file that begins
+/// with a header.
+pub(crate) fn replayed_state(bytes: &[u8; size_of::<Header>()]) -> (u64, [u8; 8]) {
+    let before = Stamp::from_bits(word_of(bytes, at!(state))).value(number(at!(state))).map(StateBits);
+    let state = StateBits::new(StateBits::DIRTY_POWER, 0, before.map_or(UNKNOWN_CRASHES, StateBits::crashes));
     (at!(state) as u64, Stamp::of(number(at!(state)), state.0).to_bits().to_le_bytes())
 }
 

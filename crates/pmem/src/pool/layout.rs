@@ -39,7 +39,7 @@ persistent! {
     /// | 1 | 5 | CRC-32C of the twelve values since the magic | at creation |
     /// | 1 | 6–7 | zero, not read | |
     /// | 2 | 0 | size in chunks | when the pool grows |
-    /// | 2 | 1 | state | when it is opened and closed |
+    /// | 2 | 1 | state, and how often it was opened that had not been closed | when it is opened and closed |
     /// | 2 | 2–3 | salt of the journal | when it is opened with a journal, before the state says so |
     /// | 2 | 4–6 | which file it is: [`FileId`](crate::backing::FileId) | when it is opened, before the state says so |
     /// | 2 | 7 | zero, not read | |

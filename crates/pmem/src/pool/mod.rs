@@ -74,6 +74,7 @@ use crate::space::Space;
 use dropping::Dropper;
 use file::{CLOSE_PATIENCE, PoolFile};
 use growth::Growth;
+use header::HeaderRef;
 use journaled::Committer;
 use scrubbing::Scrubber;
 use structure::Registry;
@@ -287,6 +288,13 @@ impl<M: Medium> Pool<M> {
     /// left, so what looks interrupted is damaged.
     pub fn is_as_closed(&self) -> bool {
         self.inner.file.was_closed && self.inner.poisoned.lock(self.mapping().medium()).is_none()
+    }
+
+    /// How often it was opened that had not been closed, modulo 2^16; this time is counted where it is open for writing. A structure that
+    /// notes the number when it has recovered, and finds another one the next time, may hold what an interrupted update has left, also
+    /// in a pool that [`is_as_closed`](Self::is_as_closed): the last programs need not have opened it.
+    pub fn crashes(&self, op: &Op<'_, M>) -> u16 {
+        HeaderRef::new(op, &self.inner.file.name).crashes()
     }
 
     /// Refuses where changes would stay in this process. What is built over structures asks before it changes one: they

@@ -261,7 +261,7 @@ pub(super) fn open<M: Medium>(
         copied?;
     }
     if let Some(replay) = replay.take_if(|_| !options.read_only) {
-        replay.apply(&*backing, replayed_state(), sums.as_ref().ok().map(|(sums, _)| sums))?;
+        replay.apply(&*backing, replayed_state(&head), sums.as_ref().ok().map(|(sums, _)| sums))?;
     }
     let mut file = PoolFile::map(backing, medium, access, len, options.max_for(len), Geometry::default())?;
     file.notes.clone_from(&journals.notes);

@@ -359,3 +359,28 @@ fn a_lost_table_of_space_is_found_and_costs_no_key() {
         assert!(findings.iter().any(|f| f.to_string().contains("the number of extents")), "{findings:?}");
     }
 }
+
+/// A process dies in an update; the next one opens the pool and closes it, and never opens the set.
+#[test]
+fn what_an_interrupted_update_has_left_is_no_damage_though_the_pool_was_closed_since() {
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    (0..4u8).for_each(|i| assert!(set.insert(&op, &[i; 8], &[i; 100]).unwrap()));
+    let (whole, extents) = (content(&set, &op), set.extents(&op));
+    let before = entries(&HeapBacking::image_of(pool.mapping()), &extents);
+    set.insert(&op, &[9; 8], &[9; 100]).unwrap();
+    drop(op);
+    let mut image = HeapBacking::image_of(pool.mapping());
+    let (last, _) =
+        entries(&image, &extents).into_iter().find(|entry| !before.contains(entry)).expect("in the same extent");
+    let meta = u64::from_le_bytes(image[last..last + 8].try_into().unwrap());
+    image[last..last + 8].copy_from_slice(&layout::Meta::from_bits(meta).invalidated().to_bits().to_le_bytes());
+    let backing = HeapBacking::from_image(image).with_limit(1 << 20);
+    let next = PoolOptions::new().open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+    next.close().unwrap();
+    let set = write(HeapBacking::image_of(next.mapping()), &options()).unwrap();
+    let mut session = set.root.pool().session().unwrap();
+    assert_eq!(content(&set, &session.enter().unwrap()), whole);
+}
