@@ -21,7 +21,7 @@ git diff --stat -- . ':!Cargo.lock'
 [ "$(git diff --numstat -- '*.rs' | cut -f1,3)" = "1	crates/durix/src/kind.rs" ]
 
 # Features as `ci/test.sh` builds them, so that what lies below the list is there already.
-all=(--workspace --features durix-crashsim/shuttle)
+all=(--workspace --features durix-simtests/shuttle)
 say() { echo "-- $* (after $((SECONDS - start)) s)"; }
 # All of the input is read before it is searched, so that whoever writes it is not cut off.
 has() { grep -q -- "$1" <<<"$(cat)" || { echo "toy-kind: $2 does not know the kind" >&2; exit 1; }; }
