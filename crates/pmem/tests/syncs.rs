@@ -77,6 +77,8 @@ const BOOT: u32 = u32::from_le_bytes([5; 4]);
 const CLOSED: u32 = 1;
 const OPEN_A: u32 = 2;
 const OPEN_B: u32 = 2 | 1 << 8;
+/// Once it was opened that had not been closed.
+const CRASHED: u32 = 1 << 16;
 
 fn options(boot: u8) -> PoolOptions {
     PoolOptions::new().initial_size(1).chunk_size(4096).max_indices(2).lanes(2).boot_id([boot; 16])
@@ -109,9 +111,9 @@ fn marks_reach_the_disk_in_their_order() {
     // Not closed: what the page cache holds is made durable before anything else.
     let noting = Noting::new(image(&pool));
     let pool = options(5).open_on(noting.clone(), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
-    assert_eq!(noting.take(), [OPEN_B, OPEN_B, OPEN_A].map(|state| (MAGIC, grown, state, BOOT)));
+    assert_eq!(noting.take(), [OPEN_B, OPEN_B, OPEN_A | CRASHED].map(|state| (MAGIC, grown, state, BOOT)));
     drop(pool);
-    assert_eq!(noting.take(), [OPEN_A, CLOSED].map(|state| (MAGIC, grown, state, BOOT)));
+    assert_eq!(noting.take(), [OPEN_A, CLOSED].map(|state| (MAGIC, grown, state | CRASHED, BOOT)));
 }
 
 #[test]
