@@ -1,2 +1,2 @@
 //! The tests of the crash simulator are in `tests/`. The simulator is compiled with all optimisations, since crash tests of everything run
-//! it; tests of its own package would be compiled so, too, which took 130 processor seconds.
+//! it. Tests of its own package would be compiled so, too, which takes a fifth longer.
