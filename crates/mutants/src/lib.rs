@@ -1,6 +1,6 @@
 //! Mutation of persistence code: a crash test that finds nothing proves nothing. Every write-back, fence, ordering point
 //! and release store of every structure is made faulty in turn, and the published bug patterns are planted by hand;
-//! each has to be noticed. [`registry`] says how a structure is added.
+//! each has to be noticed. The module `registry` says how a structure is added.
 //!
 //! `cargo run --release -p durix-mutants [-- [--quick] [--json] [--show] [--patterns] [--only STRUCTURE]…]`
 
