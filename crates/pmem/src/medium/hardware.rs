@@ -95,19 +95,16 @@ impl Hardware {
     #[cold]
     #[inline(never)]
     fn write_back_otherwise(self, lines: Lines<'_>) {
-        for line in lines.iter() {
-            // SAFETY: as in `write_back`.
-            unsafe {
-                match self.kind {
-                    WriteBackKind::ClflushOpt => arch::clflushopt(line),
-                    WriteBackKind::Clflush => arch::clflush(line),
-                    WriteBackKind::Journal => return self.note(lines),
-                    // The two that need an instruction are the best of their processors.
-                    WriteBackKind::Clwb | WriteBackKind::DcCvap => arch::best(line),
-                    WriteBackKind::FenceOnly | WriteBackKind::PageCache => {}
-                }
-            }
-        }
+        let write_back: unsafe fn(*const u8) = match self.kind {
+            WriteBackKind::ClflushOpt => arch::clflushopt,
+            WriteBackKind::Clflush => arch::clflush,
+            // These need an instruction that is the best of its processors, and is compiled inline there.
+            WriteBackKind::Clwb | WriteBackKind::DcCvap => arch::best,
+            WriteBackKind::Journal => return self.note(lines),
+            WriteBackKind::FenceOnly | WriteBackKind::PageCache => return,
+        };
+        // SAFETY: as in `write_back`.
+        lines.iter().for_each(|line| unsafe { write_back(line) });
     }
 }
 

@@ -284,8 +284,8 @@ impl<M: Medium> Pool<M> {
         self.inner.file.refuse_read_only().is_err()
     }
 
-    /// Whether the pool was closed when it was opened, and no update has panicked since: it holds nothing that an interrupted update has
-    /// left, so what looks interrupted is damaged.
+    /// Whether the pool was closed when it was opened, and no update has panicked since. What looks interrupted is damaged then, in a structure
+    /// that was recovered since the last crash: [`crashes`](Self::crashes) tells.
     pub fn is_as_closed(&self) -> bool {
         self.inner.file.was_closed && self.inner.poisoned.lock(self.mapping().medium()).is_none()
     }

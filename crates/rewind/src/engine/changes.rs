@@ -258,18 +258,14 @@ impl<M: Medium> Engine<M> {
             let mut lane = self.slots.of(op.slot()).lane.lock(m);
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
-            let blocks = changes.blocks.take();
-            let (freed, done) = match blocks {
-                Some(blocks) => self.allocate(op, *blocks),
-                None => (None, Ok(())),
-            };
+            let allocated = changes.blocks.take().map(|blocks| self.allocate(op, *blocks));
             publish(&mut || {
                 for [off, value] in changes.writes().writes() {
                     // PERSIST E2: the fence of the commit. That there is such a word was found when it was set.
                     op.store(op.at(Off::<Word>::new(*off)), *value, Ordering::Release);
                 }
             });
-            if let Some(freed) = freed {
+            if let Some((freed, done)) = allocated {
                 done.and(self.free(op, &mut lane, number, freed))?;
             }
             segments
@@ -287,12 +283,12 @@ impl<M: Medium> Engine<M> {
 impl<M: Medium> Engine<M> {
     /// Allocates what a record has allocated. Returns what it frees.
     #[cold]
-    fn allocate<'e>(&self, op: &Op<'_, M>, blocks: Blocks<'e, M>) -> (Option<Freed>, Result<()>) {
+    fn allocate<'e>(&self, op: &Op<'_, M>, blocks: Blocks<'e, M>) -> (Freed, Result<()>) {
         let (space, mut done) = (self.root.pool().space(), Ok(()));
         for fresh in blocks.fresh.into_values() {
             done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
         }
-        (Some(blocks.freed), done.map_err(Error::from))
+        (blocks.freed, done.map_err(Error::from))
     }
 
     /// Frees what a record has freed: its space is available after a later trim.

@@ -68,7 +68,8 @@ impl<M: Medium> Engine<M> {
         // Commits that make a log long from here on ask for another round.
         m.shared_store(&self.is_long, 0, Ordering::Release);
         let bound = m.shared_load(&self.next, Ordering::Acquire);
-        // A round that has failed may have left some.
+        // Lanes that are made from here on hold nothing below `bound`: a commit draws its number once it has its lane.
+        // A round that has failed may have left some lines.
         lines.clear();
         for slot in self.slots.iter() {
             self.gather(op, &slot.lane.lock(op.medium()), bound, lines)?;
