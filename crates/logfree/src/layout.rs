@@ -394,7 +394,7 @@ impl Link {
         Link(END | (level as u64) << LEVEL_SHIFT)
     }
 
-    /// The end of a run that is being cut from what `self` leads to (K5): nobody goes on from here before that is in its own
+    /// The end of a run that is being cut from what `self` leads to (LF-K5): nobody goes on from here before that is in its own
     /// bucket, of a table of 2^`level`.
     pub(crate) const fn cut(self, level: u32) -> Link {
         let rest = if self.is_null() { 0 } else { self.off() };
