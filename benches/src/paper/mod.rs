@@ -5,7 +5,7 @@
 //! | [`report`] | what a figure has measured: panels of series of points, claims |
 //! | [`terminal`], [`svg`], [`output`] | how it is shown and stored |
 //! | [`all`] | all figures in one run, with a page that shows them |
-//! | `cso`, `incll`, `logfree`, `rewind`, `dptree_…`; `pool_growth`, `kinds`, `facade_cost`, … | one module a figure, or for figures that differ in one thing |
+//! | `cso`, `dptree`, `incll`, `logfree`, `rewind`; `pool_growth`, `kinds`, `facade_cost`, … | one module a figure, or for figures that differ in one thing |
 //!
 //! A figure is a [`Figure`] in [`FIGURES`]: its name, what the paper shows, and a function that measures. Whoever adds a figure
 //! writes a module and a line in that table.
@@ -13,21 +13,7 @@
 pub mod all;
 mod bplustree;
 mod cso;
-mod dptree_fig10;
-mod dptree_fig11;
-mod dptree_fig12;
-mod dptree_fig13;
-mod dptree_fig8a;
-mod dptree_fig8b;
-mod dptree_fig8c;
-mod dptree_fig8d;
-mod dptree_flushcost;
-mod dptree_goals;
-mod dptree_peers;
-mod dptree_stalls;
-mod dptree_table1;
-mod dptree_table2;
-mod dptree_trees;
+mod dptree;
 pub mod facade_cost;
 mod fenceless;
 mod figure;
@@ -62,19 +48,19 @@ pub const FIGURES: &[Figure] = &[
     cso::fig7a::FIGURE,
     cso::fig7b::FIGURE,
     cso::fig7c::FIGURE,
-    dptree_table1::FIGURE,
-    dptree_table2::FIGURE,
-    dptree_flushcost::FIGURE,
-    dptree_goals::FIGURE,
-    dptree_fig8a::FIGURE,
-    dptree_fig8b::FIGURE,
-    dptree_fig8c::FIGURE,
-    dptree_fig8d::FIGURE,
-    dptree_fig10::FIGURE,
-    dptree_fig11::FIGURE,
-    dptree_fig12::FIGURE,
-    dptree_fig13::FIGURE,
-    dptree_stalls::FIGURE,
+    dptree::table1::FIGURE,
+    dptree::table2::FIGURE,
+    dptree::flushcost::FIGURE,
+    dptree::goals::FIGURE,
+    dptree::fig8a::FIGURE,
+    dptree::fig8b::FIGURE,
+    dptree::fig8c::FIGURE,
+    dptree::fig8d::FIGURE,
+    dptree::fig10::FIGURE,
+    dptree::fig11::FIGURE,
+    dptree::fig12::FIGURE,
+    dptree::fig13::FIGURE,
+    dptree::stalls::FIGURE,
     incll::fig2::FIGURE,
     incll::delays::FIG3,
     incll::fig4::FIGURE,

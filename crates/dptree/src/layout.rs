@@ -2,7 +2,7 @@
 //!
 //! Sizes of units and pages are parameters of a tree, so blocks and leaves are laid out by [`Shape`], line by line.
 
-use durix_pmem::{Bits, LINE, Off, Word, persistent};
+use durix_pmem::{Bits, LINE, Medium, Off, Op, Persistent, Root, Word, persistent};
 
 /// Version of the layout; 999 while it is under development.
 pub const LAYOUT_VERSION: u32 = 999;
@@ -26,6 +26,8 @@ pub const MAX_LEAVES: usize = 64;
 pub(crate) const LINE_RECORDS: u64 = 2;
 /// Largest version: 60 bits.
 pub(crate) const MAX_VERSION: u64 = (1 << 60) - 1;
+/// Versions above can only come from damage: a range would take centuries to get there. Records have bits for larger ones.
+pub(crate) const SANE_VERSION: u64 = MAX_VERSION / 8;
 
 persistent! {
     /// First line of each extent. Written once, but for the polarity, and for what leads from page to page (DP-P4).
@@ -109,6 +111,11 @@ const _: () = {
     assert!(size_of::<ExtentHead>() == LINE && size_of::<RecordLine>() == LINE && size_of::<RangeHead>() == LINE);
     assert!(size_of::<Descriptor>() == LINE && size_of::<SlotLine>() == LINE && size_of::<RootWords>() == LINE);
 };
+
+/// The structure's words in its root entry.
+pub(crate) fn root_words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>) -> &'s RootWords {
+    root.words(op).view()
+}
 
 /// Side and floor of a range.
 ///

@@ -25,11 +25,12 @@ use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 use crate::Options;
 use crate::chains::Chains;
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, Shape, UNITS_MAGIC, head_sum,
+    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC, head_sum,
+    root_words,
 };
 use crate::leaf::{Taken, bits, count, load_pair};
 use crate::record::Record;
-use crate::recover::{SANE_VERSION, read_shape, root_words};
+use crate::recover::read_shape;
 use crate::units::units_in;
 
 /// Keys and values of all blocks that count.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Checksum, Medium, Op, Word};
 
-use crate::recover::SANE_VERSION;
+use crate::layout::SANE_VERSION;
 
 /// Version of records that count nowhere: those that were taken out, and those that fill a page up.
 const NO_VERSION: u64 = 0;

@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use durix_pmem::pool::Poison;
-use durix_pmem::{Extent, Lock, Medium, Off, Op, Persistent, Root, Session};
+use durix_pmem::{Extent, Lock, Medium, Off, Op, Root, Session};
 
 use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
 use crate::error::{Error, Result};
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_VERSION, NAMED, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, RootWords, Shape,
-    UNITS_MAGIC,
+    Descriptor, ExtentHead, NAMED, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC,
+    root_words,
 };
 use crate::leaf::{Leaf, Taken, bits, count};
 use crate::log::Log;
@@ -33,8 +33,6 @@ use crate::units::{Survey, Units};
 use crate::values::Records;
 use crate::{DpTree, Options};
 
-/// Versions above can only come from damage: a range would take centuries to get there. Records have bits for larger ones.
-pub(crate) const SANE_VERSION: u64 = MAX_VERSION / 8;
 /// The first version.
 const FIRST: u64 = 1;
 
@@ -162,10 +160,6 @@ pub(crate) fn own_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>, options: &O
     let mut extents = root.pool().space().extents(op, root.owner());
     extents.retain(|extent| !(options.with_records && Records::<M>::holds_records(op, extent)));
     extents
-}
-
-pub(crate) fn root_words<'s, M: Medium>(op: &Op<'s, M>, root: &Root<M>) -> &'s RootWords {
-    root.words(op).view()
 }
 
 pub(crate) fn read_shape<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Shape> {

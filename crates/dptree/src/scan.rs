@@ -13,7 +13,7 @@ use crate::DpTree;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::{Entry, prefetch};
-use crate::recover::root_words;
+use crate::layout::root_words;
 use crate::window::{Filled, Pair, Window};
 
 /// Most pairs of a call of `walk`.

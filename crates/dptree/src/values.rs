@@ -23,8 +23,7 @@ use durix_logfree::{Blobs, Error, MAX_VALUE, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
-use crate::layout::LAYOUT_VERSION;
-use crate::recover::root_words;
+use crate::layout::{LAYOUT_VERSION, root_words};
 use crate::{DpTree, Options};
 
 /// Pairs of a step of a walk at least, unless it is the last one.

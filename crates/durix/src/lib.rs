@@ -31,6 +31,7 @@
 //! in `docs/design/durix.md`.
 
 mod background;
+mod coding;
 pub mod compact;
 pub mod copy;
 mod db;
@@ -38,6 +39,7 @@ pub mod encode;
 mod ends;
 pub mod kind;
 mod map;
+mod map_batch;
 mod names;
 mod ordered;
 mod ordered_handle;
@@ -46,6 +48,7 @@ mod shared;
 mod snapshot;
 mod transaction;
 mod types;
+mod versions;
 mod visible;
 
 pub use compact::Compacted;
@@ -58,7 +61,8 @@ pub use durix_index::{
 pub use durix_pmem::pool::{Durability, Guarantee, Reach};
 pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
-pub use map::{Handle, Iter, Map, MapBatch};
+pub use map::{Handle, Iter, Map};
+pub use map_batch::MapBatch;
 pub use names::TypeNames;
 pub use ordered::{OrderedMap, Range};
 pub use ordered_handle::{HandleRange, OrderedHandle};

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use durix_pmem::pool::Guarantee;
 use durix_pmem::{Hardware, Medium};
 
-use crate::encode::{Decode, GivenAs, Key, Value};
+use crate::coding::{decoded, encode_into, encoded, undecodable};
+use crate::encode::{GivenAs, Key, Value};
+use crate::map_batch::MapBatch;
 use crate::sessions::Cached;
 use crate::shared::Shared;
 use crate::transaction::guard::Guarded;
-use crate::{Batch, Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
+use crate::{Cursor, Error, Finding, Index, IndexStats, Result, Ticket};
 
 /// A map from `K` to `V` in a [`Db`](crate::Db). Clones share it; it keeps the database open.
 ///
@@ -67,156 +69,6 @@ impl<K, V, M: Medium> fmt::Debug for Map<K, V, M> {
 pub struct Handle<K, V, M: Medium = Hardware> {
     map: Map<K, V, M>,
     cached: Cached<M>,
-}
-
-/// Changes to a map, to be made together by [`Map::apply`].
-///
-/// ```
-/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
-/// let map = db.map::<String, u64>("ages")?;
-/// let mut batch = durix::MapBatch::new();
-/// batch.insert("ada", &36)?.insert("grace", &85)?.remove("alan")?;
-/// map.apply(&batch)?;
-/// assert_eq!(map.count()?, 2);
-/// # Ok::<(), durix::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct MapBatch<K, V> {
-    batch: Batch,
-    types: PhantomData<fn(K) -> V>,
-}
-
-impl<K: Key, V: Value> Default for MapBatch<K, V> {
-    fn default() -> Self {
-        MapBatch { batch: Batch::new(), types: PhantomData }
-    }
-}
-
-impl<K: Key, V: Value> MapBatch<K, V> {
-    /// An empty one.
-    ///
-    /// ```
-    /// let batch = durix::MapBatch::<String, u64>::new();
-    /// assert!(batch.is_empty());
-    /// ```
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Maps `key` to `value`. Of several changes to one key the last counts.
-    ///
-    /// ```
-    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
-    /// let map = db.map::<String, u64>("ages")?;
-    /// let mut batch = durix::MapBatch::new();
-    /// batch.insert("ada", &36)?.insert("ada", &37)?;
-    /// map.apply(&batch)?;
-    /// assert_eq!(map.get("ada")?, Some(37));
-    /// # Ok::<(), durix::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Unfit`].
-    pub fn insert<Q, W>(&mut self, key: &Q, value: &W) -> Result<&mut Self>
-    where
-        K: GivenAs<Q>,
-        Q: ?Sized,
-        V: GivenAs<W>,
-        W: ?Sized,
-    {
-        self.batch.insert(&encoded::<K, Q>(key)?, &encoded::<V, W>(value)?);
-        Ok(self)
-    }
-
-    /// Removes `key`, if it is there.
-    ///
-    /// ```
-    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
-    /// let map = db.map::<String, u64>("ages")?;
-    /// map.insert("ada", &36)?;
-    /// let mut batch = durix::MapBatch::new();
-    /// batch.remove("ada")?;
-    /// map.apply(&batch)?;
-    /// assert!(map.is_empty()?);
-    /// # Ok::<(), durix::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Unfit`].
-    pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
-    where
-        K: GivenAs<Q>,
-        Q: ?Sized,
-    {
-        self.batch.remove(&encoded::<K, Q>(key)?);
-        Ok(self)
-    }
-
-    /// Number of changes.
-    ///
-    /// ```
-    /// let mut batch = durix::MapBatch::<String, u64>::new();
-    /// batch.insert("ada", &36)?;
-    /// assert_eq!(batch.len(), 1);
-    /// # Ok::<(), durix::Error>(())
-    /// ```
-    pub fn len(&self) -> usize {
-        self.batch.len()
-    }
-
-    /// Whether there is none.
-    ///
-    /// ```
-    /// assert!(durix::MapBatch::<String, u64>::new().is_empty());
-    /// ```
-    pub fn is_empty(&self) -> bool {
-        self.batch.is_empty()
-    }
-
-    /// Forgets all changes, keeps the memory.
-    ///
-    /// ```
-    /// let mut batch = durix::MapBatch::<String, u64>::new();
-    /// batch.insert("ada", &36)?;
-    /// batch.clear();
-    /// assert!(batch.is_empty());
-    /// # Ok::<(), durix::Error>(())
-    /// ```
-    pub fn clear(&mut self) {
-        self.batch.clear();
-    }
-}
-
-/// The bytes of the `T` that is given.
-pub(crate) fn encoded<T: GivenAs<Q>, Q: ?Sized>(given: &Q) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    T::encode_given(given, &mut bytes)?;
-    Ok(bytes)
-}
-
-#[inline]
-pub(crate) fn encode_into<T: GivenAs<Q>, Q: ?Sized>(given: &Q, bytes: &mut Vec<u8>) -> Result<()> {
-    bytes.clear();
-    T::encode_given(given, bytes)?;
-    Ok(())
-}
-
-/// Reads what is stored in an index.
-#[inline]
-pub(crate) fn decoded<T: Decode, M: Medium>(index: &dyn Index<M>, bytes: &[u8]) -> Result<T> {
-    match T::decode(bytes) {
-        Ok(decoded) => Ok(decoded),
-        Err(unfit) => Err(undecodable(index, &unfit)),
-    }
-}
-
-#[cold]
-#[inline(never)]
-pub(crate) fn undecodable<M: Medium>(index: &dyn Index<M>, unfit: &crate::encode::Unfit) -> Error {
-    Error::Undecodable { index: index.root().name(), what: unfit.to_string() }
 }
 
 // Keys and values are encoded before an operation is entered and decoded after it has ended: encoding and decoding may

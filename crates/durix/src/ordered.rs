@@ -1,14 +1,15 @@
 //! Typed maps that keep their keys in order.
 
 use std::fmt;
-use std::ops::{Bound, Deref, RangeBounds};
+use std::ops::{Deref, RangeBounds};
 
 use durix_pmem::{Hardware, Medium};
 
+use crate::coding::{decoded, encoded_range, prefixed_range};
 use crate::encode::{GivenAs, Key, PrefixOf, Value};
 use crate::ends::Ends;
 use crate::kind;
-use crate::map::{Map, decoded};
+use crate::map::Map;
 use crate::ordered_handle::OrderedHandle;
 use crate::{Cursor, Direction, Error, KeyRange, OrderedIndex, Result};
 
@@ -344,29 +345,4 @@ impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
     fn next_back(&mut self) -> Option<Result<(K, V)>> {
         self.step(Direction::Backward).transpose()
     }
-}
-
-/// The keys with a prefix as a range of bytes.
-pub(crate) fn prefixed_range<K, P: PrefixOf<K> + ?Sized>(prefix: &P) -> KeyRange {
-    let mut bytes = Vec::new();
-    prefix.encode_prefix(&mut bytes);
-    KeyRange::prefix(&bytes)
-}
-
-/// A range of keys as a range of bytes.
-pub(crate) fn encoded_range<K: GivenAs<Q>, Q: ?Sized>(bounds: &impl RangeBounds<Q>) -> Result<KeyRange> {
-    Ok(KeyRange { lower: encoded::<K, Q>(bounds.start_bound())?, upper: encoded::<K, Q>(bounds.end_bound())? })
-}
-
-fn encoded<K: GivenAs<Q>, Q: ?Sized>(bound: Bound<&Q>) -> Result<Bound<Vec<u8>>> {
-    let encode = |key: &Q| -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        K::encode_given(key, &mut bytes)?;
-        Ok(bytes)
-    };
-    Ok(match bound {
-        Bound::Included(key) => Bound::Included(encode(key)?),
-        Bound::Excluded(key) => Bound::Excluded(encode(key)?),
-        Bound::Unbounded => Bound::Unbounded,
-    })
 }

@@ -6,9 +6,9 @@ use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use durix_index::implement::{Order, Place, STEP, have_crossed};
 use durix_pmem::{Hardware, Medium};
 
+use crate::coding::{encode_into, prefixed_range, undecodable};
 use crate::encode::{GivenAs, Key, PrefixOf, Value};
-use crate::map::{Handle, Map, encode_into, undecodable};
-use crate::ordered::prefixed_range;
+use crate::map::{Handle, Map};
 use crate::sessions::Cached;
 use crate::{Direction, Error, KeyRange, Result};
 

@@ -3,11 +3,11 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S1 head and bitmaps < the extent is active (pool), is used (bare mapping) | flush+fence | a free chunk | the pool's |
-//! | S2 (pool) the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
-//! | S3 (bare mapping, recovery) a magic that was found < anything built on it | flush+fence: that of U1, U2 of the external log | the same | finds it again |
+//! | IN-S1 head and bitmaps < the extent is active (pool), is used (bare mapping) | flush+fence | a free chunk | the pool's |
+//! | IN-S2 (pool) the extent is active < anything in it is used | flush+fence | an extent without content | it is free |
+//! | IN-S3 (bare mapping, recovery) a magic that was found < anything built on it | flush+fence: that of IN-U1, IN-U2 of the external log | the same | finds it again |
 //!
-//! In a bare mapping, which is zero where no extent is, a head whose check word is right is what makes one. S2 needs its fence because
+//! In a bare mapping, which is zero where no extent is, a head whose check word is right is what makes one. IN-S2 needs its fence because
 //! another session than this one may be the first to use what is in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,7 +105,7 @@ impl<M: Medium> Arena<M> {
                 let extent = Extent { off: reserved.off(), len: reserved.len() };
                 write_head(op, extent, zeroed, head, fill)?;
                 space.activate(op, reserved)?;
-                // PERSIST S2: flush+fence
+                // PERSIST IN-S2: flush+fence
                 op.fence();
                 Ok(extent)
             }
@@ -169,7 +169,7 @@ fn bare_len<M: Medium>(op: &Op<'_, M>, off: u64, chunk: u64, end: u64) -> Option
         return None;
     }
     let head = Head::read(op, off).ok()?;
-    // PERSIST S3: flush, with the fence of U1 or U2. After the mere death of a process the magic may be visible and not durable.
+    // PERSIST IN-S3: flush, with the fence of IN-U1 or IN-U2. After the mere death of a process the magic may be visible and not durable.
     op.write_back(op.at(Off::<SlabHead>::new(off)));
     let len = match head.kind {
         slab_kind::LARGE => head.block.checked_add(2 * LINE as u64)?.checked_next_multiple_of(chunk)?,
@@ -197,7 +197,7 @@ fn write_head<M: Medium>(
     fill(extent)?;
     op.store(&at.magic, SLAB_MAGIC, Ordering::Relaxed);
     op.write_back_slice(words);
-    // PERSIST S1: flush+fence
+    // PERSIST IN-S1: flush+fence
     op.fence();
     Ok(())
 }

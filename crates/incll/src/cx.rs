@@ -416,7 +416,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
             op.store(&border.saved, op.load(&border.permutation, Relaxed), Relaxed);
             let interior = P::INTERIOR_IN_LINE && stamp.is_interior();
             let first = Stamp::new(self.cx.epoch, interior, false, 0).in_round(self.cx.round, lines | 1);
-            // PERSIST P1: same line
+            // PERSIST IN-P1: same line
             op.store(&border.stamp, first, Release);
             self.cx.note_lines(self.node, lines | 1);
         } else {
@@ -472,7 +472,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         if P::DURABLE {
             let stamp = self.stamp();
             if stamp.epoch() == self.cx.epoch && !stamp.is_logged() {
-                // P4: what undoing needs is not touched.
+                // IN-P4: what undoing needs is not touched.
                 taken |= op.load(&border.saved, Relaxed).mask();
             }
         }
@@ -486,7 +486,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
         let needed = match stamp.epoch() == self.cx.epoch {
             _ if !P::DURABLE => 0,
             true if stamp.is_logged() => 0,
-            true => op.load(&border.saved, Relaxed).mask(), // P4
+            true => op.load(&border.saved, Relaxed).mask(), // IN-P4
             false => op.load(&border.permutation, Relaxed).mask(),
         };
         !(kept.mask() | needed) & ((1 << SLOTS) - 1)
@@ -512,7 +512,7 @@ impl<'a, M: Medium, P: Policy> Locked<'a, M, P> {
     /// Stores the permutation, which is what makes a change of it visible and durable.
     #[inline(always)]
     pub(crate) fn set_permutation(&self, permutation: Permutation) {
-        // PERSIST P2: same line
+        // PERSIST IN-P2: same line
         self.cx.op.store(&self.border().permutation, permutation, Release);
     }
 }

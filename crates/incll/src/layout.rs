@@ -33,7 +33,7 @@ persistent! {
     /// | line | words | what | why there |
     /// |---|---|---|---|
     /// | 0 | version | locked, being changed, deleted; changes | |
-    /// | 0 | permutation, saved, stamp | InCLLp: the permutation, as it was at the start of the stamp's epoch | one line: P1, P2 |
+    /// | 0 | permutation, saved, stamp | InCLLp: the permutation, as it was at the start of the stamp's epoch | one line: IN-P1, IN-P2 |
     /// | 0 | next, high | right sibling, and the slice where it starts | change only after the node was logged |
     /// | 0 | kinds, inline | four bits and one bit a slot | bits of a slot change only with the slot |
     /// | 1–4 | slots | key slice and value of four slots | an update dirties one of these lines |
@@ -91,7 +91,7 @@ persistent! {
     /// | line | words | what | why there |
     /// |---|---|---|---|
     /// | 0 | version | as in [`Border`] | |
-    /// | 0 | permutation, saved, stamp | InCLLp | one line: P1, P2 |
+    /// | 0 | permutation, saved, stamp | InCLLp | one line: IN-P1, IN-P2 |
     /// | 0 | first | the leftmost child | changes only after the node was logged |
     /// | 1–4 | slots | a key and the child to its right, four of them | a new separator dirties one of these lines |
     pub struct Slotted: align(64) {
@@ -127,7 +127,7 @@ persistent! {
         pub rest: [Word; 3],
     }
 
-    /// Which of 192 blocks are taken, under InCLL: one line (A1, A2).
+    /// Which of 192 blocks are taken, under InCLL: one line (IN-A1, IN-A2).
     pub struct Bitmap: align(64) {
         /// Epoch and round of the last change.
         pub stamp: Word<Stamp>,

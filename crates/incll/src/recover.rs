@@ -3,9 +3,9 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | R1 permutation and saved permutation agree < stamp of this epoch | same line, release | the old stamp, the permutation restored or not | restores it again |
+//! | IN-R1 permutation and saved permutation agree < stamp of this epoch | same line, release | the old stamp, the permutation restored or not | restores it again |
 //!
-//! Without R1 a node that was merely read after a restart would be undone to something older if this epoch fails, too: the
+//! Without IN-R1 a node that was merely read after a restart would be undone to something older if this epoch fails, too: the
 //! listing in the paper stamps the node without saving its permutation.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -41,7 +41,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         }
         op.store(&node.version, 0, Relaxed);
         let recovered = Stamp::new(self.epoch, stamp.is_interior(), false, 0).in_round(self.round, 1);
-        // PERSIST R1: same line
+        // PERSIST IN-R1: same line
         op.store(&node.stamp, recovered, Release);
         epochs.dirty(op, &node.version);
     }

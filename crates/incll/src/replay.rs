@@ -88,7 +88,7 @@ impl<'t, M: Medium> Replay<'t, M> {
             logs.push(log);
         }
         if changed {
-            // PERSIST U1: flush+fence
+            // PERSIST IN-U1: flush+fence
             op.fence();
         }
         Ok(logs)

@@ -8,9 +8,9 @@
 //! # Persist order of a bitmap line
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | A1 `then` < stamp | same line, release | the old stamp | nothing to do |
-//! | A2 stamp < `now` | same line, release | the new stamp, `now` as `then` says | restores what is there |
-//! | A3 (recovery) `now` restored < stamp | same line, release | the failed stamp | restores again |
+//! | IN-A1 `then` < stamp | same line, release | the old stamp | nothing to do |
+//! | IN-A2 stamp < `now` | same line, release | the new stamp, `now` as `then` says | restores what is there |
+//! | IN-A3 (recovery) `now` restored < stamp | same line, release | the failed stamp | restores again |
 //!
 //! A slab is read before anything in it changes: else a block that was freed in this run could be found a second time.
 //!
@@ -375,7 +375,7 @@ impl Slabs {
         touch(op, with, bitmap);
         let word = &bitmap.now[(bit / 64) as usize];
         let (old, mask) = (op.load(word, Relaxed), 1 << (bit % 64));
-        // PERSIST A2: same line
+        // PERSIST IN-A2: same line
         op.store(word, if taken { old | mask } else { old & !mask }, Release);
     }
 
@@ -634,7 +634,7 @@ fn touch<M: Medium>(op: &Op<'_, M>, with: Durably<'_, M>, bitmap: &Bitmap) {
             op.store(to, op.load(from, Relaxed), Relaxed);
         }
     }
-    // PERSIST A1, A3: same line
+    // PERSIST IN-A1, IN-A3: same line
     op.store(&bitmap.stamp, new, Release);
     with.epochs.dirty(op, bitmap);
 }

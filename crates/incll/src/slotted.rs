@@ -8,10 +8,10 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | P1 saved permutation < stamp e | same line, release | the old stamp, the old permutation | nothing to undo |
-//! | P2 stamp e < permutation | same line, release | stamp e, the permutation as saved | restores what is there |
-//! | P3 image in the external log < any other change | flush+fence | the node as it was, or what InCLLp covers | as P1, P2 |
-//! | P4 slots that are in the saved permutation are not written | the choice of slot | | |
+//! | IN-P1 saved permutation < stamp e | same line, release | the old stamp, the old permutation | nothing to undo |
+//! | IN-P2 stamp e < permutation | same line, release | stamp e, the permutation as saved | restores what is there |
+//! | IN-P3 image in the external log < any other change | flush+fence | the node as it was, or what InCLLp covers | as IN-P1, IN-P2 |
+//! | IN-P4 slots that are in the saved permutation are not written | the choice of slot | | |
 //!
 //! | change | goes to the external log |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Splitting nodes, from a border node up.
 //!
 //! All nodes that change are locked, from below to above; all blocks are taken; the images of all of them go to the
-//! external log under one fence (P3); then everything is changed. A root stays where it is: its content moves into two new
+//! external log under one fence (IN-P3); then everything is changed. A root stays where it is: its content moves into two new
 //! children.
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,16 +1,16 @@
 //! The external log (section 4.2): whole nodes as they were, for changes that InCLLp does not cover.
 //!
 //! A record of a CSO log holds the epoch, the node's offset, and the node's forty words: six lines. Each session appends to
-//! a segment of its own; all images of one operation share one fence (P3). A boundary makes the images of its epoch
+//! a segment of its own; all images of one operation share one fence (IN-P3). A boundary makes the images of its epoch
 //! useless; they are trimmed when the session next logs. What recovery puts back is told by the record's epoch, so nothing
 //! rests on when a trim becomes durable.
 //!
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | P3 images < any change of the nodes that InCLLp does not cover | flush+fence | unchanged nodes | puts the same back |
-//! | U1 nodes put back < the seat's `opened` | flush+fence | the images, `opened` as it was | puts them back again |
-//! | U2 `opened` < first use of the tree | flush+fence: EP-J1 of the epochs | the same, nothing changed since | the same |
+//! | IN-P3 images < any change of the nodes that InCLLp does not cover | flush+fence | unchanged nodes | puts the same back |
+//! | IN-U1 nodes put back < the seat's `opened` | flush+fence | the images, `opened` as it was | puts them back again |
+//! | IN-U2 `opened` < first use of the tree | flush+fence: EP-J1 of the epochs | the same, nothing changed since | the same |
 //!
 //! `opened` is the epoch of the run that has last put images back. An image counts if it is of a failed epoch since then:
 //! the tree may stay closed for many runs of its pool, each with crashes, before it is next opened.
@@ -86,7 +86,7 @@ impl Undo {
     /// Makes everything staged durable: one fence.
     pub(crate) fn commit<M: Medium>(&mut self, op: &Op<'_, M>) {
         if let Some(log) = self.segments.last_mut() {
-            // PERSIST P3: flush+fence
+            // PERSIST IN-P3: flush+fence
             log.commit(op);
         }
     }
@@ -140,8 +140,8 @@ impl Segments {
         extents: &[Extent],
     ) -> Result<()> {
         let since = op.load(&seat.opened, Relaxed);
-        let mut logs = Replay::new(epochs, since, extents).run(op, replay::helpers(extents.len()))?; // PERSIST U1: inside
-        // PERSIST U2: flush+fence, inside
+        let mut logs = Replay::new(epochs, since, extents).run(op, replay::helpers(extents.len()))?; // PERSIST IN-U1: inside
+        // PERSIST IN-U2: flush+fence, inside
         epochs.join(op, seat);
         for log in &mut logs {
             let tail = log.tail();

@@ -1,18 +1,18 @@
 //! Inserting, updating and removing one key (section 4.1).
 //!
-//! The cases of a durable node, after it was locked; P1 to P4 are the edges of `docs/design/masstree.md`:
+//! The cases of a durable node, after it was locked; IN-P1 to IN-P4 are the edges of `docs/design/masstree.md`:
 //!
 //! | change | free slot? | what is done |
 //! |---|---|---|
-//! | remove | – | P1, P2 |
-//! | insert, fewer than 14 keys | yes | slot, P1, P2 |
-//! | insert, fewer than 14 keys | no | P3, then any slot that is not live |
-//! | insert, 14 keys | – | split: P3 for all nodes concerned |
+//! | remove | – | IN-P1, IN-P2 |
+//! | insert, fewer than 14 keys | yes | slot, IN-P1, IN-P2 |
+//! | insert, fewer than 14 keys | no | IN-P3, then any slot that is not live |
+//! | insert, 14 keys | – | split: IN-P3 for all nodes concerned |
 //! | update of a key whose slot is not in the saved permutation, or of a logged node | – | in place |
-//! | update, otherwise | yes | slot, P1, P2 |
-//! | update, otherwise | no | P3, then in place |
+//! | update, otherwise | yes | slot, IN-P1, IN-P2 |
+//! | update, otherwise | no | IN-P3, then in place |
 //!
-//! "Free" is free in the permutation and in the saved one (P4): a slot whose key was removed in this epoch is not. The
+//! "Free" is free in the permutation and in the saved one (IN-P4): a slot whose key was removed in this epoch is not. The
 //! boolean `insAllowed` of the paper would send a node to the external log for any insert after any remove.
 
 use std::cell::Cell;

@@ -8,9 +8,9 @@
 //!
 //! | operation | linearizes at | durable by | fences |
 //! |---|---|---|---|
-//! | insert | the swing of the predecessor's link | its fence | node (K1), link (K2) |
-//! | remove | the deletion mark | the fence of the link past the node; of the mark where that cannot be | one of them (K2, with N5) |
-//! | update, compare-and-set | the swing of the old node's link to the new node, with the deletion mark | as remove | node (K1), as remove |
+//! | insert | the swing of the predecessor's link | its fence | node (LF-K1), link (LF-K2) |
+//! | remove | the deletion mark | the fence of the link past the node; of the mark where that cannot be | one of them (LF-K2, with LF-N5) |
+//! | update, compare-and-set | the swing of the old node's link to the new node, with the deletion mark | as remove | node (LF-K1), as remove |
 //! | all others | the load that decides | settles what it depends on | none if that is settled |
 //!
 //! What an answer depends on: if the key is there, the link that leads to its node; if it is not, the link that leads past its
@@ -23,7 +23,7 @@
 //! and writes back that link alone: nothing locked follows the fence, and the next operation's search runs while it lasts. What
 //! is durable of the list is one path from the head. The predecessor is on it, since what leads to it is settled and it is not
 //! deleted, as the exchange shows; so where the link past the node is durable, the node is not on the path, whatever its own mark
-//! says in memory. Its page has to be active before (N5): else, and where a tower leads to the node (U3), the mark is made
+//! says in memory. Its page has to be active before (LF-N5): else, and where a tower leads to the node (LF-U3), the mark is made
 //! durable first, and the bypass follows.
 //!
 //! *Another asks for the key meanwhile.* Before the bypass it meets the node, whose mark has no owner, and makes that durable: then
@@ -32,11 +32,11 @@
 //! *Another inserts before the node, or deletes the predecessor.* If that exchange of the link comes first, the bypass fails, and the
 //! mark is made durable instead. If the bypass comes first, the other has to settle it before its own exchange.
 //!
-//! *Another bypasses the node, having met its mark.* It has made the mark durable before (K3). One of the two exchanges
+//! *Another bypasses the node, having met its mark.* It has made the mark durable before (LF-K3). One of the two exchanges
 //! succeeds, and who made it retires the node.
 //!
-//! A bypass of a node that somebody else has deleted costs no fence: it is made durable with its generation (K4). Where the
-//! node's page was not active yet, N5 costs one, unless it is the operation's own node, whose mark is fenced anyway.
+//! A bypass of a node that somebody else has deleted costs no fence: it is made durable with its generation (LF-K4). Where the
+//! node's page was not active yet, LF-N5 costs one, unless it is the operation's own node, whose mark is fenced anyway.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -393,7 +393,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     /// follows only where the first was replaced, so this ends.
     #[cold]
     fn unlink(&self, link: Edge<'s>, node: &'s Node, next: Link) -> Result<Option<Link>> {
-        // PERSIST K3: settled before anybody can fail to meet the mark.
+        // PERSIST LF-K3: settled before anybody can fail to meet the mark.
         let next = self.settle(&node.next, next);
         let begun = self.pages.begin_unlink(self.op, link.1.node())?;
         let is_new = begun.write_back(self.op);
@@ -422,7 +422,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         };
         fence |= more.as_ref().is_some_and(|more| more.write_back(self.op));
         if fence {
-            // PERSIST N5: flush+fence.
+            // PERSIST LF-N5: flush+fence.
             self.op.fence();
         }
         let past = Link::to(next.off());
@@ -445,7 +445,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         self.op.store(&node.sum, node_sum(off.get(), key, value), Relaxed);
         self.pages.announced().fetch_back(self.op, off.get());
         let node = node.write_back(self.op);
-        // PERSIST K1, N4: flush+fence.
+        // PERSIST LF-K1, LF-N4: flush+fence.
         let node = self.op.settle(node);
         Link::to(node.off().get())
     }
@@ -593,10 +593,10 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             self.pages.cancel_unlink(self.op, begun);
             return Ok(None);
         };
-        // PERSIST N5: flush, with the fence of the mark.
+        // PERSIST LF-N5: flush, with the fence of the mark.
         begun.write_back(self.op);
         write_back();
-        // PERSIST K2, K3: flush+fence.
+        // PERSIST LF-K2, LF-K3: flush+fence.
         persist(&link);
         durable();
         let value = self.op.load(&node.value, Relaxed);
@@ -637,14 +637,14 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         if swing_own(&past, seen, Link::to(then.off())).is_ok() {
             self.pages.retire_begun(self.op, begun, Off::NULL, None, &[]);
             write_back();
-            // PERSIST K2, K4: flush+fence.
+            // PERSIST LF-K2, LF-K4: flush+fence.
             persist_own(&past);
             durable();
         } else {
             // Somebody else has changed the link; whoever comes by next bypasses the node.
             self.pages.cancel_unlink(self.op, begun);
             write_back();
-            // PERSIST K2, K3: flush+fence.
+            // PERSIST LF-K2, LF-K3: flush+fence.
             persist(&mark);
             durable();
             clean(&mark, marked);
@@ -655,7 +655,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     // ---- recovery ----
 
     /// Whether the node at `off` is reachable by its key. Writes back every link that it follows; the fence is the
-    /// caller's (N8). What is dirty stays so.
+    /// caller's (LF-N8). What is dirty stays so.
     pub(crate) fn reaches(&self, off: Off<Node>) -> Result<bool> {
         loop {
             if let Some(reached) = self.reach(off)? {
@@ -672,7 +672,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         let mut reached = false;
         loop {
             let seen = op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
+            // PERSIST LF-N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
             op.write_back(word);
             if reached {
                 return Ok(Some(true));

@@ -89,6 +89,20 @@
 //!
 //! All decisions are single 8-byte words (a link, a bit of a bitmap, a cell of a segment), so nothing rests on the order of
 //! stores within a line.
+//!
+//! # Versions that go up together
+//! A kind of index has the version of one layout, and lies on what several share:
+//!
+//! | a change of | raises |
+//! |---|---|
+//! | a page of nodes, its bitmap, [`Segment`], [`Link`] | [`LAYOUT_VERSION`], [`SKIP_LAYOUT_VERSION`], [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
+//! | [`Node`] | [`LAYOUT_VERSION`] (lists), [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
+//! | the branch of a search tree | [`LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
+//! | the node of a skip list, its upper links, its head | [`SKIP_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
+//! | arrays and directory of a hash table | [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
+//! | a record, its page, its root words | [`RECORDS_LAYOUT_VERSION`] |
+//!
+//! Maps with volatile links have a layout and a version of their own, in `soft/layout.rs`.
 
 use durix_pmem::{Bits, Checksum, Off, Word, persistent};
 
@@ -394,7 +408,7 @@ impl Link {
         Link(END | (level as u64) << LEVEL_SHIFT)
     }
 
-    /// The end of a run that is being cut from what `self` leads to (K5): nobody goes on from here before that is in its own
+    /// The end of a run that is being cut from what `self` leads to (LF-K5): nobody goes on from here before that is in its own
     /// bucket, of a table of 2^`level`.
     pub(crate) const fn cut(self, level: u32) -> Link {
         let rest = if self.is_null() { 0 } else { self.off() };

@@ -12,16 +12,16 @@
 //! - A session announces one link at a time. It takes its own marks for settled: what it changed before is.
 //! - [`bypass`] takes a deleted node out without a mark, where that node's own link is durable: before and after, the map is the
 //!   same. The bypass has to be durable only before the node is used again. A bypass that is to make the deletion itself durable
-//!   (K2) is swung with a mark, like any other change.
+//!   (LF-K2) is swung with a mark, like any other change.
 //! - An announcement ends with its process. So a mark with an owner is for links that recovery finds by itself, and writes back
-//!   (N8): one to a node in an active page, or past one. Others are swung without an owner.
+//!   (LF-N8): one to a node in an active page, or past one. Others are swung without an owner.
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | K1 contents of a node < a link to it | flush+fence, of the node's owner | the node unreachable | frees it, by the table of active pages |
-//! | K2 a swung link < the answer of the operation, and of any that depends on it | flush+fence, by its session or by `settle` of whoever comes first | the old link or the new | nothing: both are states of the map |
-//! | K3 a deletion mark < the node is bypassed by a link that nobody takes for unsettled | flush+fence: nobody bypasses a node whose mark is not settled | the node, deleted or not | nothing |
-//! | K4 a bypass < the node is used again | flush+fence, once for a generation, or of the bypass itself | the deleted node is reached | bypassed again |
+//! | LF-K1 contents of a node < a link to it | flush+fence, of the node's owner | the node unreachable | frees it, by the table of active pages |
+//! | LF-K2 a swung link < the answer of the operation, and of any that depends on it | flush+fence, by its session or by `settle` of whoever comes first | the old link or the new | nothing: both are states of the map |
+//! | LF-K3 a deletion mark < the node is bypassed by a link that nobody takes for unsettled | flush+fence: nobody bypasses a node whose mark is not settled | the node, deleted or not | nothing |
+//! | LF-K4 a bypass < the node is used again | flush+fence, once for a generation, or of the bypass itself | the deleted node is reached | bypassed again |
 //!
 //! Marks may survive a crash. After one, what memory holds is durable; after the death of a process alone, see the last rule.
 //! A link that is found with a mark of another session is cleaned by the first who depends on it; that writes nothing back.
@@ -134,7 +134,7 @@ fn settle_others(word: &impl LinkWord, seen: Link) -> Link {
 /// Makes a link durable. [`clean`] takes the mark off afterwards, where the link can still be found.
 #[inline(always)]
 pub fn persist(word: &impl LinkWord) {
-    // PERSIST K2, K3: flush+fence.
+    // PERSIST LF-K2, LF-K3: flush+fence.
     word.write_back();
     word.fence();
 }

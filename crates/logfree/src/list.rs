@@ -54,14 +54,14 @@ impl<M: Medium> Structure<M> for List<M> {
         let mut reachable = OffsetSet::default();
         let mut last = op.at(list.head);
         list.chain(&op)?.walk(|link, node, _| {
-            // PERSIST N8: flush.
+            // PERSIST LF-N8: flush.
             op.write_back(link);
             last = &op.at(node).next;
             if list.pages.is_in(&found, node) {
                 reachable.insert(node.get());
             }
         })?;
-        // PERSIST N8: flush+fence, of all links.
+        // PERSIST LF-N8: flush+fence, of all links.
         op.write_back(last);
         op.fence();
         drop(op);

@@ -612,7 +612,7 @@ pub fn upper_levels() -> Vec<Window> {
 /// A name, what is there before, and what each of five threads does.
 pub type Towers = (&'static str, Vec<Act>, [Vec<Act>; 5]);
 
-/// U2: one thread inserts behind a node that is on level 0, and not durably on level 1, while its insert is under way; and on
+/// LF-U2: one thread inserts behind a node that is on level 0, and not durably on level 1, while its insert is under way; and on
 /// level 2. What is there before, and the program. What the node's level 1 says is found by the one who inserts, or by
 /// a third thread that does nothing else. (The heights of a session's nodes go by its number: the second thread draws two
 /// levels, the fifth one five.)
@@ -626,7 +626,7 @@ pub fn behind_a_resolved_tower() -> [Towers; 2] {
     ]
 }
 
-/// U2: one thread inserts behind the node that another is about to insert, which it has reached by an upper link. What is
+/// LF-U2: one thread inserts behind the node that another is about to insert, which it has reached by an upper link. What is
 /// there before, and the program.
 pub fn behind_a_rising_tower() -> (Vec<Act>, [Vec<Act>; 2]) {
     (vec![put(1), put(5)], [vec![put(4)], vec![put(3)]])

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_crashsim::{Contract, Explorer, Report, Sites, crash_test, mutation_sweep};
 use durix_pmem::epoch::layout::{EpochWord, FailedRange, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 use durix_subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
@@ -57,11 +57,13 @@ fn two_structures_share_one_consistent_cut() {
     assert!(report.complete);
 }
 
-#[test]
-fn all_short_sequences() {
-    let alphabet = [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Ahead];
-    let report = explorer().sequences(&Tested { plan: Plan::new() }, &alphabet, 4, &[Both(7), Sync, Left(1, 8)]);
-    println!("{}", report.assert_ok());
+crash_test! {
+    name: all_short_sequences,
+    subject: Tested { plan: Plan::new() },
+    explorer: explorer(),
+    alphabet: [Left(0, 1), Left(0, 2), Right(0, 3), Both(4), Sync, Ahead],
+    len: 4,
+    after: [Both(7), Sync, Left(1, 8)],
 }
 
 #[test]

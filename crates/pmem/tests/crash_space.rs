@@ -1,10 +1,11 @@
 //! Every crash state of short sequences of allocations: what is linked is allocated, what is allocated is linked, and
 //! an object is durable when its link is.
 
-use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, crash_test, mutation_sweep};
 use durix_pmem::{Plan, SiteKind};
-use durix_subjects::space::Action::*;
+use durix_subjects::space::Action::{self, *};
 use durix_subjects::space::{AFTER, ALPHABET, Allocator, HISTORIES, LINKS};
+use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 
 #[test]
@@ -28,18 +29,21 @@ fn extents_found_by_owner_come_and_go() {
     }
 }
 
-#[test]
-fn long_random_sequences_sampled() {
-    let subject = Allocator { plan: Plan::new() };
-    let action = prop_oneof![
+fn action() -> impl Strategy<Value = Action> + 'static {
+    prop_oneof![
         3 => (0..LINKS, 1..100u64).prop_map(|(i, v)| Block(i, v)),
         2 => (0..LINKS, 1..100u64).prop_map(|(i, v)| LinkedExtent(i, v)),
         4 => (0..LINKS).prop_map(Free),
         2 => (0..LINKS).prop_map(Mark),
-    ];
-    let generate = (proptest::collection::vec(action.clone(), 8..30), proptest::collection::vec(action, 0..5));
-    let cases = if std::env::var_os("DURIX_DEEP").is_some() { 5000 } else { 60 };
-    println!("{}", Explorer::new().check(&subject, cases, &generate).assert_ok());
+    ]
+}
+
+crash_test! {
+    name: long_random_sequences_sampled,
+    subject: Allocator { plan: Plan::new() },
+    explorer: Explorer::new(),
+    histories: (vec(action(), 8..30), vec(action(), 0..5)),
+    cases: if std::env::var_os("DURIX_DEEP").is_some() { 5000 } else { 60 },
 }
 
 #[test]

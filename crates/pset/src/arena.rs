@@ -102,10 +102,10 @@ impl Arena {
 ///
 /// | edge | kept by | a crash between leaves | recovery |
 /// |---|---|---|---|
-/// | X1 slots fresh and header written < the extent is active | flush+fence | a free chunk | the pool's |
-/// | X2 the extent is active < a slot is used | flush+fence | an extent of empty slots | they are free |
+/// | PS-X1 slots fresh and header written < the extent is active | flush+fence | a free chunk | the pool's |
+/// | PS-X2 the extent is active < a slot is used | flush+fence | an extent of empty slots | they are free |
 ///
-/// X2 needs a fence of its own because another session than this one may be the first to use a slot.
+/// PS-X2 needs a fence of its own because another session than this one may be the first to use a slot.
 #[cold]
 fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64) -> Result<(Run, u64)> {
     let wanted = (had / GROWTH).min(MAX_EXTENT).max(class.bytes()) + LINE as u64;
@@ -130,10 +130,10 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     op.store(&head.slots, slots, Relaxed);
     op.store(&head.sum, extent_sum(lines, slots), Relaxed);
     op.write_back(head);
-    // PERSIST X1: flush+fence.
+    // PERSIST PS-X1: flush+fence.
     op.fence();
     space.activate(op, reserved)?;
-    // PERSIST X2: flush+fence.
+    // PERSIST PS-X2: flush+fence.
     op.fence();
     // After the fence, so that no crash leaves a number that is too large. A write-back is not needed: opening counts again.
     op.rmw(&root.words(op)[EXTENTS], Rmw::Add, 1);

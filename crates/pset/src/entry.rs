@@ -5,11 +5,11 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | E1 the slot's validity bits differ < any other store to line 0 | same line, order | an invalid slot, or the old entry whole | the slot is free; the old entry is one that may be lost |
-//! | E2 all of line 0 < its bits agree with the new version | same line, release | an invalid slot | free |
-//! | E3 the tag of line i is 0 < any other store to line i | same line, order | a line with tag 0, or the old line whole | the entry whose line it was is invalid: tag ≠ version |
-//! | E4 all of line i < its tag is the new version | same line, release | a line with tag 0 | the slot is free |
-//! | E5 all lines < the entry is acknowledged | write-back + fence | some lines new, some old | tag ≠ version: the slot is free |
+//! | PS-E1 the slot's validity bits differ < any other store to line 0 | same line, order | an invalid slot, or the old entry whole | the slot is free; the old entry is one that may be lost |
+//! | PS-E2 all of line 0 < its bits agree with the new version | same line, release | an invalid slot | free |
+//! | PS-E3 the tag of line i is 0 < any other store to line i | same line, order | a line with tag 0, or the old line whole | the entry whose line it was is invalid: tag ≠ version |
+//! | PS-E4 all of line i < its tag is the new version | same line, release | a line with tag 0 | the slot is free |
+//! | PS-E5 all lines < the entry is acknowledged | write-back + fence | some lines new, some old | tag ≠ version: the slot is free |
 //!
 //! Lines are not ordered among themselves: recovery takes an entry only if its bits agree and the tag of every line it
 //! reaches into equals its version. The versions that one slot ever holds are distinct, so lines of two entries never
@@ -18,7 +18,7 @@
 //!
 //! # Reading
 //! An entry that is reachable from the volatile table is never written; a slot is rewritten only after its entry was
-//! superseded. A reader that races with that notices: E1's store comes before all others, so a reader that has seen any of
+//! superseded. A reader that races with that notices: PS-E1's store comes before all others, so a reader that has seen any of
 //! them finds the meta word changed when it looks again.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -64,10 +64,10 @@ fn write_lines<M: Medium>(
     key: &[u8],
     value: &[u8],
 ) {
-    // PERSIST E1: same line. The two bits differ from here on.
+    // PERSIST PS-E1: same line. The two bits differ from here on.
     let invalid = op.load(&head.meta, Relaxed).invalidated();
     op.store(&head.meta, invalid, Relaxed);
-    // PERSIST E3: same line. The tags name no version from here on.
+    // PERSIST PS-E3: same line. The tags name no version from here on.
     for tail in tails {
         op.store(&tail.tag, 0, Relaxed);
     }
@@ -79,13 +79,13 @@ fn write_lines<M: Medium>(
     }
     store_payload(op, head, tails, first, key);
     store_payload(op, head, tails, first + info.key_words(), value);
-    // PERSIST E4: same line.
+    // PERSIST PS-E4: same line.
     for tail in tails {
         op.store(&tail.tag, version, Release);
     }
-    // PERSIST E2: same line.
+    // PERSIST PS-E2: same line.
     op.store(&head.meta, invalid.validated(version), Release);
-    // PERSIST E5: write-back, with the caller's fence.
+    // PERSIST PS-E5: write-back, with the caller's fence.
     op.write_back(head);
     if !tails.is_empty() {
         op.write_back_slice(tails);
@@ -205,8 +205,8 @@ impl<'s> Entry<'s> {
     /// another version, and its meta word changes before anything else in it.
     #[inline(always)]
     pub(super) fn unchanged<M: Medium>(&self, op: &Op<'_, M>) -> bool {
-        // Either the bytes read before are those of the entry, or one of them was stored after E1's `order`; this fence
-        // pairs with it, and the load below sees the meta word that E1 stored, or a later one.
+        // Either the bytes read before are those of the entry, or one of them was stored after PS-E1's `order`; this fence
+        // pairs with it, and the load below sees the meta word that PS-E1 stored, or a later one.
         fence(Acquire);
         op.load(&self.head.meta, Relaxed) == self.meta
     }

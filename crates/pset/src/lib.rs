@@ -11,13 +11,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `layout` | persistent structs, line map, size classes |
-//! | `entry` | how an entry is written so that it is found whole or not at all (edges E1 to E5) |
+//! | `entry` | how an entry is written so that it is found whole or not at all (edges PS-E1 to PS-E5) |
 //! | `table` | the volatile index of a shard |
 //! | `reuse` | which slot may be overwritten when |
-//! | `arena` | extents, and slots that no shard has yet (X1 to X3) |
-//! | `update`, `txn` | updates (U1 to U5) and transactions (T1 to T3) |
+//! | `arena` | extents, and slots that no shard has yet (PS-X1, PS-X2) |
+//! | `update`, `txn` | updates (PS-U1 to PS-U5) and transactions (PS-T1 to PS-T3) |
 //! | `read`, `iter` | reads |
-//! | `recover`, `check` | recovery (R1), findings, statistics, dump |
+//! | `recover`, `check` | recovery (PS-R1), findings, statistics, dump |
 //! | `index` | the set as an [`Index`](durix_index::Index), and its entry among the kinds |
 //!
 //! # Guarantees

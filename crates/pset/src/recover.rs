@@ -10,9 +10,9 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | R1 entries of incomplete transactions are erased < any new operation | write-back + fence | the same transactions, with fewer entries | the same again |
+//! | PS-R1 entries of incomplete transactions are erased < any new operation | write-back + fence | the same transactions, with fewer entries | the same again |
 //!
-//! Without R1 a later watermark would cover them. Recovery changes nothing else, so a crash within it changes nothing.
+//! Without PS-R1 a later watermark would cover them. Recovery changes nothing else, so a crash within it changes nothing.
 //!
 //! What recovery reads may not be durable: where only the process has died, it sees what the processor's caches hold. It
 //! must not build on that, or a power failure later takes away what readers have seen, or an entry whose predecessor has
@@ -20,9 +20,9 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
+//! | PS-R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
-//! Slots that an interrupted update has left half written are marked as erased, under R2: no slot is found so that a crash cannot explain.
+//! Slots that an interrupted update has left half written are marked as erased, under PS-R2: no slot is found so that a crash cannot explain.
 //! A set that was recovered before its pool was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
 //! for [`PersistentSet::check`], and for salvage: an entry whose checksum is wrong keeps older values of its key from coming back, and is
 //! neither live nor queued for reuse.
@@ -205,7 +205,7 @@ impl<M: Medium> PersistentSet<M> {
         let (word, now) = (&self.root.words(op)[RECOVERED], u64::from(pool.crashes(op)) + 1);
         let is_known = op.load(word, Ordering::Relaxed) == now;
         if !is_known && pool.ensure_writable().is_ok() {
-            // PERSIST R2: write-back, with the watermark, which lies in the same line.
+            // PERSIST PS-R2: write-back, with the watermark, which lies in the same line.
             op.store(word, now, Ordering::Relaxed);
         }
         is_known && pool.is_as_closed()
@@ -224,7 +224,7 @@ impl<M: Medium> PersistentSet<M> {
         if self.lacks_extents(op, known) && self.is_as_closed {
             return Err(missing_extents(op.off_of(word).get(), op.load(word, Ordering::Relaxed)));
         }
-        // PERSIST R2: write-back, with the watermark, which lies in the same line.
+        // PERSIST PS-R2: write-back, with the watermark, which lies in the same line.
         op.rmw(word, Rmw::Max, known as u64);
         Ok(())
     }
@@ -238,7 +238,7 @@ impl<M: Medium> PersistentSet<M> {
             let offset = op.off_of(word).get();
             return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
         }
-        // PERSIST R2: write-back, with the fence that ends this session's reading.
+        // PERSIST PS-R2: write-back, with the fence that ends this session's reading.
         op.write_back(word);
         m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
         m.shared_store(&self.committed, watermark, Ordering::Release);
@@ -274,7 +274,7 @@ impl<M: Medium> PersistentSet<M> {
             let read = session.enter().map_err(Error::from).and_then(|op| {
                 let free = self.read_unit(&op, unit, &mut max_version, collected)?;
                 self.arena.adopt(op.medium(), unit.class, 0, &free);
-                // PERSIST R2: write-back.
+                // PERSIST PS-R2: write-back.
                 let lines = unit.slots * unit.class.lines() as u64;
                 op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
                 Ok(())
@@ -283,7 +283,7 @@ impl<M: Medium> PersistentSet<M> {
                 return collected.fail(error);
             }
         }
-        // PERSIST R2: fence, by each thread for what it has read.
+        // PERSIST PS-R2: fence, by each thread for what it has read.
         match session.enter() {
             Ok(op) => op.fence(),
             Err(error) => return collected.fail(error.into()),
@@ -310,7 +310,7 @@ impl<M: Medium> PersistentSet<M> {
                     }
                 }
                 Slot::Interrupted => {
-                    // PERSIST R2: write-back, with that of the unit.
+                    // PERSIST PS-R2: write-back, with that of the unit.
                     entry::mark_erased(op, off);
                     add_free(&mut free, unit.class, off);
                 }
@@ -392,7 +392,7 @@ impl<M: Medium> PersistentSet<M> {
             self.arena.adopt(m, class_of(entered.info), 0, &[Run { off: entered.off, count: 1 }]);
         }
         if !erased.is_empty() {
-            // PERSIST R1: flush+fence.
+            // PERSIST PS-R1: flush+fence.
             op.fence();
         }
         Ok(())

@@ -10,9 +10,9 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | T1 all entries of a transaction < it is acknowledged or visible | write-back + fence | some of its entries | fewer than the count: all are discarded, durably (R1) |
-//! | T2 transaction v has committed < the watermark is v | T1, then store | a watermark below v | v is above it and complete |
-//! | T3 the watermark v is durable < an entry of v is overwritten | fence of an operation before | all entries of v | complete |
+//! | PS-T1 all entries of a transaction < it is acknowledged or visible | write-back + fence | some of its entries | fewer than the count: all are discarded, durably (PS-R1) |
+//! | PS-T2 transaction v has committed < the watermark is v | PS-T1, then store | a watermark below v | v is above it and complete |
+//! | PS-T3 the watermark v is durable < an entry of v is overwritten | fence of an operation before | all entries of v | complete |
 //!
 //! # Isolation
 //! A transaction made by a closure remembers the version of every key it has read (or that it was absent), and commits
@@ -265,9 +265,9 @@ impl<M: Medium> PersistentSet<M> {
         if watermark.is_some() {
             self.write_back_watermark(op);
         }
-        // PERSIST T1: flush+fence.
+        // PERSIST PS-T1: flush+fence.
         op.fence();
-        // PERSIST T2: the transaction is durable.
+        // PERSIST PS-T2: the transaction is durable.
         if count > 0 {
             m.shared_rmw(&self.committed, Rmw::Max, version);
         }

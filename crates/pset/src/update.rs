@@ -3,12 +3,12 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | U1 the new entry, whole < it is reachable, and the operation returns | write-back + fence | the new entry, whole or invalid; the old one untouched | the highest valid version of the key |
-//! | U2 the entry superseded < its slot is written | U1 of the superseding update, same shard, same lock | – | – |
-//! | U3 everything older of a key is overwritten or erased < its tombstone is | the shard's lock is held across the fence; `reuse.rs` | the tombstone, and nothing or something older | the key is absent |
-//! | U4 a transaction is covered by the durable watermark < one of its entries is overwritten | fence of an earlier operation | all entries of the transaction | the transaction counts as committed |
-//! | U5 (full pool) everything stale in the shard erased < the entry of the key to remove is erased | write-back + fence, twice | the entry, or nothing of its key | present, or absent |
-//! | U6 (full pool) everything stale in a shard erased < another shard writes the slot of one of its tombstones | U5's fence | the tombstone, and nothing older | the key is absent |
+//! | PS-U1 the new entry, whole < it is reachable, and the operation returns | write-back + fence | the new entry, whole or invalid; the old one untouched | the highest valid version of the key |
+//! | PS-U2 the entry superseded < its slot is written | PS-U1 of the superseding update, same shard, same lock | – | – |
+//! | PS-U3 everything older of a key is overwritten or erased < its tombstone is | the shard's lock is held across the fence; `reuse.rs` | the tombstone, and nothing or something older | the key is absent |
+//! | PS-U4 a transaction is covered by the durable watermark < one of its entries is overwritten | fence of an earlier operation | all entries of the transaction | the transaction counts as committed |
+//! | PS-U5 (full pool) everything stale in the shard erased < the entry of the key to remove is erased | write-back + fence, twice | the entry, or nothing of its key | present, or absent |
+//! | PS-U6 (full pool) everything stale in a shard erased < another shard writes the slot of one of its tombstones | PS-U5's fence | the tombstone, and nothing older | the key is absent |
 //!
 //! The lock is taken before the write-back and released after the fence by a plain store, so no locked instruction waits
 //! for the write-back before the fence does. `insert` looks its key up while the write-back is in flight (appendix A).
@@ -106,7 +106,7 @@ impl<M: Medium> PersistentSet<M> {
             let Some(old) = shard.find_short(op, tag, key.bytes) else {
                 return Ok(self.finish_otherwise(op, shard, inner, key.bytes, tag, off, info));
             };
-            // PERSIST U1: flush+fence.
+            // PERSIST PS-U1: flush+fence.
             op.fence();
             shard.publish(m, inner, New { tag, off, version, info, class: Class::FIRST }, Some(old));
             self.prefetch(op, inner, Class::FIRST);
@@ -129,7 +129,7 @@ impl<M: Medium> PersistentSet<M> {
         info: Info,
     ) -> bool {
         let old = shard.find(op, tag, key);
-        // PERSIST U1: flush+fence.
+        // PERSIST PS-U1: flush+fence.
         op.fence();
         let new = New { tag, off, version: inner.version(), info, class: Class::FIRST };
         shard.publish(op.medium(), inner, new, old);
@@ -157,7 +157,7 @@ impl<M: Medium> PersistentSet<M> {
         entry::write(op, taken.off, version, info, key, value);
         self.write_back_extra(op, extra.as_ref());
         let old = shard.find(op, tag, key);
-        // PERSIST U1: flush+fence.
+        // PERSIST PS-U1: flush+fence.
         op.fence();
         self.settled(m, inner, extra.as_ref());
         shard.publish(m, inner, New { tag, off: taken.off, version, info, class }, old);
@@ -212,7 +212,7 @@ impl<M: Medium> PersistentSet<M> {
         let version = inner.next_version();
         entry::write(op, taken.off, version, info, key.bytes, change.unwrap_or_default());
         self.write_back_extra(op, extra.as_ref());
-        // PERSIST U1: flush+fence.
+        // PERSIST PS-U1: flush+fence.
         op.fence();
         self.settled(m, inner, extra.as_ref());
         shard.publish(m, inner, New { tag: key.tag(), off: taken.off, version, info, class }, old);
@@ -255,7 +255,7 @@ impl<M: Medium> PersistentSet<M> {
         Ok(inner.reuse.take(class, |s| self.may_overwrite(op, s)).expect("there is a slot now"))
     }
 
-    /// Whether an entry may be overwritten as far as transactions go (PERSIST U4).
+    /// Whether an entry may be overwritten as far as transactions go (PERSIST PS-U4).
     #[inline]
     fn may_overwrite(&self, op: &Op<'_, M>, stale: Stale) -> bool {
         stale.transaction() == 0
@@ -287,7 +287,7 @@ impl<M: Medium> PersistentSet<M> {
     /// Erases; durable with the operation's own fence.
     #[inline]
     pub(super) fn erase_all(op: &Op<'_, M>, scrub: &Scrub) {
-        // PERSIST U3: write-back, with this operation's fence.
+        // PERSIST PS-U3: write-back, with this operation's fence.
         scrub.iter().flatten().for_each(|off| entry::erase(op, *off));
     }
 
@@ -327,7 +327,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     pub(super) fn write_back_watermark(&self, op: &Op<'_, M>) {
-        // PERSIST U4: write-back, with the operation's fence.
+        // PERSIST PS-U4: write-back, with the operation's fence.
         op.write_back(&self.root.words(op)[WATERMARK]);
     }
 
@@ -356,7 +356,7 @@ impl<M: Medium> PersistentSet<M> {
             erased = true;
         }
         if erased {
-            // PERSIST U5: flush+fence.
+            // PERSIST PS-U5: flush+fence.
             op.fence();
             inner.reuse.settle_scrubbed();
         }
@@ -371,7 +371,7 @@ impl<M: Medium> PersistentSet<M> {
             self.reclaim(op, &mut other)?;
             debug_assert_eq!(other.reuse.lengths().stale, 0, "what the watermark does not cover is not stale yet");
             let Some(taken) = other.reuse.take(class, |s| self.may_overwrite(op, s)) else { continue };
-            // PERSIST U6: by U5's fence. Nothing stale is left there, so a tombstone has nothing to hide any more: to this
+            // PERSIST PS-U6: by PS-U5's fence. Nothing stale is left there, so a tombstone has nothing to hide any more: to this
             // shard it is what a stale entry is, which may be overwritten whenever it likes, or given back.
             match taken.is_new() {
                 true => inner.reuse.push_free(class, taken.off),
@@ -392,7 +392,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let _guard = self.poison.guard(op)?;
         entry::erase(op, old.off);
-        // PERSIST U5: flush+fence.
+        // PERSIST PS-U5: flush+fence.
         op.fence();
         shard.index.remove(m, &mut inner.tables, old.at);
         shard.set_len(m, inner.tables.used() as u64);

@@ -11,14 +11,14 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 payload words of a line < its meta word | same line, release store | a line with the last use's bit | the record is not whole: the log ends there |
-//! | A1 lines of a record, and the state of segments it enters < return | flush+fence | state without lines: an entered segment without records; lines without state: a free segment with lines of both bits | takes the entry back; makes the lines of each free segment alike (R1) |
-//! | T3 records that a trim passes < head | flush+fence, before the head is stored | the old head | as A1, from the old head |
-//! | T2 head < state of a segment that it frees | flush+fence, the append's own | the old head, its segments whole | the old head |
-//! | R1 lines beyond the tail made invalid, entries beyond it taken back < first append | flush+fence | some of it done | ends at the same line, does the rest |
-//! | R2 all lines, states and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
+//! | CS-V1 payload words of a line < its meta word | same line, release store | a line with the last use's bit | the record is not whole: the log ends there |
+//! | CS-A1 lines of a record, and the state of segments it enters < return | flush+fence | state without lines: an entered segment without records; lines without state: a free segment with lines of both bits | takes the entry back; makes the lines of each free segment alike (CS-R1) |
+//! | CS-T3 records that a trim passes < head | flush+fence, before the head is stored | the old head | as CS-A1, from the old head |
+//! | CS-T2 head < state of a segment that it frees | flush+fence, the append's own | the old head, its segments whole | the old head |
+//! | CS-R1 lines beyond the tail made invalid, entries beyond it taken back < first append | flush+fence | some of it done | ends at the same line, does the rest |
+//! | CS-R2 all lines, states and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
 //!
-//! State and lines are not ordered, in R1 either: taking an entry back sets the sequence to zero and flips the polarity, and
+//! State and lines are not ordered, in CS-R1 either: taking an entry back sets the sequence to zero and flips the polarity, and
 //! the lines of a segment that is not in the chain are always made alike to the polarity found.
 
 use std::collections::VecDeque;
@@ -113,7 +113,7 @@ impl ChainLog {
         op.slice("a log's region", Off::<Word>::new(root.off), root.len / 8)?;
         let header = op.at(Off::<Header>::new(root.off));
         op.store(&header.magic, 0, Ordering::Relaxed);
-        // Without the root there is no log; the others' formatting starts with a fence (F1), before it destroys anything.
+        // Without the root there is no log; the others' formatting starts with a fence (CS-F1), before it destroys anything.
         op.write_back(&header.magic);
         for (ordinal, region) in others.iter().enumerate() {
             format_segment(op, *region, ordinal as u64 + 1, count)?;
@@ -174,7 +174,7 @@ impl ChainLog {
         log.unlink(op);
         for region in regions {
             let all = op.slice("a log's segment", Off::<Line>::new(region.off), region.len / LINE as u64)?;
-            // PERSIST R1, R2: flush+fence
+            // PERSIST CS-R1, CS-R2: flush+fence
             op.write_back_slice(all);
         }
         op.fence();
@@ -323,7 +323,7 @@ impl ChainLog {
             return Err(Error::Full { needed: bytes(lines), free, capacity });
         }
         if end > self.limit(self.durable_head) {
-            // PERSIST T2: flush+fence
+            // PERSIST CS-T2: flush+fence
             self.commit(op);
         }
         while self.entered() < end {
@@ -333,7 +333,7 @@ impl ChainLog {
             segment.state = SegmentState::new(sequence, segment.state.polarity() ^ 1);
             let header = segment.header(op);
             op.store(&header.state, segment.state, Ordering::Relaxed);
-            // PERSIST A1: flush+fence, with the record's lines
+            // PERSIST CS-A1: flush+fence, with the record's lines
             op.write_back(&header.state);
             self.chain.push_back(index);
         }
@@ -445,7 +445,7 @@ impl Log for ChainLog {
         if op.slot() != self.slot {
             self.adopt(op);
         }
-        // PERSIST A1, T2: flush+fence
+        // PERSIST CS-A1, CS-T2: flush+fence
         op.fence();
         self.unfenced = self.tail;
         if self.head != self.durable_head {
@@ -459,7 +459,7 @@ impl Log for ChainLog {
             return Err(Error::NotARecord { position: to.0, head: self.head, tail: self.tail });
         }
         if to.0 > self.unfenced {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         if op.slot() != self.slot {

@@ -2,7 +2,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | X1 words before the last word that differs < that word | same line, release store | the old value of the chosen bit | the pair does not hold: the line is not whole |
+//! | CS-X1 words before the last word that differs < that word | same line, release store | the old value of the chosen bit | the pair does not hold: the line is not whole |
 //!
 //! The words behind the last one that differs equal what is there already, and are not stored. What is compared with
 //! must be what is in memory, not only what is in the cache: a bit that differs from the cached content alone may be
@@ -34,7 +34,7 @@ pub(super) fn write_line<M: Medium, S: Source>(op: &Op<'_, M>, line: &Line, payl
 /// Stores the last differing word, and gives the pair of its last differing bit.
 #[inline(always)]
 fn finish<M: Medium>(op: &Op<'_, M>, line: &Line, last: usize, new: u64, diff: u64) -> Pair {
-    // PERSIST X1: same line
+    // PERSIST CS-X1: same line
     op.store(&line.words[last], new, Ordering::Release);
     op.write_back(line);
     let bit = diff.trailing_zeros();

@@ -9,8 +9,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 payload and metadata words of line 0 < the first metadata word | same line, release store | the last lap's validity bit | the record is not whole: the log ends there |
-//! | X1 words of a further line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
+//! | CS-V1 payload and metadata words of line 0 < the first metadata word | same line, release store | the last lap's validity bit | the record is not whole: the log ends there |
+//! | CS-X1 words of a further line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
 
 use std::sync::atomic::Ordering;
 
@@ -114,7 +114,7 @@ impl Slots {
         if pairs.shift > 0 {
             store_pairs(op, first, &mut meta, pairs.word, pairs.bits);
         }
-        // PERSIST V1: same line
+        // PERSIST CS-V1: same line
         op.store(op.at(Off::new(at.off)), meta, Ordering::Release);
         op.write_back(first);
     }
@@ -233,7 +233,7 @@ impl Log for FvbLog {
             return Err(self.ring.not_a_record(to.0));
         }
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);

@@ -10,8 +10,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 words of an entry line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
-//! | X1 words of a payload line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
+//! | CS-V1 words of an entry line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | CS-X1 words of a payload line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
 //!
 //! Entry and payload are not ordered: the record is whole when the entry is, and every pair in it holds.
 
@@ -209,7 +209,7 @@ impl EntryWriter {
     #[inline(always)]
     fn close<M: Medium>(&self, op: &Op<'_, M>) {
         let line = op.at(Off::<LineSlot>::new(self.at.off));
-        // PERSIST V1: same line
+        // PERSIST CS-V1: same line
         op.store(&line.meta, self.meta, Ordering::Release);
         op.write_back(line);
     }
@@ -251,7 +251,7 @@ impl FvbEntryLog {
             return Err(Error::Full { needed, free, capacity: bytes(all) });
         }
         if self.ring.has_pending_trim() {
-            // PERSIST T2: flush+fence
+            // PERSIST CS-T2: flush+fence
             self.commit(op);
         }
         if self.is_empty() {
@@ -380,7 +380,7 @@ impl Log for FvbEntryLog {
             self.adopt(op);
         }
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);

@@ -7,7 +7,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 payload words of a line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | CS-V1 payload words of a line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
 
 use std::sync::atomic::Ordering;
 
@@ -63,7 +63,7 @@ impl Interleaved {
         for number in 1..=lines {
             let line = op.at(Off::<LineSlot>::new(at.off));
             payload.store(op, (number as usize - 1) * 7, &line.payload);
-            // PERSIST V1: same line
+            // PERSIST CS-V1: same line
             op.store(&line.meta, meta, Ordering::Release);
             op.write_back(line);
             step(&mut at);
@@ -158,7 +158,7 @@ impl Log for LinesLog {
             return Err(self.ring.not_a_record(to.0));
         }
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);

@@ -8,8 +8,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | M1 a formatted log or segment < its extent's activation | flush+fence, the formatting's last | an extent that is nobody's | the pool gives it back |
-//! | M2 activation of a segment's extent < return of the append that needed it | flush+fence, the append's own | a chain without that segment, or with it and nothing in it | drops, with the segment, only what was not acknowledged |
+//! | CS-M1 a formatted log or segment < its extent's activation | flush+fence, the formatting's last | an extent that is nobody's | the pool gives it back |
+//! | CS-M2 activation of a segment's extent < return of the append that needed it | flush+fence, the append's own | a chain without that segment, or with it and nothing in it | drops, with the segment, only what was not acknowledged |
 
 use std::fmt;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl<M: Medium, L: Log + 'static> Structure<M> for NamedLog<M, L> {
         let space = root.pool().space();
         let extent = space.reserve_extent(&op, root.owner(), options.bytes)?;
         L::format(&op, Region { off: extent.off(), len: extent.len() }, &options.log)?;
-        // PERSIST M1: the formatting ended with a fence
+        // PERSIST CS-M1: the formatting ended with a fence
         space.activate(&op, extent)?;
         Ok(())
     }
@@ -193,7 +193,7 @@ impl<M: Medium> NamedChain<M> {
         let space = self.root.pool().space();
         let extent = space.reserve_extent(op, self.root.owner(), log.segment_len())?;
         log.grow(op, Region { off: extent.off(), len: extent.len() })?;
-        // PERSIST M1: the formatting ended with a fence. M2: the append's fence follows.
+        // PERSIST CS-M1: the formatting ended with a fence. CS-M2: the append's fence follows.
         space.activate(op, extent)?;
         Ok(())
     }
@@ -222,7 +222,7 @@ impl<M: Medium> Structure<M> for NamedChain<M> {
         let second = space.reserve_extent(&op, root.owner(), growth.segment_bytes)?;
         let regions = [&first, &second].map(|e| Region { off: e.off(), len: e.len() });
         ChainLog::format_in(&op, &regions)?;
-        // PERSIST M1: the formatting ended with a fence
+        // PERSIST CS-M1: the formatting ended with a fence
         space.activate(&op, first)?;
         space.activate(&op, second)?;
         Ok(())

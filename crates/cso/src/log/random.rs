@@ -10,14 +10,14 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | N1 words of a line < its last word | same line, release store | the pattern in the last word | the record is not whole: the log ends there |
-//! | N2 a record with the pattern in a last word < its sentinel | flush+fence | no sentinel | the record is not whole |
-//! | T2 head < re-initialisation of the lines it frees | flush+fence | the old head, its lines whole | the old head |
-//! | N3 re-initialisation of a line < first store of the next record into it | flush+fence | a line of the last lap | recovery re-initialises it (R1) |
+//! | CS-N1 words of a line < its last word | same line, release store | the pattern in the last word | the record is not whole: the log ends there |
+//! | CS-N2 a record with the pattern in a last word < its sentinel | flush+fence | no sentinel | the record is not whole |
+//! | CS-T2 head < re-initialisation of the lines it frees | flush+fence | the old head, its lines whole | the old head |
+//! | CS-N3 re-initialisation of a line < first store of the next record into it | flush+fence | a line of the last lap | recovery re-initialises it (CS-R1) |
 //!
 //! A line becomes reusable only at the end of that pipeline: head durable, line re-initialised, that durable. Were it
-//! reused after T2 alone, its last word would differ from the pattern before anything of the new record is in memory; were it
-//! re-initialised before T2, recovery from the old head would find the pattern in a live record. None of the pipeline's
+//! reused after CS-T2 alone, its last word would differ from the pattern before anything of the new record is in memory; were it
+//! re-initialised before CS-T2, recovery from the old head would find the pattern in a live record. None of the pipeline's
 //! steps has a fence of its own: trims issue, appends fence. An append that finds too little space runs what is left of
 //! the pipeline first.
 //!
@@ -140,7 +140,7 @@ impl Pattern {
                 let [front @ .., _] = &line.words;
                 payload.store(op, index * 8 - 1, front);
             }
-            // PERSIST N1: same line
+            // PERSIST CS-N1: same line
             op.store(&line.words[7], Self::last_word(payload, index), Ordering::Release);
             op.write_back(line);
         }
@@ -199,7 +199,7 @@ impl RandomLog {
         let mut at = self.ring.cursor(from);
         for _ in from..self.clean {
             if self.cells.initialise(op, at) {
-                // PERSIST N3: flush+fence, the fence of the next append
+                // PERSIST CS-N3: flush+fence, the fence of the next append
                 op.write_back(Pattern::line(op, at));
             }
             self.ring.step(&mut at);
@@ -235,12 +235,12 @@ impl RandomLog {
             return Err(self.ring.full(lines + 1));
         }
         if self.ring.has_pending_trim() {
-            // PERSIST T2: flush+fence
+            // PERSIST CS-T2: flush+fence
             self.commit(op);
         }
         while !self.has_room(lines) {
             self.reinitialise(op, BATCH.max(lines));
-            // PERSIST N3: flush+fence
+            // PERSIST CS-N3: flush+fence
             self.commit(op);
         }
         Ok(())
@@ -356,7 +356,7 @@ impl Log for RandomLog {
         }
         self.take_over(op);
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);
@@ -413,7 +413,7 @@ impl RandomLog {
     /// Fences the record at `position`, then writes the sentinel that vouches for it.
     #[cold]
     fn vouch<M: Medium>(&mut self, op: &Op<'_, M>, position: u64) -> Result<()> {
-        // PERSIST N2: flush+fence
+        // PERSIST CS-N2: flush+fence
         self.commit(op);
         let at = self.ring.claim(op, 1)?;
         self.cells.write_short(op, at, RandomMeta::new(RandomMeta::SENTINEL, 0, 8), position);

@@ -11,37 +11,37 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | F1 magic cleared < F2 data zeroed | flush+fence | the old log whole, or no log | opens the old log, or `NotALog` |
-//! | F2 data and head < F3 header with magic | flush+fence | no log | `NotALog` |
-//! | F3 words of the header < magic | same line | no log | `NotALog` |
-//! | F3 header < return | flush+fence | no log, or the new one, empty | either |
+//! | CS-F1 magic cleared < CS-F2 data zeroed | flush+fence | the old log whole, or no log | opens the old log, or `NotALog` |
+//! | CS-F2 data and head < CS-F3 header with magic | flush+fence | no log | `NotALog` |
+//! | CS-F3 words of the header < magic | same line | no log | `NotALog` |
+//! | CS-F3 header < return | flush+fence | no log, or the new one, empty | either |
 //!
 //! Work (kinds add their own edges within a record):
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | A1 lines of a record < return of `append`, or of the fence after `stage` | flush+fence | any part of the unfenced records | ends the log at the first record that is not whole |
-//! | T1 floor < head | same line | the old floor only with the old head | either |
-//! | T3 records that a trim passes < head | flush+fence, before the head is stored | the old head, and the staged records whole or not | as A1, from the old head |
-//! | T2 head < first store into the units it frees | flush+fence, the append's own | the old head, whose units are still whole | the old head |
+//! | CS-A1 lines of a record < return of `append`, or of the fence after `stage` | flush+fence | any part of the unfenced records | ends the log at the first record that is not whole |
+//! | CS-T1 floor < head | same line | the old floor only with the old head | either |
+//! | CS-T3 records that a trim passes < head | flush+fence, before the head is stored | the old head, and the staged records whole or not | as CS-A1, from the old head |
+//! | CS-T2 head < first store into the units it frees | flush+fence, the append's own | the old head, whose units are still whole | the old head |
 //!
-//! T2 is why space is reusable only up to the *durable* head: were units overwritten while the old head may still be
+//! CS-T2 is why space is reusable only up to the *durable* head: were units overwritten while the old head may still be
 //! in memory, recovery from the old head would stop at the first overwritten unit and lose every newer record.
 //! The fence is that of any later append; only if space is short does an append fence first.
-//! T3 matters only for a trim that passes staged records that are not fenced: were the head durable before them, their
+//! CS-T3 matters only for a trim that passes staged records that are not fenced: were the head durable before them, their
 //! units could still have the polarity of two laps ago, and look valid as units of the lap to come.
 //!
 //! Recovery:
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | R0 head < units beyond the tail made invalid (CSO-Random only) | flush+fence | the old head, if only the process had died | starts at the old head, whose units are untouched |
-//! | R1 units beyond the tail made invalid < first append | flush+fence | some of them still valid | ends at the same unit, and does the rest |
-//! | R2 all lines and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
+//! | CS-R0 head < units beyond the tail made invalid (CSO-Random only) | flush+fence | the old head, if only the process had died | starts at the old head, whose units are untouched |
+//! | CS-R1 units beyond the tail made invalid < first append | flush+fence | some of them still valid | ends at the same unit, and does the rest |
+//! | CS-R2 all lines and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
 //!
-//! Without R1 a later append would make a stale record behind it reachable again. R2 is for a process that died
+//! Without CS-R1 a later append would make a stale record behind it reachable again. CS-R2 is for a process that died
 //! without a power failure: what it had stored and not yet fenced is seen by recovery, but is still only in the cache. So
-//! is R0.
+//! is CS-R0.
 
 use std::sync::atomic::Ordering;
 
@@ -179,7 +179,7 @@ impl Ring {
         let header = op.at(Off::<Header>::new(region.off));
         op.store(&header.magic, 0, Ordering::Relaxed);
         op.write_back(&header.magic);
-        // PERSIST F1<F2: flush+fence
+        // PERSIST CS-F1<CS-F2: flush+fence
         op.fence();
         for (number, line) in lines.iter().enumerate() {
             for (index, word) in line.words.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Ring {
         }
         op.store(&header.head, Head::new(0), Ordering::Relaxed);
         op.write_back_slice(lines);
-        // PERSIST F2<F3: flush+fence
+        // PERSIST CS-F2<CS-F3: flush+fence
         op.fence();
         let [magic, kind, unit, units, params @ ..] = shape.words();
         op.store(&header.kind, kind, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Ring {
         op.store(&header.units, units, Ordering::Relaxed);
         header.params.iter().zip(params).for_each(|(word, param)| op.store(word, param, Ordering::Relaxed));
         op.store(&header.check, shape.check(), Ordering::Relaxed);
-        // PERSIST F3: same line
+        // PERSIST CS-F3: same line
         op.store(&header.magic, magic, Ordering::Release);
         op.write_back(&header.magic);
         op.fence();
@@ -280,7 +280,7 @@ impl Ring {
         }
         if C::SCRUBS_WHAT_A_TRIM_FREED {
             op.write_back(&header.head);
-            // PERSIST R0<R1: flush+fence
+            // PERSIST CS-R0<CS-R1: flush+fence
             op.fence();
         }
         let mut beyond = ring.next;
@@ -289,7 +289,7 @@ impl Ring {
             ring.step(&mut beyond);
         }
         let lines = op.slice("a log's region", Off::<Line>::new(region.off), region.len / LINE as u64)?;
-        // PERSIST R1, R2: flush+fence
+        // PERSIST CS-R1, CS-R2: flush+fence
         op.write_back_slice(lines);
         op.fence();
         ring.unfenced = ring.tail;
@@ -409,7 +409,7 @@ impl Ring {
         if !self.would_have_room(units) {
             return Err(self.full(units));
         }
-        // PERSIST T2: flush+fence
+        // PERSIST CS-T2: flush+fence
         self.commit(op);
         Ok(())
     }
@@ -460,7 +460,7 @@ impl Ring {
         if self.is_foreign(op) {
             self.adopt(op);
         }
-        // PERSIST A1, T2: flush+fence
+        // PERSIST CS-A1, CS-T2: flush+fence
         op.fence();
         self.unfenced = self.tail;
         // Behind a branch, because every store delays the next append's fence.
@@ -521,7 +521,7 @@ impl Ring {
             None => Ordering::Relaxed,
             Some(floor) => {
                 op.store(&header.floor, floor, Ordering::Relaxed);
-                // PERSIST T1: same line
+                // PERSIST CS-T1: same line
                 Ordering::Release
             }
         };

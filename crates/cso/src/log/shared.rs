@@ -12,10 +12,10 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | S1 magic cleared < lanes zeroed | flush+fence, the first lane's F1 | the old log whole, or no log | opens the old log, or `NotALog` |
-//! | S2 lanes formatted < header with magic | flush+fence, the last one of each lane | no log | `NotALog` |
-//! | S3 words of the header < magic | same line | no log | `NotALog` |
-//! | T1 floor < head of a lane | same line | the old floor with the old head | the numbers are still in the records |
+//! | CS-S1 magic cleared < lanes zeroed | flush+fence, the first lane's CS-F1 | the old log whole, or no log | opens the old log, or `NotALog` |
+//! | CS-S2 lanes formatted < header with magic | flush+fence, the last one of each lane | no log | `NotALog` |
+//! | CS-S3 words of the header < magic | same line | no log | `NotALog` |
+//! | CS-T1 floor < head of a lane | same line | the old floor with the old head | the numbers are still in the records |
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,9 +87,9 @@ impl<L: Log> SharedLog<L> {
         op.slice("a log's region", Off::<Word>::new(region.off), region.len / 8)?;
         let header = op.at(Off::<SharedHeader>::new(region.off));
         op.store(&header.magic, 0, Ordering::Relaxed);
-        // PERSIST S1: flush, and the fence with which the first lane starts its formatting (F1)
+        // PERSIST CS-S1: flush, and the fence with which the first lane starts its formatting (CS-F1)
         op.write_back(header);
-        // PERSIST S2: each lane ends its formatting with a fence
+        // PERSIST CS-S2: each lane ends its formatting with a fence
         let lanes = (0..count).map(|lane| L::format(op, lane_of(region, lane, lane_len), &options.lane));
         let lanes = lanes.map(|lane| lane.map(Lock::new)).collect::<Result<_>>()?;
         let words = [u64::from(VERSION), count, lane_len];
@@ -97,7 +97,7 @@ impl<L: Log> SharedLog<L> {
             op.store(word, value, Ordering::Relaxed);
         }
         op.store(&header.check, check(words), Ordering::Relaxed);
-        // PERSIST S3: same line
+        // PERSIST CS-S3: same line
         op.store(&header.magic, SHARED_MAGIC, Ordering::Release);
         op.write_back(header);
         op.fence();

@@ -8,7 +8,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 payload words of a line < its validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | CS-V1 payload words of a line < its validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
 //!
 //! Lines of one record are not ordered among themselves: the record is whole when all of them are.
 
@@ -86,7 +86,7 @@ macro_rules! slot_within_a_line {
             #[inline(always)]
             fn write<M: Medium, S: Source>(op: &Op<'_, M>, slot: &$slot, valid: u64, tag: u8, payload: S) {
                 payload.store(op, 0, &slot.payload);
-                // PERSIST V1: same line
+                // PERSIST CS-V1: same line
                 op.store(&slot.meta, Meta::first(valid, tag, payload.len() as u32), Ordering::Release);
                 op.write_back(slot);
             }
@@ -126,9 +126,9 @@ impl Geometry for TwoLines {
     fn write<M: Medium, S: Source>(op: &Op<'_, M>, slot: &PairSlot, valid: u64, tag: u8, payload: S) {
         payload.store(op, 0, &slot.payload);
         let last = if payload.len() > 14 * 8 { payload.word(14) } else { 0 };
-        // PERSIST V1: same line
+        // PERSIST CS-V1: same line
         op.store(&slot.meta, Meta::first(valid, tag, payload.len() as u32), Ordering::Release);
-        // PERSIST V1: same line
+        // PERSIST CS-V1: same line
         op.store(&slot.last, last | valid << LAST, Ordering::Release);
         op.write_back(slot);
     }
@@ -224,7 +224,7 @@ impl<G: Geometry> Log for VbLog<G> {
             return Err(self.ring.not_a_record(to.0));
         }
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);

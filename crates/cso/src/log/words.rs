@@ -9,7 +9,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | V1 words of a line < the word with the validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | CS-V1 words of a line < the word with the validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
 
 use std::sync::atomic::Ordering;
 
@@ -74,7 +74,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Records<W, WORD, BIT> {
             let marked = from + WORD;
             payload.store_some(op, from, &words[from..marked]);
             payload.store_some(op, marked + 1, &words[marked + 1..W.min(from + 8)]);
-            // PERSIST V1: same line
+            // PERSIST CS-V1: same line
             op.store(&words[marked], payload.word(marked) | at.valid << BIT, Ordering::Release);
             op.write_back(&words[marked]);
         }
@@ -178,7 +178,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
             return Err(self.ring.not_a_record(to.0));
         }
         if self.ring.passes_unfenced(to.0) {
-            // PERSIST T3: flush+fence
+            // PERSIST CS-T3: flush+fence
             self.commit(op);
         }
         self.ring.trim(op, to.0, floor);

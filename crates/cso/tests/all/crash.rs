@@ -69,7 +69,7 @@ fn formatting_is_all_or_nothing<L: Tiny + 'static>() {
     show("format", &report);
 }
 
-/// T3: the head must not be durable before a staged record that it passes: the record's unit would still have the polarity of
+/// CS-T3: the head must not be durable before a staged record that it passes: the record's unit would still have the polarity of
 /// two laps ago, and look valid as a unit of the next.
 #[test]
 fn t3_a_trim_past_staged_records_does_not_expose_old_units() {
@@ -78,7 +78,7 @@ fn t3_a_trim_past_staged_records_does_not_expose_old_units() {
     show("flexible", &Explorer::new().run_then(&tested::<FvbLog>(0, false), &full, &AFTER).assert_ok());
 }
 
-/// R0: a process dies with a trim that is not durable; recovery in the next must not re-initialise what the old head,
+/// CS-R0: a process dies with a trim that is not durable; recovery in the next must not re-initialise what the old head,
 /// still in memory, needs.
 #[test]
 fn r0_recovery_makes_the_head_durable_before_it_reinitialises() {
@@ -195,7 +195,7 @@ sweeps! {
     random: RandomLog,
 }
 
-/// The sites of the header's formatting (F1, F3) are swept above; opening a chain writes everything back once more.
+/// The sites of the header's formatting (CS-F1, CS-F3) are swept above; opening a chain writes everything back once more.
 #[test]
 fn every_write_back_and_fence_of_a_chain_is_needed() {
     let mut sites = Sites::in_files("cso/src/log/chain");

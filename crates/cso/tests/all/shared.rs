@@ -338,7 +338,7 @@ fn every_write_back_and_fence_is_needed() {
     let sweep = mutation_sweep(&sites, |plan| run(plan, 1));
     println!("{sweep}");
     sweep.assert_all_caught(&[]);
-    // The order of floor and head (T1) matters to shared logs only; the ring's other sites are swept with each kind.
+    // The order of floor and head (CS-T1) matters to shared logs only; the ring's other sites are swept with each kind.
     let mut sites = Sites::in_files("cso/src/log/ring");
     sites.kinds = vec![SiteKind::Release];
     let sweep = mutation_sweep(&sites, |plan| run(plan, 1));

@@ -2,10 +2,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `versions` | the values that keys had before they changed |
 //! | `view` | reading an index as of the moment |
 
-mod versions;
 mod view;
 
 use std::fmt;
@@ -14,7 +12,6 @@ use std::sync::Arc;
 use durix_pmem::pool::{Durability, IndexInfo};
 use durix_pmem::{Hardware, Medium, Session};
 
-pub(crate) use versions::Versions;
 pub use view::{SnapshotIndex, SnapshotIter, SnapshotMap, SnapshotPairs, SnapshotRange};
 
 use crate::Index;

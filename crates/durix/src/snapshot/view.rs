@@ -10,13 +10,12 @@ use durix_pmem::{Hardware, Medium};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Snapshot;
-use super::versions::Stored;
+use crate::coding::{decoded, encoded, encoded_range, prefixed_range};
 use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
 use crate::ends::{Ends, next_into};
 use crate::kind;
-use crate::map::{decoded, encoded};
-use crate::ordered;
 use crate::transaction::guard::Guarded;
+use crate::versions::Stored;
 use crate::{Cursor, Direction, Index, KeyRange};
 use crate::{Error, Result};
 
@@ -380,7 +379,7 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
-        self.walk(ordered::encoded_range::<K, Q>(&bounds)?)
+        self.walk(encoded_range::<K, Q>(&bounds)?)
     }
 
     /// The pairs there were whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
@@ -400,7 +399,7 @@ impl<'s, K: Key, V: Value, M: Medium> SnapshotMap<'s, K, V, M> {
     /// # Errors
     /// [`Error::NotOrdered`].
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P) -> Result<SnapshotRange<'_, K, V, M>> {
-        self.walk(ordered::prefixed_range(prefix))
+        self.walk(prefixed_range(prefix))
     }
 
     fn walk(&self, keys: KeyRange) -> Result<SnapshotRange<'_, K, V, M>> {

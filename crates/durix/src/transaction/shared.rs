@@ -16,7 +16,7 @@ use super::log::retired::Retirements;
 use super::pending::Pending;
 use super::recover;
 use crate::Index;
-use crate::snapshot::Versions;
+use crate::versions::Versions;
 use crate::visible::Visible;
 use crate::{Error, Result};
 

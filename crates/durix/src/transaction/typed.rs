@@ -10,9 +10,9 @@ use super::bytes::TxIndex;
 use super::iter::{TxIter, TxRange};
 use super::tx::Transaction;
 use crate::Result;
+use crate::coding::{decoded, encode_into, encoded, encoded_range, prefixed_range};
 use crate::encode::{Decode, GivenAs, Key, PrefixOf, Value};
-use crate::map::{Map, decoded, encode_into, encoded};
-use crate::ordered;
+use crate::map::Map;
 use crate::{Direction, Index, KeyRange};
 
 /// A [`Map`](crate::Map) inside a [`Transaction`](crate::Transaction): reads see the transaction's own changes, and nobody
@@ -400,7 +400,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
-        self.walk(&ordered::encoded_range::<K, Q>(&bounds)?)
+        self.walk(&encoded_range::<K, Q>(&bounds)?)
     }
 
     /// The pairs whose keys begin with `prefix`: see [`OrderedMap::prefix`](crate::OrderedMap::prefix).
@@ -421,7 +421,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// # Errors
     /// As [`TxIndex::range`].
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&self, prefix: &P) -> Result<TxRange<'_, K, V, M>> {
-        self.walk(&ordered::prefixed_range(prefix))
+        self.walk(&prefixed_range(prefix))
     }
 
     /// Both ends show the transaction as it is now.

@@ -1,4 +1,4 @@
-//! What recovery does with branches that were about to be spliced (B4 of `tree.rs`).
+//! What recovery does with branches that were about to be spliced (LF-B4 of `tree.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ pub(super) fn thaw<M: Medium>(op: &Op<'_, M>, branch: &Branch) {
         let seen = op.load(word, Relaxed);
         if seen.is_deleted() {
             op.store(word, seen.thawed(), Relaxed);
-            // PERSIST B4: flush, with the caller's fence.
+            // PERSIST LF-B4: flush, with the caller's fence.
             op.write_back(word);
         }
     }

@@ -20,10 +20,10 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | B1 contents of a branch < an edge to it | flush+fence, of its owner | the branch unreachable | frees it, by the table of active pages |
-//! | B2 a swung edge < the answer of the operation, and of any that passes the edge | flush+fence, by its session or by `settle` of whoever comes first | the old edge or the new | nothing: both are states of the map |
-//! | B3 a bypass < the branch is used again | flush+fence: it is an edge as in B2 | the branch is reached | as B4 |
-//! | B4 page of a branch active < its edges are frozen, until it is bypassed durably | flush+fence (N5) | a branch with frozen edges | thaws the edges of branches in active pages |
+//! | LF-B1 contents of a branch < an edge to it | flush+fence, of its owner | the branch unreachable | frees it, by the table of active pages |
+//! | LF-B2 a swung edge < the answer of the operation, and of any that passes the edge | flush+fence, by its session or by `settle` of whoever comes first | the old edge or the new | nothing: both are states of the map |
+//! | LF-B3 a bypass < the branch is used again | flush+fence: it is an edge as in LF-B2 | the branch is reached | as LF-B4 |
+//! | LF-B4 page of a branch active < its edges are frozen, until it is bypassed durably | flush+fence (LF-N5) | a branch with frozen edges | thaws the edges of branches in active pages |
 //!
 //! # One fence for a change and the splicing that follows
 //! A bypass is swung with the mark *dirty*, unlike in a list: with the branch a bound of the keys below goes, so whoever
@@ -34,7 +34,7 @@
 //! # Owners
 //! An edge that is exchanged for a new branch, and a bypass, are announced by their session, and their marks stay (`link.rs`): after
 //! the death of a process recovery looks for the new branch, or for the one that was bypassed, whose pages are active, and writes
-//! back the edges on the way (N8). So it is with a remove that splices nothing, where the page of the branch is active: recovery
+//! back the edges on the way (LF-N8). So it is with a remove that splices nothing, where the page of the branch is active: recovery
 //! writes the edges of each branch back that it finds in such a page. Where it is not, the mark has no owner, outlives the process,
 //! and is taken off.
 //!
@@ -60,7 +60,7 @@
 //!
 //! *One splices a branch, another the one above.* The edge to be bypassed is frozen by the other: the exchange fails, and
 //! the operation searches for the branch again, which splices what is frozen above it, and then the branch, unless others
-//! have done so. So no branch is left frozen but by a crash, which thaws it (B4): if words of a line tear, the second edge
+//! have done so. So no branch is left frozen but by a crash, which thaws it (LF-B4): if words of a line tear, the second edge
 //! may be found frozen, and the first not.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -263,7 +263,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         op.store(&branch.sum, branch_sum(off.get(), high.0, [low, high]), Relaxed);
         self.pages.announced().fetch_back(op, off.get());
         let branch = branch.write_back(op);
-        // PERSIST B1, N4: flush+fence.
+        // PERSIST LF-B1, LF-N4: flush+fence.
         let branch = op.settle(branch);
         Link::to(branch.off().get())
     }
@@ -397,7 +397,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     fn begin_splice(&self, off: Off<Node>) -> Result<Begun> {
         let begun = self.pages.begin_unlink(self.op, off)?;
         if begun.write_back(self.op) {
-            // PERSIST N5: flush+fence.
+            // PERSIST LF-N5: flush+fence.
             self.op.fence();
         }
         Ok(begun)
@@ -412,7 +412,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         }
         // Nothing locked comes after the fence. The branch is not used again before it: nothing is allocated here.
         self.pages.retire_begun(self.op, begun.take().expect("is taken once"), Off::NULL, None, &[]);
-        // PERSIST B3: flush+fence.
+        // PERSIST LF-B3: flush+fence.
         persist_own(&link);
         if other.off() == 0 { Spliced::LeftNothing } else { Spliced::Out }
     }
@@ -572,13 +572,13 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// Whether the branch at `off` is reachable; if so, thaws its edges. Writes back every edge that it follows, and those of
-    /// the branch; the fence is the caller's (N8).
+    /// the branch; the fence is the caller's (LF-N8).
     pub(super) fn reaches(&self, off: Off<Branch>) -> Result<bool> {
         let branch = self.op.at(off);
         let router = self.op.load(&branch.router, Relaxed);
         let read = |word: &'s Word<Link>| {
             let seen = self.op.load(word, Acquire);
-            // PERSIST N8: flush, with the caller's fence.
+            // PERSIST LF-N8: flush, with the caller's fence.
             self.op.write_back(word);
             (word, seen)
         };

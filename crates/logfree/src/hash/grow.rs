@@ -10,15 +10,15 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | H2 heads of a new array are 0 < its extent is active | flush+fence | free chunks | the pool's |
-//! | H3 its extent < the directory leads to it | flush+fence | an extent of zeros, which are pages without nodes | nothing: it is used for nodes |
-//! | H4 the directory leads to it < a head in it is set, or an end has its level | flush+fence | as H3 | nothing |
-//! | K2 what leads to the link to be cut, and that link < it is a cut | flush+fence | the run as it was | nothing |
-//! | K5 the cut < the new head | flush+fence | the run as it was, or a cut and no head | whoever comes to the cut sets the head |
-//! | K6 the new head < the end, and any change of what the head leads to that others see | flush+fence, by `settle` of whoever comes first | a cut and no head | as K5 |
-//! | H7 the directory as recovery has read it < anything is built on it | flush, with the fence of N9 | the directory before | as H3, H4 |
+//! | LF-H2 heads of a new array are 0 < its extent is active | flush+fence | free chunks | the pool's |
+//! | LF-H3 its extent < the directory leads to it | flush+fence | an extent of zeros, which are pages without nodes | nothing: it is used for nodes |
+//! | LF-H4 the directory leads to it < a head in it is set, or an end has its level | flush+fence | as LF-H3 | nothing |
+//! | LF-K2 what leads to the link to be cut, and that link < it is a cut | flush+fence | the run as it was | nothing |
+//! | LF-K5 the cut < the new head | flush+fence | the run as it was, or a cut and no head | whoever comes to the cut sets the head |
+//! | LF-K6 the new head < the end, and any change of what the head leads to that others see | flush+fence, by `settle` of whoever comes first | a cut and no head | as LF-K5 |
+//! | LF-H7 the directory as recovery has read it < anything is built on it | flush, with the fence of LF-N9 | the directory before | as LF-H3, LF-H4 |
 //!
-//! The end itself is written back with nothing: a cut whose head is set means the same. Why one step back is enough for K2:
+//! The end itself is written back with nothing: a cut whose head is set means the same. Why one step back is enough for LF-K2:
 //! the node that holds the cut is durably reachable and not deleted, so the way over all durable links comes by it, and goes
 //! no further than the cut. What the second half loses later can be used again without a look at the first half, since no
 //! durable link of the first half leads there.
@@ -192,16 +192,16 @@ impl<M: Medium> HashTable<M> {
         let space = root.pool().space();
         let reserved = space.reserve_extent(op, root.owner(), size_of::<Word<Link>>() as u64 * (1 << (level - 1)))?;
         reserved.zero(op)?;
-        // PERSIST H2: flush+fence.
+        // PERSIST LF-H2: flush+fence.
         op.fence();
         let array = space.activate(op, reserved)?.off;
-        // PERSIST H3: flush+fence.
+        // PERSIST LF-H3: flush+fence.
         op.fence();
         let heads = op.load(&root.words(op)[ROOT_HEAD], Relaxed);
         let entry = &super::directory(op, heads, self.directory.first)?[level as usize];
         op.store(entry, array, Release);
         op.write_back(entry);
-        // PERSIST H4: flush+fence.
+        // PERSIST LF-H4: flush+fence.
         op.fence();
         Ok(array)
     }
@@ -224,7 +224,7 @@ impl<M: Medium> HashTable<M> {
             let head = op.at(self.directory.head(m, Bucket { level, index: number << 1 | 1 }).1);
             let seen = op.load(head, Acquire);
             if seen.is_dirty() {
-                // PERSIST K6: flush+fence.
+                // PERSIST LF-K6: flush+fence.
                 settle(&self.pages.link(op, head), seen);
             } else if seen == Link::NULL
                 && let Some((word, cut)) = self.begin_cut(op, Bucket { level: level - 1, index: number }, inner())?
@@ -262,7 +262,7 @@ impl<M: Medium> HashTable<M> {
             if seen.is_null() && seen.level() >= level {
                 return Ok(None);
             }
-            // PERSIST K2: flush+fence, both.
+            // PERSIST LF-K2: flush+fence, both.
             let link = chain.settle(word, seen);
             chain.settle(place.incoming.0, place.incoming.1);
             chain.scan_predecessor(&place);
@@ -277,7 +277,7 @@ impl<M: Medium> HashTable<M> {
         for (word, _, _) in cutting {
             op.write_back(*word);
         }
-        // PERSIST K5: flush+fence.
+        // PERSIST LF-K5: flush+fence.
         op.fence();
         for (word, cut, head) in cutting {
             clean(&self.pages.link(op, op.at(op.off_of(*word))), *cut);
@@ -285,7 +285,7 @@ impl<M: Medium> HashTable<M> {
         }
         let line = cutting.iter().map(|(_, _, head)| op.defer(*head)).count();
         debug_assert!(line as u64 <= BATCH);
-        // PERSIST K6: flush+fence.
+        // PERSIST LF-K6: flush+fence.
         op.drain();
         for (word, cut, head) in cutting {
             clean(&self.pages.link(op, op.at(op.off_of(*head))), cut.rest().dirty());

@@ -8,7 +8,7 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | H1 all buckets empty, root words < the index goes live | flush+fence, of the pool's | an index that was never created | the pool's |
+//! | LF-H1 all buckets empty, root words < the index goes live | flush+fence, of the pool's | an index that was never created | the pool's |
 
 mod grow;
 mod runs;
@@ -87,7 +87,7 @@ impl<M: Medium> Structure<M> for HashTable<M> {
         let array = space.activate(&op, reserved)?;
         op.store(&words[ROOT_HEAD], array.off, Relaxed);
         op.store(&words[ROOT_BUCKETS], options.buckets, Relaxed);
-        // PERSIST H1: flush, with the fence before the index goes live.
+        // PERSIST LF-H1: flush, with the fence before the index goes live.
         op.write_back_slice(heads);
         op.write_back(words);
         Ok(())
@@ -133,7 +133,7 @@ fn read_directory<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Directory
         }
         op.slice("more buckets", Off::<Word<Link>>::new(array), 1 << (level - 1))?;
         directory.add(op.medium(), level, array);
-        // PERSIST H7: flush, with the fence of N9: before that nothing of a level is begun.
+        // PERSIST LF-H7: flush, with the fence of LF-N9: before that nothing of a level is begun.
         op.write_back(&entries[level as usize]);
     }
     Ok(directory)

@@ -157,7 +157,7 @@ impl Directory {
         // A link is the first word of its node. Its run is the one that is cut, also where the walk has come from another.
         let key = if word == head { least } else { op.load(&op.at(word.cast::<Node>()).key, Relaxed) };
         let word = op.at(word);
-        // PERSIST K5: flush+fence.
+        // PERSIST LF-K5: flush+fence.
         let cut = if cut.is_dirty() { settle(&DurableLink::new(op, announced, word), cut) } else { cut };
         let parent = Bucket::of(key, level - 1);
         let (_, head) = self.head(m, Bucket { level, index: parent.index << 1 | 1 });
@@ -168,7 +168,7 @@ impl Directory {
             seen = op.compare_exchange(head, Link::NULL, rest.dirty()).map_or_else(|now| now, |_| rest.dirty());
         }
         if seen.is_dirty() {
-            // PERSIST K6: flush+fence.
+            // PERSIST LF-K6: flush+fence.
             settle(&DurableLink::new(op, announced, head), seen);
         }
         // It need not be durable: a cut whose second half has a head is an end.

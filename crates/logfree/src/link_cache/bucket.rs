@@ -161,7 +161,7 @@ pub(super) fn write_back(around: &impl Around, flush: &mut Flush) {
     let mut open = if flush.busy == 0 { Header(around.load(0)).all(BUSY) } else { flush.busy };
     while open != 0 {
         for entry in entries(open) {
-            // PERSIST C1: flush, with the fence of whoever flushes.
+            // PERSIST LF-C1: flush, with the fence of whoever flushes.
             around.write_back(address_of(around.load(1 + entry)));
         }
         open = if flush.busy == 0 { 0 } else { Header(around.load(0)).all(BUSY) & !flush.busy };
@@ -171,7 +171,7 @@ pub(super) fn write_back(around: &impl Around, flush: &mut Flush) {
 
 /// Frees what was written back, after the fence.
 pub(super) fn end(around: &impl Around, flush: Flush) {
-    // PERSIST C1: flush+fence, before this.
+    // PERSIST LF-C1: flush+fence, before this.
     let mut open = flush.busy != 0;
     while open {
         let header = Header(around.load(0));
@@ -183,7 +183,7 @@ pub(super) fn end(around: &impl Around, flush: Flush) {
 pub(super) fn flush(around: &impl Around) {
     if let Some(mut flush) = begin(around) {
         write_back(around, &mut flush);
-        // PERSIST C1: flush+fence.
+        // PERSIST LF-C1: flush+fence.
         around.fence();
         end(around, flush);
     }
@@ -193,7 +193,7 @@ pub(super) fn flush(around: &impl Around) {
 pub(super) fn write_back_pending(around: &impl Around) -> bool {
     let pending = Header(around.load(0)).all(PENDING);
     for entry in entries(pending) {
-        // PERSIST C3: flush, with the caller's fence.
+        // PERSIST LF-C3: flush, with the caller's fence.
         around.write_back(address_of(around.load(1 + entry)));
     }
     pending != 0
@@ -218,7 +218,7 @@ fn scan_entries(around: &impl Around, header: Header, hash: u16) {
         if header.state(entry) == BUSY {
             is_busy = true;
         } else {
-            // PERSIST C2: flush+fence; the link, not the node that it leads to.
+            // PERSIST LF-C2: flush+fence; the link, not the node that it leads to.
             around.write_back(address_of(word));
             is_pending = true;
         }

@@ -23,17 +23,17 @@
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | C1 a link was written back < its entry is free | flush+fence, of any flusher | the old link or the new: both are states of the map | nothing |
-//! | C2 a link that a scan finds pending < the answer of the operation that scans | flush+fence, its own | as C1 | nothing |
-//! | C3 all links changed before < a node that was bypassed is handed out again (K4), or a page leaves the table (N7) | flush+fence, once for a generation or a trimming | the node reachable by an old link; or unreachable, in an active page | bypassed again; freed |
-//! | C4 what leads to the predecessor < a new node is linked behind it | flush+fence, by a scan for the predecessor's key | neither reachable | both freed |
-//! | C5 the page of a node is active (N5) < the node is bypassed | flush+fence | the node reachable | nothing to free |
+//! | LF-C1 a link was written back < its entry is free | flush+fence, of any flusher | the old link or the new: both are states of the map | nothing |
+//! | LF-C2 a link that a scan finds pending < the answer of the operation that scans | flush+fence, its own | as LF-C1 | nothing |
+//! | LF-C3 all links changed before < a node that was bypassed is handed out again (LF-K4), or a page leaves the table (LF-N7) | flush+fence, once for a generation or a trimming | the node reachable by an old link; or unreachable, in an active page | bypassed again; freed |
+//! | LF-C4 what leads to the predecessor < a new node is linked behind it | flush+fence, by a scan for the predecessor's key | neither reachable | both freed |
+//! | LF-C5 the page of a node is active (LF-N5) < the node is bypassed | flush+fence | the node reachable | nothing to free |
 //!
-//! Why C3 takes pending links, too: the node may have been reached by a link that somebody has changed and not yet declared
+//! Why LF-C3 takes pending links, too: the node may have been reached by a link that somebody has changed and not yet declared
 //! busy; by the end of the grace period that entry is busy, but not durable.
 //!
 //! A page is recorded before a node of it is marked: after the mere death of a process the mark is visible, and nothing says
-//! that it may not be durable. Recovery then writes back the links of all nodes of active pages (N8).
+//! that it may not be durable. Recovery then writes back the links of all nodes of active pages (LF-N8).
 
 pub(crate) mod bucket;
 
@@ -173,7 +173,7 @@ impl LinkCache {
             bucket::write_back(&around(bucket), flush);
         }
         if any {
-            // PERSIST C1, C3: flush+fence.
+            // PERSIST LF-C1, LF-C3: flush+fence.
             op.fence();
         }
         for (bucket, flush) in flushes {
@@ -189,7 +189,7 @@ fn publish_at_once<M: Medium>(around: &At<'_, '_, M>, link: &DurableLink<'_, '_,
     if let Some(flush) = &mut flush {
         bucket::write_back(around, flush);
     }
-    // PERSIST C1, K2: flush+fence.
+    // PERSIST LF-C1, LF-K2: flush+fence.
     settle(link, swung);
     if let Some(flush) = flush {
         bucket::end(around, flush);
@@ -232,7 +232,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
     #[inline(always)]
     pub(crate) fn scan(&self, key: u64) {
         if let Some(cache) = self.above.cache() {
-            // PERSIST C1, C2: flush+fence.
+            // PERSIST LF-C1, LF-C2: flush+fence.
             cache.scan(self.op, key);
         }
     }
@@ -253,7 +253,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
         {
             // A link is the first word of its node.
             let node = self.op.at(self.op.off_of(place.link.0).cast::<Node>());
-            // PERSIST C4: flush+fence.
+            // PERSIST LF-C4: flush+fence.
             cache.scan(self.op, self.op.load(&node.key, Relaxed));
         }
     }
@@ -274,7 +274,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
             self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }
-        // PERSIST C5, N5: flush, with the fence of `take_out`.
+        // PERSIST LF-C5, LF-N5: flush, with the fence of `take_out`.
         let is_new = begun.write_back(op);
         self.take_out(place.link, then.deleted(), begun, is_new)?;
         Ok(Some(value))

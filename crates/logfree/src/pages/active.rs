@@ -86,7 +86,7 @@ impl Active {
             return false;
         }
         let cell = self.enter_later(words, page);
-        // PERSIST N3, N5: flush, with the caller's fence.
+        // PERSIST LF-N3, LF-N5: flush, with the caller's fence.
         words.write_back(cell, 1);
         true
     }

@@ -100,10 +100,10 @@ impl<M: Medium> Pages<M> {
             }
             op.write_back_slice(bitmap);
         }
-        // PERSIST N1: flush+fence.
+        // PERSIST LF-N1: flush+fence.
         op.fence();
         space.activate(op, reserved)?;
-        // PERSIST N2: flush+fence.
+        // PERSIST LF-N2: flush+fence.
         op.fence();
         Ok((run, len))
     }
@@ -130,8 +130,8 @@ impl<M: Medium> Pages<M> {
     ///
     /// | edge | kept by | a crash before it leaves | recovery |
     /// |---|---|---|---|
-    /// | G1 segment and intent < the root leads to it | flush+fence | the segments before | the pool's |
-    /// | G2 the root leads to it < a page is recorded in it | flush+fence, in `complete` | a segment without pages | nothing |
+    /// | LF-G1 segment and intent < the root leads to it | flush+fence | the segments before | the pool's |
+    /// | LF-G2 the root leads to it < a page is recorded in it | flush+fence, in `complete` | a segment without pages | nothing |
     #[cold]
     pub(super) fn take_segment(&self, op: &Op<'_, M>) -> Result<Off<Segment>> {
         let mut unassigned = self.unassigned.lock(op.medium());
@@ -142,7 +142,7 @@ impl<M: Medium> Pages<M> {
     }
 }
 
-/// A new segment, before the one that `head` leads to (G1, G2). Three fences.
+/// A new segment, before the one that `head` leads to (LF-G1, LF-G2). Three fences.
 pub(super) fn new_segment<M: Medium>(
     op: &Op<'_, M>,
     root: &Root<M>,
@@ -158,9 +158,9 @@ pub(super) fn new_segment<M: Medium>(
     }
     let prepared = space.prepare(op, reserved, head)?;
     op.write_back(segment);
-    // PERSIST G1: flush+fence.
+    // PERSIST LF-G1: flush+fence.
     op.fence();
-    // PERSIST G2: flush+fence, in `complete`.
+    // PERSIST LF-G2: flush+fence, in `complete`.
     prepared.complete(op);
     Ok(off)
 }

@@ -16,17 +16,17 @@
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | N1 heads of new pages are zero < their extent is active | flush+fence | free chunks | the pool's |
-//! | N2 the extent < a page of it is active | flush+fence | pages without nodes | nothing |
-//! | N3 page active < bits of it are set | flush+fence | an exact bitmap | nothing to free |
-//! | N4 bits set < a node of them is linked | flush+fence, the node's own (K1) | nodes not reachable, in an active page | frees them |
-//! | N5 page active < a node of it is bypassed | flush+fence, of its deletion mark (K3) or of its own | the node reachable | nothing to free |
-//! | N6 bypass durable (K4), grace period over < the node is handed out again | flush+fence, once for a generation | a node not reachable in an active page | frees it |
-//! | N7 bits of free nodes cleared < the page leaves the table | flush+fence, once for a trimming | an active page | as N6 |
-//! | N8 what recovery has read < anything is built on it | flush+fence | the same, or the state before | the same again |
-//! | N9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
+//! | LF-N1 heads of new pages are zero < their extent is active | flush+fence | free chunks | the pool's |
+//! | LF-N2 the extent < a page of it is active | flush+fence | pages without nodes | nothing |
+//! | LF-N3 page active < bits of it are set | flush+fence | an exact bitmap | nothing to free |
+//! | LF-N4 bits set < a node of them is linked | flush+fence, the node's own (LF-K1) | nodes not reachable, in an active page | frees them |
+//! | LF-N5 page active < a node of it is bypassed | flush+fence, of its deletion mark (LF-K3) or of its own | the node reachable | nothing to free |
+//! | LF-N6 bypass durable (LF-K4), grace period over < the node is handed out again | flush+fence, once for a generation | a node not reachable in an active page | frees it |
+//! | LF-N7 bits of free nodes cleared < the page leaves the table | flush+fence, once for a trimming | an active page | as LF-N6 |
+//! | LF-N8 what recovery has read < anything is built on it | flush+fence | the same, or the state before | the same again |
+//! | LF-N9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
 //!
-//! Why a page that leaves the table by N7 may be found in it after a crash: it is then looked through once more.
+//! Why a page that leaves the table by LF-N7 may be found in it after a crash: it is then looked through once more.
 //!
 //! Each slot's state is guarded by a lock that is never contended: a slot belongs to one session, a session has one
 //! operation. Operations of another pool, whose slots have the same numbers, are refused before.
@@ -98,7 +98,7 @@ impl Begun {
         self.cell.is_none()
     }
 
-    /// Starts writing back that the page is active (N5). Returns whether a fence has to follow before the bypass.
+    /// Starts writing back that the page is active (LF-N5). Returns whether a fence has to follow before the bypass.
     #[inline]
     #[track_caller]
     pub(crate) fn write_back<M: Medium>(&self, op: &Op<'_, M>) -> bool {
@@ -326,7 +326,7 @@ impl<M: Medium> Pages<M> {
             let page = self.take_page(op)?;
             if slot.active.enter(op, page) {
                 slot.stats.allocation_misses += 1;
-                // PERSIST N3: flush+fence.
+                // PERSIST LF-N3: flush+fence.
                 op.fence();
             }
             self.take_nodes(op, slot, page);
@@ -376,7 +376,7 @@ impl<M: Medium> Pages<M> {
     #[cold]
     pub(crate) fn cancel_unlink(&self, op: &Op<'_, M>, begun: Begun) {
         if begun.write_back(op) {
-            // PERSIST N5: flush+fence: whoever finds the page in the table next takes it for durable.
+            // PERSIST LF-N5: flush+fence: whoever finds the page in the table next takes it for durable.
             op.fence();
         }
         self.slot(op).active.entry(self.shape.page_of(begun.node.get())).limbo -= 1;
@@ -408,7 +408,7 @@ impl<M: Medium> Pages<M> {
 
     #[cold]
     fn end_generation(&self, op: &Op<'_, M>, slot: &mut Slot) {
-        // PERSIST C3: flush+fence.
+        // PERSIST LF-C3: flush+fence.
         self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
@@ -445,7 +445,7 @@ impl<M: Medium> Pages<M> {
     #[cold]
     fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.stats.trimmings += 1;
-        // PERSIST C3: flush+fence.
+        // PERSIST LF-C3: flush+fence.
         self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
@@ -510,7 +510,7 @@ impl Slot {
         let others = self.links.drain(..);
         let links = self.limbo.iter().map(|(_, link)| *link).filter(|link| !link.is_null()).chain(others);
         if links.map(|link| op.defer(op.at(link))).count() > 0 {
-            // PERSIST K4, N6: flush+fence.
+            // PERSIST LF-K4, LF-N6: flush+fence.
             op.drain();
         }
         let nodes = self.limbo.drain(..).map(|(node, _)| node).collect();
@@ -539,7 +539,7 @@ mod tests {
     use durix_pmem::backing::HeapBacking;
     use durix_pmem::{Counting, Hardware, PoolOptions};
 
-    /// U9: a trimming writes them back, whether nodes were unlinked or not.
+    /// LF-U9: a trimming writes them back, whether nodes were unlinked or not.
     #[test]
     fn links_that_were_kept_are_durable_when_a_generation_is_closed() {
         let medium = Counting::new(Hardware::PAGE_CACHE);

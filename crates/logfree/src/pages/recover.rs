@@ -7,7 +7,7 @@
 //! for structures in which a search may only rely on nodes that recovery has looked at ([`Known`]).
 //!
 //! After the mere death of a process, links and bypasses are visible that may not be durable. What recovery decides from
-//! them others build on, so the structure writes back every link that it follows for recovery (N8).
+//! them others build on, so the structure writes back every link that it follows for recovery (LF-N8).
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -53,7 +53,7 @@ pub(crate) trait InOrder<M: Medium>: Sync {
     fn is_part(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool>;
     /// Reads what searches for some lines will read.
     fn warm(&self, op: &Op<'_, M>, lines: &[Off<Node>]);
-    /// Writes back what else has to be durable before the table of active pages is emptied; the fence is the caller's (N9).
+    /// Writes back what else has to be durable before the table of active pages is emptied; the fence is the caller's (LF-N9).
     fn end(&self, op: &Op<'_, M>, known: &Known<'_>);
 }
 
@@ -114,7 +114,7 @@ impl<M: Medium> Pages<M> {
 
     /// Empties the tables, of pages whose bitmaps are durably exact.
     fn end_recovery(&self, op: &Op<'_, M>, found: &Found) {
-        // PERSIST N9: flush+fence, of `recover_units` or `recover_in_order` before this.
+        // PERSIST LF-N9: flush+fence, of `recover_units` or `recover_in_order` before this.
         empty_segments(op, &found.segments);
         self.unassigned.lock(op.medium()).segments.extend(&found.segments);
     }
@@ -163,7 +163,7 @@ impl<M: Medium> Pages<M> {
                 look_for(session, &lines, next, &known, by, look)?;
                 // A thread that ends makes durable what it has written back; the caller's fence comes when all is done.
                 if is_last || session.slot() != own {
-                    // PERSIST N8, U6: flush+fence, of the links that were followed or changed.
+                    // PERSIST LF-N8, LF-U6: flush+fence, of the links that were followed or changed.
                     session.enter()?.fence();
                 }
                 Ok(())
@@ -173,7 +173,7 @@ impl<M: Medium> Pages<M> {
         let op = session.enter()?;
         self.store_bitmaps(&op, &known);
         by.end(&op, &known);
-        // PERSIST N9, U7, U8: flush+fence.
+        // PERSIST LF-N9, LF-U7, LF-U8: flush+fence.
         op.fence();
         self.end_recovery(&op, found);
         Ok(())
@@ -199,7 +199,7 @@ impl<M: Medium> Pages<M> {
         Ok(all)
     }
 
-    /// Writes down what is in use. The fence is the caller's (N9).
+    /// Writes down what is in use. The fence is the caller's (LF-N9).
     fn store_bitmaps(&self, op: &Op<'_, M>, known: &Known<'_>) {
         for (page, bits) in known.bitmaps() {
             for (word, bits) in self.bitmap(op, page).iter().zip(bits) {
@@ -236,7 +236,7 @@ impl<M: Medium> Pages<M> {
             let bitmaps: Vec<_> =
                 unit.iter().map(|page| self.exact_bitmap(&op, *page, reachable)).collect::<Result<_>>()?;
             if !matches!(reachable, Reachable::Set(_)) {
-                // PERSIST N8: flush+fence, of the links that were followed.
+                // PERSIST LF-N8: flush+fence, of the links that were followed.
                 op.fence();
             }
             for (page, bitmap) in unit.iter().zip(bitmaps) {
@@ -247,7 +247,7 @@ impl<M: Medium> Pages<M> {
             }
         }
         let op = session.enter()?;
-        // PERSIST N9: flush+fence.
+        // PERSIST LF-N9: flush+fence.
         op.fence();
         Ok(())
     }

@@ -76,7 +76,7 @@ pub(super) fn take_nodes(words: &impl Words, shape: PageShape, page: u64, nodes:
             taken &= taken - 1;
         }
     }
-    // PERSIST N4: flush, with the fence of the first node.
+    // PERSIST LF-N4: flush, with the fence of the first node.
     words.write_back(word(page, 0), shape.words());
     nodes[first..].reverse();
 }
@@ -95,7 +95,7 @@ pub(super) fn clear_bits(words: &impl Words, shape: PageShape, nodes: &[u64]) {
     // All locked instructions before the first write-back.
     bits().for_each(|(at, bit)| words.clear(at, bit));
     bits().for_each(|(at, _)| words.defer(at));
-    // PERSIST N7: flush+fence.
+    // PERSIST LF-N7: flush+fence.
     words.drain();
 }
 

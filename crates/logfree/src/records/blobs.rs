@@ -351,7 +351,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         change.new.as_ref().map(Record::off)
     }
 
-    /// Looks at the record that is to leave the map, and makes its pages active (I5). Returns whether it is to leave.
+    /// Looks at the record that is to leave the map, and makes its pages active (LF-I5). Returns whether it is to leave.
     fn begin(&self, op: &Op<'_, M>, change: &RefCell<Change>, (key, off): (u64, u64), wanted: Wanted<'_>) -> bool {
         let mut change = change.borrow_mut();
         if change.old.as_ref().is_some_and(|old| old.off() == off) {
@@ -384,7 +384,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         // An error of the map means that it is as it was.
         if matches!(done, Ok(Some(true))) {
             self.units.linked(op, new);
-            // PERSIST I6: the map's fence.
+            // PERSIST LF-I6: the map's fence.
             self.units.retire(op, old);
         } else {
             self.units.give_back(op, new);
@@ -488,7 +488,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     fn is_in_use(&self, op: &Op<'_, M>, unit: Unit) -> Result<bool> {
         let records = self.records(op);
         let Some((key, head)) = records.owner(unit)? else { return Ok(false) };
-        // PERSIST I8: the map's fence.
+        // PERSIST LF-I8: the map's fence.
         if self.find(op, key)? != Some(head) {
             return Ok(false);
         }

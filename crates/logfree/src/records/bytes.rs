@@ -75,7 +75,7 @@ impl<M: Medium> Structure<M> for BytesHash<M> {
         let op = session.enter()?;
         let word = &root.words(&op)[ROOT_HASH_BITS];
         op.store(word, u64::from(options.hash_bits) + 1, Relaxed);
-        // PERSIST H1: flush, with the fence before the index goes live.
+        // PERSIST LF-H1: flush, with the fence before the index goes live.
         op.write_back(word);
         Ok(())
     }

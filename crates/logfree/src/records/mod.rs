@@ -2,7 +2,7 @@
 //!
 //! A map of words leads to a record by the offset that it holds for a value. A record holds its key and any number of bytes, is
 //! written before a node leads to it, and never changes afterwards: a new value is a new record. The memory of records, with
-//! the persist order (I1 to I9) and recovery, is `pages/units`; the format is in `layout.rs`.
+//! the persist order (LF-I1 to LF-I9) and recovery, is `pages/units`; the format is in `layout.rs`.
 //!
 //! | module | what it holds |
 //! |---|---|

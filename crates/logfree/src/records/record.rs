@@ -98,7 +98,7 @@ impl<'s, M: Medium> Records<'_, 's, M> {
 
     // ---- writing ----
 
-    /// Allocates a record, writes it, and starts writing it back. It is durable with the next fence (I4).
+    /// Allocates a record, writes it, and starts writing it back. It is durable with the next fence (LF-I4).
     ///
     /// # Errors
     /// [`Error::TooLong`]; [`Error::Pool`] where the pool is full. Nothing is allocated then.
@@ -145,10 +145,10 @@ impl<'s, M: Medium> Records<'_, 's, M> {
             let part = words(op, part.off, PART_HEAD + (piece.len() as u64).div_ceil(WORD))?;
             op.store(&part[0], PART | record.off(), Relaxed);
             op.store_bytes(&part[PART_HEAD as usize..], piece);
-            // PERSIST I4: flush, with the fence of the node.
+            // PERSIST LF-I4: flush, with the fence of the node.
             op.write_back_slice(part);
         }
-        // PERSIST I4: flush, with the fence of the node.
+        // PERSIST LF-I4: flush, with the fence of the node.
         op.write_back_slice(head);
         Ok(())
     }

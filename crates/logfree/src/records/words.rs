@@ -14,7 +14,7 @@ pub(super) type Found = Option<(u64, bool)>;
 /// A map of words that is durable on return, as [`Blobs`](crate::Blobs) need it.
 ///
 /// Where a closure gives the offset of a record, that was written back: the map fences before anything that a crash leaves leads to the
-/// record (I4). It fences before it returns, too, and what it returns no crash can take back (I6, I8). A closure may be called several times; an error
+/// record (LF-I4). It fences before it returns, too, and what it returns no crash can take back (LF-I6, LF-I8). A closure may be called several times; an error
 /// means that the map is as it was.
 pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
     /// What it is called with records.

@@ -56,7 +56,7 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         reserved.zero(&op)?;
         let array = space.activate(&op, reserved)?;
         op.store(&words[ROOT_HEAD], array.off, Relaxed);
-        // PERSIST H1: flush, with the fence before the index goes live.
+        // PERSIST LF-H1: flush, with the fence before the index goes live.
         op.write_back(words);
         Ok(())
     }
@@ -244,7 +244,7 @@ impl<M: Medium> SkipList<M> {
     fn finish(&self, towers: &Towers<'_, '_, M>, rising: &Rising<'_>) {
         let links = towers.finish(rising);
         if !links.is_empty() {
-            // PERSIST U9: flush+fence, with the generation or the trimming.
+            // PERSIST LF-U9: flush+fence, with the generation or the trimming.
             self.pages.keep_links(towers.op, &links);
         }
     }
@@ -536,7 +536,7 @@ impl<M: Medium> SkipList<M> {
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (towers, mut findings) = (self.towers_of(op)?, Vec::new());
         let (mut nodes, mut lines) = (OffsetSet::default(), OffsetSet::default());
-        // U7: no node is of this run before one was written.
+        // LF-U7: no node is of this run before one was written.
         let idle = self.pages.stats(op).allocations == 0;
         self.chain(towers, &towers.heads[0]).walk(|_, node, key| {
             if !nodes.insert(node.get()) || idle && towers.is_of_run(node, self.run) {

@@ -1,4 +1,4 @@
-//! What recovery does on the upper levels (U6, U8; `tower.rs` states them).
+//! What recovery does on the upper levels (LF-U6, LF-U8; `tower.rs` states them).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -56,7 +56,7 @@ impl<M: Medium> InOrder<M> for SkipList<M> {
     fn end(&self, op: &Op<'_, M>, known: &Known<'_>) {
         run::write_back(op, self.root());
         for link in known.take_links() {
-            // PERSIST U8: flush, with the fence of N9.
+            // PERSIST LF-U8: flush, with the fence of LF-N9.
             op.write_back(op.at(link));
         }
     }
@@ -91,7 +91,7 @@ impl<'s, M: Medium> Towers<'_, 's, M> {
         let mut links = Vec::new();
         self.sever(off, &mut links)?;
         for link in links {
-            // PERSIST U6: flush, with the caller's fence.
+            // PERSIST LF-U6: flush, with the caller's fence.
             self.op.write_back(self.op.at(link));
         }
         Ok(())

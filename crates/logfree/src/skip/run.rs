@@ -1,4 +1,4 @@
-//! Runs: each opening of a skip list has a number (U7; `tower.rs` says what for).
+//! Runs: each opening of a skip list has a number (LF-U7; `tower.rs` says what for).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,6 +17,6 @@ pub(super) fn begin<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> u64 {
 
 /// Writes the number of the run back.
 pub(super) fn write_back<M: Medium>(op: &Op<'_, M>, root: &Root<M>) {
-    // PERSIST U7: flush, with the fence of N9.
+    // PERSIST LF-U7: flush, with the fence of LF-N9.
     op.write_back(&root.words(op)[ROOT_RUN]);
 }

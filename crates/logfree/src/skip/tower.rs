@@ -13,8 +13,8 @@
 //! Links on upper levels are written back with their mark, which is then taken off in the cache alone: after a power failure
 //! most of them carry it. So the mark alone does not say that a node is rising. Each opening of the list is a *run* with a
 //! number; a node carries that of the run that wrote it. **A marked link to a node of an earlier run counts as clean**, for
-//! good: recovery has seen to it that the node is on all levels below (U8). It needs to look at nodes in active pages only:
-//! an insert has ended, and what it wrote is durable, before the page of its node leaves the table (N7, U9). While recovery
+//! good: recovery has seen to it that the node is on all levels below (LF-U8). It needs to look at nodes in active pages only:
+//! an insert has ended, and what it wrote is durable, before the page of its node leaves the table (LF-N7, LF-U9). While recovery
 //! is under way, a marked link counts as clean if its node lies in no active page, or has been looked at. Nodes are looked at
 //! in the order of their keys, so that searches pass few that have not been.
 //!
@@ -23,22 +23,22 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | U1 contents of a node, its tower with the successors found included < a link to it on any level | flush+fence (K1) | the node unreachable | frees it |
-//! | U2 links on all levels < the mark *dirty* is taken off on an upper one, from below | flush+fence: the one of K2 | dirty links on upper levels to a node that is not on all lower ones | U8; where the node is not on level 0, U6 |
-//! | U3 deletion mark on level 0 < the node is taken out on an upper level | flush+fence (K3) | a deleted node, on some levels or all | taken out by who comes by, at the latest with its bypass on level 0 |
-//! | U4 the node out on all upper levels < its bypass on level 0 | order of the same thread; it need not be durable before | a node that is out on level 0 and on upper levels not | recovery takes it out: its page is active (N5) |
-//! | U5 the links past a node on all levels < its memory is used again | flush+fence, once for a generation (N6) | as U4 | as U4 |
-//! | U6 what recovery has changed on upper levels < freed nodes are used | flush+fence, before N9 | as before | the same again |
-//! | U7 the number of the run < a node carries it | flush, with N9 | two runs with one number: nodes of the first count as rising in the second, and are resolved one by one | nothing |
-//! | U8 the upper links to a node of an active page are durable, and none is left above a level where it is missing < the table is emptied | flush, with N9 | active pages | the same again |
-//! | U9 links that were taken back from a node < its page leaves the table | flush+fence, with the generation (N6) or the trimming | a marked link to a node that is not on all lower levels, in an active page | U8 |
+//! | LF-U1 contents of a node, its tower with the successors found included < a link to it on any level | flush+fence (LF-K1) | the node unreachable | frees it |
+//! | LF-U2 links on all levels < the mark *dirty* is taken off on an upper one, from below | flush+fence: the one of LF-K2 | dirty links on upper levels to a node that is not on all lower ones | LF-U8; where the node is not on level 0, LF-U6 |
+//! | LF-U3 deletion mark on level 0 < the node is taken out on an upper level | flush+fence (LF-K3) | a deleted node, on some levels or all | taken out by who comes by, at the latest with its bypass on level 0 |
+//! | LF-U4 the node out on all upper levels < its bypass on level 0 | order of the same thread; it need not be durable before | a node that is out on level 0 and on upper levels not | recovery takes it out: its page is active (LF-N5) |
+//! | LF-U5 the links past a node on all levels < its memory is used again | flush+fence, once for a generation (LF-N6) | as LF-U4 | as LF-U4 |
+//! | LF-U6 what recovery has changed on upper levels < freed nodes are used | flush+fence, before LF-N9 | as before | the same again |
+//! | LF-U7 the number of the run < a node carries it | flush, with LF-N9 | two runs with one number: nodes of the first count as rising in the second, and are resolved one by one | nothing |
+//! | LF-U8 the upper links to a node of an active page are durable, and none is left above a level where it is missing < the table is emptied | flush, with LF-N9 | active pages | the same again |
+//! | LF-U9 links that were taken back from a node < its page leaves the table | flush+fence, with the generation (LF-N6) or the trimming | a marked link to a node that is not on all lower levels, in an active page | LF-U8 |
 //!
 //! An insert sets the links on the upper levels first, marked dirty, then the link on level 0, and writes all back under the
 //! one fence that it needs anyway. So a node has no link to come once it is on level 0, and whoever deletes it finds all of
 //! them. The links are cleaned from below, so a clean one shows that all below it are durable. A remove writes nothing back
 //! for the upper levels until its generation ends.
 //!
-//! U5 needs only the links that *now* lead past the node, as a search finds them, whoever has changed them: any older value
+//! LF-U5 needs only the links that *now* lead past the node, as a search finds them, whoever has changed them: any older value
 //! that may still be the durable one leads over deleted nodes with keys between, none of which is used again, back to this
 //! level; and the only link on the level from which such a way can lead to the node is the one before it.
 //!
@@ -382,7 +382,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             op.write_back(*word);
         }
         op.write_back(word);
-        // PERSIST U2: flush+fence.
+        // PERSIST LF-U2: flush+fence.
         op.fence();
         below.push((word, seen));
         self.clean_upwards(&below);
@@ -406,7 +406,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         let op = self.op;
         let next = op.load(&node.next, Acquire);
         if next.is_dirty() {
-            // PERSIST U3: flush+fence.
+            // PERSIST LF-U3: flush+fence.
             settle(&self.link(&node.next), next);
         }
         let Some(own) = self.word(Some(node), level) else { return Err(self.corrupt(seen, level as u64)) };
@@ -526,12 +526,12 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             for (level, link) in (1 + INNER..).zip(&upper.links) {
                 op.store(link, successor(level), Relaxed);
             }
-            // PERSIST U1: flush, with the fence of the node.
+            // PERSIST LF-U1: flush, with the fence of the node.
             let _ = upper.write_back(op);
         }
         self.announced.fetch_back(op, new.off.get());
         let node = node.write_back(op);
-        // PERSIST U1, N4: flush+fence.
+        // PERSIST LF-U1, LF-N4: flush+fence.
         let node = op.settle(node);
         Link::to(node.off().get())
     }
@@ -552,7 +552,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     /// Starts writing the upper links back, for the fence of the link on level 0.
     pub(super) fn write_back(&self, rising: &Rising<'s>) {
         for (word, _) in &rising.set {
-            // PERSIST U2: flush, with the fence of K2.
+            // PERSIST LF-U2: flush, with the fence of LF-K2.
             self.op.write_back(*word);
         }
     }
@@ -597,7 +597,7 @@ pub(super) struct NewNode {
 impl<M: Medium> Above for Towers<'_, '_, M> {
     #[inline(always)]
     fn detach(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
-        // PERSIST U4: order.
+        // PERSIST LF-U4: order.
         if self.has(off) {
             self.sever(off, links)?;
         }
@@ -646,7 +646,7 @@ mod tests {
         }
     }
 
-    /// U9. It takes two threads and four switches between them, too many for all interleavings.
+    /// LF-U9. It takes two threads and four switches between them, too many for all interleavings.
     #[test]
     fn a_tower_ends_where_somebody_has_taken_a_link_back_and_the_links_are_kept() {
         let pool = pool(Hardware::PAGE_CACHE);

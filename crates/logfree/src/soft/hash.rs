@@ -121,7 +121,7 @@ impl<M: Medium> SoftHash<M> {
         // What is volatile costs nothing while the line is on its way; nothing locked may be among it.
         self.store.take(op);
         let cell = at.free_cell();
-        // PERSIST M4: flush+fence.
+        // PERSIST LF-M4: flush+fence.
         op.fence();
         at.publish(cell, Entry::new(hash, place, 0))
     }
@@ -150,7 +150,7 @@ impl<M: Medium> SoftHash<M> {
             if let Some(mut locked) = self.table.lock(m, &look, &mut turn) {
                 let place = found.entry.place();
                 self.store.begin_remove(op, place);
-                // PERSIST M7: flush+fence.
+                // PERSIST LF-M7: flush+fence.
                 op.fence();
                 locked.remove(found);
                 drop(locked);
@@ -173,7 +173,7 @@ impl<M: Medium> SoftHash<M> {
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
                 let next = found.entry.other_value();
                 self.store.begin_update(op, next.place(), next.value(), value);
-                // PERSIST M6: flush+fence.
+                // PERSIST LF-M6: flush+fence.
                 op.fence();
                 locked.replace(found, next);
                 return Ok(Some((old, true)));

@@ -11,7 +11,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `layout` | the member |
-//! | `store` | how members are written (edges M1 to M8), and which lines are free |
+//! | `store` | how members are written (edges LF-M1 to LF-M8), and which lines are free |
 //! | `recover` | reading all members when a structure is opened |
 //! | `table`, `hash` | the volatile hash table; [`SoftHash`] |
 //! | `nodes`, `links`, `ordered` | the volatile skip list; [`SoftList`], [`SoftSkipList`] |

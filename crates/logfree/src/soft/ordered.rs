@@ -149,7 +149,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
             // What is volatile costs nothing while the line is on its way; nothing locked may be among it.
             self.store.take(op);
             around.prepare(node, key, Entry::new(place, 0));
-            // PERSIST M4: flush+fence.
+            // PERSIST LF-M4: flush+fence.
             op.fence();
             around.link(node, name);
             return Ok(true);
@@ -188,7 +188,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
             let path = path.take().unwrap_or_else(|| self.links.path(m, key));
             let Some(around) = path.lock(m, held.levels()) else { continue };
             self.store.begin_remove(op, entry.place());
-            // PERSIST M7: flush+fence.
+            // PERSIST LF-M7: flush+fence.
             op.fence();
             around.unlink(&mut held);
             break;
@@ -215,7 +215,7 @@ impl<M: Medium, const N: usize> SoftOrdered<M, N> {
         let Some(value) = new(old) else { return Ok(Some((old, false))) };
         let next = held.entry().other_value();
         self.store.begin_update(op, next.place(), next.value(), value);
-        // PERSIST M6: flush+fence.
+        // PERSIST LF-M6: flush+fence.
         op.fence();
         held.replace(next);
         Ok(Some((old, true)))

@@ -67,7 +67,7 @@ fn read<M: Medium>(
         adopt(&op, &members)?;
     }
     let op = session.enter()?;
-    // PERSIST M8: flush+fence, by each thread for what it has read.
+    // PERSIST LF-M8: flush+fence, by each thread for what it has read.
     op.fence();
     Ok(())
 }

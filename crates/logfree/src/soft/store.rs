@@ -2,14 +2,14 @@
 //!
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | M1 lines of a new extent are free < the extent is active | flush+fence | free chunks | the pool's |
-//! | M2 the extent < a member in it | flush+fence | an extent of free lines | nothing |
-//! | M3 key and value < state live, with their checksum | same line, by a release store | a free line | nothing |
-//! | M4 state live < the insert returns, and is seen | flush+fence | the key not there | nothing |
-//! | M5 the new value < the state that names it, with its checksum | same line, by a release store | the old value | nothing |
-//! | M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
-//! | M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
-//! | M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
+//! | LF-M1 lines of a new extent are free < the extent is active | flush+fence | free chunks | the pool's |
+//! | LF-M2 the extent < a member in it | flush+fence | an extent of free lines | nothing |
+//! | LF-M3 key and value < state live, with their checksum | same line, by a release store | a free line | nothing |
+//! | LF-M4 state live < the insert returns, and is seen | flush+fence | the key not there | nothing |
+//! | LF-M5 the new value < the state that names it, with its checksum | same line, by a release store | the old value | nothing |
+//! | LF-M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
+//! | LF-M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
+//! | LF-M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
 //!
 //! A line whose state does not go with its key and value, or with its place, is none that a crash can leave.
 //!
@@ -258,51 +258,51 @@ impl<M: Medium> Store<M> {
         let space = self.root.pool().space();
         let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
         reserved.fill(op, |off| [State::free(off).to_bits(), 0, 0, 0, 0, 0, 0, 0])?;
-        // PERSIST M1: flush+fence.
+        // PERSIST LF-M1: flush+fence.
         op.fence();
         let extent = space.activate(op, reserved)?;
-        // PERSIST M2: flush+fence.
+        // PERSIST LF-M2: flush+fence.
         op.fence();
         Ok(Run { off: extent.off, count: extent.len / MEMBER })
     }
 
     // ---- members ----
 
-    /// Starts making a member of a free line. The caller fences (M4).
+    /// Starts making a member of a free line. The caller fences (LF-M4).
     #[inline(always)]
     pub(super) fn begin_insert(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
         let member = op.at(place);
         // A reader that still reads the line's last member must find its bucket changed. For readers only, so no
-        // `Op::order`: in memory the state before is durable already (M7).
+        // `Op::order`: in memory the state before is durable already (LF-M7).
         fence(Release);
         op.store(&member.key, key, Relaxed);
         op.store(&member.values[0], value, Relaxed);
-        // PERSIST M3: same line.
+        // PERSIST LF-M3: same line.
         op.store(&member.state, State::live(place.get(), key, value, 0), Release);
-        // PERSIST M4: flush, with the caller's fence.
+        // PERSIST LF-M4: flush, with the caller's fence.
         op.write_back(member);
     }
 
-    /// Starts giving a member its next value, in word `next`. The caller fences (M6).
+    /// Starts giving a member its next value, in word `next`. The caller fences (LF-M6).
     #[inline(always)]
     pub(super) fn begin_update(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
         let member = op.at(place);
-        // For readers, as above: in memory the state before is durable already (M4, M6).
+        // For readers, as above: in memory the state before is durable already (LF-M4, LF-M6).
         fence(Release);
         op.store(&member.values[next & 1], value, Relaxed);
         let key = op.load(&member.key, Relaxed);
-        // PERSIST M5: same line.
+        // PERSIST LF-M5: same line.
         op.store(&member.state, State::live(place.get(), key, value, next), Release);
-        // PERSIST M6: flush, with the caller's fence.
+        // PERSIST LF-M6: flush, with the caller's fence.
         op.write_back(member);
     }
 
-    /// Starts freeing the line of a member. The caller fences (M7).
+    /// Starts freeing the line of a member. The caller fences (LF-M7).
     #[inline(always)]
     pub(super) fn begin_remove(&self, op: &Op<'_, M>, place: Place) {
         let member = op.at(place);
         op.store(&member.state, State::free(place.get()), Release);
-        // PERSIST M7: flush, with the caller's fence.
+        // PERSIST LF-M7: flush, with the caller's fence.
         op.write_back(member);
     }
 
@@ -314,7 +314,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Reads some lines of an extent: returns the members, remembers the others as free, writes all back. The caller fences
-    /// (M8).
+    /// (LF-M8).
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -333,7 +333,7 @@ impl<M: Medium> Store<M> {
                 },
             }
         }
-        // PERSIST M8: flush, with the caller's fence.
+        // PERSIST LF-M8: flush, with the caller's fence.
         op.write_back_slice(members);
         let mut unassigned = self.unassigned.lock(op.medium());
         unassigned.bytes += lines.len;

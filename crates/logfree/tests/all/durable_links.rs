@@ -139,7 +139,7 @@ fn quick() -> Explorer {
     Explorer::new().executions_per_point(200).samples(60)
 }
 
-/// B4: thawed edges are durable before the table of active pages is emptied: where words tear, one edge of a branch may be
+/// LF-B4: thawed edges are durable before the table of active pages is emptied: where words tear, one edge of a branch may be
 /// found frozen, and the other with its leaf. The page is full, and no search for another of its branches comes by the one
 /// that is thawed: it would write it back.
 #[test]
@@ -155,7 +155,7 @@ fn the_thawing_of_edges_is_durable() {
     println!("{}", sweep.assert_all_caught(&[]));
 }
 
-/// N8: a removal that splices nothing leaves the mark of its session. After the death of the process nothing but the reading of
+/// LF-N8: a removal that splices nothing leaves the mark of its session. After the death of the process nothing but the reading of
 /// that very branch makes it durable: the page is full, and no search for another of its branches comes by the edge.
 #[test]
 fn a_removal_in_a_search_tree_that_splices_nothing_outlives_the_process() {

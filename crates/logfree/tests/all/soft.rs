@@ -81,7 +81,7 @@ fn scenarios_pass_completely() {
     complete("skip list", run::<SoftSkipList<Sim>>(&Explorer::new(), Plan::new()));
 }
 
-/// All but one: that an extent is durable before it is used (M2) matters only where a second session uses it, before the
+/// All but one: that an extent is durable before it is used (LF-M2) matters only where a second session uses it, before the
 /// first has fenced for its own sake. `threads.rs` catches it.
 fn every_site_is_needed<S: Map<Sim>>(least: usize) {
     let quick = Explorer::new().executions_per_point(200).samples(60);

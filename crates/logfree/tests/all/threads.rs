@@ -161,7 +161,7 @@ fn three_threads() {
     complete::<SoftList<Sim>>("soft list", &threads, &BEFORE, &program);
 }
 
-/// M2: the extent that one session has added is used by another, whose fence does not cover it.
+/// LF-M2: the extent that one session has added is used by another, whose fence does not cover it.
 #[test]
 fn an_extent_is_durable_before_another_session_uses_it() {
     let mut sites = Sites::in_files("src/soft/store.rs");
@@ -176,6 +176,6 @@ fn an_extent_is_durable_before_another_session_uses_it() {
         )
     });
     println!("{sweep}");
-    // M1 is the business of the sequential sweep, M2 of this one.
+    // LF-M1 is the business of the sequential sweep, LF-M2 of this one.
     assert!(sweep.mutants.len() == 2 && sweep.mutants[1].caught(), "{sweep}");
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Medium, Rmw, Survives};
+use super::forward::forward;
+use super::{Medium, Rmw};
 use crate::line::Lines;
 
 /// What a [`Counting`] medium has seen.
@@ -115,31 +116,14 @@ fn bump(counter: &AtomicU64, by: u64) {
 
 // SAFETY: every access is handed on unchanged; it only counts them.
 unsafe impl<M: Medium> Medium for Counting<M> {
+    forward! { survives, attach, detach, load, checked, order, shared_load, synced, spin }
+
     fn describe(self) -> String {
         format!("counting over {}", self.inner.describe())
     }
 
-    fn survives(self) -> Survives {
-        self.inner.survives()
-    }
-
     fn for_session(self, slot: u32) -> Self {
         Counting { inner: self.inner.for_session(slot), slot: slot as usize % SLOTS, ..self }
-    }
-
-    unsafe fn attach(self, base: *const u8, len: usize) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.inner.attach(base, len) }
-    }
-
-    unsafe fn detach(self, base: *const u8) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.inner.detach(base) }
-    }
-
-    #[track_caller]
-    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.load(word, order)
     }
 
     #[track_caller]
@@ -178,16 +162,6 @@ unsafe impl<M: Medium> Medium for Counting<M> {
         self.inner.rmw(word, op, operand)
     }
 
-    #[inline(always)]
-    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
-        self.inner.checked(words, verify)
-    }
-
-    #[track_caller]
-    fn order(self) {
-        self.inner.order();
-    }
-
     #[track_caller]
     fn write_back(self, lines: Lines<'_>) {
         let cell = self.cell();
@@ -202,11 +176,6 @@ unsafe impl<M: Medium> Medium for Counting<M> {
         bump(&cell.fences, 1);
         cell.pending.store(0, Ordering::Relaxed);
         self.inner.fence();
-    }
-
-    #[track_caller]
-    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.shared_load(word, order)
     }
 
     #[track_caller]
@@ -227,15 +196,5 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
         self.locked();
         self.inner.shared_rmw(word, op, operand)
-    }
-
-    #[track_caller]
-    fn synced(self) {
-        self.inner.synced();
-    }
-
-    #[track_caller]
-    fn spin(self, turn: u32) {
-        self.inner.spin(turn);
     }
 }

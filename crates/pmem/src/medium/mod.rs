@@ -18,6 +18,7 @@
 
 mod counting;
 mod delayed;
+mod forward;
 mod hardware;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
+pub(crate) use forward::forward;
 pub use hardware::{Hardware, WriteBackKind};
 
 use crate::line::Lines;

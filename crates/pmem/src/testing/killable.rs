@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::line::Lines;
-use crate::medium::{Medium, Rmw, Survives};
+use crate::medium::{Medium, Rmw, forward};
 
 /// Everything works.
 const ALIVE: u64 = 0;
@@ -65,32 +65,17 @@ impl<M: Medium> Killable<M> {
 
 // SAFETY: every access is handed on unchanged; it only counts them, and ends the process.
 unsafe impl<M: Medium> Medium for Killable<M> {
+    forward! {
+        survives, attach, detach, load, checked, order, shared_load, shared_store,
+        shared_compare_exchange, shared_rmw, spin
+    }
+
     fn describe(self) -> String {
         self.inner.describe()
     }
 
-    fn survives(self) -> Survives {
-        self.inner.survives()
-    }
-
     fn for_session(self, slot: u32) -> Self {
         Killable { inner: self.inner.for_session(slot), ..self }
-    }
-
-    unsafe fn attach(self, base: *const u8, len: usize) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.inner.attach(base, len) }
-    }
-
-    unsafe fn detach(self, base: *const u8) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.inner.detach(base) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.load(word, order)
     }
 
     #[track_caller]
@@ -125,15 +110,6 @@ unsafe impl<M: Medium> Medium for Killable<M> {
         if self.is_dead() { self.inner.load(word, Ordering::Relaxed) } else { self.inner.rmw(word, op, operand) }
     }
 
-    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
-        self.inner.checked(words, verify)
-    }
-
-    #[track_caller]
-    fn order(self) {
-        self.inner.order();
-    }
-
     #[track_caller]
     fn write_back(self, lines: Lines<'_>) {
         // Those before the last fence are never waited for.
@@ -159,37 +135,11 @@ unsafe impl<M: Medium> Medium for Killable<M> {
         }
     }
 
-    #[inline(always)]
-    #[track_caller]
-    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.shared_load(word, order)
-    }
-
-    #[track_caller]
-    fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
-        self.inner.shared_store(word, value, order);
-    }
-
-    #[track_caller]
-    fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        self.inner.shared_compare_exchange(word, current, new)
-    }
-
-    #[track_caller]
-    fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
-        self.inner.shared_rmw(word, op, operand)
-    }
-
     #[track_caller]
     fn synced(self) {
         if !self.is_dead() {
             self.inner.synced();
         }
-    }
-
-    #[track_caller]
-    fn spin(self, turn: u32) {
-        self.inner.spin(turn);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::line::{LINE, Lines};
-use crate::medium::{Medium, Rmw, Survives};
+use crate::medium::{Medium, Rmw, forward};
 use crate::offset::OffsetHasher;
 
 /// What a site does.
@@ -229,12 +229,13 @@ impl<M: Medium> Mutating<M> {
 
 // SAFETY: every access is handed on unchanged; what is dropped, delayed or redirected are write-backs and fences.
 unsafe impl<M: Medium> Medium for Mutating<M> {
-    fn describe(self) -> String {
-        format!("mutating over {}", self.inner.describe())
+    forward! {
+        survives, load, checked, shared_load, shared_store, shared_compare_exchange, shared_rmw, synced,
+        spin
     }
 
-    fn survives(self) -> Survives {
-        self.inner.survives()
+    fn describe(self) -> String {
+        format!("mutating over {}", self.inner.describe())
     }
 
     fn for_session(self, slot: u32) -> Self {
@@ -261,12 +262,6 @@ unsafe impl<M: Medium> Medium for Mutating<M> {
         drop(state);
         // SAFETY: the caller's contract is the same.
         unsafe { self.inner.detach(base) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.load(word, order)
     }
 
     #[track_caller]
@@ -300,11 +295,6 @@ unsafe impl<M: Medium> Medium for Mutating<M> {
         let old = self.inner.rmw(word, op, operand);
         self.catch_up(SiteKind::Order);
         old
-    }
-
-    #[inline(always)]
-    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
-        self.inner.checked(words, verify)
     }
 
     #[track_caller]
@@ -341,36 +331,5 @@ unsafe impl<M: Medium> Medium for Mutating<M> {
             // and empties the list. So a caller may hand in lines of any object, and may let it go.
             self.inner.write_back(unsafe { Lines::from_raw(std::ptr::with_exposed_provenance(first), count) });
         }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn shared_load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.shared_load(word, order)
-    }
-
-    #[track_caller]
-    fn shared_store(self, word: &AtomicU64, value: u64, order: Ordering) {
-        self.inner.shared_store(word, value, order);
-    }
-
-    #[track_caller]
-    fn shared_compare_exchange(self, word: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        self.inner.shared_compare_exchange(word, current, new)
-    }
-
-    #[track_caller]
-    fn shared_rmw(self, word: &AtomicU64, op: Rmw, operand: u64) -> u64 {
-        self.inner.shared_rmw(word, op, operand)
-    }
-
-    #[track_caller]
-    fn synced(self) {
-        self.inner.synced();
-    }
-
-    #[track_caller]
-    fn spin(self, turn: u32) {
-        self.inner.spin(turn);
     }
 }

@@ -16,7 +16,7 @@ use crate::backing::{Access, Backing, BackingKind, FileBacking, FileId, Window};
 use crate::error::Result;
 use crate::line::{LINE, Lines};
 use crate::mapping::MAX_SESSIONS;
-use crate::medium::{Medium, Rmw, Survives};
+use crate::medium::{Medium, Rmw, Survives, forward};
 use crate::reserve::Reserve;
 
 const LOCKS: usize = 1024;
@@ -186,6 +186,8 @@ mod copy {
 
 // SAFETY: every access is handed on unchanged; copies go to the second file, which nobody else maps.
 unsafe impl<M: Medium> Medium for Shadow<M> {
+    forward! { load, checked, order, shared_load, shared_store, shared_compare_exchange, shared_rmw, synced, spin }
+
     fn describe(self) -> String {
         let tear = if self.can_tear() { ", lines can tear" } else { "" };
         format!("shadow over {}{tear}", self.inner.describe())
@@ -217,10 +219,6 @@ unsafe impl<M: Medium> Medium for Shadow<M> {
         unsafe { self.inner.detach(base) }
     }
 
-    fn load(self, word: &AtomicU64, order: Ordering) -> u64 {
-        self.inner.load(word, order)
-    }
-
     fn store(self, word: &AtomicU64, value: u64, order: Ordering) {
         self.inner.store(word, value, order);
         self.stored(word);
@@ -249,15 +247,6 @@ unsafe impl<M: Medium> Medium for Shadow<M> {
         old
     }
 
-    #[inline(always)]
-    fn checked(self, words: &[AtomicU64], verify: impl FnOnce() -> bool) -> bool {
-        self.inner.checked(words, verify)
-    }
-
-    fn order(self) {
-        self.inner.order();
-    }
-
     fn write_back(self, lines: Lines<'_>) {
         let base = self.stage.base.load(Ordering::Relaxed).addr();
         let numbers = lines.iter().map(|line| line.addr().wrapping_sub(base) / LINE);
@@ -274,16 +263,6 @@ unsafe impl<M: Medium> Medium for Shadow<M> {
             self.stage.copy(line);
         }
         self.inner.fence();
-    }
-
-    #[track_caller]
-    fn synced(self) {
-        self.inner.synced();
-    }
-
-    #[track_caller]
-    fn spin(self, turn: u32) {
-        self.inner.spin(turn);
     }
 }
 

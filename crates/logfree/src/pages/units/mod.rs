@@ -12,15 +12,15 @@
 //! # Persist order
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | I1 heads of new pages < their extent is active | flush+fence | free chunks | the pool's |
-//! | I2 the extent < a page of it is active | flush+fence | pages without units | nothing |
-//! | I3 pages active < bits of them are set | flush+fence, one for all pages of a record | exact bitmaps | nothing to free |
-//! | I4 bits set, lengths of units, and all of a record < a node with its offset is linked | flush, with the fence of the node (K1, U1, B1) | units that no key leads to, in active pages | frees them |
-//! | I5 pages of a record active < the exchange that takes it out of the map | flush+fence, one for all pages; none if they are | the record in the map | nothing to free |
-//! | I6 that exchange durable, grace period over < the units are handed out again | the map's own fence (K2, B2): it has returned | the record in the map, or units as in I4 | as I4 |
-//! | I7 bits of free units cleared < their page leaves the table | flush+fence, once for a trimming | active pages | as I4 |
-//! | I8 what recovery has asked the map < bits are cleared | the map's: it answers with nothing that a crash can take back | the same, or the state before | the same again |
-//! | I9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
+//! | LF-I1 heads of new pages < their extent is active | flush+fence | free chunks | the pool's |
+//! | LF-I2 the extent < a page of it is active | flush+fence | pages without units | nothing |
+//! | LF-I3 pages active < bits of them are set | flush+fence, one for all pages of a record | exact bitmaps | nothing to free |
+//! | LF-I4 bits set, lengths of units, and all of a record < a node with its offset is linked | flush, with the fence of the node (LF-K1, LF-U1, LF-B1) | units that no key leads to, in active pages | frees them |
+//! | LF-I5 pages of a record active < the exchange that takes it out of the map | flush+fence, one for all pages; none if they are | the record in the map | nothing to free |
+//! | LF-I6 that exchange durable, grace period over < the units are handed out again | the map's own fence (LF-K2, LF-B2): it has returned | the record in the map, or units as in LF-I4 | as LF-I4 |
+//! | LF-I7 bits of free units cleared < their page leaves the table | flush+fence, once for a trimming | active pages | as LF-I4 |
+//! | LF-I8 what recovery has asked the map < bits are cleared | the map's: it answers with nothing that a crash can take back | the same, or the state before | the same again |
+//! | LF-I9 recovered bitmaps < the table is emptied | flush+fence | active pages | the same again |
 //!
 //! A map that returns an error is as it was before: the units of the new record go back to the session, those of the old one
 //! stay in the map.
@@ -249,13 +249,13 @@ impl<M: Medium> Units<M> {
             }
         }
         if is_new {
-            // PERSIST I3: flush+fence.
+            // PERSIST LF-I3: flush+fence.
             op.fence();
         }
         for page in pages {
             let free = slot.free.of(lines);
             let first = free.len();
-            // PERSIST I4: flush, with the fence of the first node: bits and length lie on one line.
+            // PERSIST LF-I4: flush, with the fence of the first node: bits and length lie on one line.
             words::take_nodes(op, self.shape(lines), page, free);
             let taken = (free.len() - first) as u32;
             let entry = slot.active.entry(page);
@@ -309,7 +309,7 @@ impl<M: Medium> Units<M> {
             begun += 1;
         }
         if is_new {
-            // PERSIST I5: flush+fence.
+            // PERSIST LF-I5: flush+fence.
             op.fence();
         }
         let Some(error) = error else { return Ok(()) };
@@ -323,7 +323,7 @@ impl<M: Medium> Units<M> {
         self.forget(op, units);
     }
 
-    /// Takes over units that this operation has taken out of the map, durably (I6). They are handed out again when nobody can
+    /// Takes over units that this operation has taken out of the map, durably (LF-I6). They are handed out again when nobody can
     /// hold them any more.
     pub(crate) fn retire(&self, op: &Op<'_, M>, units: &[Unit]) {
         let slot = &mut *self.slot(op);
@@ -382,7 +382,7 @@ impl<M: Medium> Units<M> {
             let leaves = |off: &mut u64| leaving.binary_search(&shape.page_of(*off)).is_ok();
             freed.extend(free.extract_if(.., leaves));
         }
-        // PERSIST I7: flush+fence.
+        // PERSIST LF-I7: flush+fence.
         words::clear_bits(op, shape, &freed);
         slot.active.leave(op, &leaving);
         let mut unassigned = self.unassigned.lock(op.medium());
@@ -457,10 +457,10 @@ impl<M: Medium> Units<M> {
             }
             op.write_back_slice(head);
         }
-        // PERSIST I1: flush+fence.
+        // PERSIST LF-I1: flush+fence.
         op.fence();
         space.activate(op, reserved)?;
-        // PERSIST I2: flush+fence.
+        // PERSIST LF-I2: flush+fence.
         op.fence();
         unassigned.bytes += len;
         unassigned.pages.of(0).extend(pages);
@@ -482,7 +482,7 @@ impl Slot {
     /// Begins the grace period of all units in limbo.
     fn close_generation<M: Medium>(&mut self, op: &Op<'_, M>) {
         if !self.limbo.is_empty() {
-            // PERSIST I6: not needed here: the map's fence.
+            // PERSIST LF-I6: not needed here: the map's fence.
             self.waiting.push_back((std::mem::take(&mut self.limbo), op.grace()));
         }
     }

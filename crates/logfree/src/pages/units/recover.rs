@@ -66,7 +66,7 @@ impl<M: Medium> Units<M> {
         }
         let op = session.enter()?;
         if !found.active.is_empty() {
-            // PERSIST I9: flush+fence.
+            // PERSIST LF-I9: flush+fence.
             op.fence();
         }
         empty_segments(&op, &found.segments);
@@ -83,7 +83,7 @@ impl<M: Medium> Units<M> {
         // A page whose length is not durable has no record.
         for unit in self.allocated(op, page).into_iter().filter(|_| lines != 0) {
             let (word, bit) = shape.bit_of(unit.off);
-            // PERSIST I8: the map's fence.
+            // PERSIST LF-I8: the map's fence.
             exact[word as usize] |= u64::from(in_use(op, unit)?) << bit;
         }
         for (word, bits) in head.iter().zip(exact) {

@@ -2,7 +2,7 @@
 //! when a merge begins.)
 //!
 //! One and two threads upsert into a tree that begins empty in a pool of 16 MiB: half of the keys are new, half are among those that are
-//! there. The database's own threads merge and grow the pool. What counts as held up: see [`pauses`](super::pauses).
+//! there. The database's own threads merge and grow the pool. What counts as held up: see [`pauses`](crate::paper::pauses).
 //!
 //! Where the machine itself is a guest, its host takes processors away, too, and nothing tells a thread of that. So a thread that only looks
 //! at the clock, for as long as the upserts took, is measured in the same way: what holds that up, is not ours.
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use durix::{Db, Index, PoolOptions};
 use durix_pmem::backing::FileBacking;
 
-use super::dptree_trees::{Random, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::pauses::{LONG, WAITED, Waits, Watched, page_faults};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Random, figure, key};
 use crate::cso_append::medium;
 use crate::machine::Bytes;
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::pauses::{LONG, WAITED, Waits, Watched, page_faults};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::{Place, free_bytes};
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-stalls",
     "how long an upsert is held up while merges run and the pool grows (not in the paper)",
     "upserts, instead of 50 million (2 million with --quick)",
@@ -232,7 +232,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             return Err(Error::Room { what, needed, free: Bytes(free), dir: place.dir.display().to_string() });
         }
         let method = format!("{upserts} upserts, half of them new keys, into a pool that begins with {}", Bytes(START));
-        let panel = Panel::new("time of an upsert", place, super::figure::medium_text(medium()), method);
+        let panel = Panel::new("time of an upsert", place, crate::paper::figure::medium_text(medium()), method);
         let x = PARTS.map(|(name, _)| name.to_owned()).to_vec();
         let mut panel = panel.axes("part of all upserts", x, "µs", Form::Bars);
         for threads in THREADS {

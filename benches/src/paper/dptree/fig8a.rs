@@ -1,15 +1,15 @@
 //! Figure 8a: the time of an insert of a new key, by the number of keys; one thread. Merges are done by the same thread, and are in the time
 //! of ours.
 
-use super::dptree_peers::{FAST_FAIR, FPTREE, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
-use super::dptree_trees::figure;
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{FAST_FAIR, FPTREE, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
+use super::trees::figure;
 use crate::cso_append::medium;
 use crate::interleave::Series;
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig8a",
     "time of an insert by number of keys, beside FAST&FAIR, FPTree and WORT",
     "keys in the end, instead of 50 million (one million with --quick)",
@@ -31,7 +31,7 @@ fn measure(context: &Context<'_>, place: &Place, keys: u64, rounds: u64) -> Resu
         for _ in 0..rounds {
             let of = |round: u64| keys * round / (POINTS * rounds);
             let numbers = of(round)..of(round + 1);
-            let insert = |peer: &mut dyn super::dptree_peers::Peer| peer.fill(numbers.clone()).map(|()| 0);
+            let insert = |peer: &mut dyn super::peers::Peer| peer.fill(numbers.clone()).map(|()| 0);
             let times = in_turn(&mut peers, round as usize, numbers.end - numbers.start, insert)?;
             samples.iter_mut().zip(times).for_each(|(samples, time)| samples.push(time));
             round += 1;
@@ -53,7 +53,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     for place in &context.places {
         let how =
             format!("medians of {rounds} rounds up to each size, contestants in turn, one thread, merges included");
-        let panel = Panel::new("time of an insert", place, super::figure::medium_text(medium()), how);
+        let panel = Panel::new("time of an insert", place, crate::paper::figure::medium_text(medium()), how);
         let sizes = (1..=POINTS).map(|point| (keys * point / POINTS).to_string()).collect();
         let mut panel = panel.axes("keys", sizes, "ns", Form::Lines);
         let points = measure(context, place, keys, rounds)?;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn all_trees_have_all_keys() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             let points = measure(context, place, 3000, 2).unwrap();
             assert_eq!(points.len(), POINTS as usize);
             assert!(points.iter().all(|series| series.len() == WHICH.len()));

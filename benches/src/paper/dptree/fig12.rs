@@ -1,14 +1,14 @@
 //! Figure 12: five mixes of operations, on one thread (the comparators are for one; the paper goes on to 32).
 
-use super::dptree_peers::{FAST_FAIR, FPTREE, FPTREE_BEST, OURS, Step, Which, in_turn, named, notes, peers};
-use super::dptree_trees::{Random, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{FAST_FAIR, FPTREE, FPTREE_BEST, OURS, Step, Which, in_turn, named, notes, peers};
+use super::trees::{Random, figure, key};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Series};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig12",
     "throughput of five mixes of operations, beside FAST&FAIR and FPTree, one thread",
     "keys before the mixes, instead of 50 million (one million with --quick)",
@@ -131,7 +131,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         let mixes = measure(context, place, keys, (rounds, operations))?;
         let rounds = mixes.iter().flatten().map(|series| series.samples().len()).min().unwrap_or(0);
         let how = format!("{keys} keys; medians of {rounds} rounds at least, contestants in turn, merges included");
-        let panel = Panel::new("throughput", place, super::figure::medium_text(medium()), how);
+        let panel = Panel::new("throughput", place, crate::paper::figure::medium_text(medium()), how);
         let x = MIXES.iter().map(|mix| mix.name.to_owned()).collect();
         let mut panel = panel.axes("mix", x, "million operations per second", Form::Bars);
         for (at, series) in mixes.iter().enumerate() {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn all_trees_give_the_same_answers_to_every_mix() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             let mixes = measure(context, place, 3000, (1, 400)).unwrap();
             assert!(mixes.len() == MIXES.len() && mixes.iter().all(|series| series.len() == WHICH.len()));
         });

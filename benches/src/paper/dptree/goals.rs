@@ -6,14 +6,14 @@ use std::hint::black_box;
 use durix_dptree::Direction;
 use durix_pmem::Hardware;
 
-use super::dptree_trees::{Floor, Random, Tree, figure, key, pool_for};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Floor, Random, Tree, figure, key, pool_for};
 use crate::cso_append::medium;
 use crate::interleave::{Series, Stopwatch};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-goals",
     "time of an operation, merges included, in floors (figures 8a to 8c, one thread)",
     "keys of the tree, instead of 10 million (one million with --quick)",
@@ -188,5 +188,5 @@ fn report(place: &Place, keys: u64, (filling, samples): (f64, &Samples), measure
 }
 
 fn medium_text() -> String {
-    super::figure::medium_text(medium())
+    crate::paper::figure::medium_text(medium())
 }

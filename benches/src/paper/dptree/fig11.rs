@@ -2,15 +2,15 @@
 
 use durix_pmem::{Hardware, Session};
 
-use super::dptree_trees::{Random, Tree, figure, key, pool_for};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Random, Tree, figure, key, pool_for};
 use crate::cso_append::medium;
 use crate::interleave::{Series, Stopwatch};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 use crate::trees::two_tier::TwoTier;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig11",
     "time of inserts and lookups, beside a B+-tree over a buffer manager, by its pages in DRAM",
     "keys, instead of 50 million (400 thousand with --quick)",
@@ -119,7 +119,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             "{keys} keys; medians of {rounds} rounds, both in turn, one thread; both are made anew at each point"
         );
         let panel = |title: &str| {
-            let panel = Panel::new(title, place, super::figure::medium_text(medium()), how.clone());
+            let panel = Panel::new(title, place, crate::paper::figure::medium_text(medium()), how.clone());
             panel.axes("% of its pages in DRAM", PERCENT.map(|percent| percent.to_string()).to_vec(), "ns", Form::Lines)
         };
         let mut panels = [panel("time of an insert"), panel("time of a lookup")];
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn both_trees_find_the_same() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             for percent in PERCENT {
                 let phases = measure(context, place, (6000, percent), (2, 1000)).unwrap();
                 assert!(phases.iter().flatten().all(|series| series.samples().len() == 2));

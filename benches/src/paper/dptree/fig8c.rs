@@ -1,15 +1,15 @@
 //! Figure 8c: scans, by the number of entries that a scan returns; one thread. In the paper these are 0.001% to 0.1% of 50 million keys,
 //! so 500 to 50 000; here also 100, for which this project has a goal.
 
-use super::dptree_peers::{FAST_FAIR, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
-use super::dptree_trees::{Random, figure};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{FAST_FAIR, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
+use super::trees::{Random, figure};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Series};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig8c",
     "time of a scan by its length, beside FAST&FAIR, FPTree and WORT",
     "keys, instead of 50 million (one million with --quick)",
@@ -79,7 +79,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         let points = measure(context, place, keys, (rounds, entries))?;
         let rounds = points.iter().flatten().map(|series| series.samples().len()).min().unwrap_or(0);
         let how = format!("{keys} keys; medians of {rounds} rounds at least, contestants in turn, one thread");
-        let panel = Panel::new("time of an entry of a scan", place, super::figure::medium_text(medium()), how);
+        let panel = Panel::new("time of an entry of a scan", place, crate::paper::figure::medium_text(medium()), how);
         let x = lengths.iter().map(u64::to_string).collect();
         let mut panel = panel.axes("entries of a scan", x, "ns", Form::Lines);
         for (at, series) in points.iter().enumerate() {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_scan_returns_as_many_entries_and_the_same_ones() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             let points = measure(context, place, 5000, (2, 2000)).unwrap();
             assert_eq!(points.len(), 2, "scans of 100 and 500");
             assert!(points.iter().flatten().all(|series| series.samples().len() == 2));
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn starts_leave_room_for_a_scan() {
         let (keys, mut random) = (5000, Random(7));
-        let mut sorted: Vec<u64> = (0..keys).map(super::super::dptree_trees::key).collect();
+        let mut sorted: Vec<u64> = (0..keys).map(super::super::trees::key).collect();
         sorted.sort_unstable();
         for length in lengths(keys) {
             for start in starts(&mut random, 1000, length, keys) {

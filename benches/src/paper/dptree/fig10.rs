@@ -3,16 +3,16 @@
 
 use durix_pmem::{Hardware, Session};
 
-use super::dptree_trees::{Random, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Random, figure, key};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Series, Stopwatch};
 use crate::machine::Bytes;
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::{Place, free_bytes};
 use crate::trees::hashed_leaf::{KEYS, Leaves, Search};
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig10",
     "time of a search within a leaf by the size of entries, four ways",
     "keys, instead of 50 million (one million with --quick)",
@@ -100,7 +100,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     for place in &context.places {
         let how = format!("{keys} keys; medians of interleaved rounds of {lookups} random keys, one thread");
         let panel = |title: &str| {
-            let panel = Panel::new(title, place, super::figure::medium_text(medium()), how.clone());
+            let panel = Panel::new(title, place, crate::paper::figure::medium_text(medium()), how.clone());
             panel.axes("bytes of an entry", SIZES.map(|size| size.to_string()).to_vec(), "ns", Form::Lines)
         };
         let mut panels = [panel("a key that is there"), panel("a key that is not there")];
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_way_finds_the_same() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             for size in SIZES {
                 let series = measure(context, place, (2000, size), (2, 500)).unwrap();
                 assert!(series.iter().flatten().all(|series| series.samples().len() == 2));

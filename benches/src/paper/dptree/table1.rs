@@ -3,11 +3,11 @@
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Hardware, PoolOptions};
 
-use super::dptree_trees::{Random, Tree, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Random, Tree, figure, key};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 
-pub(super) const FIGURE: Figure =
+pub(in crate::paper) const FIGURE: Figure =
     figure("dptree-table1", "write-backs and fences of each operation, counted", "new keys that are inserted", run);
 
 /// Per insert: the paper's figure, and the goal.
@@ -51,10 +51,8 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     };
     let claims =
         vec![claim("write-backs an insert", inserts.0, WRITE_BACKS), claim("fences an insert", inserts.1, FENCES)];
-    let notes = vec![format!(
-        "inserts begin with an empty tree; a merge step after each {} operations",
-        super::dptree_trees::TICK
-    )];
+    let notes =
+        vec![format!("inserts begin with an empty tree; a merge step after each {} operations", super::trees::TICK)];
     Ok(Measured { panels: vec![panel], claims, notes })
 }
 
@@ -71,7 +69,7 @@ fn work(tree: &mut Tree<Counting<Hardware>>, what: usize, keys: u64) -> Result<(
             1 => assert!(tree.tree.update(&op, key, i)?, "the key is there"),
             2 => assert!(!tree.tree.insert(&op, key, i)?, "the key is there"),
             // Each key once, so that each removal finds one.
-            _ => assert!(tree.tree.remove(&op, super::dptree_trees::key(i))?, "the key is there"),
+            _ => assert!(tree.tree.remove(&op, super::trees::key(i))?, "the key is there"),
         }
         drop(op);
         tree.tick(i)?;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use durix_dptree::Direction;
 use durix_pmem::{Hardware, Mapping, Medium, Session};
 
-use super::dptree_trees::{Tree, key, pool_on};
-use super::figure::Error;
+use super::trees::{Tree, key, pool_on};
 use crate::cso_append::medium;
 use crate::interleave::{Series, Stopwatch};
 use crate::machine::Bytes;
+use crate::paper::figure::Error;
 use crate::place::{Place, free_bytes};
 use crate::trees::Ordered;
 use crate::trees::fast_fair::FastFair;
@@ -67,7 +67,7 @@ pub(super) trait Peer {
 }
 
 /// Operations between two calls of `tick`.
-const TICK: usize = super::dptree_trees::TICK as usize;
+const TICK: usize = super::trees::TICK as usize;
 
 impl<T: Operations> Peer for T {
     fn name(&self) -> &'static str {
@@ -317,11 +317,11 @@ pub(super) fn notes() -> Vec<String> {
 
 /// Calls `test` with a context and a directory.
 #[cfg(test)]
-pub(super) fn with_context(test: impl FnOnce(&super::figure::Context<'_>, &Place)) {
+pub(super) fn with_context(test: impl FnOnce(&crate::paper::figure::Context<'_>, &Place)) {
     use std::cell::Cell;
     use std::time::{Duration, Instant};
     let (bar, place) = (indicatif::ProgressBar::hidden(), Place::at(std::env::temp_dir()));
-    let context = super::figure::Context {
+    let context = crate::paper::figure::Context {
         quick: true,
         keys: None,
         rounds: Duration::from_secs(1),

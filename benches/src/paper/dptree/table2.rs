@@ -1,16 +1,16 @@
 //! Table 2: cycles, instructions, misses of caches and of branch prediction of an operation; one thread. Without the processor's counters,
 //! as in most virtual machines, it has the time alone, and says so.
 
-use super::dptree_peers::{OURS, Peer, Step, Which, in_turn, notes, peers};
-use super::dptree_trees::{Random, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{OURS, Peer, Step, Which, in_turn, notes, peers};
+use super::trees::{Random, figure, key};
 use crate::counters::{Counter, Event};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Series};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-table2",
     "cycles, instructions and misses of lookups and updates, beside FAST&FAIR and FPTree",
     "keys, instead of 50 million (one million with --quick)",
@@ -121,7 +121,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             "{keys} keys, one thread, user mode; medians of rounds of {operations} operations, contestants in turn"
         );
         let panel = |title: &str, unit: &str| {
-            let panel = Panel::new(title, place, super::figure::medium_text(medium()), how.clone());
+            let panel = Panel::new(title, place, crate::paper::figure::medium_text(medium()), how.clone());
             panel.axes("mix", MIXES.map(String::from).to_vec(), unit, Form::Bars)
         };
         let mut times = panel("time of an operation", "ns");
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_mix_is_measured_by_the_counters_that_can_be_had() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             let (mut counters, missing) = counters();
             assert_eq!(counters.len() + missing.len(), EVENTS.len(), "{missing:?}");
             let mixes = measure(context, place, 2000, (2, 500), &mut counters).unwrap();

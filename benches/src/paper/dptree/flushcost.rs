@@ -1,17 +1,17 @@
 //! Section 4.2, "Impact of Flush and Fence": the time of an insert without either, with write-backs alone, and with both. Three trees of a
 //! kind take turns. Without a fence, a locked instruction still waits for write-backs.
 
-use super::dptree_peers::{OURS, Which, in_turn, notes, peers_on};
-use super::dptree_trees::figure;
-use super::fenceless::Fenceless;
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{OURS, Which, in_turn, notes, peers_on};
+use super::trees::figure;
 use crate::cso_append::medium;
 use crate::interleave::Series;
+use crate::paper::fenceless::Fenceless;
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 use durix_pmem::{Hardware, Medium};
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-flushcost",
     "what write-backs and fences cost an insert, beside FAST&FAIR, FPTree and WORT",
     "keys in the end, instead of 50 million (400 thousand with --quick)",
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_tree_works_at_every_level() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             for which in WHICH {
                 let series = measure(context, place, which, (1500, 3)).unwrap();
                 assert!(series.len() == LEVELS.len() && series.iter().all(|series| series.samples().len() == 2));

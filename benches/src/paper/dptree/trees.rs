@@ -7,10 +7,10 @@ use durix_dptree::{DpTree, Options};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::{Hardware, Medium, Off, Pool, PoolOptions, Session, Word};
 
-use super::figure::{Context, Error, Figure, Measured};
 use crate::cso_append::medium;
 use crate::interleave::Stopwatch;
 use crate::machine::Bytes;
+use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::place::{Place, free_bytes};
 
 pub(super) const SOURCE: &str = "Zhou et al., DPTree: Differential Indexing for Persistent Memory, VLDB 2019";

@@ -17,11 +17,11 @@ use durix_dptree::{DpTree, Options};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Off, Op, Pool, PoolOptions, Session, Word};
 
-use super::dptree_trees::{TICK, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{TICK, figure, key};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 
-pub(super) const FIGURE: Figure =
+pub(in crate::paper) const FIGURE: Figure =
     figure("dptree-fig8d", "write-backs of an insert, merged in place and out of place, counted", "keys inserted", run);
 
 type M = Counting<Hardware>;

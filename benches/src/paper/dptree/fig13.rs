@@ -15,14 +15,14 @@ use std::time::Instant;
 use durix_dptree::{DpTree, Options};
 use durix_pmem::{Hardware, Off, Op, Pool, Session, Word};
 
-use super::dptree_trees::{Random, Tree, figure, key, pool_for};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::trees::{Random, Tree, figure, key, pool_for};
 use crate::cso_append::medium;
 use crate::interleave::Series;
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig13",
     "time from a crash to the first answer",
     "largest number of keys, instead of 16 million (one million with --quick)",
@@ -156,7 +156,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: Vec::new() };
     for place in &context.places {
         let method = format!("medians of {rounds} recoveries, one thread, contestants in turn");
-        let panel = Panel::new("time to the first answer", place, super::figure::medium_text(medium()), method);
+        let panel = Panel::new("time to the first answer", place, crate::paper::figure::medium_text(medium()), method);
         let x = numbers.iter().map(u64::to_string).collect();
         let mut panel = panel.axes("keys", x, "ms", Form::Lines);
         for (at, keys) in numbers.iter().enumerate() {

@@ -1,14 +1,14 @@
 //! Figure 8b: the time of a lookup of a key that is there, by the number of keys; one thread.
 
-use super::dptree_peers::{FAST_FAIR, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
-use super::dptree_trees::{Random, figure, key};
-use super::figure::{Context, Error, Figure, Measured};
-use super::report::{Claim, Form, Panel, Point};
+use super::peers::{FAST_FAIR, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
+use super::trees::{Random, figure, key};
 use crate::cso_append::medium;
 use crate::interleave::{LEAST_ROUNDS, Series};
+use crate::paper::figure::{Context, Error, Figure, Measured};
+use crate::paper::report::{Claim, Form, Panel, Point};
 use crate::place::Place;
 
-pub(super) const FIGURE: Figure = figure(
+pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig8b",
     "time of a lookup by number of keys, beside FAST&FAIR, FPTree and WORT",
     "keys in the end, instead of 50 million (one million with --quick)",
@@ -68,7 +68,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         let rounds = points.iter().flatten().map(|series| series.samples().len()).min().unwrap_or(0);
         let how =
             format!("medians of {rounds} rounds of {lookups} random keys at least, contestants in turn, one thread");
-        let panel = Panel::new("time of a lookup", place, super::figure::medium_text(medium()), how);
+        let panel = Panel::new("time of a lookup", place, crate::paper::figure::medium_text(medium()), how);
         let sizes = (1..=POINTS).map(|point| (keys * point / POINTS).to_string()).collect();
         let mut panel = panel.axes("keys", sizes, "ns", Form::Lines);
         for (at, series) in points.iter().enumerate() {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn every_lookup_finds_its_value() {
-        super::super::dptree_peers::with_context(|context, place| {
+        super::super::peers::with_context(|context, place| {
             let points = measure(context, place, 3000, (2, 1000)).unwrap();
             assert!(points.len() == POINTS as usize && points.iter().all(|series| series.len() == WHICH.len()));
             assert!(points.iter().flatten().all(|series| series.samples().len() == 2));
