@@ -234,7 +234,7 @@ fn kinds_are_compared_on_the_users_own_keys() {
         ["bench", "--keys-from", "numbers", "--key-type", "u64", "--dir", ".", "--ops", "500", "--svg", "kinds.svg"];
     let text = place.works(&args);
     assert!(text.contains("Recommended") && text.contains("a map in order, durable on return: "), "{text}");
-    assert!(text.contains("hash-links") && text.contains("skiplist"), "{text}");
+    assert!(text.contains("hash-fast-open") && text.contains("skiplist"), "{text}");
     assert!(!text.contains("\nlist ") && !text.contains("\nlist-values "), "meant for 1000 keys: {text}");
     let svg = std::fs::read_to_string(place.path("kinds.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains(">bplustree<") && svg.ends_with("</svg>\n"), "{svg}");

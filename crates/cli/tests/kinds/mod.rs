@@ -322,7 +322,7 @@ fn experimental_kinds_are_not_offered_and_can_be_had_by_name() {
     }
     assert!(all().iter().any(|kind| kind.experimental));
     assert!([durix::kind::DEFAULT, durix::kind::DEFAULT_ORDERED].iter().all(|name| offered.contains(&(*name).into())));
-    load(&place, "p", "skiplist-soft", &numbers(10));
+    load(&place, "p", "skiplist-rebuilt", &numbers(10));
     assert_eq!(place.works(&["scan", "--pool", "p", "--limit", "1"]), "0\t0\n");
     place.fails(&["load", "--pool", "q", "--kind", "btree"], 2, &format!("there are: {}", offered.join(", ")));
 }
