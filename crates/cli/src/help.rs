@@ -57,12 +57,12 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
 
 const CODES: &str = "Exit codes:
   0  done
-  1  the answer is no: a key is not there, a check has findings, a torture lost something
+  1  the answer is no: a key is not there, a check has findings, a repair or a torture lost something
   2  wrong usage
-  3  no such pool or index, or another kind than asked for
-  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, a bad dump
-  5  something around it: open elsewhere, disk or pool full, permissions, input and output
-  141  whoever read the output went away before its end";
+  3  no such pool or index, or an index of another kind
+  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, bad input
+  5  the surroundings: open elsewhere, disk or pool full, permissions, input and output
+  141  the reader of the output went away before its end";
 
 /// The arguments; ends the process with a message where they are wrong or ask for help.
 pub fn parse() -> Cli {
@@ -80,7 +80,7 @@ pub fn command() -> Command {
     let first: Vec<&str> = EXAMPLES.iter().take(4).flat_map(|(_, lines)| lines.iter().copied()).collect();
     command
         .help_template(template)
-        .after_help("`durix VERB --help` has examples; `durix --help` has the exit codes.")
+        .after_help("`durix COMMAND --help` has examples; `durix --help` has the exit codes.")
         .after_long_help(format!("{}\n\n{CODES}", examples(&first)))
 }
 
@@ -93,7 +93,7 @@ fn examples(lines: &[&str]) -> String {
 fn verbs(command: &Command) -> String {
     let line = |verb: &str| {
         let about = command.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
-        format!("  {verb:<13}{}\n", about.unwrap_or_else(|| "Print the help of a verb".to_owned()))
+        format!("  {verb:<13}{}\n", about.unwrap_or_else(|| "Print the help of a command".to_owned()))
     };
     let group = |(name, verbs): &(&str, &[&str])| {
         format!("\n{name}:\n{}", verbs.iter().map(|verb| line(verb)).collect::<String>())

@@ -47,11 +47,16 @@ impl TypeTag {
         let encoded = || {
             let mut out = Vec::new();
             if texts.len() < codes.len() {
-                return Err(Unfit(format!("{text:?} is no {self}: {} parts of {}", texts.len(), codes.len())));
+                return Err(Unfit(format!(
+                    "{text:?} is not of type {self}: {} parts of {}, with commas between them",
+                    texts.len(),
+                    codes.len()
+                )));
             }
             for (at, (code, text)) in codes.iter().zip(&texts).enumerate() {
                 let last = at + 1 == codes.len();
-                from_text(*code, text, last, &mut out).map_err(|why| Unfit(format!("{text:?} is no {self}: {why}")))?;
+                from_text(*code, text, last, &mut out)
+                    .map_err(|why| Unfit(format!("{text:?} is not of type {self}: {why}")))?;
             }
             Ok(out)
         };
