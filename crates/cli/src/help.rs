@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Examples of each verb, as a shell reads them; they work one after the other in an empty folder.
-const EXAMPLES: [(&str, &[&str]); 16] = [
+const EXAMPLES: [(&str, &[&str]); 18] = [
     ("put", &["durix put --pool app.durix --create ada 1815", "durix put --pool app.durix --if-absent alan 1912"]),
     ("get", &["durix get --pool app.durix ada"]),
     (
@@ -44,6 +44,8 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
     ("dump", &["durix dump --pool app.durix > app.dump"]),
     ("restore", &["durix restore --pool restored.durix app.dump"]),
     ("repair", &["durix repair --pool app.durix --into repaired.durix"]),
+    ("torture", &["durix torture pset --rounds 2", "durix torture masstree --rounds 2 --durability immediate"]),
+    ("completions", &["durix completions bash > durix.bash"]),
     (
         "bench",
         &[

@@ -232,6 +232,8 @@ fn typed_indices_are_shown_and_written_as_their_types() {
         "key \"x\" is not of type u64: invalid digit",
     );
     place.fails(&["put", "--pool", "p", "--index", "flags", "0,z", "maybe"], 2, "value \"maybe\" is not of type bool");
+    let commas = "its parts are written with commas between them";
+    place.fails(&["put", "--pool", "p", "--index", "flags", "(0, z)", "true"], 2, commas);
     place.fails(&["load", "--pool", "p", "--index", "users", "--tree", "."], 2, "index holds u64 to string");
     let db = durix::Db::open(place.path("p")).unwrap();
     assert_eq!(db.map::<u64, String>("users").unwrap().get(&8).unwrap().as_deref(), Some("eight"));

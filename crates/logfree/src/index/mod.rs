@@ -16,7 +16,7 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     vec![
         Entry::new::<SoftHash<M>>(
             "hash",
-            "hash map of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            "hash map of 8-byte keys and values, durable on return with one fence an update (SOFT); opening reads all of it",
         ),
         Entry::new::<HashTable<M>>(
             "hash-fast-open",
@@ -24,12 +24,12 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
         ),
         Entry::new::<BytesHash<M>>(
             "hash-bytes",
-            "lock-free hash map of bytes, durable on return (link-and-persist); recovery reads hardly anything",
+            "lock-free hash map of bytes, durable on return (link-and-persist); opens in milliseconds at any size",
         ),
         Entry::new::<BlobHash<M>>("hash-values", "as hash-fast-open, with values of any length"),
         Entry::new::<SkipList<M>>(
             "skiplist",
-            "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); opens in milliseconds at any size",
         )
         .ordered(),
         Entry::new::<BlobSkipList<M>>("skiplist-values", "as skiplist, with values of any length").ordered(),
@@ -42,7 +42,7 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
         Entry::new::<BlobBst<M>>("bst-values", "as bst, with values of any length").ordered().unbalanced(),
         Entry::new::<SoftSkipList<M>>(
             "skiplist-rebuilt",
-            "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); opening reads all of it",
         )
         .ordered()
         // Measured: hardly faster than `skiplist`, slower than `bst`.
