@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
-# The guide and the README from the first page to the last, as a new user takes them: a fresh project outside the workspace, the
-# commands of the first page, and the code that a reader sees, without the lines that rustdoc hides. All examples work on the same
-# files, one after the other.
+# The guide and the README from the first page to the last, as a new user takes them: a fresh project outside the workspace, the crates
+# as they are packaged for the registry, the commands of the first page, and the code that a reader sees, without the lines that rustdoc
+# hides. All examples work on the same files, one after the other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export CARGO_TARGET_DIR=${GUIDE_TARGET_DIR:-$work/target} CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+# The packages, unpacked in place of the registry's. A target folder of its own: cargo keeps what it unpacked from an earlier run.
+published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(durix.*\)"/-p \1/p' | sort -u)
+# shellcheck disable=SC2086 # Each name is a word.
+cargo package --quiet --allow-dirty --no-verify --target-dir "$work/package" $published
+mkdir "$work/crates" "$work/.cargo"
+echo '[patch.crates-io]' >"$work/.cargo/config.toml"
+for package in "$work"/package/package/*.crate; do
+    tar -xzf "$package" -C "$work/crates"
+    folder=$work/crates/$(basename "$package" .crate)
+    name=$(basename "$folder" | sed 's/-[0-9][0-9.]*$//')
+    # Cargo takes no patch that nothing depends on without a warning.
+    [ "$name" = durix-cli ] || printf '%s = { path = "%s" }\n' "$name" "$folder" >>"$work/.cargo/config.toml"
+done
+export CARGO_TARGET_DIR=${GUIDE_TARGET_DIR:-$work/target}
 cd "$work"
-# The first page's commands, from this checkout instead of the registry.
+# The first page's commands. `cargo add` and `cargo install` ask the registry, where nothing is before the first release.
 commands=$(sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/getting-started.md" | sed '/^```/d')
-commands=$(sed "s|cargo add durix|cargo add --quiet durix --path $checkout/crates/durix|
-    s|cargo install durix-cli|cargo build --quiet --manifest-path $checkout/crates/cli/Cargo.toml|" <<<"$commands")
+commands=$(sed "s|cargo add durix|cargo add --quiet durix --path $(echo "$work"/crates/durix-[0-9]*)|
+    s|cargo install durix-cli|cargo build --quiet --manifest-path $(echo "$work"/crates/durix-cli-*)/Cargo.toml|" <<<"$commands")
 eval "$commands"
 [ "$(basename "$PWD")" = app ]
 pages=$(sed -n 's/.*](\(.*\.md\)).*/docs\/guide\/\1/p' "$checkout/docs/guide/SUMMARY.md")

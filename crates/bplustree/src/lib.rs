@@ -1,5 +1,7 @@
-//! A durable ordered map of bytes: the B+-tree of REWIND (Chatzistergiou, Cintra, Viglas, VLDB 2015, section 5.2) over the
-//! [one-fence engine](durix_rewind::engine). An update is durable when it returns, for one fence. `docs/design/bplustree.md` describes it.
+//! A map from byte strings to byte strings in the order of keys (kind `bplustree`). Use it where keys need order and an update must be durable
+//! when it returns. An update costs one fence; a batch is atomic. Writers take turns; readers take no lock. It is the B+-tree of
+//! REWIND (Chatzistergiou, Cintra, Viglas, VLDB 2015, section 5.2) over the [one-fence engine](durix_rewind::engine).
+//! `docs/design/bplustree.md` describes it.
 //!
 //! | module | what it holds |
 //! |---|---|

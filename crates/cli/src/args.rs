@@ -1,4 +1,4 @@
-//! The grammar: `durix <verb> --pool FILE [--index NAME] [--kind KIND] …`.
+//! The grammar: `durix COMMAND --pool FILE [--index NAME] [--kind KIND] …`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use durix::Level;
 use durix::TypeTag;
 
-/// Persistent indices in memory-mapped files.
+/// Where the help lists the options that are seldom needed.
+const POOL: &str = "Options of the pool";
+
+/// Maps in a file that survive crashes: read, change, copy, check, repair them.
 #[derive(Debug, Parser)]
 #[command(name = "durix", version)]
 pub struct Cli {
@@ -17,13 +20,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Put lines, TSV, or the files of a directory tree into an index
+    /// Load lines, TSV, CSV, JSON lines or a directory tree
     ///
-    /// Run it again to go on after an interruption.
+    /// After an interruption, run it again with the same input: entries that are there already are not written again.
     Load(LoadArgs),
     /// Print the value of a key
     Get(GetArgs),
-    /// Map a key to a value
+    /// Store a value under a key
     Put(PutArgs),
     /// Remove keys
     Del(DelArgs),
@@ -31,44 +34,45 @@ pub enum Verb {
     Exec(ExecArgs),
     /// Print keys and values: all, with a prefix, or in a range
     Scan(ScanArgs),
-    /// Print what a pool is: hardware, guarantee, space, indices
+    /// Print what a pool holds, its space, and what survives a crash
     ///
-    /// It works beside a process that has the pool open.
+    /// It works while another process has the pool open, too.
     Stat(WatchArgs),
-    /// Look for inconsistencies, without changing anything
+    /// Look for damage and inconsistencies, without changing anything
     ///
-    /// It reads the whole file, and compares each page that has a checksum with it.
+    /// It reads the whole file, and compares each page with its checksum where there is one.
     Check(StatArgs),
-    /// Check, and give pages that have no checksum yet one
+    /// Check, and add the checksums that are missing
     ///
-    /// Pages have none that were written without a journal.
+    /// A page that was written without a journal has no checksum.
     Scrub(ScrubArgs),
-    /// Put what can still be read of a damaged pool into a new one
+    /// Save what can still be read of a damaged pool into a new one
     Repair(RepairArgs),
     /// Write indices as text, which `restore` reads
     Dump(DumpArgs),
     /// Make a new pool from a dump
     Restore(RestoreArgs),
-    /// Copy all indices into a new pool, which closes the gaps
+    /// Copy all indices into a new pool
     Copy(CopyArgs),
     /// Give unused space of a pool back to the file system
     ///
-    /// It copies what lives into a new file, which then takes the place of the old one. Nobody may have the pool open for writing; there
-    /// must be room for both files. A crash leaves one of them, whole.
+    /// It copies all entries into a new file, which then takes the place of the old one. No process may have the pool open for writing, and
+    /// the disk needs room for both files. A crash leaves one of the two files, whole.
     Compact(CompactArgs),
-    /// Measure YCSB, TPC-C orders, or kinds of index on your keys
+    /// Measure a kind of index, or compare all kinds on your keys
     ///
-    /// It prints throughput, latency percentiles, and the exact numbers of write-backs and fences an operation.
+    /// It runs YCSB workloads or TPC-C orders, and prints throughput, latency percentiles, and the exact numbers of write-backs and fences an
+    /// operation. With --keys-from it compares all kinds on your keys and recommends one.
     Bench(BenchArgs),
-    /// Kill a working process again and again, and look for losses
+    /// Kill a writing process again and again, and look for losses
     ///
-    /// Anything that the process had promised to keep, and that is not found, is a loss.
+    /// A loss is a change that the process had confirmed and that is not found afterwards.
     Torture(TortureArgs),
     #[command(hide = true)]
     TortureChild(TortureChildArgs),
     /// Print the kinds of index: what each takes and promises
     Kinds(KindsArgs),
-    /// Print a script for the shell that completes arguments
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -79,7 +83,7 @@ pub enum Verb {
 
 #[derive(Debug, Args)]
 pub struct KindsArgs {
-    /// Experimental kinds, too: not recommended, but they can be made and opened by their names
+    /// List experimental kinds, too: not recommended, but they can be made and opened by their names
     #[arg(long)]
     pub all: bool,
     /// Print JSON
@@ -96,17 +100,18 @@ pub struct PoolArgs {
     #[arg(long, value_name = "FILE")]
     pub pool: PathBuf,
     /// Take the file as persistent memory, although the system does not say so
-    #[arg(long)]
+    #[arg(long, help_heading = POOL)]
     pub assume_pmem: bool,
-    /// Take a pool as it is that was not closed before the system stopped, or is a copy of a pool that was open
-    #[arg(long)]
+    /// Open a pool as it is, although the system stopped while it was open, or it was copied while it was open
+    #[arg(long, help_heading = POOL)]
     pub accept_unclean: bool,
-    /// What returned means on an ordinary file: immediate and interval=64ms survive power failure, by a journal beside the file; process
-    /// does not. Unless set: immediate; process where the file system is in memory (tmpfs)
-    #[arg(long, value_name = "LEVEL")]
+    /// Which crashes a change survives, on an ordinary file. immediate: power failure, as soon as the command has confirmed it.
+    /// interval=64ms: power failure, after at most 64 ms and a flush. process: only the death of the process. Unless set: immediate, or
+    /// process on a file system in memory (tmpfs)
+    #[arg(long, value_name = "LEVEL", help_heading = POOL)]
     pub durability: Option<Level>,
-    /// MiB that pages which were written to may take in memory, with a journal. Unless set: a quarter of the memory of the machine
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    /// Greatest memory for pages that were written to, in MiB, with a journal. Unless set: a quarter of the memory of the machine
+    #[arg(long, value_name = "MIB", help_heading = POOL, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub written_memory: Option<u64>,
 }
 
@@ -117,13 +122,13 @@ pub struct IndexArgs {
     /// The index in the pool
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub index: String,
-    /// Its kind: what a new one becomes, what one that is there must be
+    /// Kind of the index (`durix kinds` lists them). An existing index of another kind is an error
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// Read \n, \t, \\ and \xNN in keys and values given as arguments
     #[arg(long, short = 'e')]
     pub escaped: bool,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -138,8 +143,8 @@ impl IndexArgs {
 /// What a new index is to hold.
 #[derive(Clone, Debug, Args)]
 pub struct TypeArgs {
-    /// Type of the keys of a new index: bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)".
-    /// Keys are then read, shown and ordered as such. Unless set: bytes, or u64 where the kind takes 8 bytes only
+    /// Type of the keys of a new index: bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)",
+    /// whose keys are written 7,text. Keys are then read, shown and ordered as this type. Unless set: bytes, or u64 where the kind takes 8 bytes only
     #[arg(long, value_name = "TYPE")]
     pub key_type: Option<TypeTag>,
     /// Type of the values of a new index
@@ -186,12 +191,15 @@ pub struct LoadArgs {
     /// Files to read; standard input if none is given, or `-`
     #[arg(value_name = "FILE", conflicts_with = "tree")]
     pub files: Vec<PathBuf>,
-    /// How lines are read
+    /// Format of the input
     #[arg(long, value_enum, default_value = "lines", conflicts_with = "tree")]
     pub format: Format,
     /// The first record of each CSV file is a heading
     #[arg(long, conflicts_with = "tree")]
     pub header: bool,
+    /// With --format csv: which columns hold the key and the value, counted from 1. Without it a record has two columns
+    #[arg(long, value_name = "KEY,VALUE", value_parser = columns, conflicts_with = "tree")]
+    pub columns: Option<[usize; 2]>,
     /// Load a directory tree: the path of each file, with its size in bytes and its time of modification in seconds
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
@@ -207,10 +215,18 @@ pub struct LoadArgs {
     /// No progress bar
     #[arg(long, short)]
     pub quiet: bool,
-    /// Print how many entries of the input are durable, ten times a second if there are more, also while it waits for its input. An
-    /// interrupted load can go on after that entry
+    /// Print how many entries of the input are durable, up to ten times a second. After an interruption, a load can go on with the entry
+    /// after the last number
     #[arg(long)]
     pub acknowledge: bool,
+}
+
+/// Two numbers of columns, as indices.
+fn columns(text: &str) -> Result<[usize; 2], String> {
+    let number = |text: &str| text.trim().parse().ok().and_then(|number: usize| number.checked_sub(1));
+    text.split_once(',')
+        .and_then(|(key, value)| Some([number(key)?, number(value)?]))
+        .ok_or_else(|| "two numbers from 1 are expected, as in 1,3".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -240,10 +256,10 @@ pub struct PutArgs {
     /// The value
     #[arg(allow_negative_numbers = true)]
     pub value: OsString,
-    /// Make the pool and the index where there is none
+    /// Make the pool and the index if they do not exist
     #[arg(long)]
     pub create: bool,
-    /// Leave the key alone if it is there (exit code 1)
+    /// Do nothing if the key is there already (exit code 1)
     #[arg(long)]
     pub if_absent: bool,
 }
@@ -266,7 +282,7 @@ pub struct ExecArgs {
     /// All changes are made together, or none
     #[arg(value_name = "FILE")]
     pub script: Option<PathBuf>,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -275,7 +291,7 @@ pub struct ExecArgs {
 pub struct ScanArgs {
     #[command(flatten)]
     pub at: IndexArgs,
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub prefix: Option<OsString>,
     /// Only keys from this one on
@@ -287,13 +303,13 @@ pub struct ScanArgs {
     /// From the largest key down
     #[arg(long)]
     pub reverse: bool,
-    /// At most so many
+    /// At most N entries
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Do not print values
     #[arg(long)]
     pub keys_only: bool,
-    /// In the order of the index. Kinds that keep no order are sorted otherwise, which takes memory for what is printed
+    /// Do not sort. Without this option the entries of a kind that keeps no order are sorted, which takes memory for what is printed
     #[arg(long, conflicts_with = "reverse")]
     pub unsorted: bool,
     /// How entries are printed; `load` reads each of them. --json is --format json
@@ -311,7 +327,7 @@ pub struct StatArgs {
     /// One index only
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -320,7 +336,7 @@ pub struct StatArgs {
 pub struct ScrubArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -329,10 +345,10 @@ pub struct ScrubArgs {
 pub struct WatchArgs {
     #[command(flatten)]
     pub stat: StatArgs,
-    /// Print a line of figures every so many seconds (1), until it is interrupted
+    /// Print a line of figures every SECONDS (1), until it is interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", conflicts_with = "index")]
     pub watch: Option<u32>,
-    /// With --watch: end after so many lines
+    /// With --watch: end after N lines
     #[arg(long, value_name = "N", requires = "watch")]
     pub times: Option<u64>,
 }
@@ -344,7 +360,7 @@ pub struct RepairArgs {
     /// The new pool
     #[arg(long, value_name = "FILE")]
     pub into: PathBuf,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -356,7 +372,7 @@ pub struct DumpArgs {
     /// One index only
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
-    /// In the order of keys, also where the kind keeps none (takes memory for the whole index)
+    /// Sort by key if the kind keeps no order (takes memory for the whole index)
     #[arg(long)]
     pub sort: bool,
 }
@@ -371,7 +387,7 @@ pub struct RestoreArgs {
     /// Make all indices of this kind, instead of the kind that was dumped
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -383,7 +399,7 @@ pub struct CopyArgs {
     /// The new pool
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -392,7 +408,7 @@ pub struct CopyArgs {
 pub struct CompactArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -417,7 +433,7 @@ pub enum Workload {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// Every key as often
+    /// Each key is equally likely
     Uniform,
     /// Few keys most of the time (0.99), spread over the key space
     Zipfian,
@@ -436,7 +452,7 @@ pub struct BenchArgs {
     /// With --keys-from: the type of the keys. With 8 bytes (u64) more kinds take part
     #[arg(long, value_name = "TYPE", requires = "keys_from")]
     pub key_type: Option<TypeTag>,
-    /// With --keys-from: write a picture of the times
+    /// With --keys-from: draw the times as an SVG picture
     #[arg(long, value_name = "FILE", requires = "keys_from")]
     pub svg: Option<PathBuf>,
     /// The workload: one of YCSB, or tpcc-neworder
@@ -445,7 +461,7 @@ pub struct BenchArgs {
     /// How keys are chosen; zipfian, and latest for workload D, unless set
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
-    /// Keys that are there at the beginning; 1,000,000 unless set, or what the kind is meant for
+    /// Number of keys at the start. Unless set: 1,000,000, or as many as the kind is meant for
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub keys: Option<u64>,
     /// Operations of all threads together
@@ -466,13 +482,13 @@ pub struct BenchArgs {
     /// Folder of the pool, which is removed afterwards; DURIX_DIR or /dev/shm unless set
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Do not take the folder as persistent memory where the system does not say so: no write-backs then
+    /// Take the folder as persistent memory only if the system says that it is; without it nothing is written back
     #[arg(long)]
     pub page_cache: bool,
-    /// With --page-cache: what returned means
+    /// With --page-cache: which crashes a change survives (immediate, interval=64ms or process)
     #[arg(long, value_name = "LEVEL", default_value = "process", requires = "page_cache")]
     pub durability: Level,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -489,7 +505,7 @@ pub enum TortureMedium {
 pub struct TortureArgs {
     /// The kind of index; or `transactions`: bank transfers across three maps of different kinds
     pub kind: String,
-    /// How often the process is killed and what it left is verified
+    /// How often the process is killed and its files are verified
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: u64,
     /// Threads of the process
@@ -514,7 +530,7 @@ pub struct TortureArgs {
     /// Self-test: leave one fence of an insert out, which has to be found
     #[arg(long, hide = true)]
     pub plant: bool,
-    /// Machine-readable output
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

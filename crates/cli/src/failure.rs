@@ -42,7 +42,9 @@ pub enum Failure {
     #[error("{} is a directory; --pool takes a file", path.display())]
     Directory { path: PathBuf },
 
-    #[error("{path} has no index named {index:?}; it has: {there}")]
+    #[error(
+        "{path} has no index named {index:?}; it has: {there}. `durix put --create` and `durix load` make a new index"
+    )]
     NoIndex { path: String, index: String, there: String },
 
     #[error("{} is there already; name a file that is not, or remove it", path.display())]
@@ -103,8 +105,34 @@ impl Failure {
 
 /// What an error says, with the options of the command in the place of those of the library.
 fn in_own_terms(error: &durix::Error) -> String {
+    use durix::Error as E;
     use durix_pmem::Error as P;
-    let durix::Error::Pool(pool) = error else { return error.to_string() };
+    let pool = match error {
+        E::Pool(pool) => pool,
+        E::WrongKind { index, found, expected } => {
+            return format!(
+                "index {index:?} is a {found}, not a {expected}; leave --kind out, or choose another --index"
+            );
+        }
+        E::NotOrdered { index, kind } => {
+            return format!(
+                "index {index:?} is a {kind}, which keeps no order of keys; copy it into an ordered kind: `durix dump`, then `durix restore --kind masstree`"
+            );
+        }
+        E::Unsettled { source } => {
+            return format!(
+                "the transaction is committed, but not all its changes could be made: {}; make room, and run any command that writes to the \
+                 pool: it finishes the transaction",
+                in_own_terms(source)
+            );
+        }
+        E::SnapshotTooOld { limit } => {
+            return format!(
+                "more than {limit} bytes have changed while the command was reading; run it again when less is written"
+            );
+        }
+        other => return other.to_string(),
+    };
     match pool {
         P::Locked { name, holder } => {
             format!("{name} is open already in {holder}; close it there, or look at it with `durix stat --pool {name}`")
@@ -122,6 +150,17 @@ fn in_own_terms(error: &durix::Error) -> String {
         P::DiskFull { name, wanted } => format!(
             "the file system has no room for {name} to reach {wanted} bytes, or files may not become that long (`ulimit -f`); free some \
              space, or allow longer files"
+        ),
+        P::Full { needed } => format!(
+            "the pool is full: it would have to reach {needed} bytes; remove entries, or let it grow further: `durix load --max-size BYTES`"
+        ),
+        P::ReadOnly { name } => format!("{name} was opened for reading only, and this needs to write to it"),
+        P::TooManyIndices { limit } => {
+            format!("the pool has {limit} indices, which is all it can have; put the new index into another pool")
+        }
+        P::PendingRecords { name, kind } => format!(
+            "index {name:?} holds records of work that a crash interrupted, of the kind {kind}, which this command does not know; open the pool \
+             first with the program that made the index"
         ),
         P::ReadOnlyFile { name } => format!("{name} may not be written; change its permissions"),
         other => other.to_string(),
@@ -160,5 +199,41 @@ fn code_of(error: &durix::Error) -> Code {
             | P::OutOfBounds { .. },
         ) => Code::Unusable,
         _ => Code::Surroundings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Mistakes that only a program can make, not the command.
+    const OF_PROGRAMS: [&str; 3] = ["Nested", "ForeignMap", "ForeignSession"];
+
+    /// The errors whose messages name something of the library in backticks: all but commands.
+    fn with_names_of_the_library(source: &str) -> Vec<&str> {
+        let names = |message: &str| message.split('`').skip(1).step_by(2).any(|quoted| !quoted.starts_with("durix "));
+        let mut found = Vec::new();
+        for part in source.split("#[error(").skip(1) {
+            let Some((message, after)) = part.split_once(")]") else { continue };
+            let variant = after.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if names(message) {
+                found.push(variant);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn errors_that_name_calls_of_the_library_have_words_of_the_command() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let own = include_str!("failure.rs").split("fn code_of").next().unwrap();
+        let mut seen = 0;
+        for source in ["pmem/src/error.rs", "index/src/error.rs"] {
+            let text = std::fs::read_to_string(folder.join(source)).unwrap();
+            for variant in with_names_of_the_library(&text) {
+                seen += 1;
+                let is_named = own.contains(&format!("P::{variant} ")) || own.contains(&format!("E::{variant} "));
+                assert!(is_named || OF_PROGRAMS.contains(&variant), "{source}: {variant} needs words of the command");
+            }
+        }
+        assert!(seen >= 8, "{seen} messages were found");
     }
 }

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Examples of each verb, as a shell reads them; they work one after the other in an empty folder.
-const EXAMPLES: [(&str, &[&str]); 16] = [
+const EXAMPLES: [(&str, &[&str]); 18] = [
     ("put", &["durix put --pool app.durix --create ada 1815", "durix put --pool app.durix --if-absent alan 1912"]),
     ("get", &["durix get --pool app.durix ada"]),
     (
@@ -44,6 +44,8 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
     ("dump", &["durix dump --pool app.durix > app.dump"]),
     ("restore", &["durix restore --pool restored.durix app.dump"]),
     ("repair", &["durix repair --pool app.durix --into repaired.durix"]),
+    ("torture", &["durix torture pset --rounds 2", "durix torture masstree --rounds 2 --durability immediate"]),
+    ("completions", &["durix completions bash > durix.bash"]),
     (
         "bench",
         &[
@@ -57,12 +59,12 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
 
 const CODES: &str = "Exit codes:
   0  done
-  1  the answer is no: a key is not there, a check has findings, a torture lost something
+  1  the answer is no: a key is not there, a check has findings, a repair or a torture lost something
   2  wrong usage
-  3  no such pool or index, or another kind than asked for
-  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, a bad dump
-  5  something around it: open elsewhere, disk or pool full, permissions, input and output
-  141  whoever read the output went away before its end";
+  3  no such pool or index, or an index of another kind
+  4  contents that cannot be used: not a pool, damaged, another version, unclean after a power failure, bad input
+  5  the surroundings: open elsewhere, disk or pool full, permissions, input and output
+  141  the reader of the output went away before its end";
 
 /// The arguments; ends the process with a message where they are wrong or ask for help.
 pub fn parse() -> Cli {
@@ -80,7 +82,7 @@ pub fn command() -> Command {
     let first: Vec<&str> = EXAMPLES.iter().take(4).flat_map(|(_, lines)| lines.iter().copied()).collect();
     command
         .help_template(template)
-        .after_help("`durix VERB --help` has examples; `durix --help` has the exit codes.")
+        .after_help("`durix COMMAND --help` has examples; `durix --help` has the exit codes.")
         .after_long_help(format!("{}\n\n{CODES}", examples(&first)))
 }
 
@@ -93,7 +95,7 @@ fn examples(lines: &[&str]) -> String {
 fn verbs(command: &Command) -> String {
     let line = |verb: &str| {
         let about = command.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
-        format!("  {verb:<13}{}\n", about.unwrap_or_else(|| "Print the help of a verb".to_owned()))
+        format!("  {verb:<13}{}\n", about.unwrap_or_else(|| "Print the help of a command".to_owned()))
     };
     let group = |(name, verbs): &(&str, &[&str])| {
         format!("\n{name}:\n{}", verbs.iter().map(|verb| line(verb)).collect::<String>())

@@ -35,6 +35,15 @@ impl Out {
     }
 }
 
+/// A number with its noun: "1 key", "2 keys".
+pub fn counted(number: u64, noun: &str) -> String {
+    match noun.strip_suffix('y').filter(|stem| !stem.ends_with('e')) {
+        _ if number == 1 => format!("{number} {noun}"),
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
 pub fn line(line: &str) -> Result<(), Failure> {
     let mut out = Out::new();
     out.line(line)?;

@@ -226,8 +226,14 @@ fn typed_indices_are_shown_and_written_as_their_types() {
     assert_eq!(place.works(&["scan", "--pool", "p", "--index", "flags"]), "-5,x,y\ttrue\n");
     place.works(&["put", "--pool", "p", "--index", "users", "8", "eight"]);
     place.works(&["put", "--pool", "p", "--index", "flags", "0,z", "false"]);
-    place.fails(&["put", "--pool", "p", "--index", "users", "x", "y"], 2, "key \"x\" is no u64: invalid digit");
-    place.fails(&["put", "--pool", "p", "--index", "flags", "0,z", "maybe"], 2, "value \"maybe\" is no bool");
+    place.fails(
+        &["put", "--pool", "p", "--index", "users", "x", "y"],
+        2,
+        "key \"x\" is not of type u64: invalid digit",
+    );
+    place.fails(&["put", "--pool", "p", "--index", "flags", "0,z", "maybe"], 2, "value \"maybe\" is not of type bool");
+    let commas = "its parts are written with commas between them";
+    place.fails(&["put", "--pool", "p", "--index", "flags", "(0, z)", "true"], 2, commas);
     place.fails(&["load", "--pool", "p", "--index", "users", "--tree", "."], 2, "index holds u64 to string");
     let db = durix::Db::open(place.path("p")).unwrap();
     assert_eq!(db.map::<u64, String>("users").unwrap().get(&8).unwrap().as_deref(), Some("eight"));
@@ -278,7 +284,7 @@ fn a_bad_dump_is_refused_and_leaves_nothing() {
         (&dump.split_inclusive('\n').take(4).collect::<String>(), "line 5 of the dump: it ends within an index"),
         (&dump.replace("ab\t12", "ab\t13"), "entries with checksum"),
         (&dump.replace("ab\t12", "ab\t\\q"), "line 4 of the dump: \\q is no escape"),
-        (&dump.replace("ab\t12", "ab"), "line 4 of the dump: 1 fields"),
+        (&dump.replace("ab\t12", "ab"), "line 4 of the dump: 1 field,"),
         (&dump.replace("bytes\tbytes", "bytes\tnothing"), "line 2 of the dump: \"nothing\" names no type"),
         (&format!("{dump}{}", &dump[13..]), "a second index named \"main\""),
         (&format!("{dump}more\n"), "neither a new index nor the end was expected here"),

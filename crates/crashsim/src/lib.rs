@@ -1,5 +1,7 @@
-//! Crash simulation for structures in persistent memory: run operations on the [`Simulated`] medium, and see every
-//! state that a crash can leave recovered and compared with a reference model.
+//! A crash simulator for tests. You write the operations of your structure and a reference model; it runs them on simulated persistent
+//! memory, makes the states that a crash can leave, recovers from each, and compares the result with the model. Use it to test code that
+//! must survive crashes: in persistent memory ([`Simulated`]) or in files ([`fs`]). Short sequences are explored completely, and the report
+//! says so; long ones are sampled.
 //!
 //! | item | what it is |
 //! |---|---|

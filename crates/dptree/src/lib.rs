@@ -1,8 +1,9 @@
-//! DPTree: a strict ordered index of 64-bit keys and values for persistent memory (Zhou et al., *DPTree: Differential Indexing for
-//! Persistent Memory*, VLDB 2019).
+//! A map from 8-byte keys to 8-byte values in the order of keys (kind `dptree`). Use it where updates must be durable when they return and
+//! write as little as possible: an update costs one write-back and one fence. A batch is atomic. It is the DPTree (Zhou et al., *DPTree:
+//! Differential Indexing for Persistent Memory*, VLDB 2019).
 //!
-//! An update costs one write-back and one fence: a record in a log. Buffered entries are merged into persistent leaves many at a
-//! time, range by range. `docs/design/dptree.md` describes what lies in the pool, and the persist order.
+//! An update appends a record to a log and puts its entry into a buffer in DRAM. Buffered entries are merged into persistent leaves many at
+//! a time, range by range. `docs/design/dptree.md` describes what lies in the pool, and the persist order.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Compaction of a database that nobody has open: what lives goes into a new file, which then takes the old one's name.
+//! Compaction: copies the entries of a database that is not open into a new file, which then takes the place of the old one. Use it to give
+//! unused space back to the file system. After a crash, the old file or the new one is there, whole.
 //!
 //! | edge | kept by | a crash between leaves | the next opening, or compaction |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! Copying a pool's indices into a new pool, entry by entry.
+//! Copies of a pool, for backups, while others write. A copy appears under its name only when it is whole and durable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

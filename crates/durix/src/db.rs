@@ -1,4 +1,4 @@
-//! A database: a pool, opened with typed maps in mind.
+//! [`Db`]: a pool that is opened for its typed maps, and the options to open it.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A walk from both ends.
+//! An iterator that can be advanced from both ends: `next` and `next_back`.
 
 use crate::{Direction, Result};
 

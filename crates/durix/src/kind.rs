@@ -1,4 +1,5 @@
-//! The kinds of index by name.
+//! The kinds of index: the data structures that can store a map, found by name or number. Use it to list them, to choose one for a new index,
+//! or to open an index as what it is.
 //!
 //! A crate with index structures joins by one line in [`kinds`]. Tests, fuzz targets, the command and the tables of the guide
 //! then take up its kinds by themselves.

@@ -1,4 +1,7 @@
-//! Durix: persistent indices. Maps that live in memory-mapped files and are intact after a crash.
+//! Durix is a key-value database inside your program: typed maps in a file, used from any thread like those of the standard library.
+//! Use it where data must be there again after a crash, and a server of its own is too much. On an ordinary disk, a change survives the
+//! death of the process and a power failure as soon as its call has returned; [`Db::guarantee`] says what holds for a file. Several changes
+//! to several maps are all made or none, by [`Db::transaction`].
 //!
 //! ```
 //! use durix::Db;
@@ -27,8 +30,8 @@
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
 //! | [`copy`] | copies of pools, while others write |
 //!
-//! When what is durable, which calls may wait, and what iteration sees while others write stands at each call, and together
-//! in `docs/design/durix.md`.
+//! Each call says when its change is durable and whether it may wait; each iterator says what it shows while others write.
+//! `docs/design/durix.md` says all of it in one place.
 
 mod background;
 mod coding;

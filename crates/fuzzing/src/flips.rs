@@ -567,14 +567,14 @@ mod tests {
     /// How many flips of 2000 are missed at most: the table of `docs/design/damage.md`, and what it says of its causes.
     fn missed_at_most(kind: &str) -> u64 {
         match kind {
-            "pset" | "hash" | "skiplist-soft" | "skiplist-values" => 0,
-            "list-soft" | "skiplist" => 3,
+            "pset" | "hash" | "skiplist-rebuilt" | "skiplist-values" => 0,
+            "list-rebuilt" | "skiplist" => 3,
             "hash-bytes" | "hash-values" | "list-values" => 14,
             "bst-values" | "dptree-values" => 18,
             "list" | "bst" => 34,
             "masstree" => 42,
             "bplustree" => 55,
-            "hash-links" => 88,
+            "hash-fast-open" => 88,
             // Values in leaves have no checksum.
             "dptree" => 212,
             // A kind that is new has none to lose.
@@ -589,7 +589,7 @@ mod tests {
             "hash-values" | "list" => 2,
             "bplustree" | "bst" => 3,
             "masstree" => 5,
-            "hash-links" => 6,
+            "hash-fast-open" => 6,
             "dptree" => 10,
             _ => 0,
         }
@@ -603,7 +603,7 @@ mod tests {
             "dptree-values" => 400,
             // Few keys: a page has half of them.
             "list" => 750,
-            "list-values" | "list-soft" => 850,
+            "list-values" | "list-rebuilt" => 850,
             _ => 960,
         }
     }

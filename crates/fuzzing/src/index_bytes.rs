@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_bucket_whose_first_link_is_marked_deleted_is_corrupt() {
         mutate_and_use(&[0xf0, 0x34, 0x34, 0, 0x7e, 0, 0, 0, 0, 0, 0]);
-        assert!(refused_first_links("hash-links", 7, 11) > 10);
+        assert!(refused_first_links("hash-fast-open", 7, 11) > 10);
     }
 
     /// Its searches began anew for ever.

@@ -1,6 +1,7 @@
-//! A durable Masstree: an ordered concurrent map from byte strings to byte strings, whose changes are undone after a crash
-//! by logs inside the cache line (Cohen, Aksun, Avni and Larus, ASPLOS'19), and which therefore writes nothing back but
-//! at the boundaries of its pool's [checkpoint epochs](durix_pmem::epoch).
+//! A concurrent map from byte strings to byte strings, in the order of keys (kind `masstree`, the default of `Db::ordered_map`). Use it for
+//! ranges and prefixes, and where updates must not wait for memory. An update is durable at the next checkpoint
+//! ([epochs](durix_pmem::epoch), every 64 ms, or [`sync`](Masstree::sync)); a crash takes back what came after the last one. It is a
+//! Masstree with logs inside its cache lines (Cohen, Aksun, Avni and Larus, ASPLOS'19): recovery undoes unfinished epochs by them.
 //!
 //! | module | what it holds |
 //! |---|---|

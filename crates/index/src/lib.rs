@@ -1,6 +1,5 @@
-//! What every persistent index of Durix can do, over raw bytes, and how a kind of index makes itself known.
-//!
-//! Programs use the facade `durix`, which exports all of this. Crates with index structures depend on this crate.
+//! The common interface of all indices of Durix: the trait [`Index`] over raw bytes, its errors, and the entries by which kinds of index are
+//! found. Use this crate to write a new kind of index. Programs use the crate `durix`, which exports all of this.
 //!
 //! | item | what it is |
 //! |---|---|

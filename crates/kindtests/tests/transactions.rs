@@ -292,7 +292,7 @@ fn a_process_that_dies_leaves_what_the_next_one_makes_durable() {
 
 #[test]
 fn torn_words_are_survived() {
-    let bank = bank(["hash-links", "skiplist"]);
+    let bank = bank(["hash-fast-open", "skiplist"]);
     let explorer = explorer(&bank).model(Persistency::TornWords);
     println!("{}", explorer.run_then(&bank, &[Both(10), Swap(30)], &AFTER).assert_ok());
 }

@@ -1,5 +1,7 @@
-//! Durable maps without logs, from 8-byte keys to 8-byte values, and of byte strings by indirection: David et al., *Log-Free Concurrent Data Structures*
-//! (ATC 2018), and what was found since.
+//! Lock-free maps that need no log: hash tables, skip lists, search trees and lists, from 8-byte keys to 8-byte values or to byte strings
+//! (kinds `hash`, `hash-fast-open`, `skiplist`, `bst`, `list` and their relatives). Use them where several threads write at the same time. An
+//! update is durable when it returns, after one or two fences. From David et al., *Log-Free Concurrent Data Structures* (ATC 2018), and
+//! SOFT (Zuriel et al., OOPSLA 2019).
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,7 @@
-//! Persistent memory for Rust: the floor that the indices of Durix stand on.
+//! Memory-mapped files whose contents survive crashes: the layer below the indices of Durix. A pool is such a file. It holds named indices,
+//! allocates space that no crash can leak, and gives sessions to threads. Use this crate to write a persistent structure of your own; to
+//! store maps, use the crate `durix`. All stores, write-backs and fences go through one trait, [`Medium`], so that the crash simulator
+//! tests the code that ships. What survives which crash depends on the file ([`pool::Guarantee`]).
 //!
 //! | module | what it holds |
 //! |---|---|

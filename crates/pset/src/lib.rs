@@ -1,12 +1,12 @@
-//! The single-trip persistent set (STPS, section 4 of Cohen, Friedman and Larus, *Efficient Logging in Non-Volatile Memory by
-//! Exploiting Coherency Protocols*, OOPSLA 2017): a durable concurrent hash map from byte strings to byte strings, whose
-//! updates cost one write-back a line and ONE fence.
+//! A concurrent hash map from byte strings to byte strings in persistent memory (kind `pset`, the default of `Db::map`). Use it where keys
+//! need no order. An update is durable when it returns, and costs one write-back for each line and one fence; a batch is atomic. Opening
+//! takes time in the number of keys. It is the single-trip persistent set (STPS, section 4 of Cohen, Friedman and Larus, *Efficient Logging
+//! in Non-Volatile Memory by Exploiting Coherency Protocols*, OOPSLA 2017).
 //!
-//! Entries lie in persistent memory, in slots of size classes; the index that leads to them lies in volatile memory and is
-//! rebuilt when the set is opened, from the entry with the highest version of each key. What this adds to the paper:
-//! threads (lock-free readers, writers that lock one shard), keys and values of any length up to [`MAX_KEY`] and
-//! [`MAX_VALUE`], reuse that is right with tombstones of mixed sizes, and transactions whose entries can be reused one by
-//! one.
+//! Entries lie in persistent memory, in slots of size classes. The index over them lies in volatile memory. It is rebuilt when the set is
+//! opened, from the entry with the highest version of each key. Beyond the paper: threads (readers without locks, writers that lock one
+//! shard), keys and values of any length up to [`MAX_KEY`] and [`MAX_VALUE`], reuse of slots with tombstones of mixed sizes, and
+//! transactions whose entries can be reused one by one.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,8 +1,10 @@
-//! Transactions over arbitrary structures in persistent memory: REWIND, the Recovery Write-Ahead System for In-Memory
-//! Non-Volatile Data-Structures of Chatzistergiou, Cintra and Viglas (VLDB 2015).
+//! Transactions over words in persistent memory. Use this crate to make changes of a persistent structure of your own atomic; for maps, use
+//! the transactions of the crate `durix`. After a crash a committed transaction is found whole, any other not at all. It is REWIND, the
+//! Recovery Write-Ahead System for In-Memory Non-Volatile Data-Structures of Chatzistergiou, Cintra and Viglas (VLDB 2015), and an
+//! [`engine`] that needs one fence for a transaction.
 //!
-//! A transaction changes persistent words in place. Before each change a record with the old and the new value goes to a
-//! log that lies in persistent memory itself and is recoverable by itself.
+//! REWIND changes persistent words in place. Before each change, a record with the old and the new value goes to a log, which lies in
+//! persistent memory, too, and recovers by itself.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -115,7 +115,7 @@ impl Contended {
     fn fill(&mut self, kind: &Entry) -> Result<(), String> {
         let mut session = self.pool.session().map_err(said)?;
         if kind.meant_for < u64::MAX {
-            let other = durix::kind::named::<Hardware>("hash-links")
+            let other = durix::kind::named::<Hardware>("hash-fast-open")
                 .and_then(|kind| kind.open_or_create(&self.pool, "filling"));
             let other = other.map_err(said)?;
             let insert =

@@ -108,12 +108,15 @@ fn report(as_json: bool, checked: &[(String, u64)], pages: &PageReport, findings
         out.line(&format!("{place}: {what}"))?;
     }
     for (name, keys) in checked {
-        out.line(&format!("{name}: {keys} keys looked at"))?;
+        out.line(&format!("{name}: {} looked at", output::counted(*keys, "key")))?;
     }
     out.line(&covered(pages))?;
     let verdict = match findings.len() {
         0 => "no inconsistency was found".to_owned(),
-        count => format!("{count} inconsistencies were found; `durix repair` saves what can be read into a new pool"),
+        count => format!(
+            "found {}; `durix repair` saves what can be read into a new pool",
+            output::counted(count as u64, "inconsistency")
+        ),
     };
     out.line(&verdict)?;
     out.finish()

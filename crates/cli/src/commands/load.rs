@@ -40,6 +40,9 @@ struct Loaded {
 }
 
 pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
+    if args.format != Format::Csv && (args.header || args.columns.is_some()) {
+        return Err(Failure::usage("only CSV has a heading and columns; add --format csv"));
+    }
     if let Some(tree) = args.tree.as_ref().filter(|tree| !tree.is_dir()) {
         return Err(Failure::usage(format!("{} is not a directory; --tree takes one", tree.display())));
     }
@@ -353,7 +356,7 @@ impl Load {
                 continue;
             }
             let bad = |what: String| Failure::BadInput { input: input.into(), line: number, what };
-            let entry = entry(args.format, &self.at.codec, text).map_err(|failure| bad(failure.to_string()))?;
+            let entry = entry(args, &self.at.codec, text).map_err(|failure| bad(failure.to_string()))?;
             let Some((key, value)) = entry else { continue };
             self.put(&key, &value).map_err(|failure| match failure {
                 Failure::Durix(error @ durix::Error::WrongLength { .. }) => bad(error.to_string()),
@@ -369,7 +372,7 @@ impl Load {
 type Pair = (Vec<u8>, Vec<u8>);
 
 /// The bytes of the key and of the value that a line, or a record of CSV, stands for; `None` for an empty line of CSV or JSON.
-fn entry(format: Format, codec: &Codec, text: &[u8]) -> Result<Option<Pair>, Failure> {
+fn entry(args: &LoadArgs, codec: &Codec, text: &[u8]) -> Result<Option<Pair>, Failure> {
     let bad = |what: String| Failure::usage(what);
     let tabbed = |instead: &str| {
         let tab = text.iter().position(|b| *b == b'\t');
@@ -377,7 +380,7 @@ fn entry(format: Format, codec: &Codec, text: &[u8]) -> Result<Option<Pair>, Fai
         Ok::<_, Failure>((&text[..tab], &text[tab + 1..]))
     };
     let is_empty = text.trim_ascii().is_empty();
-    let pair = match format {
+    let pair = match args.format {
         Format::Lines => (codec.key_of_line(text, false)?, Vec::new()),
         Format::Tsv => {
             let (key, value) = tabbed("--format lines")?;
@@ -390,16 +393,25 @@ fn entry(format: Format, codec: &Codec, text: &[u8]) -> Result<Option<Pair>, Fai
         Format::Csv | Format::Json if is_empty => return Ok(None),
         Format::Csv => {
             let fields = csv::fields(text.strip_suffix(b"\r").unwrap_or(text)).map_err(bad)?;
-            let [key, value] = fields.as_slice() else {
-                return Err(bad(format!("{} fields, where a key and a value are expected", fields.len())));
+            let found = output::counted(fields.len() as u64, "field");
+            let [key, value] = match args.columns {
+                None if fields.len() != 2 => {
+                    return Err(bad(format!(
+                        "{found}, not a key and a value; choose two with --columns, as in --columns 1,2"
+                    )));
+                }
+                columns => columns.unwrap_or([0, 1]),
             };
-            (codec.key_of_line(key, false)?, codec.value_of_line(value, false)?)
+            let field = |at: usize| fields.get(at).ok_or_else(|| bad(format!("{found}, and no column {}", at + 1)));
+            (codec.key_of_line(field(key)?, false)?, codec.value_of_line(field(value)?, false)?)
         }
         Format::Json => {
             let object: serde_json::Value =
-                serde_json::from_slice(text).map_err(|error| bad(format!("no JSON: {error}")))?;
+                serde_json::from_slice(text).map_err(|error| bad(format!("not JSON: {error}")))?;
             let of = |name: &str| {
-                object.get(name).ok_or_else(|| bad(format!("no {name:?}; a line is {{\"key\": …, \"value\": …}}")))
+                object
+                    .get(name)
+                    .ok_or_else(|| bad(format!("{name:?} is missing; a line is {{\"key\": …, \"value\": …}}")))
             };
             (codec.key_of_json(of("key")?)?, codec.value_of_json(of("value")?)?)
         }
@@ -419,5 +431,6 @@ fn report(args: &LoadArgs, loaded: &Loaded, keys: u64, took: Duration) -> Result
     if *too_long > 0 {
         text.push_str(&format!(", {too_long} passed over (too long)"));
     }
-    output::line(&format!("{text} in {:.2} s; index {:?} has {keys} keys", took.as_secs_f64(), args.at.index))
+    let keys = output::counted(keys, "key");
+    output::line(&format!("{text} in {:.2} s; index {:?} has {keys}", took.as_secs_f64(), args.at.index))
 }

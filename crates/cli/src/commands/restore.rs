@@ -167,7 +167,10 @@ fn restore_index(reader: &mut Reader, pool: &Pool, index: &Arc<dyn Index>, types
                 return Ok(count);
             }
             fields => {
-                let what = format!("{} fields, where an entry has two and the end three", fields.len());
+                let what = format!(
+                    "{}, where an entry has two and the end three",
+                    output::counted(fields.len() as u64, "field")
+                );
                 return Err(reader.bad(what));
             }
         }

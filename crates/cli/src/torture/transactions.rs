@@ -27,7 +27,7 @@ pub const NAME: &str = "transactions";
 /// The kinds of the three maps, one row for each pool in turn: all strict, and mixed with a buffered one.
 const KINDS: [[&str; 3]; 4] = [
     ["pset", "skiplist", "hash"],
-    ["masstree", "hash-links", "pset"],
+    ["masstree", "hash-fast-open", "pset"],
     ["hash-values", "bst", "hash"],
     ["skiplist", "masstree", "hash"],
 ];

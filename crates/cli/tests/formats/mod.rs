@@ -100,6 +100,13 @@ fn numbers_from_csv_with_a_heading() {
     assert_eq!(ended.code, 0, "{}", ended.err);
     let csv = place.works(&["scan", "--pool", "p", "--format", "csv", "--header"]);
     assert_eq!(csv, "key,value\nada,1815\n\"hopper, grace\",1906\n");
+    // Two columns of many.
+    let load = ["load", "--pool", "q", "--format", "csv", "--header", "--columns", "3,1"];
+    let ended = place.fed(&load, b"born,died,name\n1815,1852,ada\n1906,,\"hopper, grace\"\n1912,1954\n");
+    fails(&ended, &load, 4, "line 4 of standard input: 2 fields, and no column 3");
+    assert_eq!(place.works(&["scan", "--pool", "q"]), "ada\t1815\nhopper, grace\t1906\n");
+    place.fails(&["load", "--pool", "q", "--columns", "0,1"], 2, "two numbers from 1 are expected");
+    place.fails(&["load", "--pool", "q", "--columns", "1,2"], 2, "add --format csv");
     assert_eq!(
         place.works(&["get", "--pool", "p", "ada", "--json"]),
         "{\"found\":true,\"key\":\"ada\",\"value\":1815}\n"
@@ -111,12 +118,12 @@ fn lines_that_cannot_be_read_are_told_with_their_number() {
     let place = Place::new();
     let typed = ["--key-type", "u8", "--value-type", "string"];
     for (format, input, says) in [
-        ("csv", "1,a\n2,b,c\n", "line 2 of standard input: 3 fields"),
+        ("csv", "1,a\n2,b,c\n", "line 2 of standard input: 3 fields, not a key and a value; choose two with --columns"),
         ("csv", "3,\"a\nb\"\nx,c\n", "line 3 of standard input: key"),
         ("csv", "1,\"a\n", "line 1 of standard input: a field whose quotes do not end"),
-        ("json", "{\"key\":1,\"value\":\"a\"}\n\n{\"key\":2}\n", "line 3 of standard input: no \"value\""),
+        ("json", "{\"key\":1,\"value\":\"a\"}\n\n{\"key\":2}\n", "line 3 of standard input: \"value\" is missing"),
         ("json", "{\"key\":256,\"value\":\"a\"}\n", "line 1 of standard input: key 256"),
-        ("json", "{\"key\":1,\n", "line 1 of standard input: no JSON"),
+        ("json", "{\"key\":1,\n", "line 1 of standard input: not JSON"),
         ("json", "{\"key\":{\"hex\":\"0102\"},\"value\":\"a\"}\n", "these bytes are no u8"),
         ("hex", "01\t616\n", "line 1 of standard input: value 616: bytes have two hexadecimal digits"),
         ("hex", "01 61\n", "no tab"),
@@ -234,7 +241,7 @@ fn kinds_are_compared_on_the_users_own_keys() {
         ["bench", "--keys-from", "numbers", "--key-type", "u64", "--dir", ".", "--ops", "500", "--svg", "kinds.svg"];
     let text = place.works(&args);
     assert!(text.contains("Recommended") && text.contains("a map in order, durable on return: "), "{text}");
-    assert!(text.contains("hash-links") && text.contains("skiplist"), "{text}");
+    assert!(text.contains("hash-fast-open") && text.contains("skiplist"), "{text}");
     assert!(!text.contains("\nlist ") && !text.contains("\nlist-values "), "meant for 1000 keys: {text}");
     let svg = std::fs::read_to_string(place.path("kinds.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains(">bplustree<") && svg.ends_with("</svg>\n"), "{svg}");
@@ -243,7 +250,7 @@ fn kinds_are_compared_on_the_users_own_keys() {
     place.fails(
         &["bench", "--keys-from", "names", "--key-type", "u64"],
         4,
-        "line 1 of names: key \"user 0\" is no u64",
+        "line 1 of names: key \"user 0\" is not of type u64",
     );
     let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 4, "a bench removes its pools: {left:?}");

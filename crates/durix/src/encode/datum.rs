@@ -115,7 +115,7 @@ impl TypeTag {
 }
 
 fn unfit(datum: &Datum, type_name: &str) -> Unfit {
-    Unfit(format!("{datum:?} is no {type_name}"))
+    Unfit(format!("{datum:?} is not of type {type_name}"))
 }
 
 fn name(code: u8) -> String {

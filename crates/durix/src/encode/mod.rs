@@ -1,4 +1,4 @@
-//! Typed keys and values as bytes.
+//! Keys and values as bytes: which types can be stored, and how. Encoded keys have the order of the type, so ranges work on them.
 //!
 //! Keys are encoded so that comparing the bytes compares the keys:
 //!

@@ -357,7 +357,7 @@ fn tags_tell_types_apart() {
 #[test]
 fn text_that_is_no_such_type_is_an_error() {
     let read = |tag: TypeTag, text: &str| tag.from_text(text).unwrap();
-    assert!(read(<u8 as Key>::tag(), "256").unwrap_err().to_string().contains("\"256\" is no u8"));
+    assert!(read(<u8 as Key>::tag(), "256").unwrap_err().to_string().contains("\"256\" is not of type u8"));
     assert!(read(<(u8, u8) as Key>::tag(), "1").is_err());
     assert_eq!(read(<(u8, String) as Key>::tag(), "1,a,b").unwrap(), b"\x01a,b");
     assert!(TypeTag::BYTES.from_text("x").is_none() && <[u8; 4] as Key>::tag().to_text(b"abcd").is_none());

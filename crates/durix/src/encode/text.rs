@@ -47,11 +47,18 @@ impl TypeTag {
         let encoded = || {
             let mut out = Vec::new();
             if texts.len() < codes.len() {
-                return Err(Unfit(format!("{text:?} is no {self}: {} parts of {}", texts.len(), codes.len())));
+                return Err(Unfit(format!(
+                    "{text:?} is not of type {self}: {} parts of {}, with commas between them",
+                    texts.len(),
+                    codes.len()
+                )));
             }
-            for (at, (code, text)) in codes.iter().zip(&texts).enumerate() {
+            for (at, (code, part)) in codes.iter().zip(&texts).enumerate() {
                 let last = at + 1 == codes.len();
-                from_text(*code, text, last, &mut out).map_err(|why| Unfit(format!("{text:?} is no {self}: {why}")))?;
+                let hint =
+                    if codes.len() > 1 { "; its parts are written with commas between them, as in 7,text" } else { "" };
+                from_text(*code, part, last, &mut out)
+                    .map_err(|why| Unfit(format!("{text:?} is not of type {self}: {why}{hint}")))?;
             }
             Ok(out)
         };

@@ -153,7 +153,7 @@ fn before_the_commit_nobody_sees_a_change() {
 #[test]
 fn an_update_in_the_callers_own_operation_never_waits() {
     let db = memory();
-    let map = words(&db, "m", "hash-links");
+    let map = words(&db, "m", "hash-fast-open");
     let tx = db.begin().unwrap();
     tx.map(&map).unwrap().insert(&1, &1).unwrap();
     let mut session = db.pool().session().unwrap();

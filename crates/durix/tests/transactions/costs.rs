@@ -57,7 +57,7 @@ fn a_transaction_that_writes_nothing_writes_nothing_back() {
 
 #[test]
 fn intents_cost_one_fence_and_two_lines() {
-    for kinds in [["hash", "hash"], ["hash", "skiplist"], ["pset", "hash-links"], ["bst", "bst"]] {
+    for kinds in [["hash", "hash"], ["hash", "skiplist"], ["pset", "hash-fast-open"], ["bst", "bst"]] {
         let at = At::new(kinds);
         let alone = [at.plain(0), at.plain(1)];
         let value = std::cell::Cell::new(100);

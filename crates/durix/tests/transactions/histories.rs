@@ -172,7 +172,7 @@ impl Recorder<'_> {
 fn threads_are_serialisable() {
     let deep = std::env::var_os("DURIX_DEEP").is_some();
     let (rounds, steps) = if deep { (60, 600) } else { (3, 150) };
-    let pairs = [["hash", "skiplist"], ["pset", "hash-links"], ["hash", "masstree"], ["masstree", "masstree"]];
+    let pairs = [["hash", "skiplist"], ["pset", "hash-fast-open"], ["hash", "masstree"], ["masstree", "masstree"]];
     for (round, kinds) in (0..rounds).flat_map(|round| pairs.map(|kinds| (round, kinds))) {
         let db = memory();
         let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1])];

@@ -133,7 +133,8 @@ impl Bank {
 fn the_sum_holds_in_every_snapshot() {
     let deep = std::env::var_os("DURIX_DEEP").is_some();
     let snapshots = if deep { 500 } else { 25 };
-    for kinds in [["pset", "skiplist", "hash"], ["masstree", "bst", "hash-links"], ["masstree", "masstree", "pset"]] {
+    for kinds in [["pset", "skiplist", "hash"], ["masstree", "bst", "hash-fast-open"], ["masstree", "masstree", "pset"]]
+    {
         let bank = Bank::new(kinds);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

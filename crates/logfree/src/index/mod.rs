@@ -16,20 +16,20 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     vec![
         Entry::new::<SoftHash<M>>(
             "hash",
-            "hash map of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            "hash map of 8-byte keys and values, durable on return with one fence an update (SOFT); opening reads all of it",
         ),
         Entry::new::<HashTable<M>>(
-            "hash-links",
-            "lock-free hash map of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            "hash-fast-open",
+            "lock-free hash map of 8-byte keys and values, durable on return (link-and-persist); opens in milliseconds at any size",
         ),
         Entry::new::<BytesHash<M>>(
             "hash-bytes",
-            "lock-free hash map of bytes, durable on return (link-and-persist); recovery reads hardly anything",
+            "lock-free hash map of bytes, durable on return (link-and-persist); opens in milliseconds at any size",
         ),
-        Entry::new::<BlobHash<M>>("hash-values", "as hash-links, with values of any length"),
+        Entry::new::<BlobHash<M>>("hash-values", "as hash-fast-open, with values of any length"),
         Entry::new::<SkipList<M>>(
             "skiplist",
-            "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); recovery reads hardly anything",
+            "lock-free skip list of 8-byte keys and values, durable on return (link-and-persist); opens in milliseconds at any size",
         )
         .ordered(),
         Entry::new::<BlobSkipList<M>>("skiplist-values", "as skiplist, with values of any length").ordered(),
@@ -41,14 +41,14 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
         .unbalanced(),
         Entry::new::<BlobBst<M>>("bst-values", "as bst, with values of any length").ordered().unbalanced(),
         Entry::new::<SoftSkipList<M>>(
-            "skiplist-soft",
-            "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); recovery reads all of it",
+            "skiplist-rebuilt",
+            "skip list of 8-byte keys and values, durable on return with one fence an update (SOFT); opening reads all of it",
         )
         .ordered()
         // Measured: hardly faster than `skiplist`, slower than `bst`.
         .experimental(),
         Entry::new::<SoftList<M>>(
-            "list-soft",
+            "list-rebuilt",
             "sorted list of 8-byte keys and values, durable on return with one fence an update (SOFT)",
         )
         .ordered()
