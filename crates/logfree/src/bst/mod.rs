@@ -35,6 +35,7 @@ impl<M: Medium> fmt::Debug for Bst<M> {
 
 impl<M: Medium> Structure<M> for Bst<M> {
     const KIND: Kind = Kind { tag: *b"LF-BST  ", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -291,6 +292,7 @@ impl<M: Medium> Bst<M> {
             true
         })?;
         findings.extend(self.pages.check(op, &reachable, &[]));
+        findings.extend(self.pages.check_tally(op, |add| self.for_each(op, add))?);
         Ok(findings)
     }
 

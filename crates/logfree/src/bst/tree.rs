@@ -65,6 +65,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use super::room::{Room, Stop, Suspect};
@@ -326,6 +327,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let Some(value) = value() else { break false };
             let branch = self.write(off, (key, value), leaf);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
+                self.pages.tally().inserted(self.op.slot(), tally::entry(key, value));
                 return Ok(true);
             }
         };
@@ -352,6 +354,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     pub(super) fn remove(&self, key: u64) -> Result<Option<u64>> {
         while let Some((place, value)) = self.find_leaf(key)? {
             if self.commit(&place, Link::NULL)? {
+                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
                 return Ok(Some(value));
             }
         }
@@ -366,6 +369,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             }
             // A leaf never changes: the edge that leads to it decides.
             if self.commit(&place, Link::NULL)? {
+                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
                 return Ok(Some((value, true)));
             }
         }
@@ -384,6 +388,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             };
             let branch = self.write(off, (key, value), None);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
+                self.pages.tally().replaced(self.op.slot(), tally::entry(key, old), tally::entry(key, value));
                 return Ok(Some((old, true)));
             }
         };
