@@ -32,9 +32,9 @@ fn main() {
     let mut words = std::env::args().skip(1);
     let mut number = |otherwise: u64| words.next().map_or(otherwise, |word| word.parse().expect("a number"));
     let (seconds, mut seed) = (number(60), number(1));
-    let kind = words.next().map(|name| {
-        damage::pristine().iter().position(|pristine| pristine.entry.name == name).expect("a kind") as u8
-    });
+    let kind = words
+        .next()
+        .map(|name| damage::pristine().iter().position(|pristine| pristine.entry.name == name).expect("a kind") as u8);
     let (start, mut cases, mut failed) = (Instant::now(), 0_u64, 0_u64);
     let mut told = start;
     std::panic::set_hook(Box::new(|_| ()));

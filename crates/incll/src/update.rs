@@ -18,6 +18,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Medium, Op, Persistent};
 
 use crate::cx::{Cx, Fresh, Locked, Wait};
@@ -54,6 +55,24 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
+        let Some(root) = self.tree.root().filter(|_| P::DURABLE) else { return self.change_untold(key, decide) };
+        // What the last call of `decide` has been asked for, and has answered.
+        let mut told = (None, None);
+        self.change_untold(key, &mut |old| {
+            let number = old.as_ref().map(|value| value.number(key));
+            let change = decide(old);
+            told = match &change {
+                Change::Keep => (None, None),
+                Change::Set(value) => (number, Some(tally::entry_of_bytes(key, value))),
+                Change::Remove => (number, None),
+            };
+            change
+        })?;
+        root.tally().changed(self.op.slot(), told.0, told.1);
+        Ok(())
+    }
+
+    fn change_untold<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         let mut wait = None;
         loop {
             match self.try_change(key, decide)? {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Medium, Off, Op, Word};
 
 use crate::error::Result;
@@ -80,6 +81,18 @@ impl<'a, M: Medium> Value<'a, M> {
         let mut bytes = Vec::new();
         self.read_into(&mut bytes);
         bytes
+    }
+
+    /// The number of an entry with this value in the tally.
+    #[inline]
+    pub(crate) fn number(&self, key: &[u8]) -> u64 {
+        match self.place {
+            Place::Inline(word) => tally::entry_of_words(key, 8, std::iter::once(word)),
+            Place::Words(words, len) => {
+                let words = words[..len.div_ceil(8)].iter().map(|word| self.op.load(word, Relaxed));
+                tally::entry_of_words(key, len, words)
+            }
+        }
     }
 
     /// Whether the bytes are these.

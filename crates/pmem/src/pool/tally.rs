@@ -16,9 +16,9 @@
 //! No two words are assumed to become durable together: only a mark with the number of the pool counts, and closing wrote that as a whole.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::geometry::Geometry;
 use super::layout::Mark;
@@ -48,6 +48,13 @@ impl Totals {
         self.count = self.count.wrapping_add(1);
         self.sum = self.sum.wrapping_add(entry);
     }
+
+    /// With one entry less.
+    #[inline]
+    pub fn take(&mut self, entry: u64) {
+        self.count = self.count.wrapping_sub(1);
+        self.sum = self.sum.wrapping_sub(entry);
+    }
 }
 
 /// The number of an entry of two words.
@@ -59,8 +66,21 @@ pub const fn entry(key: u64, value: u64) -> u64 {
 /// The number of an entry of byte strings.
 #[inline]
 pub fn entry_of_bytes(key: &[u8], value: &[u8]) -> u64 {
-    let sum = Checksum::at(0).pair(key.len() as u64, value.len() as u64);
+    if let (Ok(key), Ok(value)) = (key.try_into(), value.try_into()) {
+        return entry(u64::from_le_bytes(key), u64::from_le_bytes(value));
+    }
+    let sum = Checksum::at(1).pair(key.len() as u64, value.len() as u64);
     sum.bytes(key).bytes(value).finish()
+}
+
+/// The same for a value of `len` bytes in words, the last of which is filled up with zeroes.
+#[inline]
+pub fn entry_of_words(key: &[u8], len: usize, mut value: impl Iterator<Item = u64>) -> u64 {
+    if let (Ok(key), 8) = (key.try_into(), len) {
+        return entry(u64::from_le_bytes(key), value.next().unwrap_or(0));
+    }
+    let sum = Checksum::at(1).pair(key.len() as u64, len as u64);
+    sum.bytes(key).words(value).finish()
 }
 
 /// What one session has changed. Only that session stores here.
@@ -109,27 +129,34 @@ impl Tally {
         self.lanes.of(slot).change(0, new.wrapping_sub(old));
     }
 
+    /// Entries were inserted, removed and replaced together: by how much their number and their sum have grown, wrapping.
+    #[inline]
+    pub fn changed_by(&self, slot: u32, by: Totals) {
+        self.lanes.of(slot).change(by.count, by.sum);
+    }
+
+    /// One entry became another; `None` is none.
+    #[inline(always)]
+    pub fn changed(&self, slot: u32, old: Option<u64>, new: Option<u64>) {
+        let count = u64::from(new.is_some()).wrapping_sub(u64::from(old.is_some()));
+        self.lanes.of(slot).change(count, new.unwrap_or(0).wrapping_sub(old.unwrap_or(0)));
+    }
+
     /// Says what the index holds now. Nobody may change it meanwhile.
     pub fn begin(&self, holds: Totals) {
-        let changed = self.changed();
-        let base = Totals {
-            count: holds.count.wrapping_sub(changed.count),
-            sum: holds.sum.wrapping_sub(changed.sum),
-        };
+        let changed = self.all_changes();
+        let base = Totals { count: holds.count.wrapping_sub(changed.count), sum: holds.sum.wrapping_sub(changed.sum) };
         *self.base.lock().unwrap_or_else(PoisonError::into_inner) = Some(base);
     }
 
     /// What the index holds, if that is known. Exact while nobody changes it.
     pub fn totals(&self) -> Option<Totals> {
         let base = (*self.base.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let changed = self.changed();
-        Some(Totals {
-            count: base.count.wrapping_add(changed.count),
-            sum: base.sum.wrapping_add(changed.sum),
-        })
+        let changed = self.all_changes();
+        Some(Totals { count: base.count.wrapping_add(changed.count), sum: base.sum.wrapping_add(changed.sum) })
     }
 
-    fn changed(&self) -> Totals {
+    fn all_changes(&self) -> Totals {
         let mut all = Totals::default();
         for lane in self.lanes.iter() {
             all.count = all.count.wrapping_add(lane.count.load(Relaxed));
@@ -251,5 +278,15 @@ mod tests {
         assert_ne!(entry(0, 0), 0);
         assert_ne!(entry_of_bytes(b"ab", b"c"), entry_of_bytes(b"a", b"bc"));
         assert_ne!(entry_of_bytes(b"a", b""), entry_of_bytes(b"", b"a"));
+        for (key, value) in
+            [(&b"12345678"[..], &b"abcdefgh"[..]), (b"12345678", b"abc"), (b"1", b"abcdefghijklm"), (b"", b"")]
+        {
+            let words = value.chunks(8).map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_le_bytes(word)
+            });
+            assert_eq!(entry_of_words(key, value.len(), words), entry_of_bytes(key, value));
+        }
     }
 }
