@@ -604,16 +604,16 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What is wrong where an index held some entries when its pool was closed, and has others now; `None` if they are the same. The offset is
-    /// that of its root.
+    /// What is wrong where an index should hold some entries ([`Root::marked`]), and has others; `None` if they are the same. The
+    /// offset is that of its root.
     pub fn of_totals(offset: u64, held: Totals, found: Totals) -> Option<Finding> {
         let what = match (held, found) {
             (held, found) if held == found => return None,
             (held, found) if held.count == found.count => {
-                format!("the {} entries are not those that the index had when its pool was closed", held.count)
+                format!("the {} entries are not those that were put there", held.count)
             }
             _ => {
-                format!("the index had {} entries when its pool was closed, and {} are found", held.count, found.count)
+                format!("{} entries are found, and there were {}", found.count, held.count)
             }
         };
         Some(Finding { offset, what })

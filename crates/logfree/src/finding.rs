@@ -28,7 +28,7 @@ pub enum Finding {
         /// Its offset in bytes.
         off: u64,
     },
-    /// The entries are not those that were there when the pool was closed: some are missing, or other ones.
+    /// The entries are not those that were put there: some are missing, or other ones.
     OtherEntries {
         /// The offset in bytes of the index's root words.
         off: u64,
@@ -67,10 +67,10 @@ impl fmt::Display for Finding {
                 write!(f, "the node at {off:#x} with key {key:#x} is reachable where it does not belong, or twice")
             }
             Finding::OtherEntries { held, found, .. } if held == found => {
-                write!(f, "the {held} entries are not those that the index had when its pool was closed")
+                write!(f, "the {held} entries are not those that were put there")
             }
             Finding::OtherEntries { held, found, .. } => {
-                write!(f, "the index had {held} entries when its pool was closed, and {found} are found")
+                write!(f, "{found} entries are found, and there were {held}")
             }
             Finding::DamagedMark { off } => write!(f, "the closing mark of the index, at {off:#x}, is damaged"),
             Finding::Damaged { off } => write!(f, "the checksum of the node at {off:#x} is wrong"),

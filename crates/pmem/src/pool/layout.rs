@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
         assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal)), (16, 24));
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0xb7d6_c9c5);
+        assert_eq!(LAYOUT_ID, 0x0eac_1de5);
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 

@@ -108,11 +108,17 @@ impl<M: Medium> Root<M> {
         &self.shared.tally
     }
 
-    /// What the index held when its pool was closed. It says something in a pool that was closed and is open for reading: only there
-    /// is the index still as it was.
+    /// What the index should hold, for a check that nobody writes beside: what it held when its pool was closed, and in a pool that is open
+    /// for writing what has changed since.
     pub fn marked(&self, op: &Op<'_, M>) -> Marked {
         let pool = self.pool();
-        if !self.shared.tallies || !pool.is_read_only() || !pool.is_as_closed() {
+        if !self.shared.tallies || pool.inner.poisoned.lock(op.medium()).is_some() {
+            return Marked::Nothing;
+        }
+        if !pool.is_read_only() {
+            return self.tally().totals().map_or(Marked::Nothing, Marked::Held);
+        }
+        if !pool.is_as_closed() {
             return Marked::Nothing;
         }
         tally::read(op, pool.geometry(), self.owner(), pool.crashes(op))

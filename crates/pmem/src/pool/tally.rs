@@ -1,8 +1,8 @@
 //! Tallies: what an index held when its pool was closed, so that an entry that has vanished since is missed.
 //!
 //! A structure that [tallies](super::Structure::TALLIES) tells its [`Tally`] of every change: it adds up a number for each entry, and
-//! counts them. The sums are volatile, one for each session. Closing the pool writes them into the index's [`Mark`]; a check of a pool
-//! that was closed, and is open for reading, compares what it walks over with that.
+//! counts them. The sums are volatile, one for each session. Closing the pool writes them into the index's [`Mark`]. A check compares what
+//! it walks over with that, and in a pool that is open for writing with what has changed since, too.
 //!
 //! A mark counts if the pool has never been left open since: it notes how often that has happened
 //! ([`Pool::crashes`](super::Pool::crashes)), and so a crash makes every mark void. An index whose mark was void when it was opened
@@ -198,7 +198,7 @@ impl Tallies {
 pub enum Marked {
     /// Nothing that counts: the pool has been left open since, or what it held was not known when it was closed.
     Nothing,
-    /// The index held this when the pool was closed.
+    /// The index should hold this.
     Held(Totals),
     /// The mark is damaged.
     Damaged {
