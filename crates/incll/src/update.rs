@@ -18,7 +18,6 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::pool::tally;
 use durix_pmem::{Medium, Op, Persistent};
 
 use crate::cx::{Cx, Fresh, Locked, Wait};
@@ -28,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
 use crate::split::Way;
 use crate::tree::Masstree;
-use crate::value::{Record, Value};
+use crate::value::{Record, Value, number_of};
 use crate::{MAX_VALUE, Policy};
 
 /// What is to become of a key.
@@ -63,7 +62,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             let change = decide(old);
             told = match &change {
                 Change::Keep => (None, None),
-                Change::Set(value) => (number, Some(tally::entry_of_bytes(key, value))),
+                Change::Set(value) => (number, Some(number_of(key, value.len(), first_word(value)))),
                 Change::Remove => (number, None),
             };
             change
@@ -324,6 +323,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn free_record_at(&self, word: u64) -> Result<()> {
         let record = Record::read(self.op, word)?;
         self.free(word, record.head.bytes())
+    }
+}
+
+/// The first eight bytes as a little-endian number; missing ones are zero.
+#[inline(always)]
+fn first_word(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_le_bytes(*first),
+        None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     }
 }
 
