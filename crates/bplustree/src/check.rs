@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use durix_index::Finding;
+use durix_pmem::pool::tally::{Marked, Totals};
 use durix_pmem::{Medium, Op};
 
 use crate::BPlusTree;
@@ -40,6 +41,8 @@ struct Survey<'a, 's, M: Medium> {
     last_key: Option<Vec<u8>>,
     /// The leaf before, in the order of keys, and its link.
     last_leaf: Option<(u64, u64)>,
+    /// The entries of all leaves.
+    totals: Totals,
 }
 
 impl<M: Medium> Survey<'_, '_, M> {
@@ -109,6 +112,7 @@ impl<M: Medium> Survey<'_, '_, M> {
             if self.last_key.as_ref().is_some_and(|last| *last >= key) {
                 self.find(leaf.off, format!("entry {place} is not above the one before it"));
             }
+            self.totals.add(slot.number(&self.words));
             (self.last_key, self.stats.keys) = (Some(key), self.stats.keys + 1);
         }
         Ok(())
@@ -153,6 +157,7 @@ impl<M: Medium> BPlusTree<M> {
             reached: BTreeSet::new(),
             last_key: None,
             last_leaf: None,
+            totals: Totals::default(),
         };
         let root = survey.words.word(self.root_off);
         if root != 0 {
@@ -166,6 +171,11 @@ impl<M: Medium> BPlusTree<M> {
             && link != 0
         {
             survey.find(last, format!("it is the last leaf, and its link leads to {link:#x}"));
+        }
+        match self.root.marked(op) {
+            Marked::Nothing => {}
+            Marked::Damaged { offset } => survey.findings.push(Finding::of_mark(offset)),
+            Marked::Held(held) => survey.findings.extend(Finding::of_totals(self.root_off, held, survey.totals)),
         }
         let (owner, space) = (self.root.owner(), self.root.pool().space());
         let allocated = space.blocks(op, owner);

@@ -131,6 +131,7 @@ impl<M: Medium> fmt::Debug for BPlusTree<M> {
 
 impl<M: Medium> Structure<M> for BPlusTree<M> {
     const KIND: Kind = Kind { tag: *b"BPLUSTRE", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 

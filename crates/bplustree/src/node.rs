@@ -55,6 +55,14 @@ impl Slot {
     pub(crate) fn record(self) -> Option<u64> {
         (self.key_form.len().is_none() || self.value_form.len().is_none()).then_some(self.value)
     }
+
+    /// The number of an entry in the tree's tally: by its slot, and by the first word of its record, which has a checksum of the rest.
+    #[inline]
+    pub(crate) fn number(self, words: &impl Words) -> u64 {
+        let [key, value] = [self.key_form, self.value_form].map(|form| form.len().map_or(0xff, |len| len as u64));
+        let sum = Checksum::at(key << 8 | value).pair(self.key, self.value);
+        self.record().map_or(sum, |off| sum.pair(words.word(off), 0)).finish()
+    }
 }
 
 /// A node's head, read once.

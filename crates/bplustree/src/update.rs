@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use durix_pmem::pool::tally::Totals;
 use durix_pmem::{Medium, Op};
 use durix_rewind::engine::{Changes, Contents};
 
@@ -28,6 +29,8 @@ pub(crate) struct Txn<'t, 'o, 's, M: Medium> {
     changes: Changes<'t, M>,
     root_off: u64,
     block_words: u64,
+    /// By how much the tree's tally grows with it.
+    tally: Totals,
 }
 
 impl<M: Medium> Words for Txn<'_, '_, '_, M> {
@@ -59,8 +62,9 @@ impl<M: Medium> BPlusTree<M> {
     fn attempt<R>(&self, op: &Op<'_, M>, change: impl Fn(&mut Txn<'_, '_, '_, M>) -> Result<R>) -> Result<R> {
         let (engine, m) = (self.engine()?, op.medium());
         let (root_off, block_words) = (self.root_off, self.block_words());
-        let mut txn = Txn { op, changes: engine.changes(), root_off, block_words };
+        let mut txn = Txn { op, changes: engine.changes(), root_off, block_words, tally: Totals::default() };
         let done = change(&mut txn)?;
+        let tally = txn.tally;
         // PERSIST BT-1: the engine's fence
         engine.commit_in(op, txn.changes, |store| {
             let version = m.shared_load(&self.version, Ordering::Relaxed);
@@ -69,6 +73,7 @@ impl<M: Medium> BPlusTree<M> {
             store();
             m.shared_store(&self.version, version + 2, Ordering::Release);
         })?;
+        self.root.tally().changed_by(op.slot(), tally);
         Ok(done)
     }
 }
@@ -97,6 +102,7 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         if self.root() == 0 {
             let slot = self.new_slot(key, value)?;
+            self.tally.add(slot.number(self));
             let leaf = self.new_node(0, 0, &[slot])?;
             self.set(self.root_off, leaf)?;
             return Ok(true);
@@ -110,6 +116,7 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
             }
             Err(place) => {
                 let slot = self.new_slot(key, value)?;
+                self.tally.add(slot.number(self));
                 self.insert(leaf, place, slot, path)?;
                 Ok(true)
             }
@@ -124,6 +131,7 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
         let mut path = Path::new();
         let leaf = leaf_of(self, self.root(), key, Some(&mut path))?;
         let Ok(place) = leaf.seek(self, key)? else { return Ok(false) };
+        self.tally.take(leaf.slot(self, place).number(self));
         self.free_record(leaf.slot(self, place))?;
         let leaf = self.set_order(leaf, leaf.order.remove(place))?;
         self.merge(leaf, path)?;
@@ -134,7 +142,9 @@ impl<M: Medium> Txn<'_, '_, '_, M> {
 
     fn replace(&mut self, leaf: Node, place: usize, key: &[u8], value: &[u8]) -> Result<()> {
         let (old, slot) = (leaf.slot(self, place), leaf.order.slot(place));
+        self.tally.take(old.number(self));
         let new = self.new_slot(key, value)?;
+        self.tally.add(new.number(self));
         self.set_slot(leaf.off, slot, new)?;
         self.free_record(old)
     }

@@ -90,7 +90,12 @@ impl<M: Medium> DpTree<M> {
         }
         self.log.append_batch(op, records.into_iter(), next);
         op.fence(); // PERSIST DP-A1, DP-E1, DP-P2: flush+fence
-        for Held { inner, changes, .. } in &mut held {
+        for Held { range, inner, changes } in &mut held {
+            let snapshot = range.snapshot.get(op);
+            for &(key, hash, new) in &*changes {
+                let old = self.find_locked(op, inner, snapshot, (key, hash), snapshot.leaf(key));
+                self.tally(op, key, old.value(), new);
+            }
             inner.version += changes.len() as u64;
             changes.iter().for_each(|(key, hash, new)| inner.active.put(*key, *hash, *new));
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_index::Finding;
+use durix_index::{Direction, Finding};
+use durix_pmem::pool::tally::{self, Marked, Totals};
 use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
@@ -47,6 +48,9 @@ pub struct Stats {
     pub volatile_bytes: u64,
 }
 
+/// Pairs that are compared with the closing mark at a time.
+const WALK: usize = 256;
+
 impl<M: Medium> DpTree<M> {
     /// Looks for inconsistencies: in the pool, between the pool and DRAM, and in the space. Complete while nobody merges: a range that
     /// is being merged is passed over, and units are then not counted.
@@ -61,6 +65,7 @@ impl<M: Medium> DpTree<M> {
         }
         check.space();
         check.log();
+        check.tally();
         check.findings
     }
 
@@ -145,6 +150,27 @@ struct Check<'a, 's, M: Medium> {
 }
 
 impl<M: Medium> Check<'_, '_, M> {
+    /// Compares the entries with those that the tree had when its pool was closed.
+    fn tally(&mut self) {
+        let (tree, op) = (self.tree, self.op);
+        let held = match tree.root().marked(op) {
+            Marked::Nothing => return,
+            Marked::Damaged { offset } => return self.findings.push(Finding::of_mark(offset)),
+            Marked::Held(held) => held,
+        };
+        let (mut found, mut pairs, mut from) = (Totals::default(), Vec::new(), Some(0));
+        while let Some(key) = from {
+            pairs.clear();
+            match tree.walk(op, key, Direction::Forward, WALK, &mut pairs) {
+                Ok(next) => from = next,
+                Err(error) => return self.find(0, error.to_string()),
+            }
+            pairs.iter().for_each(|(key, value)| found.add(tally::entry(*key, *value)));
+        }
+        let offset = op.off_of(&tree.root().words(op)[0]).get();
+        self.findings.extend(Finding::of_totals(offset, held, found));
+    }
+
     fn find(&mut self, offset: u64, what: String) {
         self.findings.push(Finding { offset, what });
     }

@@ -72,6 +72,7 @@ impl<M: Medium> DpTree<M> {
                 Some(None) => {
                     self.take_slot_out(op, range, &mut inner, key);
                     self.take_records_out(op, range, &mut inner, key);
+                    self.tally(op, key, old, None);
                     Ok(Some(old))
                 }
             };

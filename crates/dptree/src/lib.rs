@@ -169,6 +169,7 @@ impl<M: Medium> fmt::Debug for DpTree<M> {
 
 impl<M: Medium> Structure<M> for DpTree<M> {
     const KIND: Kind = Kind { tag: *b"DPTREE\0\0", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 

@@ -142,10 +142,23 @@ impl<M: Medium> DpTree<M> {
         let plan = plan?;
         self.flip(op, &plan);
         op.fence(); // PERSIST DP-B2: flush+fence
+        self.tally_part(op, &inner, range.snapshot.get(op), part);
         let (added, freed) = self.publish_locked(op, &mut inner, plan);
         drop(inner);
         self.end_publication(op, &added, &freed);
         Ok(())
+    }
+}
+
+impl<M: Medium> DpTree<M> {
+    /// Tells of a part that is about to be published: what its keys were mapped to is looked up, unless all come after the last one.
+    fn tally_part(&self, op: &Op<'_, M>, inner: &Inner, snapshot: &Snapshot, part: &[Entry]) {
+        let last = snapshot.leaves.last().and_then(|last| last.leaf.greatest(op));
+        let all_new = last < part.first().map(|(key, _)| *key);
+        for (key, new) in part {
+            let old = || self.find_locked(op, inner, snapshot, (*key, hash(*key)), snapshot.leaf(*key)).value();
+            self.tally(op, *key, if all_new { None } else { old() }, *new);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use durix_pmem::pool::tally;
 use durix_pmem::{LockGuard, Medium, Op};
 
 use crate::DpTree;
@@ -159,11 +160,13 @@ impl<M: Medium> DpTree<M> {
         if let Some(value) = new
             && replace(op, range, &inner, found, (hash, value))
         {
+            self.tally(op, key, old, new);
             return Ok(Some(old));
         }
         self.append(op, range, &mut inner, (key, hash), new)?;
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), new);
+        self.tally(op, key, old, new);
         Ok(Some(old))
     }
 
@@ -181,6 +184,7 @@ impl<M: Medium> DpTree<M> {
             found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
             if replace(op, range, &inner, found, (hash, value)) {
                 inner.overwrites = 3;
+                self.tally(op, key, found.value(), Some(value));
                 return Ok(found.value());
             }
         }
@@ -192,7 +196,15 @@ impl<M: Medium> DpTree<M> {
         inner.overwrites = if overwrites { 3.min(inner.overwrites + 1) } else { inner.overwrites.saturating_sub(1) };
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), Some(value));
+        self.tally(op, key, found.value(), Some(value));
         Ok(found.value())
+    }
+
+    /// Tells that a key is mapped to something else.
+    #[inline(always)]
+    pub(crate) fn tally(&self, op: &Op<'_, M>, key: u64, old: Option<u64>, new: Option<u64>) {
+        let entry = |value| tally::entry(key, value);
+        self.root.tally().changed(op.slot(), old.map(entry), new.map(entry));
     }
 
     /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together. Returns the key's leaf.

@@ -168,6 +168,7 @@ fn with_records(options: &Options) -> Options {
 
 impl<M: Medium> Structure<M> for DpTreeValues<M> {
     const KIND: Kind = Words::<M>::BLOBS;
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ const KEYS: u16 = 300;
 const MOST_PAIRS: usize = 100 * KEYS as usize;
 /// No call takes longer. The time for which a busy machine lets the thread wait for a processor is not counted.
 const LONGEST_CALL: Duration = Duration::from_secs(2);
+/// What a long run allows instead: see [`longest_call`].
+static LONGEST: AtomicU64 = AtomicU64::new(LONGEST_CALL.as_millis() as u64);
 /// Nor do all calls of a case together: not each of them may wait for something that does not come, or go a million steps.
 const LONGEST_CASE: Duration = Duration::from_secs(4);
 /// How often a call has to take too long before that is a fault: a machine may have other things to do.
@@ -180,6 +183,11 @@ pub fn pristine() -> &'static [Pristine] {
     ALL.get_or_init(|| kind::kinds::<Hardware>().into_iter().map(Pristine::new).collect())
 }
 
+/// Sets how long a call of a case may take, in whole milliseconds, from now on; 2 s if nobody says anything else.
+pub fn longest_call(time: Duration) {
+    LONGEST.store(time.as_millis() as u64, Ordering::Relaxed);
+}
+
 /// Looks at how long calls take.
 #[derive(Clone, Copy)]
 struct Watch<'d> {
@@ -202,10 +210,11 @@ impl Watch<'_> {
         let start = Instant::now();
         let result = f();
         let mut took = start.elapsed();
-        if took >= LONGEST_CALL {
+        let longest = Duration::from_millis(LONGEST.load(Ordering::Relaxed));
+        if took >= longest {
             took = took.saturating_sub(starved() - self.starved);
         }
-        if took >= LONGEST_CALL {
+        if took >= longest {
             self.slow.set(Some(format!("{name} took {took:?}")));
         }
         result

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Finding;
+use durix_pmem::pool::tally::{Marked, Totals};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
@@ -230,7 +232,21 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Pool`](crate::Error::Pool), where it cannot go on.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        Ok(self.walk(op)?.1)
+        let mut findings = self.walk(op)?.1;
+        let Some(root) = self.root().filter(|_| findings.is_empty()) else { return Ok(findings) };
+        match root.marked(op) {
+            Marked::Nothing => {}
+            Marked::Damaged { offset } => findings.push(Finding::of_mark(offset)),
+            Marked::Held(held) => {
+                let mut found = Totals::default();
+                self.range(op, Bound::Unbounded, Bound::Unbounded, |key, value| {
+                    found.add(value.number(key));
+                    ControlFlow::Continue(())
+                })?;
+                findings.extend(Finding::of_totals(op.off_of(&root.words(op)[0]).get(), held, found));
+            }
+        }
+        Ok(findings)
     }
 
     /// What the tree consists of. Walks all of it; nobody may write meanwhile.

@@ -113,6 +113,7 @@ impl TreeOptions {
 
 impl<M: Medium> Structure<M> for Masstree<M, Durable> {
     const KIND: Kind = Kind { tag: *b"MASSTREE", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = TreeOptions;
     type Error = Error;
 

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
 use crate::split::Way;
 use crate::tree::Masstree;
-use crate::value::{Record, Value};
+use crate::value::{Record, Value, number_of};
 use crate::{MAX_VALUE, Policy};
 
 /// What is to become of a key.
@@ -54,6 +54,24 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
+        let Some(root) = self.tree.root().filter(|_| P::DURABLE) else { return self.change_untold(key, decide) };
+        // What the last call of `decide` has been asked for, and has answered.
+        let mut told = (None, None);
+        self.change_untold(key, &mut |old| {
+            let number = old.as_ref().map(|value| value.number(key));
+            let change = decide(old);
+            told = match &change {
+                Change::Keep => (None, None),
+                Change::Set(value) => (number, Some(number_of(key, value.len(), first_word(value)))),
+                Change::Remove => (number, None),
+            };
+            change
+        })?;
+        root.tally().changed(self.op.slot(), told.0, told.1);
+        Ok(())
+    }
+
+    fn change_untold<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         let mut wait = None;
         loop {
             match self.try_change(key, decide)? {
@@ -305,6 +323,15 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     fn free_record_at(&self, word: u64) -> Result<()> {
         let record = Record::read(self.op, word)?;
         self.free(word, record.head.bytes())
+    }
+}
+
+/// The first eight bytes as a little-endian number; missing ones are zero.
+#[inline(always)]
+fn first_word(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_le_bytes(*first),
+        None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::{Medium, Off, Op, Word};
+use durix_pmem::{Checksum, Medium, Off, Op, Word};
 
 use crate::error::Result;
 use crate::layout::RecordHead;
@@ -82,6 +82,12 @@ impl<'a, M: Medium> Value<'a, M> {
         bytes
     }
 
+    /// The number of an entry with this value in the tally.
+    #[inline]
+    pub(crate) fn number(&self, key: &[u8]) -> u64 {
+        number_of(key, self.len(), self.as_u64())
+    }
+
     /// Whether the bytes are these.
     pub fn is(&self, bytes: &[u8]) -> bool {
         match self.place {
@@ -89,6 +95,13 @@ impl<'a, M: Medium> Value<'a, M> {
             Place::Words(words, len) => len == bytes.len() && words_are(self.op, words, bytes),
         }
     }
+}
+
+/// The number of an entry in the tally: of its key, the bytes of its value, and the first eight of them as a little-endian number. Longer values lie in
+/// records, which have checksums of their own.
+#[inline(always)]
+pub(crate) fn number_of(key: &[u8], len: usize, first: u64) -> u64 {
+    Checksum::at((key.len() << 32 | len) as u64).bytes(key).pair(first, 0).finish()
 }
 
 impl<M: Medium> fmt::Debug for Value<'_, M> {

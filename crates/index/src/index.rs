@@ -18,6 +18,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::time::Duration;
 
+use durix_pmem::pool::tally::Totals;
 use durix_pmem::pool::{Durability, Guarantee};
 use durix_pmem::{Hardware, Medium, Op, Root, Session};
 
@@ -600,6 +601,28 @@ pub struct Finding {
     pub offset: u64,
     /// What is wrong.
     pub what: String,
+}
+
+impl Finding {
+    /// What is wrong where an index should hold some entries ([`Root::marked`]), and has others; `None` if they are the same. The
+    /// offset is that of its root.
+    pub fn of_totals(offset: u64, held: Totals, found: Totals) -> Option<Finding> {
+        let what = match (held, found) {
+            (held, found) if held == found => return None,
+            (held, found) if held.count == found.count => {
+                format!("the {} entries are not those that were put there", held.count)
+            }
+            _ => {
+                format!("{} entries are found, and there were {}", found.count, held.count)
+            }
+        };
+        Some(Finding { offset, what })
+    }
+
+    /// The mark that closing the pool has left for the index is damaged.
+    pub fn of_mark(offset: u64) -> Finding {
+        Finding { offset, what: "the closing mark of the index is damaged".into() }
+    }
 }
 
 impl fmt::Display for Finding {

@@ -23,6 +23,7 @@ where
     Error: From<S::Error>,
 {
     const KIND: Kind = S::KIND;
+    const TALLIES: bool = S::TALLIES;
     type Options = S::Options;
     type Error = Error;
 

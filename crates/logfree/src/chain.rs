@@ -41,6 +41,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
@@ -476,6 +477,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             };
             let new = self.write(off, key, value, link.clean());
             if self.publish(key, place.link.0, link, new) {
+                self.pages.tally().inserted(self.op.slot(), tally::entry(key, value));
                 return Ok(true);
             }
         }
@@ -593,6 +595,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             self.pages.cancel_unlink(self.op, begun);
             return Ok(None);
         };
+        self.tally_deletion(node, next, then);
         // PERSIST LF-N5: flush, with the fence of the mark.
         begun.write_back(self.op);
         write_back();
@@ -611,6 +614,18 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             clean(&link, swung);
         }
         Ok(Some(value))
+    }
+
+    /// Tells that a node with the link `next` was deleted, and is followed by `then` instead.
+    #[inline(always)]
+    pub(crate) fn tally_deletion(&self, node: &'s Node, next: Link, then: Link) {
+        let entry = |node: &Node| tally::entry(self.op.load(&node.key, Relaxed), self.op.load(&node.value, Relaxed));
+        let (slot, tally) = (self.op.slot(), self.pages.tally());
+        if next.off() == then.off() {
+            tally.removed(slot, entry(node));
+        } else {
+            tally.replaced(slot, entry(node), entry(self.op.at(then.node())));
+        }
     }
 
     /// As [`delete`](Self::delete), for a node that nothing else leads to: bypasses it under the same fence. What makes the
@@ -633,6 +648,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             self.pages.cancel_unlink(self.op, begun);
             return None;
         };
+        self.tally_deletion(node, next, then);
         let value = self.op.load(&node.value, Relaxed);
         if swing_own(&past, seen, Link::to(then.off())).is_ok() {
             self.pages.retire_begun(self.op, begun, Off::NULL, None, &[]);

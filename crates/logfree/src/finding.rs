@@ -28,6 +28,20 @@ pub enum Finding {
         /// Its offset in bytes.
         off: u64,
     },
+    /// The entries are not those that were put there: some are missing, or other ones.
+    OtherEntries {
+        /// The offset in bytes of the index's root words.
+        off: u64,
+        /// How many entries there were.
+        held: u64,
+        /// How many there are.
+        found: u64,
+    },
+    /// The mark that closing the pool has left for the index is damaged.
+    DamagedMark {
+        /// Its offset in bytes.
+        off: u64,
+    },
 }
 
 impl Finding {
@@ -37,6 +51,8 @@ impl Finding {
             Finding::Leaked { off }
             | Finding::NotAllocated { off }
             | Finding::Misplaced { off, .. }
+            | Finding::OtherEntries { off, .. }
+            | Finding::DamagedMark { off }
             | Finding::Damaged { off } => *off,
         }
     }
@@ -50,6 +66,13 @@ impl fmt::Display for Finding {
             Finding::Misplaced { off, key } => {
                 write!(f, "the node at {off:#x} with key {key:#x} is reachable where it does not belong, or twice")
             }
+            Finding::OtherEntries { held, found, .. } if held == found => {
+                write!(f, "the {held} entries are not those that were put there")
+            }
+            Finding::OtherEntries { held, found, .. } => {
+                write!(f, "{found} entries are found, and there were {held}")
+            }
+            Finding::DamagedMark { off } => write!(f, "the closing mark of the index, at {off:#x}, is damaged"),
             Finding::Damaged { off } => write!(f, "the checksum of the node at {off:#x} is wrong"),
         }
     }

@@ -35,6 +35,7 @@ impl<M: Medium> fmt::Debug for List<M> {
 
 impl<M: Medium> Structure<M> for List<M> {
     const KIND: Kind = Kind { tag: *b"LF-LIST ", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -302,6 +303,7 @@ impl<M: Medium> List<M> {
             findings.extend(chain::damaged(op, node));
         })?;
         findings.extend(self.pages.check(op, &reachable, &[]));
+        findings.extend(self.pages.check_tally(op, |add| self.for_each(op, add))?);
         Ok(findings)
     }
 }

@@ -35,6 +35,7 @@ impl<M: Medium> fmt::Debug for Bst<M> {
 
 impl<M: Medium> Structure<M> for Bst<M> {
     const KIND: Kind = Kind { tag: *b"LF-BST  ", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -291,6 +292,7 @@ impl<M: Medium> Bst<M> {
             true
         })?;
         findings.extend(self.pages.check(op, &reachable, &[]));
+        findings.extend(self.pages.check_tally(op, |add| self.for_each(op, add))?);
         Ok(findings)
     }
 
@@ -309,5 +311,44 @@ impl<M: Medium> Bst<M> {
             writeln!(out, "{}", Error::from(stop))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use durix_pmem::PoolOptions;
+    use durix_pmem::backing::HeapBacking;
+
+    use super::*;
+    use crate::layout::Branch;
+
+    /// Each change took the same branches out again and again, and noted each time that their lines could be used again: it never ended,
+    /// and took all memory.
+    #[test]
+    fn frozen_branches_that_lead_in_a_circle_are_found() {
+        for len in [1, 2, 3] {
+            let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+            let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+            let map = Bst::open(&pool, "map").unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            (1..=len).for_each(|key| assert!(map.insert(&op, key, key).unwrap()));
+            let mut branches = Vec::new();
+            let mut off = op.load(op.at(map.head), Relaxed).off();
+            while off != 0 {
+                branches.push(off);
+                off = op.load(&op.at(Off::<Branch>::new(off)).edges[1], Relaxed).off();
+            }
+            for (number, off) in branches.iter().enumerate() {
+                let edges = &op.at(Off::<Branch>::new(*off)).edges;
+                let next = branches[(number + 1) % branches.len()];
+                op.store(&edges[0], Link::NULL.deleted(), Relaxed);
+                op.store(&edges[1], Link::to(next).deleted(), Relaxed);
+            }
+            let error = map.insert(&op, 100, 1).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        }
     }
 }

@@ -65,6 +65,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use super::room::{Room, Stop, Suspect};
@@ -73,6 +74,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node, branch_sum};
 use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
 use crate::pages::{Begun, Pages};
+use crate::row::Row;
 
 /// Whether the checksum of the branch at an offset is right.
 pub(super) fn is_sealed<M: Medium>(op: &Op<'_, M>, off: u64) -> bool {
@@ -221,7 +223,9 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Finds the place of a key for a change there, and finishes the splicings that it meets.
     fn find(&self, key: u64) -> Result<Place<'s>> {
-        let help = |place: &Place<'s>| {
+        // No branch is spliced out twice, so one that comes again is damage: frozen edges lead in a circle.
+        let mut row = Row::NONE;
+        let mut help = |place: &Place<'s>| {
             let Some((branch, _)) = place.branch.filter(|_| place.edge.1.is_deleted()) else { return Ok(true) };
             let mut begun = Some(self.begin_splice(place.incoming.1.node())?);
             let spliced = self.splice(place.incoming, branch, &mut begun);
@@ -232,10 +236,13 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
                 let (offset, found) = (place.incoming.1.off(), self.op.load(&branch.router, Relaxed));
                 return Err(Error::Corrupt { what: "a frozen branch that decides something", offset, found });
             }
+            if matches!(spliced, Spliced::Out | Spliced::LeftNothing) {
+                row = row.and(place.incoming.1.off())?;
+            }
             Ok(false)
         };
         loop {
-            if let Some(place) = self.descend(key, |word| self.pass(word), help)? {
+            if let Some(place) = self.descend(key, |word| self.pass(word), &mut help)? {
                 return Ok(place);
             }
         }
@@ -326,6 +333,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let Some(value) = value() else { break false };
             let branch = self.write(off, (key, value), leaf);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
+                self.pages.tally().inserted(self.op.slot(), tally::entry(key, value));
                 return Ok(true);
             }
         };
@@ -352,6 +360,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     pub(super) fn remove(&self, key: u64) -> Result<Option<u64>> {
         while let Some((place, value)) = self.find_leaf(key)? {
             if self.commit(&place, Link::NULL)? {
+                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
                 return Ok(Some(value));
             }
         }
@@ -366,6 +375,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             }
             // A leaf never changes: the edge that leads to it decides.
             if self.commit(&place, Link::NULL)? {
+                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
                 return Ok(Some((value, true)));
             }
         }
@@ -384,6 +394,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             };
             let branch = self.write(off, (key, value), None);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
+                self.pages.tally().replaced(self.op.slot(), tally::entry(key, old), tally::entry(key, value));
                 return Ok(Some((old, true)));
             }
         };

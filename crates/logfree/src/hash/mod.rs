@@ -69,6 +69,7 @@ fn first_array(first: u32) -> u64 {
 
 impl<M: Medium> Structure<M> for HashTable<M> {
     const KIND: Kind = Kind { tag: *b"LF-HASH ", version: HASH_LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -400,6 +401,8 @@ impl<M: Medium> HashTable<M> {
             }
         }
         findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));
+        let tallied = |add: &mut dyn FnMut(u64, u64)| self.for_each(op, |key, value| add(spread(key), value));
+        findings.extend(self.pages.check_tally(op, tallied)?);
         Ok(findings)
     }
 

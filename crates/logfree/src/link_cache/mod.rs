@@ -274,6 +274,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
             self.pages.cancel_unlink(op, begun);
             return Ok(None);
         }
+        self.tally_deletion(node, next, then);
         // PERSIST LF-C5, LF-N5: flush, with the fence of `take_out`.
         let is_new = begun.write_back(op);
         self.take_out(place.link, then.deleted(), begun, is_new)?;

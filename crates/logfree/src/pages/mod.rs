@@ -42,9 +42,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use durix_pmem::pool::Durability;
+use durix_pmem::pool::tally::{self, Marked, Tally, Totals};
 use durix_pmem::{Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Root, Word};
 
 use crate::error::{Error, Result};
+use crate::finding::Finding;
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
 use crate::link::{Announced, DurableLink};
 use crate::link_cache::LinkCache;
@@ -229,6 +231,30 @@ impl<M: Medium> Pages<M> {
     /// The place of the structure.
     pub(crate) fn root(&self) -> &Root<M> {
         &self.root
+    }
+
+    /// What is told of changes.
+    #[inline(always)]
+    pub(crate) fn tally(&self) -> &Tally {
+        self.root.tally()
+    }
+
+    /// What is wrong with the entries of a structure, by what it held when its pool was closed. `collect` adds all that a walk meets.
+    pub(crate) fn check_tally(
+        &self,
+        op: &Op<'_, M>,
+        collect: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()>,
+    ) -> Result<Option<Finding>> {
+        match self.root.marked(op) {
+            Marked::Nothing => Ok(None),
+            Marked::Damaged { offset } => Ok(Some(Finding::DamagedMark { off: offset })),
+            Marked::Held(held) => {
+                let mut found = Totals::default();
+                collect(&mut |key, value| found.add(tally::entry(key, value)))?;
+                let off = op.off_of(&self.root.words(op)[0]).get();
+                Ok((found != held).then_some(Finding::OtherEntries { off, held: held.count, found: found.count }))
+            }
+        }
     }
 
     /// The root word that leads to the first segment.

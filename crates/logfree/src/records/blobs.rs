@@ -68,6 +68,7 @@ where
     S: WordMap<M> + Structure<M, Options = Options, Error = Error>,
 {
     const KIND: Kind = S::BLOBS;
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 

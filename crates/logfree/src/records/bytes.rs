@@ -67,6 +67,7 @@ impl<M: Medium> fmt::Debug for BytesHash<M> {
 
 impl<M: Medium> Structure<M> for BytesHash<M> {
     const KIND: Kind = Kind { tag: *b"LF-BYTES", version: RECORDS_LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_pmem::pool::tally;
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, PerSession, Pool, Root, Session, Structure, Word};
 
 use crate::chain::Chain;
@@ -45,6 +46,7 @@ impl<M: Medium> fmt::Debug for SkipList<M> {
 
 impl<M: Medium> Structure<M> for SkipList<M> {
     const KIND: Kind = Kind { tag: *b"LF-SKIP ", version: SKIP_LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -229,6 +231,7 @@ impl<M: Medium> SkipList<M> {
             let rising = towers.raise(node, above);
             let level_0 = chain.link(place.link.0);
             if swing_own(&level_0, link, node).is_ok() {
+                self.pages.tally().inserted(op.slot(), tally::entry(key, value));
                 towers.write_back(&rising);
                 persist_own(&level_0);
                 self.finish(&towers, &rising);
@@ -555,6 +558,7 @@ impl<M: Medium> SkipList<M> {
             nodes = above.into_iter().map(|(node, ..)| node).collect();
         }
         findings.extend(self.pages.check(op, &lines, &[self.heads.get()]));
+        findings.extend(self.pages.check_tally(op, |add| self.for_each(op, add))?);
         Ok(findings)
     }
 

@@ -4,6 +4,7 @@
 //!           0  header            4096 bytes
 //!        4096  lanes             lanes × 128 bytes
 //!   roots_off  root entries      indices × 256 bytes
+//!   marks_off  closing marks     indices × 32 bytes
 //!    heap_off  chunks            to the end of the pool, heap_off a multiple of the chunk
 //! ```
 
@@ -18,6 +19,8 @@ pub const EPOCHS_OFF: u64 = 1024;
 pub const LANE_SIZE: u64 = 128;
 /// Bytes of a root entry.
 pub const ROOT_SIZE: u64 = 256;
+/// Bytes of a closing mark.
+pub const MARK_SIZE: u64 = 32;
 /// Smallest chunk in bytes.
 pub const MIN_CHUNK: u64 = 4 << 10;
 /// Largest chunk in bytes.
@@ -66,9 +69,19 @@ impl Geometry {
         self.roots_off() + owner.0 as u64 * ROOT_SIZE
     }
 
+    /// Offset of the first closing mark, in bytes; a multiple of a line.
+    pub const fn marks_off(&self) -> u64 {
+        self.roots_off() + self.indices as u64 * ROOT_SIZE
+    }
+
+    /// Offset of the closing mark of `owner`, in bytes.
+    pub const fn mark_off(&self, owner: Owner) -> u64 {
+        self.marks_off() + owner.0 as u64 * MARK_SIZE
+    }
+
     /// Offset of the first chunk, in bytes; a multiple of the chunk.
     pub const fn heap_off(&self) -> u64 {
-        (self.roots_off() + self.indices as u64 * ROOT_SIZE).next_multiple_of(self.chunk)
+        (self.marks_off() + self.indices as u64 * MARK_SIZE).next_multiple_of(self.chunk)
     }
 
     /// Size in bytes of the smallest pool of this geometry: the allocator's first table, and one chunk.
@@ -128,7 +141,9 @@ mod tests {
                     assert_eq!(g.lanes_off(), 4096);
                     assert_eq!(g.roots_off(), 4096 + u64::from(lanes) * 128);
                     assert_eq!(g.root_off(Owner(3)), g.roots_off() + 768);
-                    let end = g.roots_off() + u64::from(indices) * 256;
+                    assert_eq!(g.marks_off(), g.roots_off() + u64::from(indices) * 256);
+                    assert_eq!(g.mark_off(Owner(3)), g.marks_off() + 96);
+                    let end = g.marks_off() + u64::from(indices) * 32;
                     assert!(g.heap_off() >= end && g.heap_off() - end < chunk && g.heap_off().is_multiple_of(chunk));
                     assert_eq!(g.chunks(g.heap_off()), 0);
                     assert_eq!(g.chunks(g.min_size()), 2);

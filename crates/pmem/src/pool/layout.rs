@@ -5,7 +5,7 @@
 //! 8-byte atomicity.
 
 use crate::epoch::layout::Seat;
-use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, ROOT_SIZE};
+use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
 
@@ -116,6 +116,27 @@ persistent! {
     }
 }
 
+persistent! {
+    /// What an index held when its pool was closed: see [`tally`](super::tally). All zero in an index that has never told.
+    ///
+    /// | word | what |
+    /// |---|---|
+    /// | 0 | entries |
+    /// | 1 | sum of the numbers of the entries |
+    /// | 2 | how often the pool had been left open (bits 0–15), and bit 16; zero: the mark says nothing |
+    /// | 3 | checksum of where the mark lies and of words 0 to 2 |
+    pub struct Mark: align(32) {
+        /// Word 0.
+        pub count: Word,
+        /// Word 1.
+        pub sum: Word,
+        /// Word 2.
+        pub state: Word,
+        /// Word 3.
+        pub seal: Word,
+    }
+}
+
 /// A self-checking word: 32 bits of value, and above them the CRC-32C of the word's number and the value.
 ///
 /// The number is that of the word in the header, so that a word that strayed is not taken for another. No single
@@ -156,6 +177,7 @@ pub const LAYOUT_ID: u32 = {
         HEADER_SIZE,
         LANE_SIZE,
         ROOT_SIZE,
+        MARK_SIZE,
         std::mem::offset_of!(Header, layout_id) as u64,
         std::mem::offset_of!(Header, size) as u64,
         std::mem::offset_of!(Header, boot) as u64,
@@ -182,6 +204,7 @@ const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
     assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
+    assert!(size_of::<Mark>() as u64 == MARK_SIZE && LINE.is_multiple_of(size_of::<Mark>()));
     assert!(EPOCHS_OFF as usize >= size_of::<Header>());
     assert!(EPOCHS_OFF + size_of::<crate::epoch::layout::EpochRecord>() as u64 <= HEADER_SIZE);
     assert!(offset_of!(Header, magic) == 0, "the magic is the first word of the file");
@@ -226,8 +249,10 @@ mod tests {
         assert_eq!((offset_of!(RootEntry, seat), offset_of!(RootEntry, asks)), (24, 56));
         assert_eq!(offset_of!(RootEntry, names), 64);
         assert_eq!(offset_of!(RootEntry, user), 192);
+        assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
+        assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal)), (16, 24));
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0xb7d6_c9c5);
+        assert_eq!(LAYOUT_ID, 0x0eac_1de5);
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 

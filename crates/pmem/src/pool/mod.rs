@@ -12,6 +12,7 @@
 //! | [`recovery`] | the recovery of logs, before anybody gets a structure |
 //! | `roots` | named indices, failure-atomic |
 //! | `structure` | [`Structure`]s opened by name, [`Root`] |
+//! | [`tally`] | what an index held when its pool was closed |
 //! | `with_journal` | what a pool with a journal offers beside that |
 
 mod asking;
@@ -36,6 +37,7 @@ mod roots;
 mod scrubbing;
 mod stats;
 mod structure;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 mod with_journal;
@@ -135,6 +137,8 @@ struct Inner<M: Medium> {
     closed: AtomicU64,
     /// The first structure that met a panic.
     poisoned: Lock<Option<String>>,
+    /// What closed indices held.
+    tallies: tally::Tallies,
 }
 
 impl<M: Medium> Clone for Pool<M> {
@@ -187,6 +191,7 @@ impl<M: Medium> Pool<M> {
             epochs,
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
+            tallies: tally::Tallies::default(),
         };
         Pool { inner: Arc::new(inner), recovers: false }
     }
@@ -364,6 +369,13 @@ impl<M: Medium> Inner<M> {
         self.file.shut(patience, poisoned.is_none(), |session, writer| {
             // PERSIST EP-Z1: nothing can happen any more in the epoch that this begins.
             epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
+            {
+                let op = session.enter_exclusive();
+                let crashes = HeaderRef::new(&op, &self.file.name).crashes();
+                if self.tallies.write(&op, &self.file.geometry, crashes) {
+                    op.fence(); // PERSIST PL-T1<PL-Z2: flush+fence
+                }
+            }
             match (&self.committer, writer) {
                 (Some(committer), Some(writer)) => committer.finish(writer, session),
                 _ => Ok(()),

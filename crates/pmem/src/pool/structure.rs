@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::Pool;
 use super::indices::{IndexInfo, list};
 use super::roots::{RootRecord, RootRef, RootState, check_name};
+use super::tally::{self, Marked, Tally, Totals};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
@@ -35,6 +36,9 @@ pub trait Structure<M: Medium>: Sized + Send + Sync + 'static {
     type Options: Clone + Default;
     /// What can go wrong.
     type Error: From<Error> + std::error::Error;
+
+    /// Whether it tells its [`Tally`] of every change of an entry: see [`Root::tally`].
+    const TALLIES: bool = false;
 
     /// Writes the initial content into `root`. What it writes back through `session` is fenced before the index goes
     /// live; a crash before that leaves nothing.
@@ -62,6 +66,17 @@ struct Shared<M: Medium> {
     pool: Pool<M>,
     owner: Owner,
     name: Lock<String>,
+    tally: Tally,
+    /// Whether the structure tells it.
+    tallies: bool,
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        if self.tallies {
+            self.pool.inner.tallies.note(self.owner, self.tally.totals());
+        }
+    }
 }
 
 impl<M: Medium> Clone for Root<M> {
@@ -78,7 +93,35 @@ impl<M: Medium> fmt::Debug for Root<M> {
 
 impl<M: Medium> Root<M> {
     pub(super) fn new(pool: &Pool<M>, owner: Owner, name: &str) -> Self {
-        Root { shared: Arc::new(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()) }) }
+        Self::tallying(pool, owner, name, None, false)
+    }
+
+    /// The same, of a structure that tells its tally of changes if it `tallies`, and held `base` before.
+    fn tallying(pool: &Pool<M>, owner: Owner, name: &str, base: Option<Totals>, tallies: bool) -> Self {
+        let (pool, name, tally) = (pool.clone(), Lock::new(name.into()), Tally::new(base));
+        Root { shared: Arc::new(Shared { pool, owner, name, tally, tallies }) }
+    }
+
+    /// What the structure tells of every change of an entry, if it [tallies](Structure::TALLIES): when the change has happened, once.
+    #[inline(always)]
+    pub fn tally(&self) -> &Tally {
+        &self.shared.tally
+    }
+
+    /// What the index should hold, for a check that nobody writes beside: what it held when its pool was closed, and in a pool that is open
+    /// for writing what has changed since.
+    pub fn marked(&self, op: &Op<'_, M>) -> Marked {
+        let pool = self.pool();
+        if !self.shared.tallies || pool.inner.poisoned.lock(op.medium()).is_some() {
+            return Marked::Nothing;
+        }
+        if !pool.is_read_only() {
+            return self.tally().totals().map_or(Marked::Nothing, Marked::Held);
+        }
+        if !pool.is_as_closed() {
+            return Marked::Nothing;
+        }
+        tally::read(op, pool.geometry(), self.owner(), pool.crashes(op))
     }
 
     /// The pool.
@@ -249,7 +292,7 @@ impl<M: Medium> Pool<M> {
         options: &S::Options,
     ) -> Result<Arc<S>, S::Error> {
         let busy = Busy { pool: self, owner };
-        let root = Root::new(self, owner, name);
+        let root = Root::tallying(self, owner, name, Some(Totals::default()), S::TALLIES);
         let mut creation = Creation { busy, root, record: None };
         {
             let op = session.enter()?;
@@ -286,10 +329,24 @@ impl<M: Medium> Pool<M> {
                 if record.kind != S::KIND {
                     return Err(wrong(record.kind).into());
                 }
-                self.register::<S>(session, Root::new(self, owner, name), options)
+                let base = if S::TALLIES { self.tallied(session, owner)? } else { None };
+                let root = Root::tallying(self, owner, name, base, S::TALLIES);
+                self.register::<S>(session, root, options)
             }
             _ => Err(Error::NoSuchIndex { name: name.into() }.into()),
         }
+    }
+
+    /// What an index held that is about to be opened, if that is known.
+    fn tallied(&self, session: &mut Session<M>, owner: Owner) -> Result<Option<Totals>> {
+        if let Some(noted) = self.inner.tallies.of(owner) {
+            return Ok(noted);
+        }
+        let op = session.enter()?;
+        Ok(match tally::read(&op, self.geometry(), owner, self.crashes(&op)) {
+            Marked::Held(totals) => Some(totals),
+            Marked::Nothing | Marked::Damaged { .. } => None,
+        })
     }
 
     /// Opens a structure and makes it known.

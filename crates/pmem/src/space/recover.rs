@@ -71,7 +71,8 @@ impl fmt::Display for Finding {
 }
 
 /// The uses of a heap, by first chunk, ascending: free chunks one by one, extents and slabs whole. Every chunk is
-/// visited at most once, and a descriptor that cannot be right is [`Use::Unknown`], so nobody acts on it.
+/// visited at most once, and a descriptor that cannot be right is [`Use::Unknown`], so nobody acts on it. An extent ends before the next
+/// chunk that is the first of something: the words of its other chunks are zero, so it claims too many, and must not hide what lies there.
 pub(super) struct Walk<'a, 's, M: Medium> {
     op: &'a Op<'s, M>,
     heap: Heap,
@@ -101,7 +102,12 @@ impl<M: Medium> Iterator for Walk<'_, '_, M> {
             return None;
         }
         let chunk = self.next;
-        let what = self.heap.sound_use(self.op, chunk, self.end);
+        let what = match self.heap.sound_use(self.op, chunk, self.end) {
+            Use::Extent { owner, chunks, role } => {
+                Use::Extent { owner, chunks: self.heap.unhidden(self.op, chunk, chunks, self.end), role }
+            }
+            other => other,
+        };
         self.next += if let Use::Extent { chunks, .. } = what { u64::from(chunks) } else { 1 };
         Some((chunk, what))
     }
@@ -118,6 +124,15 @@ impl Heap {
     pub(super) fn sound_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64, end: u64) -> Use {
         let what = self.raw_use(op, chunk);
         if self.fault(chunk, what, end).is_some() { Use::Unknown } else { what }
+    }
+
+    /// How many of the `chunks` chunks that an extent claims come before the first of something else.
+    fn unhidden<M: Medium>(self, op: &Op<'_, M>, chunk: u64, chunks: u32, end: u64) -> u32 {
+        let is_first = |behind: &u32| {
+            let what = self.sound_use(op, chunk + u64::from(*behind), end);
+            matches!(what, Use::Extent { .. } | Use::Slab { .. })
+        };
+        (1..chunks).find(is_first).unwrap_or(chunks)
     }
 
     pub(super) fn raw_use<M: Medium>(self, op: &Op<'_, M>, chunk: u64) -> Use {
@@ -214,6 +229,13 @@ impl<M: Medium> Space<M> {
         for (chunk, what) in Walk::new(op, self.heap, end) {
             if what == Use::Unknown {
                 findings.extend(self.heap.fault(chunk, self.heap.raw_use(op, chunk), end));
+            }
+            if let (Use::Extent { chunks, .. }, Use::Extent { chunks: claimed, .. }) =
+                (what, self.heap.raw_use(op, chunk))
+                && chunks < claimed
+            {
+                let len = u64::from(claimed) * self.heap.chunk;
+                findings.push(Finding::Overlap { off: self.heap.chunk_off(chunk), len });
             }
             if let Use::Extent { owner, .. } | Use::Slab { owner, .. } = what
                 && !live(owner)

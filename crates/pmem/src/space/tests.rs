@@ -65,6 +65,34 @@ fn an_extent_is_its_owners_after_a_restart_and_a_reservation_is_not() {
     assert_eq!(bench.space(&op).stats(&op).free, 15 * CHUNK);
 }
 
+/// One word of the table hid all extents behind it from repair, and from everybody else.
+#[test]
+fn an_extent_that_claims_too_many_chunks_hides_nothing_and_is_found() {
+    let bench = Bench::new(40);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let extent =
+        |owner, chunks| space.activate(&op, space.reserve_extent(&op, owner, chunks * CHUNK).unwrap()).unwrap();
+    let (first, second) = (extent(A, 2), extent(B, 3));
+    let block = space.reserve_block(&op, B, 64).unwrap().keep();
+    space.apply(&op, Change::Allocate(block)).unwrap();
+    let last = extent(A, 1);
+    let stats = space.stats(&op);
+    let word = op.at(HEAP.descriptor(HEAP.chunk_of(first.off).unwrap()));
+    for claimed in [3, 7, 20] {
+        let what = Use::Extent { owner: A, chunks: claimed, role: Role::Data };
+        op.store(word, Descriptor::new(what), Relaxed);
+        for space in [&space, &bench.space(&op)] {
+            assert_eq!((space.extents(&op, A), space.extents(&op, B)), (vec![first, last], vec![second]), "{claimed}");
+            assert_eq!(space.blocks(&op, B), [(block.off(), 64)]);
+            let len = u64::from(claimed) * CHUNK;
+            assert_eq!(space.check(&op, |_| true), [Finding::Overlap { off: first.off, len }]);
+            assert_eq!(space.stats(&op).by_owner, stats.by_owner);
+        }
+    }
+}
+
 #[test]
 fn a_full_pool_is_an_error_and_stays_usable() {
     let bench = Bench::new(8);
