@@ -38,7 +38,7 @@ pub(crate) type Records<M> = Blobs<Words<M>, M>;
 /// A tree whose values are offsets of records.
 pub(crate) struct Words<M: Medium>(Arc<DpTree<M>>);
 
-fn of_tree(error: crate::Error) -> Error {
+pub(crate) fn of_tree(error: crate::Error) -> Error {
     match error {
         crate::Error::Pool(error) => Error::Pool(error),
         crate::Error::Corrupt { what, offset, found } => Error::Corrupt { what, offset, found },

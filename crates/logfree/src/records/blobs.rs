@@ -14,6 +14,7 @@ use super::record::{Limits, Record, Records};
 use super::words::WordMap;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::layout::ROOT_PAGE;
 use crate::options::Options;
 use crate::pages::PageStats;
 use crate::pages::units::{Unit, Units, holds_records};
@@ -91,7 +92,7 @@ pub(crate) fn read_leftovers<M: Medium>(
     leftovers: &[Leftover],
     found: &mut dyn FnMut(u64, &[u8]),
 ) {
-    let units = Units::to_read(op, root.clone());
+    let units = Units::to_read(op, root.clone(), ROOT_PAGE);
     let (records, mut bytes) = (Records { op, units: &units }, Vec::new());
     for Leftover { key, word } in leftovers {
         bytes.clear();
