@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use durix_index::implement::{Walk, alone, writable};
 use durix_index::{
-    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex, Result,
 };
 use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
 use durix_pmem::pool::Durability;
@@ -28,7 +28,7 @@ use crate::group::{Edit, Group, word_of};
 use crate::layout::LAYOUT_VERSION;
 use crate::recover::root_words;
 use crate::values::of_tree;
-use crate::{DpTree, Options};
+use crate::{DpTree, Options, leftovers};
 
 /// The root word that holds the bytes of a page of records.
 const PAGE_WORD: usize = 5;
@@ -502,4 +502,16 @@ impl<M: Medium> OrderedIndex<M> for DpTreeBytes<M> {
 
 impl<M: Medium> Openable<M> for DpTreeBytes<M> {
     const LIMITS: Limits = LIMITS;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root)
+    }
+
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
+        for Leftover { key, word } in leftovers {
+            Group { op, records: &records, word: *key }.read_what_is_whole(*word, found);
+        }
+    }
 }

@@ -426,6 +426,32 @@ impl<M: Medium> Group<'_, '_, M> {
     }
 }
 
+impl<M: Medium> Group<'_, '_, M> {
+    /// Calls `found` with all keys and values below a root that can be read, whatever else cannot be.
+    pub(crate) fn read_what_is_whole(&self, root: u64, found: &mut dyn FnMut(&[u8], &[u8])) {
+        match self.load(root) {
+            Ok(Loaded::Entry(entry)) => {
+                let key = entry.key().to_vec();
+                _ = self.value(entry).map(|value| found(&key, &value));
+            }
+            Ok(Loaded::Node(node)) => self.read_below(&node, found),
+            Err(_) => {}
+        }
+    }
+
+    fn read_below(&self, node: &Node, found: &mut dyn FnMut(&[u8], &[u8])) {
+        for (at, child) in node.children.iter().enumerate() {
+            if node.level == 0 && !node.is_gone(at) && self.entry(child.off).is_ok() {
+                self.read_what_is_whole(child.off, found);
+            } else if node.level > 0
+                && let Ok(below) = self.node_below(node.level, child.off)
+            {
+                self.read_below(&below, found);
+            }
+        }
+    }
+}
+
 /// What recovery does with a record of a group that cannot be read.
 fn stays(error: Error) -> Result<bool> {
     match error {

@@ -492,6 +492,21 @@ pub fn puts_until_full(subject: &TreeUnderTest, times: u64) -> Vec<Act> {
     all.take_while(fit).map(|(key, value)| Put(key, value)).collect()
 }
 
+/// Puts of keys of a group, in an order that fills its nodes unevenly, that fill a pool, up to the one that would be refused. Tried out on a tree
+/// in ordinary memory, whose decisions are the same.
+pub fn bytes_until_full(subject: &TreeUnderTest) -> Vec<Act> {
+    let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    pool.mapping().limit_generations(1);
+    let map = DpTreeBytes::open_with(&pool, "tree", &subject.options).unwrap();
+    let key = |number: u64| [0, 0, 0, 0, 0, 0, 0, 0, (number % SHARED) as u8];
+    let mut fit = |number: &u64| map.insert(&session.enter().unwrap(), &key(*number), &bytes(1)).is_ok();
+    let all = (1..SHARED).map(|number| number * 5 % SHARED);
+    let puts: Vec<_> = all.take_while(&mut fit).map(|number| Put(number, 1)).collect();
+    assert!(puts.len() as u64 + 1 < SHARED, "the keys of a group do not fill it");
+    puts
+}
+
 /// What was done before in a tree, and batches of two new keys of different ranges, up to the first one that would be refused; and the keys of
 /// the last batch. Tried out on a tree in ordinary memory, whose decisions are the same.
 pub fn batches_until_full(subject: &TreeUnderTest) -> (Vec<Act>, [u64; 2]) {
