@@ -12,13 +12,15 @@
 //! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use durix_index::implement::{Walk, alone, writable};
 use durix_index::{
-    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex, Result,
+    Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result,
 };
 use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
 use durix_pmem::pool::Durability;
@@ -28,7 +30,7 @@ use crate::group::{Edit, Group, word_of};
 use crate::layout::LAYOUT_VERSION;
 use crate::recover::root_words;
 use crate::values::of_tree;
-use crate::{DpTree, Options, leftovers};
+use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
 
 /// The root word that holds the bytes of a page of records.
 const PAGE_WORD: usize = 5;
@@ -36,7 +38,7 @@ const PAGE_WORD: usize = 5;
 const LENGTHS: usize = 8;
 /// Of keys and values, in pages of records of the usual size.
 const LIMITS: Limits =
-    Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpTo(MAX_VALUE - LENGTHS - MAX_KEY), batch: usize::MAX };
+    Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpTo(MAX_VALUE - LENGTHS - MAX_KEY), batch: MAX_BATCH };
 /// Words that a step of a walk looks at, and pairs that it takes at most.
 const STEP: usize = 32;
 /// Bytes of values after which a step of a walk ends.
@@ -443,6 +445,26 @@ impl<M: Medium> Index<M> for DpTreeBytes<M> {
         writable(self)?;
         self.limits().check(key, None)?;
         Ok(self.alter(op, key, Wish::Remove)?.is_changed)
+    }
+
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        writable(self)?;
+        together::check(&self.limits(), batch)?;
+        let mut groups: BTreeMap<u64, BTreeMap<&[u8], Option<&[u8]>>> = BTreeMap::new();
+        for (key, new) in batch.iter() {
+            groups.entry(word_of(key, 0)).or_default().insert(key, new);
+        }
+        let words: Vec<u64> = groups.keys().copied().collect();
+        let mut change = |edit: &mut Edit, word, old: Option<u64>| {
+            let changes = groups.get(&word).into_iter().flatten().map(|(key, new)| (*key, *new));
+            let root = edit.change_all(&self.group(op, word), old, changes)?;
+            Ok((root != old).then_some(root))
+        };
+        Ok(self.tree.change_roots(op, &self.records, &words, &mut change)?)
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        true
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {

@@ -16,6 +16,7 @@
 //! leaves these entries out. Who meets a mark writes it back and fences before relying on it.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use durix_logfree::{Error, MAX_KEY, Record, RecordStore, Result};
 use durix_pmem::{Medium, Op};
@@ -510,6 +511,51 @@ impl Edit {
             children = self.write_nodes(group, level, &children, at_end)?;
             (level, at_end) = (level + 1, false);
         }
+    }
+
+    /// Makes several changes, one after the other; removals of keys that are not there do nothing. Returns the new root.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub(crate) fn change_all<'c, M: Medium>(
+        &mut self,
+        group: &Group<'_, '_, M>,
+        mut root: Option<u64>,
+        changes: impl Iterator<Item = (&'c [u8], Option<&'c [u8]>)>,
+    ) -> Result<Option<u64>> {
+        let mut written: BTreeMap<u64, Record> = BTreeMap::new();
+        for (key, new) in changes {
+            let mut step = Edit::default();
+            let changed = step.change_if_there(group, root, key, new);
+            for off in step.replaced {
+                match written.remove(&off) {
+                    // One change has written it, another has replaced it: nothing ever leads to it.
+                    Some(record) => group.records.give_back(group.op, &[record]),
+                    None => self.replaced.push(off),
+                }
+            }
+            written.extend(step.written.into_iter().map(|record| (record.off(), record)));
+            match changed {
+                Ok(changed) => root = changed,
+                Err(error) => {
+                    self.written.extend(written.into_values());
+                    return Err(error);
+                }
+            }
+        }
+        self.written.extend(written.into_values());
+        Ok(root)
+    }
+
+    fn change_if_there<M: Medium>(
+        &mut self,
+        group: &Group<'_, '_, M>,
+        root: Option<u64>,
+        key: &[u8],
+        new: Option<&[u8]>,
+    ) -> Result<Option<u64>> {
+        let is_there = || -> Result<bool> { root.map_or(Ok(false), |root| Ok(group.find(root, key)?.is_some())) };
+        if new.is_some() || is_there()? { self.change(group, root, key, new) } else { Ok(root) }
     }
 
     /// What a node leads to after a change, and whether the change was at the end of all.

@@ -14,7 +14,7 @@
 //! | `batch`, `chains` | changes that are made together or not at all (DP-E1, DP-P4), and how recovery reads them |
 //! | `load` | many changes at once, without the log |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
-//! | `values` | values of any length, in records (DP-W1) |
+//! | `values`, `together` | values of any length, in records (DP-W1); changes of records that are made together |
 //! | `bytes`, `group` | keys of any length: keys that share eight bytes are a word's, in a tree of records (DP-W1, DP-M1, DP-M2) |
 //! | `index` | the tree in the vocabulary of all indices |
 //!
@@ -53,6 +53,7 @@ mod read;
 mod record;
 mod recover;
 mod scan;
+mod together;
 mod units;
 mod update;
 mod values;

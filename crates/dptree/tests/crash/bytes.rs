@@ -5,6 +5,7 @@ use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_swe
 use durix_pmem::Plan;
 
 use crate::tree::{Act, Act::*, TreeUnderTest, bytes_until_full};
+use crate::values::with_long_pages;
 use crate::{complete, deep};
 
 fn of(plan: &'static Plan, before: &[Act]) -> TreeUnderTest {
@@ -41,6 +42,19 @@ fn scenarios(plan: &'static Plan) -> Vec<(&'static str, TreeUnderTest, Vec<Act>)
             "in place",
             of(plan, &[Put(10, 3), Put(11, 3), Merge]),
             vec![Update(10, 4), Put(12, 3), Swap(10, Some(4), Some(7)), Remove(11), Remove(10)],
+        ),
+        (
+            "batches",
+            with_long_pages(of(plan, &[Put(1, 3), Put(2, 3), Put(70, 3), Merge])),
+            vec![
+                Many(vec![(1, Some(6)), (2, None), (3, Some(3)), (70, Some(4)), (71, None)]),
+                Many(vec![(1, None), (3, None), (2, Some(3)), (130, Some(3))]),
+            ],
+        ),
+        (
+            "a batch of two groups",
+            with_long_pages(of(plan, &[Put(1, 3), Put(70, 3), Merge])),
+            vec![Many(vec![(1, Some(6)), (70, Some(9))]), Get(1)],
         ),
         ("two sessions", of(plan, &puts(1..3)), vec![other(Put(1, 6)), Put(2, 6), other(Remove(2)), Put(3, 9)]),
         (
@@ -108,9 +122,11 @@ fn processes_die_in_a_change_of_a_group() {
 
 #[test]
 fn every_fence_before_a_link_to_a_group_is_needed() {
-    let sites = Sites::in_files("dptree/src/bytes.rs");
-    let sweep = mutation_sweep(&sites, |plan| run(&Explorer::new().executions_per_point(60).samples(6), plan));
-    println!("{}", sweep.assert_all_caught(&[]));
+    // Where locked instructions do not wait for write-backs: a batch takes locks after its fence.
+    let explorer = Explorer::new().locked_drains(false).executions_per_point(200).samples(60);
+    for file in ["dptree/src/bytes.rs", "dptree/src/together.rs"] {
+        println!("{}", mutation_sweep(&Sites::in_files(file), |plan| run(&explorer, plan)).assert_all_caught(&[]));
+    }
 }
 
 /// A removal that marks its key, and after it, or beside it, one who meets the mark.

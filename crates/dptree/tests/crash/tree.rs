@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_dptree::{Direction, DpTree, DpTreeBytes, DpTreeValues, Options, Shape};
-use durix_index::{Index, KeyRange, OrderedIndex};
+use durix_index::{Batch, Index, KeyRange, OrderedIndex};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::service::{Driver, Lane};
 use durix_pmem::{Hardware, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
@@ -330,6 +330,17 @@ fn change_values(values: &dyn Index<M>, op: &Op<'_, M>, act: &Act, key: &dyn Fn(
         Swap(k, a, b) => {
             let [a, b] = [a, b].map(|v| v.map(bytes));
             Yes(values.compare_and_set(op, &key(k), a.as_deref(), b.as_deref()).unwrap())
+        }
+        Many(ref changes) => {
+            let mut batch = Batch::new();
+            for (k, v) in changes {
+                match v {
+                    Some(v) => batch.insert(&key(*k), &bytes(*v)),
+                    None => batch.remove(&key(*k)),
+                };
+            }
+            values.apply(op, &batch).unwrap();
+            Done
         }
         ref act => unreachable!("{act:?} is not tried with values of any length"),
     }

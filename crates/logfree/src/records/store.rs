@@ -19,7 +19,7 @@ use crate::pages::units::{Unit, Units, holds_records};
 /// The persist order is that of `pages/units` (I1 to I9).
 ///
 /// A record with *marks* begins with a word that may be changed in place: it has no checksum.
-pub struct RecordStore<M: Medium = Hardware>(Units<M>);
+pub struct RecordStore<M: Medium = Hardware>(pub(super) Units<M>);
 
 impl<M: Medium> std::fmt::Debug for RecordStore<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
