@@ -32,6 +32,9 @@ struct Held<'a, M: Medium> {
     changes: Vec<(u64, u64, Option<u64>)>,
 }
 
+/// Says what keys are to be mapped to, by what they are: `None` for a key leaves it, `None` for all leaves all.
+pub(crate) type DecideAll<'a> = &'a mut dyn FnMut(&[Entry]) -> Option<Vec<Option<Option<u64>>>>;
+
 impl<M: Medium> DpTree<M> {
     /// Makes changes together: a key and what it is mapped to, `None` where it is removed. They are sorted; of one key the last one counts.
     ///
@@ -66,15 +69,8 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
-    /// As [`change_many`](Self::change_many), for ascending keys whose new values `decide` gives, by all of the old ones, while nobody else can
-    /// change them: `None` for a key leaves it, `None` for all leaves all. Returns whether it did decide. It may be asked twice.
-    #[allow(clippy::type_complexity)]
-    pub(crate) fn change_many_with(
-        &self,
-        op: &Op<'_, M>,
-        keys: &[u64],
-        decide: &mut dyn FnMut(&[Entry]) -> Option<Vec<Option<Option<u64>>>>,
-    ) -> Result<bool> {
+    /// As [`change_many`](Self::change_many), for ascending keys whose new values `decide` gives while nobody else can change them. Returns whether it did decide. It may be asked twice.
+    pub(crate) fn change_many_with(&self, op: &Op<'_, M>, keys: &[u64], decide: DecideAll<'_>) -> Result<bool> {
         let _guard = self.poison.guard(op)?;
         let made = match self.log_decided(op, keys, decide) {
             Err(error) if error.is_full() => {
@@ -87,13 +83,7 @@ impl<M: Medium> DpTree<M> {
         made
     }
 
-    #[allow(clippy::type_complexity)]
-    fn log_decided(
-        &self,
-        op: &Op<'_, M>,
-        keys: &[u64],
-        decide: &mut dyn FnMut(&[Entry]) -> Option<Vec<Option<Option<u64>>>>,
-    ) -> Result<bool> {
+    fn log_decided(&self, op: &Op<'_, M>, keys: &[u64], decide: DecideAll<'_>) -> Result<bool> {
         let any: Vec<Entry> = keys.iter().map(|key| (*key, Some(0))).collect();
         let mut held = self.lock_ranges(op, &any)?;
         let mut olds = Vec::with_capacity(keys.len());

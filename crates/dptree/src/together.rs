@@ -24,6 +24,9 @@ pub(crate) fn check(limits: &Limits, batch: &Batch) -> durix_index::Result<()> {
     batch.iter().try_for_each(|(key, change)| limits.check(key, change))
 }
 
+/// Says what the new root of a word is, by its root, and notes the records that come and go; `None` leaves it.
+pub(crate) type ChangeRoot<'a> = &'a mut dyn FnMut(&mut Edit, u64, Option<u64>) -> Result<Option<Option<u64>>>;
+
 /// What has been written and announced for a batch.
 #[derive(Default)]
 struct Prepared {
@@ -44,7 +47,7 @@ impl Prepared {
         op: &Op<'_, M>,
         records: &RecordStore<M>,
         olds: &[(u64, Option<u64>)],
-        change: &mut dyn FnMut(&mut Edit, u64, Option<u64>) -> Result<Option<Option<u64>>>,
+        change: ChangeRoot<'_>,
     ) -> Result<Vec<Option<Option<u64>>>> {
         let mut news = Vec::with_capacity(olds.len());
         for (word, old) in olds {
@@ -69,7 +72,7 @@ impl<M: Medium> DpTree<M> {
         op: &Op<'_, M>,
         records: &RecordStore<M>,
         words: &[u64],
-        change: &mut dyn FnMut(&mut Edit, u64, Option<u64>) -> Result<Option<Option<u64>>>,
+        change: ChangeRoot<'_>,
     ) -> Result<()> {
         let prepared: RefCell<Prepared> = RefCell::default();
         let mut decide = |olds: &[(u64, Option<u64>)]| {

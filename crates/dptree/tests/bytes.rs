@@ -102,7 +102,7 @@ fn a_tree_of_byte_strings_is_a_map() {
                     let mut batch = Batch::new();
                     for _ in 0..random(&mut seed) % 40 {
                         let (k, v) = (key(random(&mut seed) % 1600), value(random(&mut seed)));
-                        if random(&mut seed) % 3 > 0 {
+                        if !random(&mut seed).is_multiple_of(3) {
                             batch.insert(&k, &v);
                             model.insert(k, v);
                         } else {
