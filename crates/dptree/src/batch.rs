@@ -32,6 +32,9 @@ struct Held<'a, M: Medium> {
     changes: Vec<(u64, u64, Option<u64>)>,
 }
 
+/// Says what keys are to be mapped to, by what they are: `None` for a key leaves it, `None` for all leaves all.
+pub(crate) type DecideAll<'a> = &'a mut dyn FnMut(&[Entry]) -> Option<Vec<Option<Option<u64>>>>;
+
 impl<M: Medium> DpTree<M> {
     /// Makes changes together: a key and what it is mapped to, `None` where it is removed. They are sorted; of one key the last one counts.
     ///
@@ -66,10 +69,54 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
+    /// As [`change_many`](Self::change_many), for ascending keys whose new values `decide` gives while nobody else can change them. Returns whether it did decide. It may be asked twice.
+    pub(crate) fn change_many_with(&self, op: &Op<'_, M>, keys: &[u64], decide: DecideAll<'_>) -> Result<bool> {
+        let _guard = self.poison.guard(op)?;
+        let made = match self.log_decided(op, keys, decide) {
+            Err(error) if error.is_full() => {
+                self.merge_what_fits(op)?;
+                self.log_decided(op, keys, decide)
+            }
+            made => made,
+        };
+        self.limbo.poll_late(op);
+        made
+    }
+
+    fn log_decided(&self, op: &Op<'_, M>, keys: &[u64], decide: DecideAll<'_>) -> Result<bool> {
+        let any: Vec<Entry> = keys.iter().map(|key| (*key, Some(0))).collect();
+        let mut held = self.lock_ranges(op, &any)?;
+        let mut olds = Vec::with_capacity(keys.len());
+        for Held { range, inner, changes } in &held {
+            let snapshot = range.snapshot.get(op);
+            let old = |(key, hash, _): &(u64, u64, _)| {
+                (*key, self.find_locked(op, inner, snapshot, (*key, *hash), snapshot.leaf(*key)).value())
+            };
+            olds.extend(changes.iter().map(old));
+        }
+        let Some(news) = decide(&olds) else { return Ok(false) };
+        let mut news = news.into_iter();
+        for Held { changes, .. } in &mut held {
+            changes.retain_mut(|(.., new)| match news.next().flatten() {
+                Some(wanted) => {
+                    *new = wanted;
+                    true
+                }
+                None => false,
+            });
+        }
+        self.log_held(op, held).map(|()| true)
+    }
+
     /// Makes sorted changes together, by the log.
     fn log_batch(&self, op: &Op<'_, M>, changes: &[Entry]) -> Result<()> {
+        let held = self.lock_ranges(op, changes)?;
+        self.log_held(op, held)
+    }
+
+    /// Makes changes of locked ranges together.
+    fn log_held(&self, op: &Op<'_, M>, mut held: Vec<Held<'_, M>>) -> Result<()> {
         let m = op.medium();
-        let mut held = self.lock_ranges(op, changes)?;
         let number: usize = held.iter().map(|held| held.changes.len()).sum();
         if number == 0 {
             return Ok(());

@@ -12,7 +12,7 @@ use durix_index::{
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 
-use crate::{DpTree, DpTreeValues, MAX_BATCH, leftovers};
+use crate::{DpTree, DpTreeBytes, DpTreeValues, MAX_BATCH, leftovers};
 
 /// Bytes of a key and of a value.
 const WORD: usize = size_of::<u64>();
@@ -24,6 +24,9 @@ pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
     vec![
         Entry::new::<DpTree<M>>("dptree", about).ordered(),
         Entry::new::<DpTreeValues<M>>("dptree-values", "as dptree, with values of any length").ordered().experimental(),
+        Entry::new::<DpTreeBytes<M>>("dptree-bytes", "as dptree, with keys and values of any length")
+            .ordered()
+            .experimental(),
     ]
 }
 

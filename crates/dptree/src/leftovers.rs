@@ -32,6 +32,7 @@ use crate::leaf::{Taken, bits, count, load_pair};
 use crate::record::Record;
 use crate::recover::read_shape;
 use crate::units::units_in;
+use crate::values::Records;
 
 /// Keys and values of all blocks that count.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
@@ -40,6 +41,7 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     let mut pages = Vec::new();
     let first = op.load(&root_words(op, root).first, Relaxed).get();
     let mut extents = root.pool().space().extents(op, root.owner());
+    extents.retain(|extent| !Records::<M>::holds_records(op, extent));
     if !extents.iter().any(|extent| (extent.off..extent.off + extent.len).contains(&first)) {
         extents.extend(lost(op, root, shape));
     }

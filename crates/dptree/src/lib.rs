@@ -15,7 +15,8 @@
 //! | `batch`, `chains` | changes that are made together or not at all (DP-E1, DP-P4), and how recovery reads them |
 //! | `load` | many changes at once, without the log |
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
-//! | `values` | values of any length, in records (DP-W1) |
+//! | `values`, `together` | values of any length, in records (DP-W1); changes of records that are made together |
+//! | `bytes`, `group` | keys of any length: keys that share eight bytes are a word's, in a tree of records (DP-W1, DP-M1, DP-M2) |
 //! | `index` | the tree in the vocabulary of all indices |
 //!
 //! # Guarantees
@@ -28,11 +29,13 @@
 mod arena;
 mod batch;
 mod bloom;
+mod bytes;
 mod chains;
 mod check;
 mod error;
 mod front;
 mod full;
+mod group;
 mod in_place;
 mod index;
 pub mod layout;
@@ -51,6 +54,7 @@ mod read;
 mod record;
 mod recover;
 mod scan;
+mod together;
 mod units;
 mod update;
 mod values;
@@ -66,6 +70,7 @@ use durix_pmem::service::Registered;
 use durix_pmem::{Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 
 pub use batch::MAX_BATCH;
+pub use bytes::DpTreeBytes;
 pub use check::Stats;
 pub use durix_index::{Direction, Finding};
 pub use error::{Error, Result};

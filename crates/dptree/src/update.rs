@@ -137,6 +137,23 @@ impl<M: Medium> DpTree<M> {
         changed
     }
 
+    /// As [`change_with_room`](Self::change_with_room), and a removal succeeds where there is none.
+    pub(crate) fn change_anyhow(
+        &self,
+        op: &Op<'_, M>,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Option<u64>>> {
+        let _guard = self.poison.guard(op)?;
+        let mut changed = self.change_in_range(op, key, &mut decide);
+        if matches!(&changed, Err(error) if error.is_full()) {
+            self.merge_what_fits(op)?;
+            changed = self.change_guarded(op, key, &mut decide);
+        }
+        self.limbo.poll_late(op);
+        changed
+    }
+
     /// As [`remove`](Self::remove), in a guard.
     pub(crate) fn remove_guarded(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         let old = self.change_guarded(op, key, &mut |old: Option<u64>| old.is_some().then_some(None))?;

@@ -12,24 +12,26 @@
 //! lower version or below its floor, a slot whose key has a record, a slot that is free.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writable};
 use durix_index::{
-    Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+    Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
 };
 use durix_logfree::{Blobs, Error, MAX_VALUE, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
+use crate::group::Edit;
 use crate::layout::{LAYOUT_VERSION, root_words};
-use crate::{DpTree, Options};
+use crate::{DpTree, MAX_BATCH, Options, together};
 
 /// Pairs of a step of a walk at least, unless it is the last one.
 const STEP: usize = 128;
 /// Of values, in pages of records of the usual size.
-const LIMITS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::UpTo(MAX_VALUE), batch: usize::MAX };
+const LIMITS: Limits = Limits { key: Lengths::Exactly(WORD), value: Lengths::UpTo(MAX_VALUE), batch: MAX_BATCH };
 
 /// The records of a tree.
 pub(crate) type Records<M> = Blobs<Words<M>, M>;
@@ -37,7 +39,7 @@ pub(crate) type Records<M> = Blobs<Words<M>, M>;
 /// A tree whose values are offsets of records.
 pub(crate) struct Words<M: Medium>(Arc<DpTree<M>>);
 
-fn of_tree(error: crate::Error) -> Error {
+pub(crate) fn of_tree(error: crate::Error) -> Error {
     match error {
         crate::Error::Pool(error) => Error::Pool(error),
         crate::Error::Corrupt { what, offset, found } => Error::Corrupt { what, offset, found },
@@ -303,6 +305,35 @@ impl<M: Medium> Index<M> for DpTreeValues<M> {
     fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
         writable(self)?;
         Ok(self.0.remove(op, key(bytes)?)?)
+    }
+
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        writable(self)?;
+        together::check(&self.limits(), batch)?;
+        let mut changes = BTreeMap::new();
+        for (bytes, new) in batch.iter() {
+            changes.insert(key(bytes)?, new);
+        }
+        let words: Vec<u64> = changes.keys().copied().collect();
+        let store = self.0.store();
+        let mut change = |edit: &mut Edit, word, old: Option<u64>| {
+            let Some(new) = changes.get(&word) else { return Ok(None) };
+            edit.replaced.extend(old);
+            match new {
+                Some(value) => {
+                    let record = store.write(op, word, value, false)?;
+                    let off = record.off();
+                    edit.written.push(record);
+                    Ok(Some(Some(off)))
+                }
+                None => Ok(old.map(|_| None)),
+            }
+        };
+        Ok(self.tree().change_roots(op, store, &words, &mut change)?)
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        true
     }
 
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {

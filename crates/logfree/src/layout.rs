@@ -155,6 +155,9 @@ pub(crate) const RECORDS: u64 = 0x0052_4543_4F52_0000;
 pub(crate) const PART: u64 = 1 << 63;
 /// Bits of the first word of a head that are the number of bytes.
 pub(crate) const RECORD_BYTES: u64 = (1 << RECORD_SUM) - 1;
+/// The bit of them that says that the first word of the bytes may change, and has no checksum: see [`RecordStore`](crate::RecordStore). Lengths
+/// are below 2^25.
+pub(crate) const RECORD_MARKS: u64 = 1 << 30;
 /// Where its checksum begins.
 pub(crate) const RECORD_SUM: u32 = 31;
 /// Words of a head before the bytes.
@@ -576,7 +579,7 @@ mod tests {
     fn the_format_of_records_is_frozen() {
         assert_eq!([ROOT_RECORDS, ROOT_HASH_BITS, HEAD_TAG], [4, 5, 7]);
         assert_eq!((RECORDS, PART, RECORDS_LAYOUT_VERSION), (0x0052_4543_4F52_0000, 1 << 63, 2));
-        assert_eq!((RECORD_BYTES, RECORD_SUM), (0x7fff_ffff, 31));
+        assert_eq!((RECORD_BYTES, RECORD_MARKS, RECORD_SUM), (0x7fff_ffff, 1 << 30, 31));
         assert_eq!((RECORD_HEAD, PART_HEAD, MAX_RECORD_PAGE), (2, 1, 16384));
     }
 

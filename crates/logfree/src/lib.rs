@@ -54,7 +54,8 @@ pub use list::List;
 pub use options::{LinkCacheMode, Options};
 pub use pages::PageStats;
 pub use records::{
-    BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE, WordMap,
+    BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE, Record,
+    RecordStore, WordMap,
 };
 pub use skip::SkipList;
 pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};

@@ -22,7 +22,7 @@ const FULL: u64 = 768 << 10;
 const ROUNDS_A_POOL: u64 = 12;
 /// Kinds whose removals succeed in a full pool, and that give space back by leaves and log pages, when they merge: one removal makes no
 /// room for one insert.
-const ROOM_BY_MERGES: [&str; 2] = ["dptree", "dptree-values"];
+const ROOM_BY_MERGES: [&str; 3] = ["dptree", "dptree-values", "dptree-bytes"];
 /// Operations of a thread in a round.
 const OPERATIONS: u64 = 1_000;
 

@@ -2,6 +2,7 @@
 //! crashes in recovery, operations after it; and the mutation of every write-back and fence. With `DURIX_DEEP` set, sequences are
 //! longer and samples more.
 
+mod bytes;
 mod threads;
 mod tree;
 mod values;

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_dptree::{Direction, DpTree, DpTreeValues, Options, Shape};
-use durix_index::{Index, KeyRange, OrderedIndex};
+use durix_dptree::{Direction, DpTree, DpTreeBytes, DpTreeValues, Options, Shape};
+use durix_index::{Batch, Index, KeyRange, OrderedIndex};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::service::{Driver, Lane};
 use durix_pmem::{Hardware, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
@@ -89,6 +89,8 @@ pub struct TreeUnderTest {
     pub driven: bool,
     /// Whether values are of any length.
     pub values: bool,
+    /// Whether keys are, too.
+    pub bytes: bool,
 }
 
 /// Drives nothing: the operations of a test tick.
@@ -105,6 +107,8 @@ pub enum Tree {
     Words(Arc<DpTree<M>>),
     /// Its values are bytes: of three lengths, so that their records lie in pages of their own. The word that they stand for comes first.
     Values(Arc<DpTreeValues<M>>),
+    /// Its keys are bytes, too: nine of them, the first eight of which 64 keys have in common.
+    Bytes(Arc<DpTreeBytes<M>>),
 }
 
 fn bytes(word: u64) -> Vec<u8> {
@@ -118,8 +122,15 @@ fn word(value: &[u8]) -> u64 {
     word
 }
 
+/// Keys that 64 numbers share a word of, in the order of the numbers.
+const SHARED: u64 = 64;
+
 impl Tree {
     fn open(pool: &Pool<M>, name: &str, subject: &TreeUnderTest) -> Result<Self, String> {
+        if subject.bytes {
+            pool.mapping().limit_generations(1);
+            return DpTreeBytes::open_with(pool, name, &subject.options).map(Tree::Bytes).map_err(|e| e.to_string());
+        }
         if subject.values {
             pool.mapping().limit_generations(1);
             return DpTreeValues::open_with(pool, name, &subject.options).map(Tree::Values).map_err(|e| e.to_string());
@@ -131,13 +142,40 @@ impl Tree {
         match self {
             Tree::Words(tree) => tree,
             Tree::Values(values) => values.tree(),
+            Tree::Bytes(map) => map.tree(),
+        }
+    }
+
+    /// The bytes of a key; of the largest one, ones that come after all others.
+    fn key(&self, key: u64) -> Vec<u8> {
+        match self {
+            Tree::Bytes(_) => [&(key / SHARED).to_be_bytes()[..], &[(key % SHARED) as u8]].concat(),
+            _ => key.to_be_bytes().to_vec(),
+        }
+    }
+
+    fn number(&self, bytes: &[u8]) -> u64 {
+        match (self, bytes) {
+            (Tree::Bytes(_), [first @ .., last]) => {
+                u64::from_be_bytes(first.try_into().unwrap()) * SHARED + u64::from(*last)
+            }
+            _ => u64::from_be_bytes(bytes.try_into().unwrap()),
+        }
+    }
+
+    fn ordered(&self) -> Option<&dyn OrderedIndex<M>> {
+        match self {
+            Tree::Words(_) => None,
+            Tree::Values(values) => Some(&**values),
+            Tree::Bytes(map) => Some(&**map),
         }
     }
 
     fn get(&self, op: &Op<'_, M>, key: u64) -> Option<u64> {
         match self {
             Tree::Words(tree) => tree.get(op, key).unwrap(),
-            Tree::Values(values) => values.get_vec(op, &key.to_be_bytes()).unwrap().map(|value| word(&value)),
+            Tree::Values(values) => values.get_vec(op, &self.key(key)).unwrap().map(|value| word(&value)),
+            Tree::Bytes(map) => map.get_vec(op, &self.key(key)).unwrap().map(|value| word(&value)),
         }
     }
 
@@ -153,15 +191,15 @@ impl Tree {
                 };
                 tree.scan(op, ends, direction, visit).unwrap();
             }
-            Tree::Values(values) => {
-                let from = from.to_be_bytes();
+            Tree::Values(_) | Tree::Bytes(_) => {
+                let from = self.key(from);
                 let bounds = [Bound::Included(&from[..]), Bound::Unbounded];
                 let range = KeyRange::new(bounds[usize::from(!up)], bounds[usize::from(up)]);
-                let mut cursor = values.range(&range, direction);
+                let mut cursor = self.ordered().expect("it is").range(&range, direction);
                 while found.len() < most
                     && let Some((key, value)) = cursor.next(op).unwrap()
                 {
-                    found.push((u64::from_be_bytes(key.try_into().unwrap()), word(value)));
+                    found.push((self.number(key), word(value)));
                 }
             }
         }
@@ -198,6 +236,7 @@ impl TreeUnderTest {
             used_before: false,
             driven: false,
             values: false,
+            bytes: false,
         }
     }
 
@@ -246,7 +285,10 @@ pub fn operate(tree: &Tree, op: &Op<'_, M>, act: &Act) -> Answer {
     match *act {
         Get(k) => Value(tree.get(op, k)),
         Next(k, up) => Pair(tree.pairs(op, k, up, 1).first().copied()),
-        Len => Number(tree.tree().len(op)),
+        Len => Number(match tree {
+            Tree::Bytes(_) => tree.pairs(op, 0, true, usize::MAX).len() as u64,
+            _ => tree.tree().len(op),
+        }),
         Tick => {
             tree.tree().tick_in(op).unwrap();
             Done
@@ -254,7 +296,8 @@ pub fn operate(tree: &Tree, op: &Op<'_, M>, act: &Act) -> Answer {
         Merge | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
         ref act => match tree {
             Tree::Words(tree) => change_words(tree, op, act),
-            Tree::Values(values) => change_values(&**values, op, act),
+            Tree::Values(values) => change_values(&**values, op, act, &|k| tree.key(k)),
+            Tree::Bytes(map) => change_values(&**map, op, act, &|k| tree.key(k)),
         },
     }
 }
@@ -278,15 +321,26 @@ fn change_words(tree: &DpTree<M>, op: &Op<'_, M>, act: &Act) -> Answer {
     }
 }
 
-fn change_values(values: &dyn Index<M>, op: &Op<'_, M>, act: &Act) -> Answer {
+fn change_values(values: &dyn Index<M>, op: &Op<'_, M>, act: &Act, key: &dyn Fn(u64) -> Vec<u8>) -> Answer {
     match *act {
-        Put(k, v) => Yes(values.insert(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
-        PutNew(k, v) => Yes(values.insert_if_absent(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
-        Update(k, v) => Yes(values.update(op, &k.to_be_bytes(), &bytes(v)).unwrap()),
-        Remove(k) => Yes(values.remove(op, &k.to_be_bytes()).unwrap()),
+        Put(k, v) => Yes(values.insert(op, &key(k), &bytes(v)).unwrap()),
+        PutNew(k, v) => Yes(values.insert_if_absent(op, &key(k), &bytes(v)).unwrap()),
+        Update(k, v) => Yes(values.update(op, &key(k), &bytes(v)).unwrap()),
+        Remove(k) => Yes(values.remove(op, &key(k)).unwrap()),
         Swap(k, a, b) => {
             let [a, b] = [a, b].map(|v| v.map(bytes));
-            Yes(values.compare_and_set(op, &k.to_be_bytes(), a.as_deref(), b.as_deref()).unwrap())
+            Yes(values.compare_and_set(op, &key(k), a.as_deref(), b.as_deref()).unwrap())
+        }
+        Many(ref changes) => {
+            let mut batch = Batch::new();
+            for (k, v) in changes {
+                match v {
+                    Some(v) => batch.insert(&key(*k), &bytes(*v)),
+                    None => batch.remove(&key(*k)),
+                };
+            }
+            values.apply(op, &batch).unwrap();
+            Done
         }
         ref act => unreachable!("{act:?} is not tried with values of any length"),
     }
@@ -403,6 +457,7 @@ impl Subject for TreeUnderTest {
         let findings = match &live.tree {
             Tree::Words(tree) => tree.check(&live.session.enter().unwrap()),
             Tree::Values(values) => Index::check(&**values, &mut live.session).unwrap(),
+            Tree::Bytes(map) => Index::check(&**map, &mut live.session).unwrap(),
         };
         findings.iter().map(ToString::to_string).collect()
     }
@@ -446,6 +501,21 @@ pub fn puts_until_full(subject: &TreeUnderTest, times: u64) -> Vec<Act> {
     let fit = |(key, value): &(u64, u64)| tree.insert(&op, *key, *value).is_ok();
     let all = (1..).flat_map(|number: u64| (1..=times).map(move |value| (number * 10, value)));
     all.take_while(fit).map(|(key, value)| Put(key, value)).collect()
+}
+
+/// Puts of keys of a group, in an order that fills its nodes unevenly, that fill a pool, up to the one that would be refused. Tried out on a tree
+/// in ordinary memory, whose decisions are the same.
+pub fn bytes_until_full(subject: &TreeUnderTest) -> Vec<Act> {
+    let pool = subject.pool_options().create_on(HeapBacking::new(subject.len()), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    pool.mapping().limit_generations(1);
+    let map = DpTreeBytes::open_with(&pool, "tree", &subject.options).unwrap();
+    let key = |number: u64| [0, 0, 0, 0, 0, 0, 0, 0, (number % SHARED) as u8];
+    let mut fit = |number: &u64| map.insert(&session.enter().unwrap(), &key(*number), &bytes(1)).is_ok();
+    let all = (1..SHARED).map(|number| number * 5 % SHARED);
+    let puts: Vec<_> = all.take_while(&mut fit).map(|number| Put(number, 1)).collect();
+    assert!(puts.len() as u64 + 1 < SHARED, "the keys of a group do not fill it");
+    puts
 }
 
 /// What was done before in a tree, and batches of two new keys of different ranges, up to the first one that would be refused; and the keys of

@@ -11,9 +11,11 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Extent, Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Session, Structure};
 
 use super::record::{Limits, Record, Records};
+use super::store::RecordStore;
 use super::words::WordMap;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::layout::ROOT_PAGE;
 use crate::options::Options;
 use crate::pages::PageStats;
 use crate::pages::units::{Unit, Units, holds_records};
@@ -45,7 +47,7 @@ const STEP: usize = 1 << 20;
 /// ```
 pub struct Blobs<S, M: Medium = Hardware> {
     map: S,
-    units: Units<M>,
+    store: RecordStore<M>,
 }
 
 /// A [`List`] with byte strings for values.
@@ -92,7 +94,7 @@ pub(crate) fn read_leftovers<M: Medium>(
     leftovers: &[Leftover],
     found: &mut dyn FnMut(u64, &[u8]),
 ) {
-    let units = Units::to_read(op, root.clone());
+    let units = Units::to_read(op, root.clone(), ROOT_PAGE);
     let (records, mut bytes) = (Records { op, units: &units }, Vec::new());
     for Leftover { key, word } in leftovers {
         bytes.clear();
@@ -169,8 +171,8 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// [`Error::Corrupt`].
     pub fn over(session: &mut Session<M>, map: S, options: &Options) -> Result<Self> {
         let (units, found) = Units::open(&session.enter()?, map.place().clone(), S::PAGE_WORD, options)?;
-        let blobs = Blobs { map, units };
-        blobs.units.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
+        let blobs = Blobs { map, store: RecordStore(units) };
+        blobs.store.0.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
         Ok(blobs)
     }
 
@@ -182,6 +184,11 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// The map of words: keys and offsets of records. It is to be looked at, never changed.
     pub fn words(&self) -> &S {
         &self.map
+    }
+
+    /// The records: for changes that are made together. Whoever changes them without the map damages it.
+    pub fn store(&self) -> &RecordStore<M> {
+        &self.store
     }
 
     /// Its place in its pool.
@@ -196,11 +203,11 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 
     /// Bytes of the longest value: about 2 MB with pages of 4 KiB, 4 kB with pages of 256 bytes, 33 MB with pages of 16 KiB and more.
     pub fn max_value(&self) -> u64 {
-        Limits { lines: self.units.largest() }.bytes()
+        Limits { lines: self.store.0.largest() }.bytes()
     }
 
     pub(super) fn records<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Records<'a, 's, M> {
-        Records { op, units: &self.units }
+        Records { op, units: &self.store.0 }
     }
 
     /// The offset of the record of a key.
@@ -359,7 +366,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
             return true;
         }
         if let Some(old) = change.old.take() {
-            self.units.cancel(op, &old.units);
+            self.store.0.cancel(op, &old.units);
         }
         let begun = self.begin_retire(op, key, off, wanted);
         change.old = change.note(begun).flatten();
@@ -373,7 +380,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
             return Ok(None);
         }
         records.expect(&record)?;
-        self.units.begin_retire(op, &record.units)?;
+        self.store.0.begin_retire(op, &record.units)?;
         Ok(Some(record))
     }
 
@@ -384,12 +391,12 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         let (new, old) = (new.as_ref().map_or(none, |r| &r.units[..]), old.as_ref().map_or(none, |r| &r.units[..]));
         // An error of the map means that it is as it was.
         if matches!(done, Ok(Some(true))) {
-            self.units.linked(op, new);
+            self.store.0.linked(op, new);
             // PERSIST LF-I6: the map's fence.
-            self.units.retire(op, old);
+            self.store.0.retire(op, old);
         } else {
-            self.units.give_back(op, new);
-            self.units.cancel(op, old);
+            self.store.0.give_back(op, new);
+            self.store.0.cancel(op, old);
         }
         error.map_or(done, Err)
     }
@@ -520,7 +527,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
                 findings.extend(twice.map(|unit| Finding::Misplaced { off: unit.off, key: *key }));
             }
         }
-        findings.extend(self.units.check(op, &in_use));
+        findings.extend(self.store.0.check(op, &in_use));
         Ok(findings)
     }
 }

@@ -9,6 +9,7 @@
 //! | `record` | reading and writing records |
 //! | `words` | what a map of words has to do for that |
 //! | `blobs` | [`Blobs`]: 8-byte keys, byte strings for values, over each of the maps with durable links |
+//! | `store` | [`RecordStore`]: records for structures of other crates |
 //! | `bytes` | [`BytesHash`]: byte strings for keys, too, over the hash table |
 //!
 //! | operation | write-backs and fences beyond those of the map of words |
@@ -32,11 +33,13 @@
 mod blobs;
 mod bytes;
 mod record;
+mod store;
 mod words;
 
 pub(crate) use blobs::read_leftovers as read_blobs;
 pub use blobs::{BlobBst, BlobHash, BlobList, BlobSkipList, Blobs};
 pub(crate) use bytes::read_leftovers as read_bytes;
 pub use bytes::{BytesHash, MAX_BYTES_VALUE, MAX_KEY};
-pub use record::MAX_VALUE;
+pub use record::{MAX_VALUE, Record};
+pub use store::RecordStore;
 pub use words::WordMap;

@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Checksum, Medium, Off, Op, Word};
 
 use crate::error::{Error, Result};
-use crate::layout::{NODE, PART, PART_HEAD, RECORD_BYTES, RECORD_HEAD, RECORD_SUM};
+use crate::layout::{NODE, PART, PART_HEAD, RECORD_BYTES, RECORD_HEAD, RECORD_MARKS, RECORD_SUM};
 use crate::pages::units::{Unit, Units};
 
 /// Bytes of a word.
 const WORD: u64 = size_of::<Word>() as u64;
+/// Bytes of the marks of a record that has them.
+pub(super) const MARKS: usize = WORD as usize;
 /// Words of a line.
 const LINE: u64 = NODE / WORD;
 
@@ -51,13 +53,15 @@ impl Limits {
 
 /// A record: where it lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub struct Record {
     /// The head first, then the parts.
     pub(super) units: Vec<Unit>,
     key: u64,
     /// Bytes under the key.
     len: u64,
-    /// Of what the head says, and of the bytes.
+    /// [`RECORD_MARKS`] or 0.
+    marks: u64,
+    /// Of what the head says, and of the bytes but the marks.
     sum: u32,
 }
 
@@ -66,11 +70,12 @@ impl Record {
     #[inline(always)]
     fn sum_of(&self, bytes: &[u8]) -> u32 {
         let parts = self.units[1..].iter().map(|part| part.off);
-        Checksum::at(self.off()).pair(self.len, self.key).words(parts).bytes(bytes).low()
+        let bytes = &bytes[if self.marks == 0 { 0 } else { MARKS.min(bytes.len()) }..];
+        Checksum::at(self.off()).pair(self.len | self.marks, self.key).words(parts).bytes(bytes).low()
     }
 
     /// The offset that a value stands for.
-    pub(super) fn off(&self) -> u64 {
+    pub fn off(&self) -> u64 {
         self.units[0].off
     }
 }
@@ -103,6 +108,11 @@ impl<'s, M: Medium> Records<'_, 's, M> {
     /// # Errors
     /// [`Error::TooLong`]; [`Error::Pool`] where the pool is full. Nothing is allocated then.
     pub(super) fn write(&self, key: u64, bytes: &[u8]) -> Result<Record> {
+        self.write_with(key, bytes, 0)
+    }
+
+    /// As [`write`](Self::write); with [`RECORD_MARKS`] the first word may change later, and has no checksum.
+    pub(super) fn write_with(&self, key: u64, bytes: &[u8], marks: u64) -> Result<Record> {
         let (limits, len) = (self.limits(), bytes.len() as u64);
         if len > limits.bytes() {
             return Err(Error::TooLong { what: "a value", len, limit: limits.bytes() });
@@ -118,7 +128,7 @@ impl<'s, M: Medium> Records<'_, 's, M> {
                 }
             }
         }
-        let mut record = Record { units, key, len, sum: 0 };
+        let mut record = Record { units, key, len, marks, sum: 0 };
         record.sum = record.sum_of(bytes);
         match self.fill(&record, bytes) {
             Ok(()) => Ok(record),
@@ -133,7 +143,7 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         let (op, limits, parts) = (self.op, self.limits(), &record.units[1..]);
         let (head, _) = limits.shape(record.len);
         let head = words(op, record.off(), head)?;
-        op.store(&head[0], record.len | u64::from(record.sum) << RECORD_SUM, Relaxed);
+        op.store(&head[0], record.len | record.marks | u64::from(record.sum) << RECORD_SUM, Relaxed);
         op.store(&head[1], record.key, Relaxed);
         let rest = &head[RECORD_HEAD as usize..];
         if parts.is_empty() {
@@ -163,7 +173,8 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         let (op, limits) = (self.op, self.limits());
         let fixed = words(op, off, RECORD_HEAD)?;
         let (first, found) = (op.load(&fixed[0], Relaxed), op.load(&fixed[1], Relaxed));
-        let (len, sum) = (first & RECORD_BYTES, (first >> RECORD_SUM) as u32);
+        let (marks, sum) = (first & RECORD_MARKS, (first >> RECORD_SUM) as u32);
+        let len = first & RECORD_BYTES & !RECORD_MARKS;
         if len > limits.bytes() || !off.is_multiple_of(NODE) || first & PART != 0 {
             return Err(corrupt("the length of a record", off, first));
         }
@@ -182,7 +193,7 @@ impl<'s, M: Medium> Records<'_, 's, M> {
                 units.push(Unit { off: part, lines: limits.lines });
             }
         }
-        Ok(Record { units, key, len, sum })
+        Ok(Record { units, key, len, marks, sum })
     }
 
     /// Appends the bytes of a record, and compares their checksum.
@@ -199,6 +210,22 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         Ok(())
     }
 
+    /// Appends up to so many first bytes, and returns how many there are; compares the checksum if these are all.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(super) fn read_front(&self, key: u64, off: u64, most: usize, into: &mut Vec<u8>) -> Result<u64> {
+        let record = self.at(key, off)?;
+        if record.len <= most as u64 {
+            self.read(&record, into)?;
+        } else {
+            let parts = (most as u64).div_ceil(self.limits().in_part()) as usize;
+            let units = record.units.iter().take(1 + parts).cloned().collect();
+            self.copy(&Record { units, len: most as u64, ..record.clone() }, into)?;
+        }
+        Ok(record.len)
+    }
+
     fn copy(&self, record: &Record, into: &mut Vec<u8>) -> Result<()> {
         let (op, in_part, had) = (self.op, self.limits().in_part(), into.len());
         into.resize(had + record.len as usize, 0);
@@ -213,6 +240,14 @@ impl<'s, M: Medium> Records<'_, 's, M> {
             op.load_bytes(&from[PART_HEAD as usize..], piece);
         }
         Ok(())
+    }
+
+    /// The word of marks of a record that has them and lies in one unit; otherwise `None`.
+    pub(super) fn marks(&self, record: &Record) -> Result<Option<&'s Word>> {
+        if record.marks == 0 || record.units.len() > 1 || record.len < WORD {
+            return Ok(None);
+        }
+        Ok(words(self.op, record.off(), RECORD_HEAD + 1)?.last())
     }
 
     /// Makes sure that all units of a record lie where such units can, before they are taken over.

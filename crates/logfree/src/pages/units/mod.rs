@@ -36,7 +36,7 @@ use super::active::Active;
 use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
 use super::words;
 use crate::error::{Error, Result};
-use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, MIN_PAGE, PageShape, RECORDS, ROOT_PAGE, ROOT_RECORDS, Segment};
+use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, MIN_PAGE, PageShape, RECORDS, ROOT_RECORDS, Segment};
 use crate::options::Options;
 
 /// Words of the head of a page.
@@ -120,8 +120,8 @@ impl<M: Medium> Units<M> {
     }
 
     /// Units of a map that may be damaged, to read records of: their pages are not looked for.
-    pub(crate) fn to_read(op: &Op<'_, M>, root: Root<M>) -> Self {
-        let page = op.load(&root.words(op)[ROOT_PAGE], Relaxed);
+    pub(crate) fn to_read(op: &Op<'_, M>, root: Root<M>, page_word: usize) -> Self {
+        let page = op.load(&root.words(op)[page_word], Relaxed);
         let units = Units::new(root, page, &Options::default());
         let is_sound = units.page.is_power_of_two() && units.page >= MIN_PAGE;
         Units { page: if is_sound { units.page } else { Options::default().page }, ..units }

@@ -1,0 +1,538 @@
+//! Keys and values of any length: the tree leads from the first eight bytes of a key to the keys that begin with them ([`group`](crate::group)).
+//!
+//! The persist order is that of values of any length, where a group's new records take the place of one record:
+//!
+//! | edge | kept by | a crash between leaves | recovery |
+//! |---|---|---|---|
+//! | DP-W1 all new records of a change, and the bits of their units < a log record, or a slot, with the new root | flush+fence | units that nothing leads to, in active pages | frees them |
+//! | DP-A1, DP-V1, DP-D3 the change of the root < units of records that it has replaced are used again | the change has returned | the old group, or units as above | as above |
+//! | DP-M1 a mark that says that an entry is gone < the removal returns | flush+fence | the mark, or not | the removal in flight has happened or not |
+//! | DP-M2 a mark that somebody has met < the answer that rests on it | flush+fence | the same again | the same again |
+//!
+//! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use durix_index::implement::{Walk, alone, writable};
+use durix_index::{
+    Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result,
+};
+use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
+use durix_pmem::pool::Durability;
+use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
+
+use crate::group::{Edit, Group, word_of};
+use crate::layout::{LAYOUT_VERSION, root_words};
+use crate::values::of_tree;
+use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
+
+/// The root word that holds the bytes of a page of records.
+const PAGE_WORD: usize = 5;
+/// Bytes of an entry before its key.
+const LENGTHS: usize = 8;
+/// Of keys and values, in pages of records of the usual size.
+const LIMITS: Limits =
+    Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpTo(MAX_VALUE - LENGTHS - MAX_KEY), batch: MAX_BATCH };
+/// Words that a step of a walk looks at, and pairs that it takes at most.
+const STEP: usize = 32;
+/// Bytes of values after which a step of a walk ends.
+const STEP_BYTES: usize = 1 << 20;
+
+/// A strict ordered map from byte strings to byte strings, both of any length, 0 included: a [`DpTree`] of the first eight bytes of keys, which lead to
+/// the keys that begin with them.
+///
+/// Its operations are those of [`Index`] and [`OrderedIndex`]. An update is durable when it returns: two fences, and one more for each of pages
+/// newly active and pages of replaced records that are not. A key that shares its first eight bytes with n others costs three to six lines for
+/// each level of a tree of up to fourteen children a node. Merges are a service of the pool, as those of a [`DpTree`].
+///
+/// ```
+/// use durix_dptree::DpTreeBytes;
+/// use durix_index::{Index, OrderedIndex};
+/// use durix_pmem::PoolOptions;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("users.pool");
+/// let pool = PoolOptions::new().open_or_create(&path)?;
+/// let users = DpTreeBytes::open(&pool, "users")?;
+/// let mut session = pool.session()?;
+/// let op = session.enter()?;
+/// users.insert(&op, b"user:ada", b"countess of Lovelace")?; // durable
+/// let (mut key, mut value) = (Vec::new(), Vec::new());
+/// assert!(users.first(&op, &mut key, &mut value)? && key == b"user:ada");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DpTreeBytes<M: Medium = Hardware> {
+    tree: Arc<DpTree<M>>,
+    records: RecordStore<M>,
+}
+
+impl<M: Medium> fmt::Debug for DpTreeBytes<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DpTreeBytes").field(&self.tree).finish()
+    }
+}
+
+fn with_records(options: &Options) -> Options {
+    Options { with_records: true, ..options.clone() }
+}
+
+impl<M: Medium> Structure<M> for DpTreeBytes<M> {
+    const KIND: Kind = Kind { tag: *b"DPTREE B", version: LAYOUT_VERSION };
+    type Options = Options;
+    type Error = Error;
+
+    fn create(session: &mut Session<M>, root: &Root<M>, options: &Options) -> durix_logfree::Result<()> {
+        DpTree::format(session, root, &with_records(options)).map_err(of_tree)?;
+        let op = session.enter()?;
+        RecordStore::format(&op, root, PAGE_WORD);
+        op.write_back(root_words(&op, root)); // the pool fences before the index goes live
+        Ok(())
+    }
+
+    fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> durix_logfree::Result<Self> {
+        let tree = Arc::new(DpTree::recover(session, root.clone(), &with_records(options)).map_err(of_tree)?);
+        let leads = |map: &Self, op: &Op<'_, M>, word, off| {
+            let root = map.tree.get(op, word).map_err(of_tree)?;
+            root.map_or(Ok(false), |root| map.group(op, word).leads_to(root, off))
+        };
+        let make = |records| DpTreeBytes { tree, records };
+        RecordStore::open(session, &root, PAGE_WORD, make, leads, |map| &map.records)
+    }
+
+    fn opened(self: &Arc<Self>) {
+        Structure::opened(&self.tree);
+    }
+}
+
+/// What is to be done with a key.
+#[derive(Clone, Copy)]
+enum Wish<'a> {
+    Insert(&'a [u8]),
+    InsertNew(&'a [u8]),
+    Update(&'a [u8]),
+    Remove,
+    Swap(&'a [u8], Option<&'a [u8]>),
+}
+
+/// What was found of a key, and done with it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    was_there: bool,
+    is_changed: bool,
+}
+
+/// A change under way.
+#[derive(Default)]
+struct Change {
+    edit: Edit,
+    /// Records that were announced to go.
+    announced: Vec<Record>,
+    done: Done,
+    error: Option<Error>,
+}
+
+impl<M: Medium> DpTreeBytes<M> {
+    /// Opens the map named `name`, creating it if it is not there. Recovers it: reads a line for each leaf and the log, and looks for each
+    /// record in a page that was active.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`].
+    pub fn open(pool: &Pool<M>, name: &str) -> durix_logfree::Result<Arc<Self>> {
+        Self::open_with(pool, name, &Options::default())
+    }
+
+    /// As [`open`](Self::open), with options of the tree. A map that is open already stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::BadOption`].
+    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> durix_logfree::Result<Arc<Self>> {
+        pool.open_structure(name, options)
+    }
+
+    /// The tree of first bytes and roots of groups: to be looked at, and to merge. Whoever changes it damages the map.
+    #[doc(hidden)]
+    pub fn tree(&self) -> &DpTree<M> {
+        &self.tree
+    }
+
+    fn group<'a, 's>(&'a self, op: &'a Op<'s, M>, word: u64) -> Group<'a, 's, M> {
+        Group { op, records: &self.records, word }
+    }
+
+    fn value(&self, op: &Op<'_, M>, key: &[u8]) -> durix_logfree::Result<Option<Vec<u8>>> {
+        let word = word_of(key, 0);
+        let Some(root) = self.tree.get(op, word).map_err(of_tree)? else { return Ok(None) };
+        let group = self.group(op, word);
+        group.find(root, key)?.map(|entry| group.value(entry)).transpose()
+    }
+
+    fn has(&self, op: &Op<'_, M>, key: &[u8]) -> durix_logfree::Result<bool> {
+        let word = word_of(key, 0);
+        let root = self.tree.get(op, word).map_err(of_tree)?;
+        root.map_or(Ok(false), |root| Ok(self.group(op, word).find(root, key)?.is_some()))
+    }
+
+    /// Does with a key what is wished, durably.
+    fn alter(&self, op: &Op<'_, M>, key: &[u8], wish: Wish<'_>) -> Result<Done> {
+        let word = word_of(key, 0);
+        match self.alter_group(op, word, key, wish, false) {
+            // Removals need new records: where there is no space for them, they do without.
+            Err(error) if is_full(&error) && matches!(wish, Wish::Remove | Wish::Swap(_, None)) => {
+                Ok(self.alter_group(op, word, key, wish, true)?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn alter_group(
+        &self,
+        op: &Op<'_, M>,
+        word: u64,
+        key: &[u8],
+        wish: Wish<'_>,
+        in_place: bool,
+    ) -> durix_logfree::Result<Done> {
+        let group = self.group(op, word);
+        let change: RefCell<Change> = RefCell::default();
+        let decide = |root: Option<u64>| {
+            let mut change = change.borrow_mut();
+            self.undo(op, std::mem::take(&mut *change));
+            let decided = change.decide(&group, root, key, wish, in_place);
+            match decided {
+                Ok(new) => new,
+                Err(error) => {
+                    change.error = Some(error);
+                    None
+                }
+            }
+        };
+        let changed = self.tree.change_anyhow(op, word, decide);
+        let mut change = change.into_inner();
+        let (error, done) = (change.error.take(), change.done);
+        if let Ok(Some(_)) = changed {
+            self.records.linked(op, &change.edit.written);
+            // PERSIST I6: the tree's fence.
+            self.records.retire(op, &change.announced);
+        } else {
+            self.undo(op, change);
+        }
+        match error {
+            Some(error) => Err(error),
+            None => changed.map(|_| done).map_err(of_tree),
+        }
+    }
+
+    /// Takes a change back that the tree has not made.
+    fn undo(&self, op: &Op<'_, M>, change: Change) {
+        self.records.cancel(op, &change.announced);
+        self.records.give_back(op, &change.edit.written);
+    }
+}
+
+impl Change {
+    /// What a group's word is to lead to; `None` where it stays as it is. Everything else is durable then.
+    fn decide<M: Medium>(
+        &mut self,
+        group: &Group<'_, '_, M>,
+        root: Option<u64>,
+        key: &[u8],
+        wish: Wish<'_>,
+        in_place: bool,
+    ) -> durix_logfree::Result<Option<Option<u64>>> {
+        let found = root.map_or(Ok(None), |root| group.find(root, key))?;
+        self.done.was_there = found.is_some();
+        let new = match (wish, found) {
+            (Wish::Insert(new), _) | (Wish::InsertNew(new), None) | (Wish::Update(new), Some(_)) => Some(new),
+            (Wish::Remove, Some(_)) => None,
+            (Wish::Swap(expected, new), Some(entry)) => {
+                if group.value(entry)? != expected {
+                    return Ok(None);
+                }
+                new
+            }
+            _ => return Ok(None),
+        };
+        let root = match (new, root) {
+            (None, Some(root)) if in_place => {
+                if !self.edit.remove_in_place(group, root, key)? {
+                    self.done.is_changed = true;
+                    return Ok(None);
+                }
+                None
+            }
+            _ => self.edit.change(group, root, key, new)?,
+        };
+        self.announced = group.records.begin_retire(group.op, group.word, &self.edit.replaced)?;
+        self.done.is_changed = true;
+        if !self.edit.written.is_empty() {
+            group.op.fence(); // PERSIST DP-W1: flush+fence
+        }
+        Ok(Some(root))
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Pool(durix_pmem::Error::Full { .. }))
+}
+
+/// Keys and values as a walk lends them.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Where a walk goes on.
+enum Place {
+    /// At a word.
+    Word(u64),
+    /// At a key, or beyond it.
+    Key(Bound<Vec<u8>>),
+}
+
+/// Where a walk over a range begins, and the bound at which it ends.
+fn place_of(range: &KeyRange, direction: Direction) -> Place {
+    let bound = match direction {
+        Direction::Forward => &range.lower,
+        Direction::Backward => &range.upper,
+    };
+    match bound {
+        Bound::Unbounded if direction == Direction::Forward => Place::Word(0),
+        Bound::Unbounded => Place::Word(u64::MAX),
+        bound => Place::Key(bound.clone()),
+    }
+}
+
+impl<M: Medium> DpTreeBytes<M> {
+    /// Appends some pairs of a range from a place on; returns where to go on.
+    fn step(
+        &self,
+        op: &Op<'_, M>,
+        place: Place,
+        (range, direction): (&KeyRange, Direction),
+        into: &mut Pairs,
+    ) -> durix_logfree::Result<Option<Place>> {
+        let (first, from) = match &place {
+            Place::Word(word) => (*word, None),
+            Place::Key(Bound::Included(key) | Bound::Excluded(key)) => (word_of(key, 0), Some(&key[..])),
+            Place::Key(Bound::Unbounded) => return Ok(None),
+        };
+        let excluded = match &place {
+            Place::Key(Bound::Excluded(key)) => Some(&key[..]),
+            _ => None,
+        };
+        let mut words = Vec::new();
+        let next = self.tree.walk(op, first, direction, STEP, &mut words).map_err(of_tree)?;
+        let (mut bytes, mut is_over) = (0, false);
+        for (word, root) in words {
+            let group = self.group(op, word);
+            let mut visit = |entry: crate::group::Entry| {
+                if excluded == Some(entry.key()) {
+                    return Ok(true);
+                }
+                if !range.contains(entry.key()) {
+                    is_over = true;
+                    return Ok(false);
+                }
+                let key = entry.key().to_vec();
+                let value = group.value(entry)?;
+                bytes += key.len() + value.len();
+                into.push((key, value));
+                Ok(into.len() < STEP && bytes < STEP_BYTES)
+            };
+            let ended = group.walk(root, direction, from.filter(|_| word == first), &mut visit);
+            if !ended? {
+                let last = into.last().filter(|_| !is_over).map(|(key, _)| key.clone());
+                return Ok(last.map(|key| Place::Key(Bound::Excluded(key))));
+            }
+        }
+        Ok(next.map(Place::Word))
+    }
+
+    /// Calls `found` with the word and the root of some groups from a word on; returns where to go on.
+    fn for_each_group(
+        &self,
+        op: &Op<'_, M>,
+        from: u64,
+        found: &mut dyn FnMut(u64, u64) -> durix_logfree::Result<()>,
+    ) -> durix_logfree::Result<Option<u64>> {
+        let mut words = Vec::new();
+        let next = self.tree.walk(op, from, Direction::Forward, STEP, &mut words).map_err(of_tree)?;
+        words.into_iter().try_for_each(|(word, root)| found(word, root))?;
+        Ok(next)
+    }
+}
+
+impl<M: Medium> Index<M> for DpTreeBytes<M> {
+    fn root(&self) -> &Root<M> {
+        self.tree.root()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Strict
+    }
+
+    fn limits(&self) -> Limits {
+        let most = usize::try_from(self.records.most_bytes()).unwrap_or(usize::MAX);
+        Limits { value: Lengths::UpTo(most.saturating_sub(LENGTHS + MAX_KEY)), ..LIMITS }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
+        Some(self)
+    }
+
+    fn get(&self, op: &Op<'_, M>, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.limits().check(key, None)?;
+        let value = self.value(op, key)?;
+        value.as_ref().inspect(|value| into.extend_from_slice(value));
+        Ok(value.is_some())
+    }
+
+    fn contains(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        self.limits().check(key, None)?;
+        Ok(self.has(op, key)?)
+    }
+
+    fn count(&self, session: &mut Session<M>) -> Result<u64> {
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(word) = from {
+            let op = session.enter()?;
+            from = self.for_each_group(&op, word, &mut |word, root| {
+                count += self.group(&op, word).count(root)?;
+                Ok(())
+            })?;
+        }
+        Ok(count)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+        self.range(&KeyRange::all(), Direction::Forward)
+    }
+
+    fn insert(&self, op: &Op<'_, M>, key: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(key, Some(new))?;
+        Ok(!self.alter(op, key, Wish::Insert(new))?.was_there)
+    }
+
+    fn insert_if_absent(&self, op: &Op<'_, M>, key: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(key, Some(new))?;
+        Ok(self.alter(op, key, Wish::InsertNew(new))?.is_changed)
+    }
+
+    fn update(&self, op: &Op<'_, M>, key: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(key, Some(new))?;
+        Ok(self.alter(op, key, Wish::Update(new))?.is_changed)
+    }
+
+    fn compare_and_set(&self, op: &Op<'_, M>, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(key, new)?;
+        Ok(match (expected, new) {
+            (None, None) => !self.has(op, key)?,
+            (None, Some(new)) => self.alter(op, key, Wish::InsertNew(new))?.is_changed,
+            (Some(old), new) if new == expected => self.value(op, key)?.is_some_and(|value| value == old),
+            (Some(old), new) => self.alter(op, key, Wish::Swap(old, new))?.is_changed,
+        })
+    }
+
+    fn remove(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
+        writable(self)?;
+        self.limits().check(key, None)?;
+        Ok(self.alter(op, key, Wish::Remove)?.is_changed)
+    }
+
+    fn apply(&self, op: &Op<'_, M>, batch: &Batch) -> Result<()> {
+        writable(self)?;
+        together::check(&self.limits(), batch)?;
+        let mut groups: BTreeMap<u64, BTreeMap<&[u8], Option<&[u8]>>> = BTreeMap::new();
+        for (key, new) in batch.iter() {
+            groups.entry(word_of(key, 0)).or_default().insert(key, new);
+        }
+        let words: Vec<u64> = groups.keys().copied().collect();
+        let mut change = |edit: &mut Edit, word, old: Option<u64>| {
+            let changes = groups.get(&word).into_iter().flatten().map(|(key, new)| (*key, *new));
+            let root = edit.change_all(&self.group(op, word), old, changes)?;
+            Ok((root != old).then_some(root))
+        };
+        Ok(self.tree.change_roots(op, &self.records, &words, &mut change)?)
+    }
+
+    fn batch_is_atomic(&self) -> bool {
+        true
+    }
+
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+        alone(self, session, |op| {
+            let mut findings = self.tree.check(op);
+            let (mut in_use, mut from) = (Vec::new(), Some(0));
+            while let Some(word) = from {
+                from = self.for_each_group(op, word, &mut |word, root| {
+                    let mut wrong = |error: Error| match error {
+                        Error::Corrupt { what, offset, found } => {
+                            findings.push(Finding { offset, what: format!("{what} at {offset:#x} holds {found:#x}") });
+                        }
+                        error => findings.push(Finding { offset: root, what: error.to_string() }),
+                    };
+                    self.group(op, word).survey(root, &mut |off| in_use.push((word, off)), &mut wrong);
+                    Ok(())
+                })?;
+            }
+            let of_record = |found: durix_logfree::Finding| Finding { offset: found.offset(), what: found.to_string() };
+            findings.extend(self.records.check(op, &in_use)?.into_iter().map(of_record));
+            Ok(findings)
+        })
+    }
+
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+        let keys = Index::count(self, session)?;
+        let op = session.enter()?;
+        let (stats, root) = (self.tree.stats(&op), self.tree.root());
+        let all: u64 = root.pool().space().extents(&op, root.owner()).iter().map(|extent| extent.len).sum();
+        let records = all - (stats.unit_bytes + stats.log_bytes).min(all);
+        let stats_of = IndexStats::new(keys, all, Some(stats.volatile_bytes));
+        let stats_of = stats_of.with("first eight bytes of keys", stats.keys).with("bytes for records", records);
+        let stats_of = stats_of.with("ranges", stats.ranges).with("leaves", stats.leaves);
+        let stats_of = stats_of.with("buffered", stats.active + stats.frozen);
+        Ok(stats_of.with("log pages", stats.log_pages).with("free log pages", stats.free_log_pages))
+    }
+
+    fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.tree.dump(op, out)?;
+        let mut cursor = self.cursor();
+        while let Some((key, value)) = cursor.next(op).map_err(|_| fmt::Error)? {
+            writeln!(out, "{} {}", key.escape_ascii(), value.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> OrderedIndex<M> for DpTreeBytes<M> {
+    fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        let first = (!range.is_empty()).then(|| place_of(range, direction));
+        let range = range.clone();
+        let step =
+            move |op: &Op<'_, M>, place, into: &mut Pairs| Ok(self.step(op, place, (&range, direction), into)?);
+        Box::new(Walk::new(Some(direction), first, step))
+    }
+}
+
+impl<M: Medium> Openable<M> for DpTreeBytes<M> {
+    const LIMITS: Limits = LIMITS;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root)
+    }
+
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
+        for Leftover { key, word } in leftovers {
+            Group { op, records: &records, word: *key }.read_what_is_whole(*word, found);
+        }
+    }
+}
