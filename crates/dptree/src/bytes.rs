@@ -216,7 +216,7 @@ impl<M: Medium> DpTreeBytes<M> {
         let (error, done) = (change.error.take(), change.done);
         if let Ok(Some(_)) = changed {
             self.records.linked(op, &change.edit.written);
-            // PERSIST I6: the tree's fence.
+            // PERSIST LF-I6: the tree's fence.
             self.records.retire(op, &change.announced);
         } else {
             self.undo(op, change);

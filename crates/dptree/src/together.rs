@@ -86,7 +86,7 @@ impl<M: Medium> DpTree<M> {
         let mut prepared = prepared.into_inner();
         if matches!(made, Ok(true)) {
             records.linked(op, &prepared.written);
-            // PERSIST I6: the tree's fence.
+            // PERSIST LF-I6: the tree's fence.
             records.retire(op, &prepared.announced);
         } else {
             prepared.undo(op, records);
