@@ -106,7 +106,7 @@ pub use erased::{AnyConcurrent, AnySubject, DynConcurrent, DynSubject};
 pub use explore::{Explorer, Strategy};
 pub use harness::{Budget, CrashTest, Exhaustive, Numbers, Samples};
 pub use medium::Simulated;
-pub use mutation::{Mutant, Sites, Sweep, mutation_sweep};
+pub use mutation::{Mutant, Sites, Sweep, mutation_sweep, mutation_sweeps};
 pub use persistency::Persistency;
 pub use report::{Cause, Failure, Report, Schedules};
 pub use subject::{Contract, Subject};

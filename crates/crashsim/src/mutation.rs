@@ -115,31 +115,47 @@ impl Sites {
 /// [`Mutating::new(simulated, plan)`](durix_pmem::Mutating) under its structure.
 ///
 /// The test may explore several scenarios, one after the other, up to the first that fails. Of a faulty site only those run
-/// that reach it, the cheapest first, up to the first that fails: in the others nothing is different. Failures come without a
-/// suggestion, and with the schedule that was found.
+/// that reach it, up to the first that fails: in the others nothing is different. The cheapest come first, and those that have caught
+/// other mutants of the same file; the order changes no verdict. Failures come without a suggestion, and with the schedule that was found.
 ///
 /// # Panics
 /// If the test fails without mutation.
 pub fn mutation_sweep(sites: &Sites, test: impl Fn(&'static Plan) -> Report) -> Sweep {
+    mutation_sweeps([sites], test).into_iter().next().expect("one for each")
+}
+
+/// Several [sweeps](mutation_sweep) of one test, which runs only once without mutation for all of them.
+///
+/// # Panics
+/// If the test fails without mutation.
+pub fn mutation_sweeps<'a>(
+    sites: impl IntoIterator<Item = &'a Sites>,
+    test: impl Fn(&'static Plan) -> Report,
+) -> Vec<Sweep> {
     let plan = Plan::new();
     let (baseline, all) = Sweeping::run(plan, None, || test(plan));
     let baseline = baseline.assert_ok();
-    let mut mutants = Vec::new();
-    for (site, hits) in all.hits.iter().filter(|(site, _)| sites.matches(site)) {
-        for mutation in &sites.mutations {
-            plan.mutate(*site, *mutation);
-            let start = std::time::Instant::now();
-            let mut report = Report::default();
-            for number in all.that_reach(site) {
-                if report.failure.is_none() {
-                    report.merge(Sweeping::run(plan, number, || test(plan)).0);
+    let mut experience = Experience::default();
+    let mut sweep = |sites: &Sites| {
+        let mut mutants = Vec::new();
+        for (site, hits) in all.hits.iter().filter(|(site, _)| sites.matches(site)) {
+            for mutation in &sites.mutations {
+                plan.mutate(*site, *mutation);
+                let start = std::time::Instant::now();
+                let mut report = Report::default();
+                for number in all.that_reach(site, &experience) {
+                    if report.failure.is_none() {
+                        report.merge(Sweeping::run(plan, number, || test(plan)).0);
+                        experience.note(site, number, report.failure.is_some());
+                    }
                 }
+                mutants.push(Mutant { site: *site, mutation: *mutation, hits: *hits, report, time: start.elapsed() });
+                plan.restore();
             }
-            mutants.push(Mutant { site: *site, mutation: *mutation, hits: *hits, report, time: start.elapsed() });
-            plan.restore();
         }
-    }
-    Sweep { baseline, mutants }
+        Sweep { baseline: baseline.clone(), mutants }
+    };
+    sites.into_iter().map(&mut sweep).collect()
 }
 
 thread_local! {
@@ -168,11 +184,11 @@ struct Reached {
 }
 
 impl Reached {
-    /// The explorations that reach a site, the cheapest first; `None` stands for the whole test.
-    fn that_reach(&self, site: &Site) -> Vec<Option<usize>> {
+    /// The explorations that reach a site, those first that promise most for their cost; `None` stands for the whole test.
+    fn that_reach(&self, site: &Site, experience: &Experience) -> Vec<Option<usize>> {
         let those = |(_, (sites, _)): &(usize, &(BTreeSet<Site>, u64))| sites.contains(site);
         let mut found: Vec<_> = self.explorations.iter().enumerate().filter(those).collect();
-        found.sort_by_key(|(_, (_, executions))| *executions);
+        found.sort_by_key(|(number, (_, executions))| experience.cost(site, *number, *executions));
         let whole = self.between.contains(site).then_some(None);
         found.into_iter().map(|(number, _)| Some(number)).chain(whole).collect()
     }
@@ -183,6 +199,31 @@ impl Reached {
         sites.iter().for_each(|(site, hits)| *self.hits.entry(*site).or_default() += hits);
         plan.forget();
         sites.into_iter().map(|(site, _)| site).collect()
+    }
+}
+
+/// Which explorations have caught the mutants of which file so far. What one site of a recovery needs, say a death of the process, the
+/// next one needs, too.
+#[derive(Default)]
+struct Experience {
+    /// How many mutants of a file an exploration has caught, and how many it has missed.
+    verdicts: BTreeMap<(&'static str, usize), (u64, u64)>,
+}
+
+impl Experience {
+    /// What a verdict counts for against what was not tried yet.
+    const WEIGHT: u64 = 4;
+
+    fn note(&mut self, site: &Site, number: Option<usize>, caught: bool) {
+        let Some(number) = number else { return };
+        let (catches, misses) = self.verdicts.entry((site.file, number)).or_default();
+        *if caught { catches } else { misses } += 1;
+    }
+
+    /// The recoveries of an exploration, fewer if it has caught mutants of that file, more if it has missed some.
+    fn cost(&self, site: &Site, number: usize, executions: u64) -> u64 {
+        let (catches, misses) = self.verdicts.get(&(site.file, number)).copied().unwrap_or_default();
+        executions.saturating_mul(16 * (1 + Self::WEIGHT * misses)) / (1 + Self::WEIGHT * catches)
     }
 }
 

@@ -103,9 +103,11 @@ impl Arena {
 /// | edge | kept by | a crash between leaves | recovery |
 /// |---|---|---|---|
 /// | PS-X1 slots fresh and header written < the extent is active | flush+fence | a free chunk | the pool's |
-/// | PS-X2 the extent is active < a slot is used | flush+fence | an extent of empty slots | they are free |
+/// | PS-X2 the extent is active < a slot is used, < the number of extents is raised | flush+fence | an extent of empty slots | they are free |
+/// | PS-X3 the number of extents is raised < the entry in it is acknowledged | flush+fence | a number that is too small | it is raised |
 ///
-/// PS-X2 needs a fence of its own because another session than this one may be the first to use a slot.
+/// PS-X2 needs a fence of its own because another session than this one may be the first to use a slot. PS-X3 needs none: only a repair after
+/// the table of space was lost misses an extent by it.
 #[cold]
 fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64) -> Result<(Run, u64)> {
     let wanted = (had / GROWTH).min(MAX_EXTENT).max(class.bytes()) + LINE as u64;
@@ -135,8 +137,11 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     space.activate(op, reserved)?;
     // PERSIST PS-X2: flush+fence.
     op.fence();
-    // After the fence, so that no crash leaves a number that is too large. A write-back is not needed: opening counts again.
-    op.rmw(&root.words(op)[EXTENTS], Rmw::Add, 1);
+    // After the fence, so that no crash leaves a number that is too large.
+    let number = &root.words(op)[EXTENTS];
+    op.rmw(number, Rmw::Add, 1);
+    // PERSIST PS-X3: write-back, with the fence of the entry that needs the extent.
+    op.write_back(number);
     Ok((Run { off: first, count: slots }, len))
 }
 

@@ -47,8 +47,8 @@ pub(super) const MAX_VERSION: u64 = (1 << 56) - 1;
 /// Which of the root's user words is the watermark of committed transactions.
 pub(super) const WATERMARK: usize = 0;
 
-/// Which of them is the number of extents. It is raised when an extent has become active, durably (PS-X2), and is not written back for itself,
-/// so it may be too small after a crash. If it is too large, the pool's table of space is damaged.
+/// Which of them is the number of extents. It is raised when an extent has become active, durably (PS-X2), so it may be too small after a crash
+/// in the operation that adds an extent. If it is too large, the pool's table of space is damaged.
 pub(super) const EXTENTS: usize = 1;
 /// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered, and one; 0 for never. Not written
 /// back for itself: after a crash that number is another one.

@@ -100,8 +100,7 @@ fn set() -> Structure {
     let scenario = |(number, name): (usize, &str)| {
         let pick = move |plan| set::scenarios(plan).swap_remove(number);
         let (_, subject, acts) = pick(durix_pmem::Plan::new());
-        let after = if subject.chunks < 3 { vec![set::Act::Remove(12), set::Act::Put(13, 3)] } else { set::after() };
-        let of = Of::new(name, move |plan| pick(plan).1, &acts).after(&after);
+        let of = Of::new(name, move |plan| pick(plan).1, &acts).after(&set::follows(&subject));
         match name {
             "recovered transactions" => of.nested().boxed(),
             "last slots" => of.after(&[set::Act::Remove(10)]).deaths().boxed(),

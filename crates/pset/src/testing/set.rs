@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{Batch, Error, PersistentSet, SetOptions, hash_word};
 use durix_crashsim::{Simulated, Subject};
-use durix_pmem::{Error as PoolError, Killable, Mutating, Op, Plan, Pool, PoolOptions, Session};
+use durix_pmem::{Error as PoolError, Killable, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Word};
 
 use Act::*;
 
@@ -68,6 +69,8 @@ pub struct SetUnderTest {
     pub in_recovery: Vec<Act>,
     /// Whether the pool's chunks hold what another set has left in them.
     pub used_before: bool,
+    /// Whether each crash also takes the pool's table of space, and what can be read is read.
+    pub table_is_lost: bool,
 }
 
 /// Keys from here on are not observed.
@@ -85,8 +88,10 @@ pub struct Live {
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const CHUNK: u64 = 4096;
-/// Header, lanes and roots take two chunks, the allocator's table one.
-const FIXED: u64 = 3;
+/// Header, lanes and roots take two chunks.
+const TABLE: u64 = 2;
+/// Then comes the allocator's table, in one.
+const FIXED: u64 = TABLE + 1;
 
 impl Default for SetUnderTest {
     fn default() -> Self {
@@ -105,6 +110,7 @@ impl SetUnderTest {
             before: Vec::new(),
             in_recovery: Vec::new(),
             used_before: false,
+            table_is_lost: false,
         }
     }
 
@@ -123,6 +129,19 @@ impl SetUnderTest {
         let set = PersistentSet::open_with(&pool, "set", &self.options).map_err(|e| e.to_string())?;
         let other = pool.session().map_err(|e| e.to_string())?;
         Ok(Live { session, other, set, pool })
+    }
+}
+
+impl SetUnderTest {
+    /// The set of a pool whose table of space is zeroed.
+    fn without_table(&self, pool: Pool<M>) -> Result<Live, String> {
+        let mut session = pool.session().map_err(|e| e.to_string())?;
+        let op = session.enter().map_err(|e| e.to_string())?;
+        let table = op.at(Off::<[Word; CHUNK as usize / 8]>::new(TABLE * CHUNK));
+        table.iter().for_each(|word| op.store(word, 0, Relaxed));
+        drop(op);
+        let options = self.options.clone().salvage(true);
+        SetUnderTest { options, ..self.clone() }.live(pool)
     }
 }
 
@@ -227,7 +246,11 @@ impl Subject for SetUnderTest {
     fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
         let unrecovered =
             self.pool_options().open_on(simulated.backing(self.len()), *medium).map_err(|e| e.to_string())?;
-        let mut live = self.live(unrecovered.recover().map_err(|e| e.to_string())?)?;
+        let pool = unrecovered.recover().map_err(|e| e.to_string())?;
+        if self.table_is_lost {
+            return self.without_table(pool);
+        }
+        let mut live = self.live(pool)?;
         for act in &self.in_recovery {
             self.apply(&mut live, act);
         }
@@ -262,7 +285,9 @@ impl Subject for SetUnderTest {
 
     fn check(&self, live: &mut Live) -> Vec<String> {
         let op = live.session.enter().unwrap();
-        live.set.check(&op).unwrap().iter().map(ToString::to_string).collect()
+        let findings = live.set.check(&op).unwrap();
+        // Without a table the check reports that.
+        findings.iter().filter(|_| !self.table_is_lost).map(ToString::to_string).collect()
     }
 
     fn model(&self) -> Map {
@@ -279,6 +304,16 @@ impl Subject for SetUnderTest {
 
     fn expect(&self, model: &Map) -> Map {
         model.clone()
+    }
+}
+
+/// What follows every recovery of a scenario.
+pub fn follows(subject: &SetUnderTest) -> Vec<Act> {
+    match subject {
+        // Its chunks look free: nothing may be written to it.
+        SetUnderTest { table_is_lost: true, .. } => Vec::new(),
+        SetUnderTest { chunks: ..3, .. } => vec![Remove(12), Put(13, 3)],
+        _ => after(),
     }
 }
 
@@ -340,6 +375,7 @@ pub fn scenarios_of_two_shards(plan: &'static Plan) -> Vec<(&'static str, SetUnd
 pub fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Act>)> {
     let plain = SetUnderTest { plan, ..SetUnderTest::new() };
     let used = SetUnderTest { used_before: true, ..plain.clone() };
+    let without_table = SetUnderTest { table_is_lost: true, ..plain.clone() };
     let hidden = vec![Commit(vec![(250, Some(1)), (251, Some(1))]), Commit(vec![(250, Some(2)), (251, Some(2))])];
     let committing = SetUnderTest { in_recovery: hidden, ..plain.clone() };
     // The class of one line is full; an older value of key 0 lies in another class, as an entry of a transaction.
@@ -375,6 +411,7 @@ pub fn scenarios(plan: &'static Plan) -> Vec<(&'static str, SetUnderTest, Vec<Ac
         ("the last of a class goes", one_of_a_class, vec![Remove(0), Put(1, 1), Put(2, 2)]),
         ("process death after a transaction", one_transaction, vec![Put(0, 3), killed(Put(0, 4)), Put(0, 5)]),
         ("last slots", nearly_full, last_slots),
+        ("the table of space is lost", without_table, vec![Put(0, 1), Put(1, 2)]),
         ("used space", used, vec![Put(0, 1), Put(0, 150), pair(1, 2)]),
         ("full pool", full, vec![Remove(0), Remove(10), Put(11, 2), Remove(1)]),
         ("last chunk", last, vec![refused, by_other(Put(2, 1)), Put(3, 1)]),
