@@ -301,7 +301,7 @@ pub enum Error {
 
     /// Another opener has the pool.
     #[error(
-        "{name} is open already in {holder}; close it there, wait for that with `open_timeout`, or look at it with `Pool::peek`"
+        "{name} is open already in {holder}; close it there, wait for that with `open_timeout`, read a copy that it makes with `Db::copy_to`, or look at it with `Pool::peek`"
     )]
     Locked {
         /// The file.

@@ -179,7 +179,7 @@ fn a_second_opener_is_refused() {
     let text = bench.text(options().open(bench.path()));
     let (start, end) = (
         "PATH is open already in this process",
-        "; close it there, wait for that with `open_timeout`, or look at it with `Pool::peek`",
+        "; close it there, wait for that with `open_timeout`, read a copy that it makes with `Db::copy_to`, or look at it with `Pool::peek`",
     );
     // A container may not show who has it.
     assert!([start.to_string() + end, format!("{start} or another{end}")].contains(&text), "{text}");
