@@ -487,7 +487,8 @@ fn recovery_finds_room_in_a_full_pool() {
         };
         both(100).unwrap();
         // Nobody changes one of the transaction's keys, so its retirement is not durable.
-        let fill = |bytes: usize| (0u64..).find_map(|key| filler.insert(&(key << 32 | bytes as u64), &vec![7; bytes]).err());
+        let fill =
+            |bytes: usize| (0u64..).find_map(|key| filler.insert(&(key << 32 | bytes as u64), &vec![7; bytes]).err());
         for bytes in [20_000, 2_000, 100] {
             assert!(matches!(fill(bytes), Some(Error::Pool(durix_pmem::Error::Full { .. }))), "{kind}");
         }
