@@ -110,9 +110,11 @@ impl Units {
 
     #[cold]
     fn add_extent<M: Medium>(&self, op: &Op<'_, M>, root: &Root<M>, state: &mut State) -> Result<()> {
-        let wanted = (state.bytes / GROWTH).min(MAX_EXTENT).max(self.unit) + LINE as u64;
-        let space = root.pool().space();
-        let reserved = space.reserve_extent(op, root.owner(), wanted)?;
+        let least = self.unit + LINE as u64;
+        let wanted = ((state.bytes / GROWTH).min(MAX_EXTENT) + LINE as u64).max(least);
+        let (space, owner) = (root.pool().space(), root.owner());
+        // In a pool that is nearly full one unit will do.
+        let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, least))?;
         let head = op.at(Off::<ExtentHead>::new(reserved.off()));
         op.store(&head.magic, UNITS_MAGIC, Relaxed);
         op.store(&head.size, self.unit, Relaxed);

@@ -110,9 +110,11 @@ impl Arena {
 /// the table of space was lost misses an extent by it.
 #[cold]
 fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64) -> Result<(Run, u64)> {
-    let wanted = (had / GROWTH).min(MAX_EXTENT).max(class.bytes()) + LINE as u64;
-    let space = root.pool().space();
-    let reserved = space.reserve_extent(op, root.owner(), wanted)?;
+    let least = class.bytes() + LINE as u64;
+    let wanted = ((had / GROWTH).min(MAX_EXTENT) + LINE as u64).max(least);
+    let (space, owner) = (root.pool().space(), root.owner());
+    // In a pool that is nearly full one slot will do.
+    let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, least))?;
     let (off, len) = (reserved.off(), reserved.len());
     if off + len > MAX_OFF {
         return Err(Error::Pool(PoolError::OutOfBounds { what: "an extent", offset: off, len: MAX_OFF }));

@@ -22,6 +22,7 @@ use durix_pmem::{Epochs, Medium, Op, Session};
 use super::buffers::Buffers;
 use super::later::State;
 use super::log::record;
+use super::log::room::Need;
 use super::part::{Kept, Part};
 use super::pending::Work;
 use super::put::{put, settle};
@@ -236,23 +237,28 @@ impl<M: Medium> Commit<'_, M> {
         undo.run(op, parts).inspect_err(|_| epochs.stop(super::log::NAME.into()))
     }
 
-    /// The changes of strict maps, as a record to be.
-    fn draft(&mut self) -> Vec<u8> {
+    /// The changes of strict maps, as a record to be, and what its replay can need.
+    fn draft(&mut self) -> (Vec<u8>, Need) {
+        let mut need = Need::default();
         let mut draft = std::mem::take(&mut self.buffers.as_mut().expect("until the end").draft);
         record::begin(&mut draft);
         for part in self.strict() {
             let owner = part.guard.root().owner();
-            part.touched.changed().for_each(|(key, value, _)| record::push(&mut draft, owner, key, value));
+            need.map();
+            part.touched.changed().for_each(|(key, value, _)| {
+                record::push(&mut draft, owner, key, value);
+                need.change((key.len() + value.map_or(0, <[u8]>::len)) as u64);
+            });
         }
-        draft
+        (draft, need)
     }
 
     fn logged(&mut self, session: &mut Session<M>) -> Result<Ticket> {
-        let mut draft = self.draft();
+        let (mut draft, need) = self.draft();
         let transactions = &self.tx.shared.transactions;
         let (log, retirements) = (transactions.log()?, &transactions.retirements);
         let op = session.enter()?;
-        let mut lane = log.take(&op, record::payload(&draft))?;
+        let mut lane = log.take(&op, record::payload(&draft), &need)?;
         let undo = match Self::prepare(&op, self.written(), Some(lane.number())) {
             Ok(undo) => undo,
             Err(error) => {
@@ -296,11 +302,11 @@ impl<M: Medium> Commit<'_, M> {
     fn mixed(mut self, session: &mut Session<M>) -> Result<()> {
         let transactions = &self.tx.shared.transactions;
         let epochs = transactions.epochs()?;
-        let mut draft = self.draft();
+        let (mut draft, need) = self.draft();
         let log = transactions.log()?;
         let work = {
             let op = session.enter()?;
-            let mut lane = log.take(&op, record::payload(&draft))?;
+            let mut lane = log.take(&op, record::payload(&draft), &need)?;
             self.strict().for_each(|part| part.settle_keys(&op, Some(lane.number())));
             let undo = match Self::prepare(&op, self.buffered(), None) {
                 Ok(undo) => undo,

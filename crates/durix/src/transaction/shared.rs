@@ -159,6 +159,7 @@ impl<M: Medium> Transactions<M> {
             if log.is_idle(self.medium()) {
                 // If it goes on asking, the next opening recovers nothing; that is all it costs.
                 let _ = log.ask(&op, Moments::NONE);
+                log.give_room_back(&op);
             }
         }
     }

@@ -464,3 +464,53 @@ fn a_key_changes_by_its_value() {
     .unwrap();
     assert_eq!((counts.get("a").unwrap(), counts.get("b").unwrap()), (Some(2), None));
 }
+
+/// Recovery makes the changes of a record again, also where others have filled the pool since: a crash after the acknowledged
+/// transaction, and one while a transaction waits for room.
+#[test]
+fn recovery_finds_room_in_a_full_pool() {
+    const LEN: u64 = 8 << 20;
+    let options = || PoolOptions::new().initial_size(LEN).max_size(LEN);
+    for kind in kinds() {
+        let pool = options().create_on(HeapBacking::new(LEN), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let maps = [words(&db, "first", kind), words(&db, "second", "pset")];
+        let filler: Map<u64, Vec<u8>> = db.map_of_kind("filler", "hash-bytes").unwrap();
+        let both = |value: u64| {
+            db.transaction(|tx| {
+                let (first, second) = (tx.map(&maps[0])?, tx.map(&maps[1])?);
+                (0..4).try_for_each(|key| {
+                    first.insert(&key, &(value + key))?;
+                    second.insert(&key, &(value + key)).map(drop)
+                })
+            })
+        };
+        both(100).unwrap();
+        // Nobody changes one of the transaction's keys, so its retirement is not durable.
+        let fill =
+            |bytes: usize| (0u64..).find_map(|key| filler.insert(&(key << 32 | bytes as u64), &vec![7; bytes]).err());
+        for bytes in [20_000, 2_000, 100] {
+            assert!(matches!(fill(bytes), Some(Error::Pool(durix_pmem::Error::Full { .. }))), "{kind}");
+        }
+        for map in &maps {
+            let full = (1000u64..200_000).find_map(|key| map.insert(&key, &key).err());
+            assert!(full.is_some(), "{kind}: {:?} is not full", map.index().root().name());
+        }
+        let copy = |pool: &durix_pmem::Pool| {
+            let image = HeapBacking::image_of(pool.mapping());
+            let pool = options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+            let pool = pool.recover().unwrap_or_else(|error| panic!("{kind}: {error}"));
+            Db::builder().no_background_threads().over(pool)
+        };
+        let again = copy(db.pool()).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert_eq!(words(&again, "second", "pset").get(&3).unwrap(), Some(103), "{kind}");
+        // The commit is refused: nothing has changed, or what has is taken back or finished by the next opening.
+        let refused = both(200);
+        let again = copy(db.pool()).unwrap_or_else(|error| panic!("{kind}, {refused:?}: {error}"));
+        let found = [words(&again, "first", kind), words(&again, "second", "pset")].map(|map| map.get(&3).unwrap());
+        let all = if refused.is_ok() || matches!(refused, Err(Error::Unsettled { .. })) { 203 } else { 103 };
+        if kind != "masstree" {
+            assert_eq!(found, [Some(all); 2], "{kind}, {refused:?}");
+        }
+    }
+}

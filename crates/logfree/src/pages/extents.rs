@@ -90,7 +90,9 @@ impl<M: Medium> Pages<M> {
     #[cold]
     fn add_extent(&self, op: &Op<'_, M>, had: u64) -> Result<(Run, u64)> {
         let space = self.root.pool().space();
-        let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
+        let (owner, wanted) = (self.root.owner(), (had / GROWTH).min(MAX_EXTENT));
+        // In a pool that is nearly full a chunk will do.
+        let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, 1))?;
         let (first, len) = (reserved.off(), reserved.len());
         let run = Run { page: first, pages: len / self.shape.bytes };
         for page in 0..run.pages {

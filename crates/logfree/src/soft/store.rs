@@ -256,7 +256,9 @@ impl<M: Medium> Store<M> {
 
     fn add_extent(&self, op: &Op<'_, M>, had: u64) -> Result<Run> {
         let space = self.root.pool().space();
-        let reserved = space.reserve_extent(op, self.root.owner(), (had / GROWTH).min(MAX_EXTENT))?;
+        let (owner, wanted) = (self.root.owner(), (had / GROWTH).min(MAX_EXTENT));
+        // In a pool that is nearly full a chunk will do.
+        let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, 1))?;
         reserved.fill(op, |off| [State::free(off).to_bits(), 0, 0, 0, 0, 0, 0, 0])?;
         // PERSIST LF-M1: flush+fence.
         op.fence();

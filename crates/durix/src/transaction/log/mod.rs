@@ -11,6 +11,7 @@
 //! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
 //! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
 //! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
+//! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and never finds the pool full |
 //! | TX-V what recovery has read < what it does about it | write-back of header and record, fence | the same, or what was durable before | as before |
 //!
 //! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
@@ -25,6 +26,7 @@
 pub(crate) mod layout;
 pub(crate) mod record;
 pub(crate) mod retired;
+pub(crate) mod room;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -35,6 +37,7 @@ use durix_pmem::{Extent, Kind, Lock, Medium, Off, Op, Owner, Pool, Root, Session
 use self::layout::{LaneHeader, MAGIC, PAYLOAD_AT, RECORD_AT, RecordHeader};
 use self::record::Intent;
 use self::retired::{LANES, Retirements};
+use self::room::{Need, Room};
 use crate::{Error, Result};
 
 /// The name of the log's index.
@@ -48,6 +51,8 @@ pub(crate) const MAX_BYTES: u64 = 64 << 20;
 pub(crate) struct IntentLog<M: Medium> {
     root: Root<M>,
     lanes: Lock<Vec<Lane>>,
+    /// What lanes hold back for recovery, in the order of the lanes. Locked after `lanes`, by whoever has taken a lane.
+    rooms: Lock<Vec<Room>>,
 }
 
 /// What is known of a lane in DRAM.
@@ -57,6 +62,8 @@ struct Lane {
     taken: bool,
     /// The number of its last record.
     number: u64,
+    /// Bytes that it holds back for recovery, in all and in one piece at least: see [`room`].
+    room: (u64, u64),
 }
 
 /// A record that was not retired.
@@ -81,7 +88,7 @@ impl<M: Medium> Structure<M> for IntentLog<M> {
         let op = session.enter()?;
         let extents = root.pool().space().extents(&op, root.owner());
         let lanes = extents.into_iter().map(|extent| Lane::open(&op, extent)).collect::<Result<_>>()?;
-        Ok(IntentLog { root, lanes: Lock::new(lanes) })
+        Ok(IntentLog { root, lanes: Lock::new(lanes), rooms: Lock::new(Vec::new()) })
     }
 }
 
@@ -93,7 +100,7 @@ impl Lane {
             return Err(corrupt("the first word of a lane", extent.off, magic));
         }
         // Recovery retires what counts; what does not count has a number of any size.
-        Ok(Lane { extent, taken: false, number: op.load(&header.retired, Acquire) })
+        Ok(Lane { extent, taken: false, number: op.load(&header.retired, Acquire), room: (0, 0) })
     }
 
     fn header<'s, M: Medium>(&self, op: &Op<'s, M>) -> &'s LaneHeader {
@@ -147,22 +154,33 @@ impl<M: Medium> IntentLog<M> {
 
     // ---- committing ----
 
-    /// Takes a lane with room for a payload of so many bytes. At most two fences, where one is made.
+    /// Takes a lane with room for a payload of so many bytes, which holds back what its replay can need. At most two fences, where one
+    /// is made.
     ///
     /// # Errors
     /// [`Error::TransactionTooLarge`], [`Error::Pool`] where the pool is full.
-    pub(crate) fn take(self: Arc<Self>, op: &Op<'_, M>, payload: u64) -> Result<LaneGuard<M>> {
+    pub(crate) fn take(self: Arc<Self>, op: &Op<'_, M>, payload: u64, need: &Need) -> Result<LaneGuard<M>> {
         if payload > MAX_BYTES {
             return Err(Error::TransactionTooLarge { bytes: payload, limit: MAX_BYTES });
         }
+        let need = need.chunks(self.root.pool().space().chunk(), self.root.pool().mapping().len());
         let fits = |lane: &Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
+        let has_room = |lane: &Lane| lane.room.0 >= need.0 && lane.room.1 >= need.1;
         let m = op.medium();
         let mut lanes = self.lanes.lock(m);
-        if let Some(at) = lanes.iter().position(fits) {
+        if let Some(at) = lanes.iter().position(|lane| fits(lane) && has_room(lane)) {
             lanes[at].taken = true;
             let lane = lanes[at];
             drop(lanes);
             return Ok(self.guard(m, at, lane, false));
+        }
+        if let Some(at) = lanes.iter().position(fits) {
+            lanes[at].taken = true;
+            let lane = lanes[at];
+            drop(lanes);
+            let mut guard = self.guard(m, at, lane, false);
+            guard.hold_back(op, need)?;
+            return Ok(guard);
         }
         drop(lanes);
         let lane = self.new_lane(op, payload)?;
@@ -170,7 +188,19 @@ impl<M: Medium> IntentLog<M> {
         lanes.push(lane);
         let at = lanes.len() - 1;
         drop(lanes);
-        Ok(self.guard(m, at, lane, true))
+        let mut guard = self.guard(m, at, lane, true);
+        if let Err(error) = guard.hold_back(op, need) {
+            guard.cancel(op);
+            return Err(error);
+        }
+        Ok(guard)
+    }
+
+    /// Gives back what the lanes hold back for recovery: no record counts any more.
+    pub(crate) fn give_room_back(&self, op: &Op<'_, M>) {
+        self.lanes.lock(op.medium()).iter_mut().for_each(|lane| lane.room = (0, 0));
+        let space = self.root.pool().space();
+        self.rooms.lock(op.medium()).iter_mut().for_each(|room| room.give_back(op, space));
     }
 
     fn guard(self: Arc<Self>, m: M, at: usize, lane: Lane, fresh: bool) -> LaneGuard<M> {
@@ -187,7 +217,7 @@ impl<M: Medium> IntentLog<M> {
         // PERSIST TX-A: flush+fence
         op.fence();
         // The fence of its first record makes the descriptor durable, too: see `LaneGuard::cancel`.
-        Ok(Lane { extent: space.activate(op, reserved)?, taken: true, number: 0 })
+        Ok(Lane { extent: space.activate(op, reserved)?, taken: true, number: 0, room: (0, 0) })
     }
 
     // ---- recovery ----
@@ -265,6 +295,25 @@ impl<M: Medium> LaneGuard<M> {
     /// Which lane it is: see [`Retirements::settle_keys`].
     pub(crate) fn number(&self) -> usize {
         self.at
+    }
+
+    /// Has the lane hold back what recovery can need: see [`room`]. Its last record may still be replayed, and needs what it has: so
+    /// its retirement becomes durable before that is given back.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool is full.
+    #[cold]
+    fn hold_back(&mut self, op: &Op<'_, M>, need: (u64, u64)) -> Result<()> {
+        if self.lane.room.0 > 0 {
+            self.lane.retire_now(op, self.lane.number);
+        }
+        let (root, mut rooms) = (&self.log.root, self.log.rooms.lock(op.medium()));
+        if rooms.len() <= self.at {
+            rooms.resize_with(self.at + 1, Room::default);
+        }
+        let filled = rooms[self.at].fill(op, root.pool().space(), root.owner(), need);
+        self.lane.room = rooms[self.at].held();
+        filled
     }
 
     /// Writes the record of a transaction: durable on return. One fence. `draft` begins with room for the header

@@ -445,8 +445,9 @@ impl<M: Medium> Units<M> {
     #[cold]
     fn add_extent(&self, op: &Op<'_, M>, unassigned: &mut Unassigned) -> Result<()> {
         let space = self.root.pool().space();
-        let wanted = (unassigned.bytes / GROWTH).min(MAX_EXTENT);
-        let reserved = space.reserve_extent(op, self.root.owner(), wanted)?;
+        let (owner, wanted) = (self.root.owner(), (unassigned.bytes / GROWTH).min(MAX_EXTENT));
+        // In a pool that is nearly full a chunk will do.
+        let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, 1))?;
         let (first, len) = (reserved.off(), reserved.len());
         let pages = (first..first + len).step_by(self.page as usize);
         for page in pages.clone() {

@@ -1,0 +1,137 @@
+//! Room that recovery needs to make the changes of a record again.
+//!
+//! Before a record is written, its lane holds back free chunks of the pool, as many as replay can need. They are held back in volatile
+//! memory: nobody else gets them as long as the process lives, and a crash makes them free. Recovery comes before everybody else, so
+//! it finds them. A lane keeps what it holds back for its next records, since its last record may be replayed until the next one
+//! has taken its place. So a commit reserves nothing as a rule.
+//!
+//! | a crash | leaves | recovery |
+//! |---|---|---|
+//! | before the record is durable | what is held back, free | nothing to do |
+//! | between the record and the last change, or while a change that the pool has refused is undone | the record, any of the changes, and what is held back, free | makes the changes again; what they need is free, or in extents that the map has got for them |
+//! | after the retirement, which is not durable, and when others have filled the pool | the record, all changes, what is held back, free | makes the changes again: new copies need room, too |
+//! | in recovery | the same, where some chunks are the map's by now | finds their room in the map |
+//! | after the retirement is durable | nothing | nothing to do |
+//!
+//! Changes are made at most twice at a time, by the commit and by replay, each in its own copy: what an interrupted replay has left
+//! is free when the map is opened again.
+
+use durix_pmem::{Allocation, Medium, Op, Owner, Space};
+
+use crate::Result;
+
+/// Bytes of a map's own nodes for one change: a split node of a tree, and what leads to it.
+const NODES: u64 = 512;
+/// Copies of a change: the commit's, and that of replay.
+const COPIES: u64 = 2;
+/// Chunks that a map takes whatever the change is: of nodes, of inner nodes, of tables of pages, of one slab.
+const FIXED_CHUNKS: u64 = 4;
+/// The longest piece that a map takes at once for a log of its own, and the part of the pool that it is at most.
+const LARGEST_LOG: u64 = 256 << 10;
+const LOGS: u64 = 64;
+/// Words of a set of classes: eight for each power of two, from 8 bytes to far above what a record can hold.
+const CLASSES: usize = 256 / u64::BITS as usize;
+
+/// What replay of a record can need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Need {
+    maps: u64,
+    bytes: u64,
+    longest: u64,
+    /// The size of the change before, and the classes of all, a bit each.
+    last: u64,
+    classes: [u64; CLASSES],
+}
+
+impl Need {
+    /// Another map is changed; its changes follow.
+    #[inline]
+    pub(crate) fn map(&mut self) {
+        self.maps += 1;
+        self.last = u64::MAX;
+    }
+
+    /// A change of that many bytes of key and value.
+    #[inline]
+    pub(crate) fn change(&mut self, bytes: u64) {
+        self.bytes += COPIES * (bytes + bytes / 4 + NODES);
+        if bytes != self.last {
+            self.last = bytes;
+            self.longest = self.longest.max(bytes);
+            let class = class(bytes);
+            self.classes[class / 64 % CLASSES] |= 1 << (class % 64);
+        }
+    }
+
+    /// Bytes of free chunks, and of the longest run of them that is needed.
+    pub(super) fn chunks(&self, chunk: u64, pool: u64) -> (u64, u64) {
+        let log = (pool / LOGS).min(LARGEST_LOG).next_multiple_of(chunk);
+        let fixed = (FIXED_CHUNKS * chunk).max(log + 2 * chunk);
+        let classes: u64 = self.classes.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        // A class of one map is one of another, too.
+        let bytes = self.maps * (fixed + classes * chunk) + self.bytes;
+        let longest = (self.longest + self.longest / 4 + NODES).max(log);
+        (bytes.next_multiple_of(chunk), longest.next_multiple_of(chunk))
+    }
+}
+
+/// The class of a size: its power of two and its next three bits.
+fn class(bytes: u64) -> usize {
+    let bytes = bytes.max(8);
+    let power = bytes.ilog2();
+    8 * (power as usize - 3) + (bytes >> (power - 3)) as usize % 8
+}
+
+/// Free chunks that are held back.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pieces: Vec<Allocation>,
+    bytes: u64,
+    shortest: u64,
+}
+
+impl Room {
+    /// Bytes of all pieces and of the shortest one.
+    pub(super) fn held(&self) -> (u64, u64) {
+        (self.bytes, self.shortest)
+    }
+
+    /// Gives all of it back.
+    pub(super) fn give_back<M: Medium>(&mut self, op: &Op<'_, M>, space: &Space<M>) {
+        self.pieces.drain(..).for_each(|piece| space.release(op, piece));
+        *self = Room::default();
+    }
+
+    /// Makes it enough. Where it is not, it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) where the pool is full.
+    #[cold]
+    pub(super) fn fill<M: Medium>(
+        &mut self,
+        op: &Op<'_, M>,
+        space: &Space<M>,
+        owner: Owner,
+        (bytes, longest): (u64, u64),
+    ) -> Result<()> {
+        self.give_back(op, space);
+        let mut piece = bytes;
+        while self.bytes < bytes {
+            match space.reserve_extent(op, owner, piece.min(bytes - self.bytes).max(longest)) {
+                Ok(reserved) => {
+                    let kept = reserved.keep();
+                    self.bytes += kept.len();
+                    self.shortest = if self.pieces.is_empty() { kept.len() } else { self.shortest.min(kept.len()) };
+                    self.pieces.push(kept);
+                }
+                // In one piece there is not so much, in several there may be.
+                Err(_) if piece > longest => piece /= 2,
+                Err(error) => {
+                    self.give_back(op, space);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
