@@ -46,7 +46,8 @@ mod log;
 mod merge;
 mod order;
 mod plan;
-mod prints;
+#[doc(hidden)]
+pub mod prints;
 mod published;
 mod queue;
 mod range;

@@ -22,7 +22,7 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// The slots of a leaf by their keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     buckets: [Bucket; BUCKETS],
 }
 
@@ -85,17 +85,17 @@ impl Bucket {
 
 impl Table {
     /// A table without keys.
-    pub(crate) const EMPTY: Table = Table { buckets: [Bucket::EMPTY; BUCKETS] };
+    pub const EMPTY: Table = Table { buckets: [Bucket::EMPTY; BUCKETS] };
 
     /// The line where a search in a table begins.
     #[inline(always)]
-    pub(crate) fn line_of(table: *const Table, hash: u64) -> *const u8 {
+    pub fn line_of(table: *const Table, hash: u64) -> *const u8 {
         table.cast::<u8>().wrapping_add(home_of(hash) * size_of::<Bucket>())
     }
 
     /// The first slot that `is_it` accepts, of those whose fingerprint fits.
     #[inline(always)]
-    pub(crate) fn find<T>(&self, hash: u64, mut is_it: impl FnMut(usize) -> Option<T>) -> Option<T> {
+    pub fn find<T>(&self, hash: u64, mut is_it: impl FnMut(usize) -> Option<T>) -> Option<T> {
         let (home, print) = (home_of(hash), print_of(hash));
         for step in 0..BUCKETS {
             let bucket = &self.buckets[(home + step) % BUCKETS];
@@ -116,7 +116,7 @@ impl Table {
 
     /// Adds a key's slot, of which there are at most 256.
     #[inline(always)]
-    pub(crate) fn add(&mut self, hash: u64, slot: usize) {
+    pub fn add(&mut self, hash: u64, slot: usize) {
         let home = home_of(hash);
         for step in 0..BUCKETS {
             let bucket = &mut self.buckets[(home + step) % BUCKETS];
@@ -150,13 +150,13 @@ impl Table {
     }
 
     /// Says that a key lies in another slot now.
-    pub(crate) fn move_to(&mut self, hash: u64, from: usize, to: usize) {
+    pub fn move_to(&mut self, hash: u64, from: usize, to: usize) {
         let (bucket, place) = self.place_of(hash, from);
         bucket.slots[place] = to as u8;
     }
 
     /// Removes a key's slot.
-    pub(crate) fn remove(&mut self, hash: u64, slot: usize) {
+    pub fn remove(&mut self, hash: u64, slot: usize) {
         let (bucket, place) = self.place_of(hash, slot);
         let last = bucket.len() - 1;
         bucket.prints[place] = bucket.prints[last];

@@ -4,13 +4,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_dptree::prints;
 use durix_pmem::{Mapping, Medium, Off, Op, Word};
 
 use super::fptree::equal;
-
-#[allow(dead_code, reason = "the tree also moves and removes")]
-#[path = "../../../../crates/dptree/src/prints.rs"]
-mod prints;
 
 const SLOTS: usize = 256;
 /// Keys of a leaf.

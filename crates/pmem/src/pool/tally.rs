@@ -63,26 +63,6 @@ pub const fn entry(key: u64, value: u64) -> u64 {
     Checksum::at(0).pair(key, value).finish()
 }
 
-/// The number of an entry of byte strings.
-#[inline]
-pub fn entry_of_bytes(key: &[u8], value: &[u8]) -> u64 {
-    if let (Ok(key), Ok(value)) = (key.try_into(), value.try_into()) {
-        return entry(u64::from_le_bytes(key), u64::from_le_bytes(value));
-    }
-    let sum = Checksum::at(1).pair(key.len() as u64, value.len() as u64);
-    sum.bytes(key).bytes(value).finish()
-}
-
-/// The same for a value of `len` bytes in words, the last of which is filled up with zeroes.
-#[inline]
-pub fn entry_of_words(key: &[u8], len: usize, mut value: impl Iterator<Item = u64>) -> u64 {
-    if let (Ok(key), 8) = (key.try_into(), len) {
-        return entry(u64::from_le_bytes(key), value.next().unwrap_or(0));
-    }
-    let sum = Checksum::at(1).pair(key.len() as u64, len as u64);
-    sum.bytes(key).words(value).finish()
-}
-
 /// What one session has changed. Only that session stores here.
 #[derive(Debug, Default)]
 struct Lane {
@@ -276,17 +256,5 @@ mod tests {
     fn numbers_of_entries_differ_by_key_and_by_value() {
         assert_ne!(entry(1, 2), entry(2, 1));
         assert_ne!(entry(0, 0), 0);
-        assert_ne!(entry_of_bytes(b"ab", b"c"), entry_of_bytes(b"a", b"bc"));
-        assert_ne!(entry_of_bytes(b"a", b""), entry_of_bytes(b"", b"a"));
-        for (key, value) in
-            [(&b"12345678"[..], &b"abcdefgh"[..]), (b"12345678", b"abc"), (b"1", b"abcdefghijklm"), (b"", b"")]
-        {
-            let words = value.chunks(8).map(|chunk| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_le_bytes(word)
-            });
-            assert_eq!(entry_of_words(key, value.len(), words), entry_of_bytes(key, value));
-        }
     }
 }
