@@ -71,9 +71,11 @@ impl<M: Medium> BPlusTree<M> {
             // Stores in place are releasing, so a reader that sees one of them sees the odd version.
             m.shared_store(&self.version, version + 1, Ordering::Relaxed);
             store();
+            if let Some(told) = self.root.tally() {
+                told.changed_by(op.slot(), tally);
+            }
             m.shared_store(&self.version, version + 2, Ordering::Release);
         })?;
-        self.root.tally().changed_by(op.slot(), tally);
         Ok(done)
     }
 }

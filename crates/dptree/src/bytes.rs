@@ -26,7 +26,7 @@ use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
-use crate::group::{Edit, Group, word_of};
+use crate::group::{Edit, Group, Met, word_of};
 use crate::layout::{LAYOUT_VERSION, root_words};
 use crate::values::of_tree;
 use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
@@ -83,6 +83,7 @@ fn with_records(options: &Options) -> Options {
 
 impl<M: Medium> Structure<M> for DpTreeBytes<M> {
     const KIND: Kind = Kind { tag: *b"DPTREE B", version: LAYOUT_VERSION };
+    const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;
 
@@ -96,9 +97,10 @@ impl<M: Medium> Structure<M> for DpTreeBytes<M> {
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> durix_logfree::Result<Self> {
         let tree = Arc::new(DpTree::recover(session, root.clone(), &with_records(options)).map_err(of_tree)?);
+        let met = RefCell::new(Met::default());
         let leads = |map: &Self, op: &Op<'_, M>, word, off| {
             let root = map.tree.get(op, word).map_err(of_tree)?;
-            root.map_or(Ok(false), |root| map.group(op, word).leads_to(root, off))
+            root.map_or(Ok(false), |root| map.group(op, word).leads_to(root, off, &mut met.borrow_mut()))
         };
         let make = |records| DpTreeBytes { tree, records };
         RecordStore::open(session, &root, PAGE_WORD, make, leads, |map| &map.records)
@@ -534,5 +536,51 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
         for Leftover { key, word } in leftovers {
             Group { op, records: &records, word: *key }.read_what_is_whole(*word, found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Off, PoolOptions, Word};
+
+    use super::*;
+
+    fn pool() -> Pool {
+        PoolOptions::new().create_on(HeapBacking::new(8 << 20), Hardware::PAGE_CACHE).unwrap()
+    }
+
+    /// A crash can leave the first words of a long record in a unit whose other words are those of an entry: the links to its parts lead anywhere.
+    #[test]
+    fn a_long_record_that_was_begun_where_an_entry_was_keeps_no_map_from_opening() {
+        let pool = pool();
+        let map = DpTreeBytes::open(&pool, "users").unwrap();
+        let mut session = pool.session().unwrap();
+        let off = {
+            let op = session.enter().unwrap();
+            for key in [&b"user:001a"[..], b"user:001b", b"user:001c"] {
+                map.insert(&op, key, b"12345678").unwrap();
+            }
+            let word = word_of(b"user:001c", 0);
+            let root = map.tree.get(&op, word).unwrap().unwrap();
+            let mut all = Vec::new();
+            map.group(&op, word).survey(root, &mut |off| all.push(off), &mut |error| panic!("{error}"));
+            assert!(map.remove(&op, b"user:001c").unwrap());
+            // The entry's record: nothing leads to it any more.
+            *all.iter().filter(|off| **off != root).max().unwrap()
+        };
+        {
+            let op = session.enter().unwrap();
+            let words = op.slice("a record", Off::<Word>::new(off), 2).unwrap();
+            op.store(&words[0], 5000, Relaxed);
+        }
+        drop(map);
+        let map = DpTreeBytes::open(&pool, "users").unwrap();
+        assert_eq!(Index::check(&*map, &mut session).unwrap(), []);
+        let op = session.enter().unwrap();
+        assert!(map.has(&op, b"user:001a").unwrap() && map.has(&op, b"user:001b").unwrap());
+        assert!(!map.has(&op, b"user:001c").unwrap());
     }
 }

@@ -52,8 +52,8 @@ pub struct Stats {
 const WALK: usize = 256;
 
 impl<M: Medium> DpTree<M> {
-    /// Looks for inconsistencies: in the pool, between the pool and DRAM, and in the space. Complete while nobody merges: a range that
-    /// is being merged is passed over, and units are then not counted.
+    /// Looks for inconsistencies: in the pool, between the pool and DRAM, and in the space. Nobody may write meanwhile. Complete while nobody
+    /// merges: a range that is being merged is passed over, and units are then not counted.
     pub fn check(&self, op: &Op<'_, M>) -> Vec<Finding> {
         let mut check = Check { tree: self, op, findings: Vec::new(), used: BTreeMap::new() };
         let mut expected = Some(0);

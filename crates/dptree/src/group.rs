@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use durix_logfree::{Error, MAX_KEY, Record, RecordStore, Result};
-use durix_pmem::{Medium, Op};
+use durix_pmem::{Medium, OffsetSet, Op};
 
 use durix_index::Direction;
 
@@ -319,8 +319,8 @@ impl<M: Medium> Group<'_, '_, M> {
 
     // ---- recovery and check ----
 
-    /// Whether a root leads to a record. The record need not be one: its unit may hold anything.
-    pub(crate) fn leads_to(&self, root: u64, off: u64) -> Result<bool> {
+    /// Whether a root leads to a record. The record need not be one: its unit may hold anything. `met` is of the same recovery.
+    pub(crate) fn leads_to(&self, root: u64, off: u64, met: &mut Met) -> Result<bool> {
         if root == off {
             return Ok(true);
         }
@@ -333,7 +333,7 @@ impl<M: Medium> Group<'_, '_, M> {
         match self.whole(off) {
             Ok((level, key)) => self.is_on_the_way(root, level, &key, off).or_else(stays),
             // Not whole: nothing leads to it, unless it is damaged.
-            Err(Error::Corrupt { .. }) => self.contains(&root, off).or_else(stays),
+            Err(Error::Corrupt { .. }) => Ok(met.of(self, &root).has(off)),
             Err(error) => Err(error),
         }
     }
@@ -361,18 +361,6 @@ impl<M: Medium> Group<'_, '_, M> {
             }
             node = self.node_below(node.level, node.children[self.child_of(key, &node)?].off)?;
         }
-    }
-
-    fn contains(&self, node: &Node, off: u64) -> Result<bool> {
-        for child in &node.children {
-            if child.off == off {
-                return Ok(true);
-            }
-            if node.level > 0 && self.contains(&self.node_below(node.level, child.off)?, off)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Calls `found` with the offsets of all records of a group, and `wrong` with what is wrong about them.
@@ -450,6 +438,31 @@ impl<M: Medium> Group<'_, '_, M> {
                 self.read_below(&below, found);
             }
         }
+    }
+}
+
+/// The records that a group leads to, of the group that recovery has asked for last: a unit that holds no whole record is looked up there.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// The first eight bytes of its keys, once there is one.
+    word: Option<u64>,
+    offs: OffsetSet,
+    is_damaged: bool,
+}
+
+impl Met {
+    fn of<M: Medium>(&mut self, group: &Group<'_, '_, M>, root: &Node) -> &Self {
+        if self.word != Some(group.word) {
+            let (mut offs, mut is_damaged) = (OffsetSet::default(), false);
+            group.survey_node(root, &mut None, &mut |off| _ = offs.insert(off), &mut |_| is_damaged = true);
+            *self = Met { word: Some(group.word), offs, is_damaged };
+        }
+        self
+    }
+
+    /// Whether a record is one of them, or may be: what is damaged stays as it is, for the check.
+    fn has(&self, off: u64) -> bool {
+        self.is_damaged || self.offs.contains(&off)
     }
 }
 

@@ -220,8 +220,10 @@ impl<M: Medium> DpTree<M> {
     /// Tells that a key is mapped to something else.
     #[inline(always)]
     pub(crate) fn tally(&self, op: &Op<'_, M>, key: u64, old: Option<u64>, new: Option<u64>) {
-        let entry = |value| tally::entry(key, value);
-        self.root.tally().changed(op.slot(), old.map(entry), new.map(entry));
+        if let Some(tally) = self.root.tally() {
+            let entry = |value| tally::entry(key, value);
+            tally.changed(op.slot(), old.map(entry), new.map(entry));
+        }
     }
 
     /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together. Returns the key's leaf.

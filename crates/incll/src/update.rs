@@ -54,7 +54,8 @@ enum Done {
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
-        let Some(root) = self.tree.root().filter(|_| P::DURABLE) else { return self.change_untold(key, decide) };
+        let root = self.tree.root().filter(|_| P::DURABLE);
+        let Some(tally) = root.and_then(|root| root.tally()) else { return self.change_untold(key, decide) };
         // What the last call of `decide` has been asked for, and has answered.
         let mut told = (None, None);
         self.change_untold(key, &mut |old| {
@@ -67,7 +68,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             };
             change
         })?;
-        root.tally().changed(self.op.slot(), told.0, told.1);
+        tally.changed(self.op.slot(), told.0, told.1);
         Ok(())
     }
 

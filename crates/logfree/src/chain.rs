@@ -477,7 +477,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
             };
             let new = self.write(off, key, value, link.clean());
             if self.publish(key, place.link.0, link, new) {
-                self.pages.tally().inserted(self.op.slot(), tally::entry(key, value));
+                self.pages.tally(|tally| tally.inserted(self.op.slot(), tally::entry(key, value)));
                 return Ok(true);
             }
         }
@@ -620,12 +620,11 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     #[inline(always)]
     pub(crate) fn tally_deletion(&self, node: &'s Node, next: Link, then: Link) {
         let entry = |node: &Node| tally::entry(self.op.load(&node.key, Relaxed), self.op.load(&node.value, Relaxed));
-        let (slot, tally) = (self.op.slot(), self.pages.tally());
-        if next.off() == then.off() {
-            tally.removed(slot, entry(node));
-        } else {
-            tally.replaced(slot, entry(node), entry(self.op.at(then.node())));
-        }
+        let slot = self.op.slot();
+        self.pages.tally(|tally| match next.off() == then.off() {
+            true => tally.removed(slot, entry(node)),
+            false => tally.replaced(slot, entry(node), entry(self.op.at(then.node()))),
+        });
     }
 
     /// As [`delete`](Self::delete), for a node that nothing else leads to: bypasses it under the same fence. What makes the

@@ -247,7 +247,7 @@ impl<M: Medium> Commit<'_, M> {
             need.map();
             part.touched.changed().for_each(|(key, value, _)| {
                 record::push(&mut draft, owner, key, value);
-                need.change((key.len() + value.map_or(0, <[u8]>::len)) as u64);
+                need.change((key.len() + value.map_or(0, <[u8]>::len)) as u64, value.is_none());
             });
         }
         (draft, need)
@@ -266,8 +266,9 @@ impl<M: Medium> Commit<'_, M> {
                 return Err(error);
             }
         };
-        self.keeps_locks = true;
+        // Where it fails, nothing was stored.
         lane.write(&op, retirements, 0, &mut draft)?;
+        self.keeps_locks = true;
         self.buffers.as_mut().expect("until the end").draft = draft;
         let changed = self.written().try_for_each(|part| part.change(&op));
         let Err(error) = changed else {
@@ -315,8 +316,9 @@ impl<M: Medium> Commit<'_, M> {
                     return Err(error);
                 }
             };
-            self.keeps_locks = true;
+            // Where it fails, nothing was stored.
             lane.write(&op, &transactions.retirements, epochs.current(&op), &mut draft)?;
+            self.keeps_locks = true;
             self.buffers.as_mut().expect("until the end").draft = draft;
             // PERSIST TX-E: in the operation that has written the record
             let changed = self.buffered().try_for_each(|part| part.change(&op));

@@ -29,11 +29,6 @@ impl Age {
         Age(number | Self::PLAIN)
     }
 
-    /// A number below `below`, another one for the next to begin.
-    pub(crate) fn spread(self, below: u64) -> u64 {
-        self.0 % below
-    }
-
     /// Whether it may wait for all of these holders without a cycle of waits: an older one waits for younger ones, and a
     /// plain update, which holds nothing, for anybody.
     pub(crate) fn may_wait_for(self, holders: &[Age]) -> bool {

@@ -61,10 +61,10 @@ impl<M: Medium> Work<M> {
         }
     }
 
-    /// Changes what is left, in one operation. Returns whether this call did.
-    fn run(&self, session: &mut Session<M>, retirements: &Retirements) -> Result<bool> {
+    /// Changes what is left, in one operation, if nobody has.
+    fn run(&self, session: &mut Session<M>, retirements: &Retirements) -> Result<()> {
         let mut left = self.left.lock(session.mapping().medium());
-        let Some(work) = left.as_mut() else { return Ok(false) };
+        let Some(work) = left.as_mut() else { return Ok(()) };
         let op = session.enter()?;
         // PERSIST TX-S: the boundary has come
         work.parts.iter().try_for_each(|part| {
@@ -75,7 +75,7 @@ impl<M: Medium> Work<M> {
         work.lane.retire(&op, retirements, keys);
         work.parts.iter().for_each(|part| part.part().unlock(self.age));
         *left = None;
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -122,8 +122,11 @@ impl<M: Medium> Pending<M> {
     ) -> Result<()> {
         work.wait(session)?;
         let m = session.mapping().medium();
-        if work.run(session, retirements).map_err(|error| Error::Unsettled { source: Box::new(error) })? {
-            self.works.lock(m).retain(|pending| !Arc::ptr_eq(pending, work));
+        work.run(session, retirements).map_err(|error| Error::Unsettled { source: Box::new(error) })?;
+        // Whoever finds it finished takes it out: the thread that has finished it may get no processor for a while.
+        let mut works = self.works.lock(m);
+        if let Some(at) = works.iter().position(|pending| Arc::ptr_eq(pending, work)) {
+            works.remove(at);
             m.shared_rmw(&self.count, Rmw::Add, 1u64.wrapping_neg());
         }
         Ok(())
@@ -215,5 +218,42 @@ impl<M: Medium> Transactions<M> {
     /// Whether no transaction is pending.
     pub(crate) fn nothing_pending(&self) -> bool {
         self.pending.is_empty(self.medium())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    use crate::Db;
+
+    /// A thread that has finished a transaction, and gets no processor before it takes it out, keeps nobody waiting.
+    #[test]
+    fn a_finished_transaction_that_was_not_taken_out_stands_in_no_snapshots_way() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let strict = db.map_of_kind::<u64, u64>("strict", "pset").unwrap();
+        let buffered = db.ordered_map_of_kind::<u64, u64>("buffered", "masstree").unwrap();
+        let _later = db
+            .transaction(|tx| {
+                tx.map(&strict)?.insert(&1, &1)?;
+                tx.map(&buffered)?.insert(&1, &1)?;
+                Ok(tx.later())
+            })
+            .unwrap();
+        let transactions = &db.shared.transactions;
+        let works = transactions.pending.works(transactions.medium());
+        let [work] = &works[..] else { panic!("{} are pending", works.len()) };
+        let mut session = db.pool().session().unwrap();
+        work.wait(&mut session).unwrap();
+        work.run(&mut session, &transactions.retirements).unwrap();
+        assert!(!transactions.nothing_pending());
+        drop(db.snapshot().unwrap());
+        assert!(transactions.nothing_pending());
+        // The thread goes on.
+        transactions.finish(work, &mut session).unwrap();
+        assert!(transactions.nothing_pending());
+        assert_eq!(strict.get(&1).unwrap(), Some(1));
     }
 }

@@ -1,11 +1,9 @@
 //! Running closures as transactions, again where they have lost a conflict.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use durix_pmem::Medium;
 
-use super::locks::Age;
 use super::running::{self, Running};
 use super::tx::{Lost, Transaction};
 use crate::db::Db;
@@ -14,17 +12,6 @@ use crate::{Error, Result};
 /// How often a closure is run at most. An attempt that follows a lost conflict begins with the lock that it has lost, and the
 /// transaction grows older than its rivals, so a few are enough but for a storm.
 const ATTEMPTS: u32 = 1_000;
-/// Attempts without a pause between them. Later ones are made apart: a rival that has got no processor meanwhile gets one.
-const AT_ONCE: u32 = 16;
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-
-/// How long to wait before an attempt, in number `attempt`. Transactions of different ages wait differently.
-fn pause(attempt: u32, age: Age) -> Duration {
-    let Some(late) = attempt.checked_sub(AT_ONCE) else { return Duration::ZERO };
-    let step = Duration::from_micros(20 + age.spread(20));
-    LONGEST_PAUSE.min(step * (1 << late.min(12)))
-}
 
 impl<M: Medium> Db<M> {
     /// Runs `run` as a transaction: its changes to any number of maps are made together when it returns `Ok`, and none of
@@ -50,7 +37,7 @@ impl<M: Medium> Db<M> {
     ///
     /// **The closure may run more than once.** Of two transactions that want the same key the younger one gives way: its
     /// calls return [`Error::Conflict`], and when the closure has returned (pass errors on with `?`), it is run again, from
-    /// the beginning, at most 1000 times; after 16 attempts with a pause of at most 5 ms before each. So it must not have effects of its own that may not be repeated.
+    /// the beginning, at most 1000 times. So it must not have effects of its own that may not be repeated.
     ///
     /// Inside, use [`Transaction::map`]. A plain call on a map (`accounts.insert`) is not part of the transaction; on a key
     /// that the transaction has locked it is [`Error::Locked`].
@@ -67,11 +54,7 @@ impl<M: Medium> Db<M> {
         let age = transactions.age();
         let _running = Running::begin(running::id(&**transactions), age)?;
         let mut lost = None;
-        for attempt in 0..ATTEMPTS {
-            match pause(attempt, age) {
-                Duration::ZERO => {}
-                pause => std::thread::sleep(pause),
-            }
+        for _ in 0..ATTEMPTS {
             let tx = Transaction::new(Arc::clone(&self.shared), age);
             if let Some(lost) = lost.take() {
                 tx.begin_with(&lost)?;
@@ -115,21 +98,5 @@ impl<M: Medium> Transaction<M> {
     fn begin_with(&self, lost: &Lost<M>) -> Result<()> {
         let place = self.touch(&lost.guard);
         self.wait_for(place, lost.wanted.wanted(), true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_from_none_to_the_longest() {
-        let age = Age::transaction(7);
-        assert_eq!(pause(0, age), Duration::ZERO);
-        assert_eq!(pause(AT_ONCE - 1, age), Duration::ZERO);
-        assert!(pause(AT_ONCE, age) > Duration::ZERO);
-        assert!(pause(AT_ONCE + 1, age) == 2 * pause(AT_ONCE, age));
-        assert_eq!(pause(ATTEMPTS - 1, age), LONGEST_PAUSE);
-        assert_ne!(pause(AT_ONCE, age), pause(AT_ONCE, Age::transaction(8)));
     }
 }

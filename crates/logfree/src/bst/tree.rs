@@ -333,7 +333,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let Some(value) = value() else { break false };
             let branch = self.write(off, (key, value), leaf);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
-                self.pages.tally().inserted(self.op.slot(), tally::entry(key, value));
+                self.pages.tally(|tally| tally.inserted(self.op.slot(), tally::entry(key, value)));
                 return Ok(true);
             }
         };
@@ -360,7 +360,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     pub(super) fn remove(&self, key: u64) -> Result<Option<u64>> {
         while let Some((place, value)) = self.find_leaf(key)? {
             if self.commit(&place, Link::NULL)? {
-                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
+                self.pages.tally(|tally| tally.removed(self.op.slot(), tally::entry(key, value)));
                 return Ok(Some(value));
             }
         }
@@ -375,7 +375,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             }
             // A leaf never changes: the edge that leads to it decides.
             if self.commit(&place, Link::NULL)? {
-                self.pages.tally().removed(self.op.slot(), tally::entry(key, value));
+                self.pages.tally(|tally| tally.removed(self.op.slot(), tally::entry(key, value)));
                 return Ok(Some((value, true)));
             }
         }
@@ -394,7 +394,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             };
             let branch = self.write(off, (key, value), None);
             if self.commit(&place, branch).inspect_err(|_| self.discard(spare))? {
-                self.pages.tally().replaced(self.op.slot(), tally::entry(key, old), tally::entry(key, value));
+                let (old_entry, new_entry) = (tally::entry(key, old), tally::entry(key, value));
+                self.pages.tally(|tally| tally.replaced(self.op.slot(), old_entry, new_entry));
                 return Ok(Some((old, true)));
             }
         };

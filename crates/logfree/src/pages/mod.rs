@@ -233,10 +233,12 @@ impl<M: Medium> Pages<M> {
         &self.root
     }
 
-    /// What is told of changes.
+    /// Tells what has changed, by numbers of entries, if the structure tells that.
     #[inline(always)]
-    pub(crate) fn tally(&self) -> &Tally {
-        self.root.tally()
+    pub(crate) fn tally(&self, tell: impl FnOnce(&Tally)) {
+        if let Some(tally) = self.root.tally() {
+            tell(tally);
+        }
     }
 
     /// What is wrong with the entries of a structure, by what it held when its pool was closed. `collect` adds all that a walk meets.

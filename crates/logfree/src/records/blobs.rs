@@ -95,7 +95,7 @@ pub(crate) fn read_leftovers<M: Medium>(
     found: &mut dyn FnMut(u64, &[u8]),
 ) {
     let units = Units::to_read(op, root.clone(), ROOT_PAGE);
-    let (records, mut bytes) = (Records { op, units: &units }, Vec::new());
+    let (records, mut bytes) = (Records { op, units: &units, have_marks: false }, Vec::new());
     for Leftover { key, word } in leftovers {
         bytes.clear();
         if records.at(*key, *word).and_then(|record| records.read(&record, &mut bytes)).is_ok() {
@@ -207,7 +207,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     }
 
     pub(super) fn records<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Records<'a, 's, M> {
-        Records { op, units: &self.store.0 }
+        Records { op, units: &self.store.0, have_marks: false }
     }
 
     /// The offset of the record of a key.

@@ -80,9 +80,9 @@ impl Record {
     }
 }
 
-/// The words of a unit.
+/// The words of a unit. An offset may be any number: that of a part, in a unit that a crash has left half written.
 fn words<'s, M: Medium>(op: &Op<'s, M>, off: u64, len: u64) -> Result<&'s [Word]> {
-    Ok(op.slice("a record", Off::<Word>::new(off), len)?)
+    op.slice("a record", Off::<Word>::new(off), len).map_err(|_| corrupt("the place of a record", off, len))
 }
 
 #[cold]
@@ -94,6 +94,8 @@ fn corrupt(what: &'static str, offset: u64, found: u64) -> Error {
 pub(super) struct Records<'a, 's, M: Medium> {
     pub(super) op: &'a Op<'s, M>,
     pub(super) units: &'a Units<M>,
+    /// Whether there are records with marks.
+    pub(super) have_marks: bool,
 }
 
 impl<'s, M: Medium> Records<'_, 's, M> {
@@ -175,7 +177,8 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         let (first, found) = (op.load(&fixed[0], Relaxed), op.load(&fixed[1], Relaxed));
         let (marks, sum) = (first & RECORD_MARKS, (first >> RECORD_SUM) as u32);
         let len = first & RECORD_BYTES & !RECORD_MARKS;
-        if len > limits.bytes() || !off.is_multiple_of(NODE) || first & PART != 0 {
+        let strange = if self.have_marks { PART } else { PART | RECORD_MARKS };
+        if len > limits.bytes() || !off.is_multiple_of(NODE) || first & strange != 0 {
             return Err(corrupt("the length of a record", off, first));
         }
         if found != key {
@@ -274,6 +277,11 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         }
         let key = words(op, head, RECORD_HEAD).ok().map(|words| op.load(&words[1], Relaxed));
         Ok(key.map(|key| (key, head)))
+    }
+
+    /// Whether a unit was never written, or holds the record of no bytes of key 0.
+    pub(super) fn is_blank(&self, off: u64) -> Result<bool> {
+        Ok(words(self.op, off, RECORD_HEAD)?.iter().all(|word| self.op.load(word, Relaxed) == 0))
     }
 }
 

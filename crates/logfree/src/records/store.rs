@@ -14,7 +14,7 @@ use crate::pages::units::{Unit, Units, holds_records};
 /// The records of a structure of another crate, which leads to them by their offsets: what [`Blobs`](crate::Blobs) are made of, for
 /// structures that are no map of words.
 ///
-/// A record has a key and any number of bytes. It is [written](Self::write), then linked by the structure, durably, then
+/// A record has a key and any number of bytes, one at least. It is [written](Self::write), then linked by the structure, durably, then
 /// [noted](Self::linked). Before the structure unlinks it, it is [announced](Self::begin_retire), afterwards, durably, [retired](Self::retire).
 /// The persist order is that of `pages/units` (I1 to I9).
 ///
@@ -57,12 +57,19 @@ impl<M: Medium> RecordStore<M> {
         let in_use = |op: &Op<'_, M>, unit: Unit| {
             let records = store(&made).records(op);
             let Some((key, head)) = records.owner(unit)? else { return Ok(false) };
+            if records.is_blank(head)? {
+                return Ok(false);
+            }
             // PERSIST I8: the structure's fence.
             if !leads(&made, op, key, head)? {
                 return Ok(false);
             }
-            // The structure leads to it, so it is whole.
-            Ok(records.at(key, head)?.units.contains(&unit))
+            match records.at(key, head) {
+                Ok(record) => Ok(record.units.contains(&unit)),
+                // The structure leads to it, so it was whole. What is damaged stays as it is, for the check.
+                Err(Error::Corrupt { .. }) => Ok(true),
+                Err(error) => Err(error),
+            }
         };
         store(&made).0.recover(session, &found, &in_use)?;
         Ok(made)
@@ -84,7 +91,7 @@ impl<M: Medium> RecordStore<M> {
     }
 
     fn records<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Records<'a, 's, M> {
-        Records { op, units: &self.0 }
+        Records { op, units: &self.0, have_marks: true }
     }
 
     /// Allocates a record, writes it, and starts writing it back: it is durable with the next fence of this session. One with marks has
@@ -179,8 +186,15 @@ impl<M: Medium> RecordStore<M> {
     pub fn check(&self, op: &Op<'_, M>, in_use: &[(u64, u64)]) -> Result<Vec<Finding>> {
         let (mut findings, mut used, mut bytes) = (Vec::new(), OffsetSet::default(), Vec::new());
         for (key, off) in in_use {
-            let record = self.records(op).at(*key, *off)?;
-            self.records(op).expect(&record)?;
+            let found = self.records(op).at(*key, *off);
+            let found = found.and_then(|record| self.records(op).expect(&record).map(|()| record));
+            let record = match found {
+                Err(Error::Corrupt { .. }) => {
+                    findings.push(Finding::Damaged { off: *off });
+                    continue;
+                }
+                found => found?,
+            };
             bytes.clear();
             match self.records(op).read(&record, &mut bytes) {
                 Err(Error::Corrupt { .. }) => findings.push(Finding::Damaged { off: *off }),

@@ -231,7 +231,7 @@ impl<M: Medium> SkipList<M> {
             let rising = towers.raise(node, above);
             let level_0 = chain.link(place.link.0);
             if swing_own(&level_0, link, node).is_ok() {
-                self.pages.tally().inserted(op.slot(), tally::entry(key, value));
+                self.pages.tally(|tally| tally.inserted(op.slot(), tally::entry(key, value)));
                 towers.write_back(&rising);
                 persist_own(&level_0);
                 self.finish(&towers, &rising);

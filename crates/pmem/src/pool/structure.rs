@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::Pool;
 use super::indices::{IndexInfo, list};
 use super::roots::{RootRecord, RootRef, RootState, check_name};
-use super::tally::{self, Marked, Tally, Totals};
+use super::tally::{Marked, Tally};
 use crate::epoch::layout::Seat;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
@@ -66,17 +66,8 @@ struct Shared<M: Medium> {
     pool: Pool<M>,
     owner: Owner,
     name: Lock<String>,
-    tally: Tally,
-    /// Whether the structure tells it.
-    tallies: bool,
-}
-
-impl<M: Medium> Drop for Shared<M> {
-    fn drop(&mut self) {
-        if self.tallies {
-            self.pool.inner.tallies.note(self.owner, self.tally.totals());
-        }
-    }
+    /// `None` of a structure that does not tell it.
+    tally: Option<Arc<Tally>>,
 }
 
 impl<M: Medium> Clone for Root<M> {
@@ -93,35 +84,29 @@ impl<M: Medium> fmt::Debug for Root<M> {
 
 impl<M: Medium> Root<M> {
     pub(super) fn new(pool: &Pool<M>, owner: Owner, name: &str) -> Self {
-        Self::tallying(pool, owner, name, None, false)
+        Self::tallying(pool, owner, name, None)
     }
 
-    /// The same, of a structure that tells its tally of changes if it `tallies`, and held `base` before.
-    fn tallying(pool: &Pool<M>, owner: Owner, name: &str, base: Option<Totals>, tallies: bool) -> Self {
-        let (pool, name, tally) = (pool.clone(), Lock::new(name.into()), Tally::new(base));
-        Root { shared: Arc::new(Shared { pool, owner, name, tally, tallies }) }
+    /// The same, of a structure that tells its tally of changes.
+    fn tallying(pool: &Pool<M>, owner: Owner, name: &str, tally: Option<Arc<Tally>>) -> Self {
+        Root { shared: Arc::new(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()), tally }) }
     }
 
-    /// What the structure tells of every change of an entry, if it [tallies](Structure::TALLIES): when the change has happened, once.
+    /// What the structure tells of every change of an entry, when the change has happened, once; `None` of one that does not
+    /// [tally](Structure::TALLIES).
     #[inline(always)]
-    pub fn tally(&self) -> &Tally {
-        &self.shared.tally
+    pub fn tally(&self) -> Option<&Tally> {
+        self.shared.tally.as_deref()
     }
 
-    /// What the index should hold, for a check that nobody writes beside: what it held when its pool was closed, and in a pool that is open
-    /// for writing what has changed since.
+    /// What the index should hold, for a check that nobody writes beside: what it held when its pool was closed, and what has changed since.
     pub fn marked(&self, op: &Op<'_, M>) -> Marked {
         let pool = self.pool();
-        if !self.shared.tallies || pool.inner.poisoned.lock(op.medium()).is_some() {
-            return Marked::Nothing;
+        let is_known = !pool.is_read_only() || pool.is_as_closed();
+        match self.tally() {
+            Some(tally) if is_known && pool.inner.poisoned.lock(op.medium()).is_none() => tally.says(),
+            _ => Marked::Nothing,
         }
-        if !pool.is_read_only() {
-            return self.tally().totals().map_or(Marked::Nothing, Marked::Held);
-        }
-        if !pool.is_as_closed() {
-            return Marked::Nothing;
-        }
-        tally::read(op, pool.geometry(), self.owner(), pool.crashes(op))
     }
 
     /// The pool.
@@ -292,7 +277,8 @@ impl<M: Medium> Pool<M> {
         options: &S::Options,
     ) -> Result<Arc<S>, S::Error> {
         let busy = Busy { pool: self, owner };
-        let root = Root::tallying(self, owner, name, Some(Totals::default()), S::TALLIES);
+        let m = self.mapping().medium();
+        let root = Root::tallying(self, owner, name, S::TALLIES.then(|| self.inner.tallies.created(m, owner)));
         let mut creation = Creation { busy, root, record: None };
         {
             let op = session.enter()?;
@@ -329,24 +315,18 @@ impl<M: Medium> Pool<M> {
                 if record.kind != S::KIND {
                     return Err(wrong(record.kind).into());
                 }
-                let base = if S::TALLIES { self.tallied(session, owner)? } else { None };
-                let root = Root::tallying(self, owner, name, base, S::TALLIES);
+                let tally = if S::TALLIES { Some(self.tally_of(session, owner)?) } else { None };
+                let root = Root::tallying(self, owner, name, tally);
                 self.register::<S>(session, root, options)
             }
             _ => Err(Error::NoSuchIndex { name: name.into() }.into()),
         }
     }
 
-    /// What an index held that is about to be opened, if that is known.
-    fn tallied(&self, session: &mut Session<M>, owner: Owner) -> Result<Option<Totals>> {
-        if let Some(noted) = self.inner.tallies.of(owner) {
-            return Ok(noted);
-        }
+    /// The tally of an index that is about to be opened.
+    fn tally_of(&self, session: &mut Session<M>, owner: Owner) -> Result<Arc<Tally>> {
         let op = session.enter()?;
-        Ok(match tally::read(&op, self.geometry(), owner, self.crashes(&op)) {
-            Marked::Held(totals) => Some(totals),
-            Marked::Nothing | Marked::Damaged { .. } => None,
-        })
+        Ok(self.inner.tallies.opened(&op, self.geometry(), owner, self.crashes(&op)))
     }
 
     /// Opens a structure and makes it known.

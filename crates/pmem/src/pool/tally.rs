@@ -18,11 +18,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::geometry::Geometry;
 use super::layout::Mark;
 use crate::checksum::Checksum;
+use crate::lock::Lock;
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::per_session::PerSession;
@@ -83,12 +84,30 @@ impl Lane {
 pub struct Tally {
     /// What it held when it was opened, if that is known.
     base: Mutex<Option<Totals>>,
+    /// Where its mark lies, if that was damaged when the index was opened.
+    damaged: Option<u64>,
     lanes: PerSession<Lane>,
 }
 
 impl Tally {
     pub(super) fn new(base: Option<Totals>) -> Self {
-        Tally { base: Mutex::new(base), lanes: PerSession::default() }
+        Tally { base: Mutex::new(base), damaged: None, lanes: PerSession::default() }
+    }
+
+    fn of_mark(says: Marked) -> Self {
+        match says {
+            Marked::Held(totals) => Tally::new(Some(totals)),
+            Marked::Nothing => Tally::new(None),
+            Marked::Damaged { offset } => Tally { damaged: Some(offset), ..Tally::new(None) },
+        }
+    }
+
+    /// What the index should hold now. Exact while nobody changes it.
+    pub(super) fn says(&self) -> Marked {
+        match self.damaged {
+            Some(offset) => Marked::Damaged { offset },
+            None => self.totals().map_or(Marked::Nothing, Marked::Held),
+        }
     }
 
     /// An entry was inserted, by the session in a slot. Some ten instructions, none of them locked.
@@ -146,28 +165,43 @@ impl Tally {
     }
 }
 
-/// What indices held when they were closed, of those that were opened since the pool was. `None`: it is not known.
+/// The tallies of all indices that were opened since the pool was. They stay when an index is closed, and go on when it is opened again.
 #[derive(Debug, Default)]
-pub(super) struct Tallies(Mutex<BTreeMap<u16, Option<Totals>>>);
+pub(super) struct Tallies(Lock<BTreeMap<u16, Arc<Tally>>>);
 
 impl Tallies {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u16, Option<Totals>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The tally of an index that is being created: the one that its entry had before is not its own.
+    pub(super) fn created<M: Medium>(&self, m: M, owner: Owner) -> Arc<Tally> {
+        let tally = Arc::new(Tally::new(Some(Totals::default())));
+        self.0.lock(m).insert(owner.0, Arc::clone(&tally));
+        tally
     }
 
-    pub(super) fn note(&self, owner: Owner, totals: Option<Totals>) {
-        self.all().insert(owner.0, totals);
+    /// The tally of an index that is being opened, by one thread at a time.
+    pub(super) fn opened<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        geometry: &Geometry,
+        owner: Owner,
+        crashes: u16,
+    ) -> Arc<Tally> {
+        let m = op.medium();
+        let known = self.0.lock(m).get(&owner.0).cloned();
+        known.unwrap_or_else(|| {
+            let tally = Arc::new(Tally::of_mark(read(op, geometry, owner, crashes)));
+            self.0.lock(m).insert(owner.0, Arc::clone(&tally));
+            tally
+        })
     }
 
-    pub(super) fn of(&self, owner: Owner) -> Option<Option<Totals>> {
-        self.all().get(&owner.0).copied()
-    }
-
-    /// Writes the marks of all of them. Returns whether there is anything that has to be fenced.
+    /// Writes the marks of all of them: when no operation is under way, so that all changes were told. Returns whether there is anything that has
+    /// to be fenced. A damaged mark stays as it is.
     pub(super) fn write<M: Medium>(&self, op: &Op<'_, M>, geometry: &Geometry, crashes: u16) -> bool {
+        let all: Vec<(u16, Arc<Tally>)> =
+            self.0.lock(op.medium()).iter().map(|(owner, tally)| (*owner, Arc::clone(tally))).collect();
         let mut written = false;
-        for (owner, totals) in &*self.all() {
-            written |= write(op, geometry, Owner(*owner), crashes, *totals);
+        for (owner, tally) in all.iter().filter(|(_, tally)| tally.damaged.is_none()) {
+            written |= write(op, geometry, Owner(*owner), crashes, tally.totals());
         }
         written
     }
@@ -218,11 +252,15 @@ pub(super) fn write<M: Medium>(
     crashes: u16,
     totals: Option<Totals>,
 ) -> bool {
-    let says = read(op, geometry, owner, crashes);
-    if says == totals.map_or(Marked::Nothing, Marked::Held) {
+    let (offset, mark) = mark_of(op, geometry, owner);
+    let is_so = match totals {
+        Some(totals) => read(op, geometry, owner, crashes) == Marked::Held(totals),
+        // Not one of another number of crashes either: that number comes again after 65,536 of them.
+        None => op.load(&mark.state, Relaxed) == 0,
+    };
+    if is_so {
         return false;
     }
-    let (offset, mark) = mark_of(op, geometry, owner);
     let (totals, state) = totals.map_or((Totals::default(), 0), |totals| (totals, WRITTEN | u64::from(crashes)));
     op.store(&mark.count, totals.count, Relaxed);
     op.store(&mark.sum, totals.sum, Relaxed);

@@ -163,6 +163,7 @@ impl<M: Medium> IntentLog<M> {
         if payload > MAX_BYTES {
             return Err(Error::TransactionTooLarge { bytes: payload, limit: MAX_BYTES });
         }
+        let only_removes = need.only_removes();
         let need = need.chunks(self.root.pool().space().chunk(), self.root.pool().mapping().len());
         let fits = |lane: &Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
         let has_room = |lane: &Lane| lane.room.0 >= need.0 && lane.room.1 >= need.1;
@@ -179,8 +180,7 @@ impl<M: Medium> IntentLog<M> {
             let lane = lanes[at];
             drop(lanes);
             let mut guard = self.guard(m, at, lane, false);
-            guard.hold_back(op, need)?;
-            return Ok(guard);
+            return guard.hold_back(op, need).or_else(|error| may_do_without(error, only_removes)).map(|()| guard);
         }
         drop(lanes);
         let lane = self.new_lane(op, payload)?;
@@ -189,7 +189,7 @@ impl<M: Medium> IntentLog<M> {
         let at = lanes.len() - 1;
         drop(lanes);
         let mut guard = self.guard(m, at, lane, true);
-        if let Err(error) = guard.hold_back(op, need) {
+        if let Err(error) = guard.hold_back(op, need).or_else(|error| may_do_without(error, only_removes)) {
             guard.cancel(op);
             return Err(error);
         }
@@ -289,6 +289,14 @@ pub(crate) struct LaneGuard<M: Medium> {
     fresh: bool,
     /// Whether it holds a record that was not retired.
     live: bool,
+}
+
+/// Removals are made without room for their replay where there is none.
+fn may_do_without(error: Error, only_removes: bool) -> Result<()> {
+    match error {
+        Error::Pool(durix_pmem::Error::Full { .. }) if only_removes => Ok(()),
+        error => Err(error),
+    }
 }
 
 impl<M: Medium> LaneGuard<M> {

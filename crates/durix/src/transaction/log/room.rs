@@ -41,6 +41,7 @@ pub(crate) struct Need {
     /// The size of the change before, and the classes of all, a bit each.
     last: u64,
     classes: [u64; CLASSES],
+    inserts: bool,
 }
 
 impl Need {
@@ -51,9 +52,10 @@ impl Need {
         self.last = u64::MAX;
     }
 
-    /// A change of that many bytes of key and value.
+    /// A change of that many bytes of key and value, or of the key of a removal.
     #[inline]
-    pub(crate) fn change(&mut self, bytes: u64) {
+    pub(crate) fn change(&mut self, bytes: u64, is_removal: bool) {
+        self.inserts |= !is_removal;
         self.bytes += COPIES * (bytes + bytes / 4 + NODES);
         if bytes != self.last {
             self.last = bytes;
@@ -61,6 +63,11 @@ impl Need {
             let class = class(bytes);
             self.classes[class / 64 % CLASSES] |= 1 << (class % 64);
         }
+    }
+
+    /// Whether there are removals only. In a full pool they are made nevertheless, or nobody could make room by a transaction.
+    pub(super) fn only_removes(&self) -> bool {
+        !self.inserts
     }
 
     /// Bytes of free chunks, and of the longest run of them that is needed.
@@ -87,13 +94,13 @@ fn class(bytes: u64) -> usize {
 pub(super) struct Room {
     pieces: Vec<Allocation>,
     bytes: u64,
-    shortest: u64,
+    longest: u64,
 }
 
 impl Room {
-    /// Bytes of all pieces and of the shortest one.
+    /// Bytes of all pieces and of the longest one.
     pub(super) fn held(&self) -> (u64, u64) {
-        (self.bytes, self.shortest)
+        (self.bytes, self.longest)
     }
 
     /// Gives all of it back.
@@ -117,15 +124,18 @@ impl Room {
         self.give_back(op, space);
         let mut piece = bytes;
         while self.bytes < bytes {
-            match space.reserve_extent(op, owner, piece.min(bytes - self.bytes).max(longest)) {
+            // The first piece is long enough for the longest run; the others may be of a chunk each.
+            let least = if self.pieces.is_empty() { longest } else { space.chunk() };
+            let wanted = piece.min(bytes - self.bytes).max(least);
+            match space.reserve_extent(op, owner, wanted) {
                 Ok(reserved) => {
                     let kept = reserved.keep();
                     self.bytes += kept.len();
-                    self.shortest = if self.pieces.is_empty() { kept.len() } else { self.shortest.min(kept.len()) };
+                    self.longest = self.longest.max(kept.len());
                     self.pieces.push(kept);
                 }
                 // In one piece there is not so much, in several there may be.
-                Err(_) if piece > longest => piece /= 2,
+                Err(durix_pmem::Error::Full { .. }) if wanted > least => piece = wanted / 2,
                 Err(error) => {
                     self.give_back(op, space);
                     return Err(error.into());
