@@ -6,7 +6,7 @@ use crate::coding::encoded;
 use crate::encode::{GivenAs, Key, Value};
 use crate::{Batch, Result};
 
-/// Changes to a map, to be made together by [`Map::apply`].
+/// Changes to a map, to be made together by [`Map::apply`](crate::Map::apply).
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -55,7 +55,7 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub fn insert<Q, W>(&mut self, key: &Q, value: &W) -> Result<&mut Self>
     where
         K: GivenAs<Q>,
@@ -82,7 +82,7 @@ impl<K: Key, V: Value> MapBatch<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub fn remove<Q>(&mut self, key: &Q) -> Result<&mut Self>
     where
         K: GivenAs<Q>,
