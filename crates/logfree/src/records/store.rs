@@ -16,7 +16,7 @@ use crate::pages::units::{Unit, Units, holds_records};
 ///
 /// A record has a key and any number of bytes, one at least. It is [written](Self::write), then linked by the structure, durably, then
 /// [noted](Self::linked). Before the structure unlinks it, it is [announced](Self::begin_retire), afterwards, durably, [retired](Self::retire).
-/// The persist order is that of `pages/units` (I1 to I9).
+/// The persist order is that of `pages/units` (LF-I1 to LF-I9).
 ///
 /// A record with *marks* begins with a word that may be changed in place: it has no checksum.
 pub struct RecordStore<M: Medium = Hardware>(pub(super) Units<M>);
@@ -60,7 +60,7 @@ impl<M: Medium> RecordStore<M> {
             if records.is_blank(head)? {
                 return Ok(false);
             }
-            // PERSIST I8: the structure's fence.
+            // PERSIST LF-I8: the structure's fence.
             if !leads(&made, op, key, head)? {
                 return Ok(false);
             }

@@ -11,7 +11,7 @@
 //! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
 //! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
 //! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
-//! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and never finds the pool full |
+//! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and does not find the pool full, but for removals that had no room to hold back |
 //! | TX-V what recovery has read < what it does about it | write-back of header and record, fence | the same, or what was durable before | as before |
 //!
 //! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
