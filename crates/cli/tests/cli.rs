@@ -878,6 +878,7 @@ fn a_script_changes_several_indices_or_none() {
         ("put accounts ada 1\nmove log 2 3\n", 4, "none of put, del, get"),
         ("put accounts ada 1\nput nothere 2 3\n", 3, "accounts, log"),
         ("put accounts\n", 4, "put INDEX KEY VALUE"),
+        ("put accounts ada 1\nput log 2\n", 4, "put takes a value"),
         ("del accounts ada 5\n", 4, "takes no value"),
     ] {
         let failed = exec(script);
@@ -885,6 +886,9 @@ fn a_script_changes_several_indices_or_none() {
         assert!(failed.err.contains(told), "{script:?}: {}", failed.err);
         assert_eq!(contents(&place, "p", "accounts")["ada"], "70", "{script:?}");
     }
+    put("notes", "pset", "a", "b", &[]);
+    assert_eq!(exec("put notes empty \n").code, 0);
+    assert_eq!(contents(&place, "p", "notes")["empty"], "");
     let missing = exec("get accounts nobody\nput accounts eve 5\n");
     assert_eq!((missing.code, contents(&place, "p", "accounts")["eve"].as_str()), (1, "5"));
     place.works(&["check", "--pool", "p"]);

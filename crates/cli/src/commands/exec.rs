@@ -122,6 +122,10 @@ fn parse(db: &Db, indices: &mut Indices, line: &[u8]) -> Result<Step, Failure> {
     }
     let codec = &indices[&name].1;
     let what = match verb {
+        // What a script forgot is not what it meant: an empty value is asked for by the blank in front of it.
+        b"put" if matches!(rest, b"" | b"\r") => {
+            return Err(Failure::usage("put takes a value; for an empty one, let a blank follow the key"));
+        }
         b"put" => What::Put(codec.value(OsStr::from_bytes(value))?),
         b"del" | b"get" if !value.is_empty() => {
             return Err(Failure::usage(format!("{} takes no value", String::from_utf8_lossy(verb))));
