@@ -6,11 +6,11 @@ use std::ops::{Bound, ControlFlow};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
-use crate::cx::Cx;
-use crate::descend::{Part, purpose};
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::scan::{FIRST_BELOW, Snapshot, after, cut, leads_in_circles};
+use crate::node::cx::Cx;
+use crate::node::descend::{Part, purpose};
+use crate::ops::scan::{FIRST_BELOW, Snapshot, after, cut, leads_in_circles};
 use crate::tree::Masstree;
 use crate::value::Value;
 

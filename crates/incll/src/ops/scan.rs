@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Off, Op, Persistent, Word};
 
-use crate::cx::{Cx, Wait};
-use crate::descend::{Part, Place, purpose};
-use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
+use crate::node::cx::{Cx, Wait};
+use crate::node::descend::{Part, Place, purpose};
+use crate::node::entry::Entry;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
 use crate::{MAX_KEY, Policy};

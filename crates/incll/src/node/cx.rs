@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use durix_pmem::{Lock, LockGuard, Medium, Off, Op, Wide};
 
 use crate::Policy;
-use crate::entry::Entry;
+use crate::alloc::slab::{Cache, Durably};
 use crate::error::{Error, Result};
 use crate::layout::{Before, Border, Interior, Node, Permutation, SLOTS, Stamp, version};
-use crate::slab::{Cache, Durably};
+use crate::log::undo::Undo;
+use crate::node::entry::Entry;
 use crate::tree::Masstree;
-use crate::undo::Undo;
 use crate::value::Record;
 
 /// How long a node may stay locked.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 
 use crate::Policy;
-use crate::cx::{Cx, Locked, Wait};
 use crate::error::{Error, Result};
 use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
+use crate::node::cx::{Cx, Locked, Wait};
 
 /// More levels than a tree of 2^48 nodes has.
 pub(crate) const MAX_DEPTH: usize = 48;

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off};
 
 use crate::Policy;
-use crate::cx::{Cx, Fresh, Locked};
-use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp};
+use crate::node::cx::{Cx, Fresh, Locked};
+use crate::node::entry::Entry;
 
 /// A separator, and the node to its right.
 pub(crate) type Above = (u64, Off<Node>);

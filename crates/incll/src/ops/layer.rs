@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off};
 
 use crate::Policy;
-use crate::cx::{Cx, Fresh, Locked};
-use crate::descend::Part;
-use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Kinds, Node, Permutation, kind};
+use crate::node::cx::{Cx, Fresh, Locked};
+use crate::node::descend::Part;
+use crate::node::entry::Entry;
 use crate::value::Record;
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
