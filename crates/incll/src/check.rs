@@ -13,7 +13,7 @@ use crate::Policy;
 use crate::error::Result;
 use crate::layout::{KEYS, Kinds, Node, SLOTS, kind};
 use crate::node::cx::Cx;
-use crate::node::descend::Part;
+use crate::node::part::Part;
 use crate::tree::Masstree;
 use crate::value::Record;
 

@@ -30,7 +30,8 @@ use durix_pmem::{Medium, Off, Persistent};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{KEYS, Node, Permutation, SLOTS, Slotted};
-use crate::node::cx::{Cx, Locked};
+use crate::node::cx::Cx;
+use crate::node::lock::Locked;
 use crate::ops::split::{Above, MIDDLE};
 
 /// What a separator from below does to a node.

@@ -2,7 +2,7 @@
 
 use crate::Policy;
 use crate::layout::kind;
-use crate::node::descend::Part;
+use crate::node::part::Part;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug)]

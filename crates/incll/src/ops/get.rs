@@ -7,8 +7,10 @@ use durix_pmem::{Medium, Off, Op, Persistent};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Border, Node, kind};
-use crate::node::cx::{Cx, Wait};
-use crate::node::descend::{Part, Place};
+use crate::node::cx::Cx;
+use crate::node::descend::Place;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
 

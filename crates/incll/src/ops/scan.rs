@@ -10,9 +10,11 @@ use durix_pmem::{Medium, Off, Op, Persistent, Word};
 
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
-use crate::node::cx::{Cx, Wait};
-use crate::node::descend::{Part, Place, purpose};
+use crate::node::cx::Cx;
+use crate::node::descend::{Place, purpose};
 use crate::node::entry::Entry;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
 use crate::{MAX_KEY, Policy};

@@ -22,9 +22,12 @@ use durix_pmem::{Medium, Op, Persistent};
 
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
-use crate::node::cx::{Cx, Fresh, Locked, Wait};
-use crate::node::descend::Part;
+use crate::node::cx::Cx;
 use crate::node::entry::Entry;
+use crate::node::fresh::Fresh;
+use crate::node::lock::Locked;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 use crate::ops::split::Way;
 use crate::tree::Masstree;
 use crate::value::{Record, Value, number_of};

@@ -164,7 +164,7 @@ fn marked(words: &str) -> Vec<String> {
     let files = [
         ("src/alloc/slab.rs", include_str!("../../src/alloc/slab.rs")),
         ("src/tree.rs", include_str!("../../src/tree.rs")),
-        ("src/node/cx.rs", include_str!("../../src/node/cx.rs")),
+        ("src/node/lock.rs", include_str!("../../src/node/lock.rs")),
         ("src/ops/update.rs", include_str!("../../src/ops/update.rs")),
     ];
     let lines = |(file, text): (&str, &str)| {
