@@ -3,8 +3,9 @@
 pub(crate) mod get;
 mod layer;
 mod many;
-mod reverse;
-pub(crate) mod scan;
+mod range;
+mod scan;
 mod shrink;
+mod snapshot;
 pub(crate) mod split;
 pub(crate) mod update;
