@@ -10,10 +10,10 @@ use durix_pmem::pool::tally::{Marked, Totals};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
-use crate::cx::Cx;
-use crate::descend::Part;
 use crate::error::Result;
 use crate::layout::{KEYS, Kinds, Node, SLOTS, kind};
+use crate::node::cx::Cx;
+use crate::node::part::Part;
 use crate::tree::Masstree;
 use crate::value::Record;
 

@@ -6,11 +6,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`layout`] | nodes, bitmaps, and the words in them |
-//! | `arena`, `slab` | extents; the durable allocator |
-//! | `undo` | the external log |
-//! | `cx`, `descend`, `recover` | a node as an operation sees it; ways into nodes; lazy recovery |
-//! | `get`, `update`, `layer`, `split`, `shrink`, `scan`, `reverse` | one operation each |
-//! | `slotted` | interior nodes under InCLL, an experiment |
+//! | `alloc` | extents; the durable allocator |
+//! | `log` | the external log, and putting back what it holds |
+//! | `node` | a node as an operation sees it; ways into nodes; locks; lazy recovery |
+//! | `ops` | one operation each |
+//! | `experiments` | trees for measurements; interior nodes under InCLL |
 //! | `check` | invariants |
 //! | `index` | the tree as an [`Index`](durix_index::Index), and its entry among the kinds |
 //!
@@ -36,41 +36,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod arena;
+mod alloc;
 mod check;
-mod cx;
-mod descend;
-mod entry;
 mod error;
-mod get;
+mod experiments;
 mod index;
-mod layer;
 pub mod layout;
-mod many;
-mod recover;
-mod replay;
-mod reverse;
+mod log;
+mod node;
+mod ops;
 mod salvage;
-mod scan;
-mod shrink;
-mod slab;
-mod slotted;
-mod split;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod tree;
-mod undo;
-mod update;
 mod value;
 
 pub use check::Shape;
 pub use durix_index::Finding;
 pub use error::{Error, Result};
+pub use experiments::{InteriorInLine, LoggingOnly, Pointers, Transient15};
 pub use index::kinds;
+pub use ops::update::Change;
 pub use salvage::Found;
 pub use tree::{BareOptions, Masstree, TransientMasstree, TreeOptions};
-pub use update::Change;
 pub use value::Value;
 
 /// Longest key in bytes.
@@ -103,37 +92,6 @@ impl Policy for Durable {
     const CAPACITY: usize = 14;
 }
 
-/// Durable by the external log alone: the paper's LOGGING, to show what InCLL saves. Same layout, same contract as [`Durable`].
-#[derive(Debug)]
-pub struct LoggingOnly;
-
-impl Policy for LoggingOnly {
-    const DURABLE: bool = true;
-    const IN_LINE: bool = false;
-    const CAPACITY: usize = 14;
-}
-
-/// As [`Durable`], with every value in a block of its own, as the paper has it: to show what values in place save.
-#[derive(Debug)]
-pub struct Pointers;
-
-impl Policy for Pointers {
-    const DURABLE: bool = true;
-    const IN_PLACE: bool = false;
-    const CAPACITY: usize = 14;
-}
-
-/// As [`Durable`], with interior nodes under InCLL, too: an experiment of the benches (section 6.1 of the paper). Such a tree lies in
-/// a bare mapping, and no other policy opens it.
-#[derive(Debug)]
-pub struct InteriorInLine;
-
-impl Policy for InteriorInLine {
-    const DURABLE: bool = true;
-    const INTERIOR_IN_LINE: bool = true;
-    const CAPACITY: usize = 14;
-}
-
 /// Nothing survives, nothing is logged or written back: the paper's MT+. 14 keys a node, as [`Durable`].
 #[derive(Debug)]
 pub struct Transient;
@@ -141,13 +99,4 @@ pub struct Transient;
 impl Policy for Transient {
     const DURABLE: bool = false;
     const CAPACITY: usize = 14;
-}
-
-/// As [`Transient`], with 15 keys a node.
-#[derive(Debug)]
-pub struct Transient15;
-
-impl Policy for Transient15 {
-    const DURABLE: bool = false;
-    const CAPACITY: usize = 15;
 }

@@ -23,10 +23,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_index::Finding;
 use durix_pmem::{Medium, Off, Op, Persistent};
 
-use crate::cx::Cx;
-use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Border, Node, Permutation, SLOTS, kind, slab_kind};
+use crate::node::cx::Cx;
+use crate::node::entry::Entry;
 use crate::tree::Masstree;
 use crate::value::Record;
 use crate::{MAX_KEY, MAX_VALUE, Policy};
@@ -101,7 +101,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         let cx = self.cx;
         for extent in cx.tree.arena.extents(cx.op) {
             self.extents.insert(extent.off, extent.len);
-            match crate::arena::Head::read(cx.op, extent.off) {
+            match crate::alloc::arena::Head::read(cx.op, extent.off) {
                 Ok(head) => {
                     let taken = cx.tree.slabs.taken(cx.op, cx.durably(), extent, head);
                     if head.kind != slab_kind::LOG {
@@ -282,7 +282,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
     }
 
     fn is_slab_of_nodes(&self, off: u64) -> bool {
-        let head = self.extent_of(off).map(|extent| crate::arena::Head::read(self.cx.op, extent));
+        let head = self.extent_of(off).map(|extent| crate::alloc::arena::Head::read(self.cx.op, extent));
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 

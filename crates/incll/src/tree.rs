@@ -12,12 +12,13 @@ use durix_pmem::{
     Sweep, Sweeping, Ticket, Wide,
 };
 
-use crate::arena::{Arena, Head};
-use crate::cx::{Cx, Slot};
+use crate::alloc::arena::{Arena, Head};
+use crate::alloc::slab::Slabs;
 use crate::error::{Error, Result};
 use crate::layout::{Before, LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
-use crate::slab::Slabs;
-use crate::undo::Segments;
+use crate::log::undo::Segments;
+use crate::node::cx::Cx;
+use crate::node::local::Slot;
 use crate::{Durable, MAX_KEY, Policy, Transient};
 
 /// Locks for nodes that are being recovered.
@@ -269,7 +270,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
         let mut tree = Masstree::new(&op, Off::NULL, epochs, arena, None);
         tree.root = {
-            let mut fresh = crate::cx::Fresh::new(tree.cx(&op, &[])?);
+            let mut fresh = crate::node::fresh::Fresh::new(tree.cx(&op, &[])?);
             let root = fresh.border(&[])?;
             fresh.keep();
             root

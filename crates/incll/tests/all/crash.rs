@@ -162,10 +162,10 @@ fn the_last_of_all_epochs() {
 /// The places in the source right behind a comment that holds `words`, as the sweep names them.
 fn marked(words: &str) -> Vec<String> {
     let files = [
-        ("src/slab.rs", include_str!("../../src/slab.rs")),
+        ("src/alloc/slab.rs", include_str!("../../src/alloc/slab.rs")),
         ("src/tree.rs", include_str!("../../src/tree.rs")),
-        ("src/cx.rs", include_str!("../../src/cx.rs")),
-        ("src/update.rs", include_str!("../../src/update.rs")),
+        ("src/node/lock.rs", include_str!("../../src/node/lock.rs")),
+        ("src/ops/update.rs", include_str!("../../src/ops/update.rs")),
     ];
     let lines = |(file, text): (&str, &str)| {
         let marked = text.lines().enumerate().filter(|(_, line)| line.contains(words));

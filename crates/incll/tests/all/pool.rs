@@ -31,7 +31,7 @@ fn two_trees_share_one_consistent_cut() {
 
 #[test]
 fn what_creation_writes_back_is_needed() {
-    let mut sites = Sites::in_files("crates/incll/src/slab.rs");
+    let mut sites = Sites::in_files("crates/incll/src/alloc/slab.rs");
     sites.files.push("crates/incll/src/tree.rs".into());
     println!("{}", mutation_sweep(&sites, scenario).assert_all_caught(&[]));
 }

@@ -28,10 +28,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
-use crate::cx::{Cx, Locked};
 use crate::error::Result;
 use crate::layout::{KEYS, Node, Permutation, SLOTS, Slotted};
-use crate::split::{Above, MIDDLE};
+use crate::node::cx::Cx;
+use crate::node::lock::Locked;
+use crate::ops::split::{Above, MIDDLE};
 
 /// What a separator from below does to a node.
 struct Step {

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use durix_pmem::{Medium, Off};
 
 use crate::Policy;
-use crate::cx::Cx;
 use crate::layout::{Node, Stamp};
+use crate::node::cx::Cx;
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Recovers a node whose stamp is older than what can be trusted: undoes a failed epoch, and forgets locks from before

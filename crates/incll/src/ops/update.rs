@@ -20,12 +20,15 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use durix_pmem::{Medium, Op, Persistent};
 
-use crate::cx::{Cx, Fresh, Locked, Wait};
-use crate::descend::Part;
-use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
-use crate::split::Way;
+use crate::node::cx::Cx;
+use crate::node::entry::Entry;
+use crate::node::fresh::Fresh;
+use crate::node::lock::Locked;
+use crate::node::part::Part;
+use crate::node::read::Wait;
+use crate::ops::split::Way;
 use crate::tree::Masstree;
 use crate::value::{Record, Value, number_of};
 use crate::{MAX_VALUE, Policy};

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Epochs, Extent, LINE, Lock, Medium, Off, Op, Rmw};
 
-use crate::arena::{Arena, Head};
+use crate::alloc::arena::{Arena, Head};
 use crate::error::{Error, Result};
 use crate::layout::{Bitmap, GROUP, Node, SlabHead, Stamp, slab_kind};
 

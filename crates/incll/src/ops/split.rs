@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off};
 
 use crate::Policy;
-use crate::cx::{Cx, Fresh, Locked};
-use crate::entry::Entry;
 use crate::error::Result;
 use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp};
+use crate::node::cx::Cx;
+use crate::node::entry::Entry;
+use crate::node::fresh::Fresh;
+use crate::node::lock::Locked;
 
 /// A separator, and the node to its right.
 pub(crate) type Above = (u64, Off<Node>);

@@ -5,9 +5,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 
 use crate::Policy;
-use crate::cx::{Cx, Locked, Wait};
 use crate::error::{Error, Result};
 use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
+use crate::node::cx::Cx;
+use crate::node::lock::Locked;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 
 /// More levels than a tree of 2^48 nodes has.
 pub(crate) const MAX_DEPTH: usize = 48;
@@ -32,28 +35,6 @@ pub(crate) struct Place<'a> {
     /// On the way of a [reverse](purpose::REVERSE) scan the largest separator passed on the right of, if any: where the node's
     /// slices start.
     pub(crate) low: Option<u64>,
-}
-
-/// A part of a key: eight bytes, and how many of them there are, or 9 if more follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Part {
-    pub(crate) slice: u64,
-    pub(crate) rank: u64,
-}
-
-impl Part {
-    /// The first part of a key.
-    #[inline(always)]
-    pub(crate) fn of(key: &[u8]) -> Part {
-        match key.first_chunk::<8>() {
-            Some(chunk) => Part { slice: u64::from_be_bytes(*chunk), rank: key.len().min(9) as u64 },
-            None => {
-                let mut chunk = [0; 8];
-                chunk[..key.len()].copy_from_slice(key);
-                Part { slice: u64::from_be_bytes(chunk), rank: key.len() as u64 }
-            }
-        }
-    }
 }
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {

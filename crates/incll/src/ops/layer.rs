@@ -1,15 +1,15 @@
 //! Adding a layer: two keys share a slice and go on differently.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use durix_pmem::{Medium, Off};
 
 use crate::Policy;
-use crate::cx::{Cx, Fresh, Locked};
-use crate::descend::Part;
-use crate::entry::Entry;
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Permutation, kind};
+use crate::layout::{Node, kind};
+use crate::node::cx::Cx;
+use crate::node::entry::Entry;
+use crate::node::fresh::Fresh;
+use crate::node::lock::Locked;
+use crate::node::part::Part;
 use crate::value::Record;
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
@@ -55,20 +55,5 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
             layer = fresh.border(&[entry])?;
         }
         Ok(layer)
-    }
-
-    /// Writes entries, in their order, into a node that nobody sees.
-    pub(crate) fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
-        let (op, border) = (self.op, self.border(off));
-        let (mut kinds, mut inline) = (Kinds::default(), 0);
-        for (slot, entry) in entries.iter().enumerate() {
-            op.store(&border.slots[slot][0], entry.slice, Relaxed);
-            op.store(&border.slots[slot][1], entry.word, Relaxed);
-            kinds = kinds.with(slot, entry.kind);
-            inline |= u64::from(entry.inline) << slot;
-        }
-        op.store(&border.kinds, kinds, Relaxed);
-        op.store(&border.inline, inline, Relaxed);
-        op.store(&border.permutation, Permutation::first(entries.len()), Relaxed);
     }
 }

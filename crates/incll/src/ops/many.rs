@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
-use crate::cx::Cx;
-use crate::descend::{MAX_DEPTH, Part, Place};
 use crate::error::Result;
-use crate::get::Found;
 use crate::layout::{Node, version};
+use crate::node::cx::Cx;
+use crate::node::descend::{MAX_DEPTH, Place};
+use crate::node::part::Part;
+use crate::ops::get::Found;
 use crate::tree::Masstree;
 use crate::value::Value;
 

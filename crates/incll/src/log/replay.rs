@@ -17,7 +17,7 @@ use durix_pmem::{Epochs, Extent, LINE, Lock, Mapping, Medium, Off, Op, Rmw};
 
 use crate::error::Result;
 use crate::layout::Node;
-use crate::undo::{RECORD, WORDS};
+use crate::log::undo::{RECORD, WORDS};
 
 /// Segments that are worth a thread: with segments of 64 KiB about 2300 images, a millisecond.
 const SEGMENTS_A_THREAD: usize = 16;
@@ -127,7 +127,7 @@ fn put_back<M: Medium>(op: &Op<'_, M>, node: &Node, words: &[u64; WORDS]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Head;
+    use crate::alloc::arena::Head;
     use crate::layout::slab_kind;
     use crate::{BareOptions, LoggingOnly, Masstree};
     use durix_pmem::{Hardware, Killable, Session};
@@ -184,7 +184,7 @@ mod tests {
                 for record in logs.iter().flat_map(|log| log.iter(&op)).filter(|r| epochs.is_failed(r.word(0))) {
                     let node = op.at(Off::<Node>::new(record.word(1)));
                     let image: [u64; WORDS] = std::array::from_fn(|i| record.word(i + 2));
-                    assert_eq!(crate::undo::image(&op, node), image, "{helpers} helpers");
+                    assert_eq!(crate::log::undo::image(&op, node), image, "{helpers} helpers");
                     images += 1;
                 }
                 assert!(images >= KEYS / 14, "{images} images");

@@ -21,10 +21,10 @@ use durix_cso::log::{Error as LogError, LinesLog, Log};
 use durix_pmem::epoch::layout::Seat;
 use durix_pmem::{Epochs, Extent, Lock, Medium, Op};
 
-use crate::arena::{Arena, Head};
+use crate::alloc::arena::{Arena, Head};
 use crate::error::{Error, Result};
 use crate::layout::{Node, slab_kind};
-use crate::replay::{self, Replay};
+use crate::log::replay::{self, Replay};
 
 /// Words of a node.
 pub(crate) const WORDS: usize = size_of::<Node>() / 8;

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::Policy;
-use crate::cx::{Cx, Wait};
-use crate::descend::{Part, Place};
 use crate::error::Result;
 use crate::layout::{Border, Node, kind};
+use crate::node::cx::Cx;
+use crate::node::descend::Place;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 use crate::tree::Masstree;
 use crate::value::{Record, Value};
 

@@ -1,8 +1,8 @@
 //! What a slot of a border node holds.
 
 use crate::Policy;
-use crate::descend::Part;
 use crate::layout::kind;
+use crate::node::part::Part;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug)]

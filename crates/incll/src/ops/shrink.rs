@@ -12,10 +12,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
-use crate::cx::{Cx, Locked, Wait};
-use crate::descend::{Part, Place, purpose};
 use crate::error::Result;
 use crate::layout::{Border, Kinds, Node, Stamp, kind, version};
+use crate::node::cx::Cx;
+use crate::node::descend::{Place, purpose};
+use crate::node::lock::Locked;
+use crate::node::part::Part;
+use crate::node::read::Wait;
 
 impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.

@@ -1,0 +1,4 @@
+//! The external log.
+
+pub(crate) mod replay;
+pub(crate) mod undo;
