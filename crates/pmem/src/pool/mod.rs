@@ -364,9 +364,9 @@ impl<M: Medium> Inner<M> {
         if !paused.is_complete() {
             return Err(Error::Busy { operations: 1, waited: patience });
         }
-        let poisoned = self.poisoned.lock(m).clone();
         let epochs = self.epochs.lock(m).clone();
-        self.file.shut(patience, poisoned.is_none(), |session, writer| {
+        let is_unharmed = || self.poisoned.lock(m).is_none();
+        self.file.shut(patience, is_unharmed, |session, writer| {
             // PERSIST EP-Z1: nothing can happen any more in the epoch that this begins.
             epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
             {
@@ -382,6 +382,7 @@ impl<M: Medium> Inner<M> {
             }
         })?;
         m.shared_store(&self.closed, 1, Ordering::Release);
+        let poisoned = self.poisoned.lock(m).clone();
         poisoned.map_or(Ok(()), |name| Err(Error::Poisoned { name }))
     }
 }

@@ -360,6 +360,34 @@ fn a_panic_in_an_operation_poisons_the_structure_and_leaves_the_pool_unclean() {
     found.recover().unwrap().open_existing::<Cell<_>>("a", &0).unwrap();
 }
 
+/// The panic comes when closing has begun to wait for the operation, which a look at the gate tells.
+#[test]
+fn a_panic_in_an_operation_that_closing_waits_for_leaves_the_pool_unclean() {
+    let pool = heap_pool();
+    let cell = pool.open_structure::<Cell<_>>("a", &1).unwrap();
+    let poison = Poison::new(cell.root.clone());
+    let mut session = pool.session().unwrap();
+    let text = std::thread::scope(|s| {
+        let op = session.enter().unwrap();
+        // As `close` does it when the index was opened after it had looked for open ones.
+        let closing = s.spawn(|| pool.inner.shut(Duration::from_secs(3600)));
+        while pool.mapping().gate().load(Ordering::Acquire) != crate::gate::CLOSED {
+            std::thread::yield_now();
+        }
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = poison.guard(&op).unwrap();
+            panic!("planted");
+        }));
+        assert!(panicked.is_err());
+        drop(op);
+        closing.join().unwrap().unwrap_err().to_string()
+    });
+    assert!(text.starts_with("index \"a\" met a panic in the middle of an operation"), "{text}");
+    let image = HeapBacking::image_of(pool.mapping());
+    let found = options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+    assert_ne!(found.state(), State::Clean);
+}
+
 #[test]
 fn a_guard_that_is_dropped_while_an_older_panic_unwinds_does_not_poison() {
     let pool = heap_pool();
