@@ -55,7 +55,7 @@ impl<M: Medium> Recovery<M> for Intents {
     }
 }
 
-fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()> {
+pub(super) fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()> {
     let log = IntentLog::existing(pool)?;
     let found = log.unfinished(&session.enter()?)?;
     let mut indices = Indices { pool, open: BTreeMap::new() };

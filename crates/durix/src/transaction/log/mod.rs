@@ -31,6 +31,8 @@ pub(crate) mod layout;
 pub(crate) mod record;
 pub(crate) mod retired;
 pub(crate) mod room;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
