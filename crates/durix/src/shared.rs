@@ -28,6 +28,6 @@ impl<M: Medium> Drop for Shared<M> {
         if !self.transactions.nothing_pending() && self.sessions.with(&self.pool, finish).is_err() {
             self.transactions.abandon();
         }
-        self.transactions.close_log();
+        self.transactions.leave_log();
     }
 }

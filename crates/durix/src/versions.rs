@@ -133,10 +133,10 @@ impl Versions {
     /// Closes a snapshot; runs `disarm` if no other is open.
     pub(super) fn close(&self, number: u64, disarm: impl FnOnce()) {
         let mut store = self.store();
-        if !store.open.remove(&number) {
-            return;
+        // It is not there where the bound was hit: then it is the last but for the flags.
+        if store.open.remove(&number) {
+            store.trim();
         }
-        store.trim();
         self.count.store(store.open.len() as u64, Ordering::Release);
         if store.open.is_empty() {
             // Under the lock: the next snapshot arms after it.
@@ -165,6 +165,8 @@ impl Versions {
             if store.bytes > self.limit.load(Ordering::Relaxed) {
                 store.open.clear();
                 store.trim();
+                // Who has failed stands in nobody's way.
+                self.count.store(0, Ordering::Release);
             }
         }
         Ok(())

@@ -123,14 +123,15 @@ impl<M: Medium> Drop for Snapshot<M> {
     }
 }
 
-/// How often the opening of a snapshot begins anew because a transaction was half done, or an index was made meanwhile.
+/// How often the opening of a snapshot begins anew because an index was made meanwhile.
 const ATTEMPTS: u32 = 1_000;
 
 impl<M: Medium> Db<M> {
     /// A consistent view of all maps as of now: see [`Snapshot`].
     ///
     /// Waits for the operations in flight, as a checkpoint does, and then, where an index is buffered, for the checkpoint that
-    /// makes durable what the snapshot shows. Afterwards neither waits for the other.
+    /// makes durable what the snapshot shows. Afterwards neither waits for the other. While it waits for transactions over strict and buffered
+    /// maps, new ones of that kind wait for it, so it is opened however many threads commit them.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -146,7 +147,8 @@ impl<M: Medium> Db<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Pool`] where operations in flight do not end within 10 s, or the pool is shut; [`Error::Unsettled`].
+    /// [`Error::Pool`] where operations in flight do not end within 10 s, or the pool is shut; [`Error::Unsettled`] where a transaction that
+    /// is committed cannot be finished; [`Error::Conflict`] where other threads make or drop an index again and again.
     pub fn snapshot(&self) -> Result<Snapshot<M>> {
         self.shared.transactions.recover()?;
         for _ in 0..ATTEMPTS {
@@ -155,38 +157,43 @@ impl<M: Medium> Db<M> {
                 .shared
                 .sessions
                 .with(&self.shared.pool, |cached| self.open_snapshot(&mut cached.session, indices.clone()))?;
-            if let Some(snapshot) = opened
-                && self.indices()? == indices
-            {
-                return Ok(snapshot);
+            if self.indices()? == indices {
+                return Ok(opened);
             }
         }
         Err(Error::Conflict { attempts: ATTEMPTS })
     }
 
-    /// `None` where a transaction was half done.
-    fn open_snapshot(&self, session: &mut Session<M>, indices: Vec<IndexInfo>) -> Result<Option<Snapshot<M>>> {
+    fn open_snapshot(&self, session: &mut Session<M>, indices: Vec<IndexInfo>) -> Result<Snapshot<M>> {
         let transactions = &self.shared.transactions;
         let pool = &self.shared.pool;
         let is_buffered =
             |info: &IndexInfo| kind::of::<M>(info.kind).is_none_or(|kind| kind.durability != Durability::Strict);
         let epochs = indices.iter().any(is_buffered).then(|| pool.epochs()).transpose()?;
-        transactions.finish_all(session)?;
-        let opened = pool.mapping().quiesce(session, PATIENCE, |session| {
-            if !transactions.nothing_pending() {
-                return None;
+        let mut number = None;
+        let (snapshot, ticket) = loop {
+            transactions.finish_all(session)?;
+            let opened = pool.mapping().quiesce(session, PATIENCE, |session| {
+                if !transactions.nothing_pending() {
+                    return None;
+                }
+                let number = transactions.versions.open();
+                transactions.open_guards().iter().for_each(|guard| guard.keep_versions(true));
+                let ticket = epochs.as_ref().map(|epochs| epochs.ticket(&session.enter_exclusive()));
+                Some((Snapshot { shared: Arc::clone(&self.shared), number, indices: indices.clone() }, ticket))
+            })?;
+            match opened {
+                Some(opened) => break opened,
+                // A transaction was half done: the next ones give way.
+                None => _ = number.get_or_insert_with(|| transactions.turns.take(transactions.medium())),
             }
-            let number = transactions.versions.open();
-            transactions.open_guards().iter().for_each(|guard| guard.keep_versions(true));
-            let ticket = epochs.as_ref().map(|epochs| epochs.ticket(&session.enter_exclusive()));
-            Some((Snapshot { shared: Arc::clone(&self.shared), number, indices }, ticket))
-        })?;
-        let Some((snapshot, ticket)) = opened else { return Ok(None) };
+        };
+        drop(number);
         if let (Some(epochs), Some(ticket)) = (epochs, ticket) {
             epochs.wait(session, ticket)?;
         }
         // What a snapshot shows, no crash takes back.
         pool.commit(session)?;
-        Ok(Some(snapshot))
+        Ok(snapshot)
     }
 }

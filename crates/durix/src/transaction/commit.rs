@@ -305,6 +305,7 @@ impl<M: Medium> Commit<'_, M> {
         let epochs = transactions.epochs()?;
         let (mut draft, need) = self.draft();
         let log = transactions.log()?;
+        transactions.turns.give_way(transactions.medium());
         let work = {
             let op = session.enter()?;
             let mut lane = log.take(&op, record::payload(&draft), &need)?;

@@ -14,6 +14,7 @@
 //! | `run`, `running` | `Db::transaction`: closures that run again |
 //! | `bytes`, `typed`, `iter` | maps inside a transaction |
 //! | `commit`, `later`, `pending` | how changes become durable together |
+//! | `turns` | commits that give way to snapshots |
 //! | `log`, `recover` | intents, and what a crash leaves of them |
 
 mod buffers;
@@ -34,6 +35,7 @@ mod savepoint;
 pub(crate) mod shared;
 mod small;
 mod touched;
+mod turns;
 mod tx;
 mod typed;
 

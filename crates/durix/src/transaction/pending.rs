@@ -226,7 +226,7 @@ mod tests {
     use durix_pmem::backing::HeapBacking;
     use durix_pmem::{Hardware, PoolOptions};
 
-    use crate::Db;
+    use crate::{Db, Error};
 
     /// A thread that has finished a transaction, and gets no processor before it takes it out, keeps nobody waiting.
     #[test]
@@ -255,5 +255,46 @@ mod tests {
         transactions.finish(work, &mut session).unwrap();
         assert!(transactions.nothing_pending());
         assert_eq!(strict.get(&1).unwrap(), Some(1));
+    }
+
+    /// A database goes, and with it what nobody could finish; the pool stays, and another database takes it over.
+    #[test]
+    fn what_a_database_has_left_is_finished_before_the_next_one_goes_on() {
+        let pool = || PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let over = |pool| Db::builder().no_background_threads().over(pool).unwrap();
+        let strict = |db: &Db| db.map_of_kind::<u64, u64>("strict", "pset").unwrap();
+        let buffered = |db: &Db| db.ordered_map_of_kind::<u64, u64>("buffered", "masstree").unwrap();
+        let pool = pool();
+        {
+            let db = over(pool.clone());
+            let (strict, buffered) = (strict(&db), buffered(&db));
+            let done = db.transaction(|tx| {
+                tx.map(&strict)?.insert(&1, &1)?;
+                tx.map(&buffered)?.insert(&1, &1)?;
+                Ok(tx.later())
+            });
+            drop(done.unwrap());
+            // As where the pool is full, or no checkpoint can be taken.
+            db.shared.transactions.abandon();
+            assert_eq!((strict.get(&1).unwrap(), buffered.get(&1).unwrap()), (None, Some(1)));
+        }
+        let refused = crate::kind::open_as_is(&pool, "strict").err();
+        let pending = |error: &Error| matches!(error, Error::Pool(durix_pmem::Error::PendingRecords { .. }));
+        assert!(refused.as_ref().is_some_and(pending), "{refused:?}");
+        let db = over(pool.clone());
+        assert_eq!((strict(&db).get(&1).unwrap(), buffered(&db).get(&1).unwrap()), (Some(1), Some(1)));
+        // Nothing is left that a crash could make again.
+        strict(&db).insert(&1, &2).unwrap();
+        db.transaction(|tx| {
+            tx.map(&strict(&db))?.insert(&5, &5)?;
+            tx.map(&strict(&db))?.insert(&6, &6).map(drop)
+        })
+        .unwrap();
+        db.sync().unwrap();
+        let image = HeapBacking::image_of(pool.mapping());
+        let again = PoolOptions::new().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
+        let db = over(again.recover().unwrap());
+        assert_eq!((strict(&db).get(&1).unwrap(), buffered(&db).get(&1).unwrap()), (Some(2), Some(1)));
+        assert_eq!(strict(&db).get(&6).unwrap(), Some(6));
     }
 }

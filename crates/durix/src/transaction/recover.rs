@@ -55,7 +55,7 @@ impl<M: Medium> Recovery<M> for Intents {
     }
 }
 
-fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()> {
+pub(super) fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()> {
     let log = IntentLog::existing(pool)?;
     let found = log.unfinished(&session.enter()?)?;
     let mut indices = Indices { pool, open: BTreeMap::new() };
@@ -68,13 +68,19 @@ fn finish_all<M: Medium>(session: &mut Session<M>, pool: &Pool<M>) -> Result<()>
     Ok(())
 }
 
-/// Whether the epoch of a record has ended well.
+/// Whether the epoch of a record has ended well. It may not have ended where the process goes on with the pool of a database that was dropped: then
+/// it ends here.
 fn has_happened<M: Medium>(pool: &Pool<M>, session: &mut Session<M>, record: &Found) -> Result<bool> {
     if record.epoch == 0 {
         return Ok(true);
     }
     let epochs: Arc<Epochs<M>> = pool.epochs()?;
     let current = epochs.current(&session.enter()?);
+    // A crash ends its epoch: so the current one was begun by this process.
+    if record.epoch == current && !pool.is_read_only() {
+        epochs.sync(session)?;
+        return Ok(true);
+    }
     Ok(record.epoch < current && !epochs.is_failed(record.epoch))
 }
 

@@ -1,7 +1,7 @@
 //! What the transactions of a database share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::log::IntentLog;
 use super::log::retired::Retirements;
 use super::pending::Pending;
 use super::recover;
+use super::turns::Turns;
 use crate::Index;
 use crate::versions::Versions;
 use crate::visible::Visible;
@@ -42,6 +43,8 @@ pub(crate) struct Transactions<M: Medium> {
     /// Once a transaction was pending: what finishes those that nobody waits for.
     pub(super) service: OnceLock<Registered<M>>,
     pub(crate) versions: Versions,
+    /// The snapshots that wait for pending transactions.
+    pub(crate) turns: Turns,
     /// What reads wait for.
     pub(crate) visible: Visible,
 }
@@ -62,6 +65,7 @@ impl<M: Medium> Transactions<M> {
             pending: Pending::new(),
             service: OnceLock::new(),
             versions: Versions::new(),
+            turns: Turns::new(),
         })
     }
 
@@ -148,19 +152,41 @@ impl<M: Medium> Transactions<M> {
         Ok(self.epochs.get_or_init(|| epochs))
     }
 
-    /// Closes the log, so that the pool can be closed. The next commit that needs it opens it again.
+    /// Closes the log, so that the pool can be closed. The next commit that needs it opens it again. A log that somebody uses, or
+    /// that holds a record that counts, stays as it is.
     pub(crate) fn close_log(&self) {
+        let m = self.medium();
+        // Held until the end: a commit gets the log before, and then has it, or after.
+        let mut place = self.log.lock(m);
+        let Some(log) = &*place else { return };
+        let is_used = Arc::strong_count(log) > 1;
+        // The last user gives the log back after it has done with the retirements.
+        fence(Ordering::Acquire);
+        if is_used || !log.is_idle(m) {
+            return;
+        }
+        if let Ok(mut session) = self.pool.session()
+            && let Ok(op) = session.enter()
+        {
+            self.retirements.settle_all(&op);
+            self.retirements.clear(m);
+            // If it goes on asking, the next opening recovers nothing; that is all it costs.
+            let _ = log.ask(&op, Moments::NONE);
+            log.give_room_back(&op);
+        }
+        *place = None;
+    }
+
+    /// The same for the last time. What the log still holds is left to whoever opens indices next: the pool hands out none before
+    /// it is recovered.
+    pub(crate) fn leave_log(&self) {
+        self.close_log();
         let Some(log) = self.log.lock(self.medium()).take() else { return };
         if let Ok(mut session) = self.pool.session()
             && let Ok(op) = session.enter()
         {
             self.retirements.settle_all(&op);
-            self.retirements.clear(self.medium());
-            if log.is_idle(self.medium()) {
-                // If it goes on asking, the next opening recovers nothing; that is all it costs.
-                let _ = log.ask(&op, Moments::NONE);
-                log.give_room_back(&op);
-            }
+            log.leave_pending(&op);
         }
     }
 
@@ -237,5 +263,76 @@ impl Waiting {
         }
         self.turns = self.turns.saturating_add(1);
         Turn::Again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    use super::*;
+    use crate::Db;
+
+    /// A commit of another thread has got the log, and is going to write its record.
+    #[test]
+    fn a_log_that_a_commit_uses_is_not_closed() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let map = db.map_of_kind::<u64, u64>("map", "hash").unwrap();
+        let both = |value: u64| {
+            let tx = |tx: &crate::Transaction| (1..3).try_for_each(|key| tx.map(&map)?.insert(&key, &value).map(drop));
+            db.transaction(tx).unwrap();
+        };
+        both(1);
+        let transactions = &db.shared.transactions;
+        let log = transactions.log().unwrap();
+        assert!(transactions.retirements.any(transactions.medium()));
+        transactions.close_log();
+        let mut session = db.pool().session().unwrap();
+        assert_eq!(log.asks(&session.enter().unwrap()).unwrap(), Moments::AFTER, "a crash is recovered from");
+        assert!(transactions.retirements.any(transactions.medium()), "nobody has forgotten what is retired");
+        drop(log);
+        transactions.close_log();
+        let log = IntentLog::existing(db.pool()).unwrap();
+        assert_eq!(log.asks(&session.enter().unwrap()).unwrap(), Moments::NONE);
+        drop(log);
+        both(2);
+        let log = transactions.log().unwrap();
+        assert_eq!(log.asks(&session.enter().unwrap()).unwrap(), Moments::AFTER);
+    }
+
+    /// A commit gives way to a snapshot that waits, and to none that comes later.
+    #[test]
+    fn commits_give_way_to_snapshots_that_wait() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let strict = db.map_of_kind::<u64, u64>("strict", "pset").unwrap();
+        let buffered = db.ordered_map_of_kind::<u64, u64>("buffered", "masstree").unwrap();
+        let transactions = &db.shared.transactions;
+        let waits = transactions.turns.take(transactions.medium());
+        let is_done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mixed = |tx: &crate::Transaction| {
+                    tx.map(&strict)?.insert(&1, &1)?;
+                    tx.map(&buffered)?.insert(&1, &1)?;
+                    Ok(drop(tx.later()))
+                };
+                db.transaction(mixed).unwrap();
+                is_done.store(1, Ordering::Release);
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(transactions.nothing_pending() && is_done.load(Ordering::Acquire) == 0, "it has not given way");
+            let later = transactions.turns.take(transactions.medium());
+            drop(waits);
+            while is_done.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            drop(later);
+        });
+        assert!(!transactions.nothing_pending());
+        drop(db.snapshot().unwrap());
+        assert_eq!(strict.get(&1).unwrap(), Some(1));
     }
 }

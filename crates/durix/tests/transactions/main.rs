@@ -3,6 +3,7 @@
 mod behaviour;
 mod costs;
 mod histories;
+mod restarts;
 mod snapshots;
 
 use durix::{Db, DbBuilder, Map, Result, Transaction, TxIndex};

@@ -206,6 +206,52 @@ fn too_many_versions_fail_the_snapshot_and_no_writer() {
     let next = db.snapshot().unwrap();
     map.insert(&3, &9).unwrap();
     assert_eq!(next.map(&map).unwrap().get(&3).unwrap(), Some(8));
+    // A snapshot that has failed stands in nobody's way, nor once it is closed.
+    (0..500u64).for_each(|key| _ = map.insert(&key, &10).unwrap());
+    assert!(matches!(next.map(&map).unwrap().get(&3), Err(Error::SnapshotTooOld { .. })));
+    let missing = |dropped| matches!(dropped, Err(Error::Pool(durix_pmem::Error::NoSuchIndex { .. })));
+    assert!(missing(db.drop_index("nothing")));
+    drop((snapshot, next));
+    assert!(missing(db.drop_index("nothing")));
+}
+
+/// Threads that always have a transaction pending, which waits for a checkpoint: a snapshot is opened, and shows none of them half done.
+#[test]
+fn writers_that_never_pause_do_not_keep_a_snapshot_out() {
+    const PENDING: usize = 4;
+    let db = memory();
+    let (strict, buffered) = (words(&db, "s", "pset"), words(&db, "b", "masstree"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (db, strict, buffered, stop) = (&db, &strict, &buffered, &stop);
+            scope.spawn(move || {
+                let mut pending = std::collections::VecDeque::new();
+                for round in (1u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    let key = thread * 100 + round % (2 * PENDING as u64);
+                    let later = db.transaction(|tx| {
+                        tx.map(strict)?.insert(&key, &round)?;
+                        tx.map(buffered)?.insert(&key, &round)?;
+                        Ok(tx.later())
+                    });
+                    pending.push_back(later.unwrap());
+                    if pending.len() > PENDING {
+                        pending.pop_front().unwrap().wait().unwrap();
+                    }
+                }
+            });
+        }
+        let opened: Result<Vec<_>, _> = (0..10)
+            .map(|_| {
+                let snapshot = db.snapshot()?;
+                let all = |map: &Map<u64, u64>| snapshot.map(map)?.iter().collect::<Result<Pairs, _>>();
+                Ok((all(&strict)?, all(&buffered)?))
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        let opened: Vec<(Pairs, Pairs)> = opened.unwrap_or_else(|error: Error| panic!("{error}"));
+        opened.iter().for_each(|(strict, buffered)| assert_eq!(strict, buffered));
+    });
 }
 
 #[test]

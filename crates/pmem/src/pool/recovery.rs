@@ -152,6 +152,23 @@ impl<M: Medium> Root<M> {
         op.persist(RootRef::new(op, self.pool().geometry(), self.owner()).ask(moments));
     }
 
+    /// For a log that ends with pending records while the pool stays open: from now on the pool hands out no structure before
+    /// [`recover_logs`](Pool::recover_logs) has run, as after a crash. Nothing is written. Does nothing where the root does not ask.
+    ///
+    /// # Errors
+    /// [`Error::DamagedRoot`].
+    pub fn leave_pending(&self, op: &Op<'_, M>) -> Result<()> {
+        let moments = self.asks(op)?;
+        let kind =
+            RootRef::new(op, self.pool().geometry(), self.owner()).read().ok().flatten().map(|record| record.kind);
+        if let Some(kind) = kind.filter(|_| moments != Moments::NONE) {
+            let mut asking = self.pool().inner.asking.lock(op.medium());
+            asking.retain(|log| log.owner != self.owner());
+            asking.push(Asking { owner: self.owner(), name: self.name(), kind, moments, damaged: None });
+        }
+        Ok(())
+    }
+
     /// What was said last.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 //! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
 //! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
 //! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and does not find the pool full, but for removals that had no room to hold back |
+//! | TX-C `retired` above the number of a record that a crash has cut off < the lane's next record | flush + fence by recovery | some words of that record | the same |
 //! | TX-V what recovery has read < what it does about it | write-back of header and record, fence | the same, or what was durable before | as before |
 //!
 //! TX-E and TX-S, the edges with the checkpoint epochs, are in `commit` and `pending`.
@@ -22,11 +23,16 @@
 //! A record counts if its number is above `retired` and its hash holds, so no two words need to become durable together. As a
 //! rule `retired` is not written back: the lane's next record takes the place of the last one. While that is half done, neither
 //! counts, and none has to: the changes of the last one are durable (TX-D), those of the next have not begun (TX-I).
+//!
+//! Words of a record that a crash has cut off stay in the lane. Words of a later record with the same changes could make it whole again, after a
+//! second crash, when others have changed its keys. So recovery raises `retired` above its number (TX-C).
 
 pub(crate) mod layout;
 pub(crate) mod record;
 pub(crate) mod retired;
 pub(crate) mod room;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -44,6 +50,8 @@ use crate::{Error, Result};
 pub(crate) const NAME: &str = "#transactions";
 /// What it is.
 pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: 2 };
+/// The largest number of a record: see [`retired`].
+const MAX_NUMBER: u64 = u64::MAX / LANES as u64 / 2;
 /// Most bytes of changes that a transaction can have in the log.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
@@ -99,12 +107,25 @@ impl Lane {
         if magic != MAGIC {
             return Err(corrupt("the first word of a lane", extent.off, magic));
         }
-        // Recovery retires what counts; what does not count has a number of any size.
-        Ok(Lane { extent, taken: false, number: op.load(&header.retired, Acquire), room: (0, 0) })
+        let retired = op.load(&header.retired, Acquire);
+        if retired > MAX_NUMBER {
+            return Err(corrupt("the number of the last retired record", extent.off, retired));
+        }
+        // Recovery retires what counts; what does not count has a number that it makes worthless.
+        let lane = Lane { extent, taken: false, number: retired, room: (0, 0) };
+        Ok(Lane { taken: read(op, &lane)?.is_some(), ..lane })
     }
 
     fn header<'s, M: Medium>(&self, op: &Op<'s, M>) -> &'s LaneHeader {
         op.at(Off::new(self.extent.off))
+    }
+
+    /// A number above that of every record whose words can lie here, where none of them counts: the one that a crash has cut off came
+    /// after the one before it was durable.
+    fn first_unused<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+        let header = op.at(Off::<RecordHeader>::new(self.extent.off + RECORD_AT));
+        let last = Some(op.load(&header.number, Relaxed)).filter(|number| *number <= MAX_NUMBER);
+        last.unwrap_or(0).max(op.load(&self.header(op).retired, Acquire)) + 1
     }
 
     /// Stores that a record needs nothing any more.
@@ -145,6 +166,21 @@ impl<M: Medium> IntentLog<M> {
             self.root.ask(op, moments);
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn asks(&self, op: &Op<'_, M>) -> Result<Moments> {
+        Ok(self.root.asks(op)?)
+    }
+
+    /// Has the pool hand out no index before the log is recovered, while it holds a record that counts. What its lanes hold back is free
+    /// then, as after a crash.
+    pub(crate) fn leave_pending(&self, op: &Op<'_, M>) {
+        if !self.is_idle(op.medium()) {
+            // A damaged root is found by the next commit.
+            let _ = self.root.leave_pending(op);
+            self.give_room_back(op);
+        }
     }
 
     /// Whether no lane holds a record that counts.
@@ -222,24 +258,29 @@ impl<M: Medium> IntentLog<M> {
 
     // ---- recovery ----
 
-    /// The records that were not retired. Makes durable what it has read of every lane: one fence.
+    /// The records that were not retired. Makes durable what it has read of every lane, and that what has been cut off stays
+    /// worthless: one fence.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub(crate) fn unfinished(&self, op: &Op<'_, M>) -> Result<Vec<Found>> {
-        let lanes = self.lanes.lock(op.medium()).clone();
+        let mut lanes = self.lanes.lock(op.medium()).clone();
         let mut found = Vec::new();
-        for (at, lane) in lanes.iter().enumerate() {
-            op.write_back(lane.header(op));
+        for (at, lane) in lanes.iter_mut().enumerate() {
             if let Some((number, epoch, words, payload)) = read(op, lane)? {
                 op.write_back_slice(words);
                 let intents = record::parse(&payload)
                     .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, number))?;
                 found.push(Found { lane: at, number, epoch, intents });
+            } else {
+                lane.number = lane.first_unused(op);
+                lane.retire(op, lane.number);
             }
+            op.write_back(lane.header(op));
         }
-        // PERSIST TX-V: flush+fence
+        // PERSIST TX-C, TX-V: flush+fence
         op.fence();
+        *self.lanes.lock(op.medium()) = lanes;
         Ok(found)
     }
 
@@ -247,6 +288,7 @@ impl<M: Medium> IntentLog<M> {
     pub(crate) fn retire(&self, op: &Op<'_, M>, found: &Found) {
         let mut lanes = self.lanes.lock(op.medium());
         lanes[found.lane].number = found.number;
+        lanes[found.lane].taken = false;
         let lane = lanes[found.lane];
         drop(lanes);
         lane.retire_now(op, found.number);

@@ -1,0 +1,148 @@
+//! The fence of edge TX-R in recovery. To lose what it keeps takes three power failures: one leaves a record that was not retired; one comes in
+//! the recovery, and leaves a root that asks no more without the retirement; and one comes when the next transaction has made the root
+//! ask again: then the old record is made again, over what was changed since. Here the state that the first one leaves is made by hand, and what the
+//! second one leaves is judged by the rule that the third one needs: a log that asks for nothing holds no record that counts.
+
+use std::collections::BTreeMap;
+
+use durix_crashsim::{Explorer, Report, Simulated, Subject};
+use durix_pmem::pool::Moments;
+use durix_pmem::{Mutating, Mutation, Plan, PoolOptions, SiteKind};
+
+use super::super::recover::finish_all;
+use super::*;
+use crate::{Db, Map};
+
+type M = Mutating<Simulated>;
+
+/// Two maps.
+struct Bank(&'static Plan);
+
+struct Live {
+    db: Db<M>,
+    maps: [Map<u64, u64, M>; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    /// Recovers a log whose last record is not retired.
+    Recover,
+    /// Sets a key of both maps in one transaction.
+    Both(u64),
+}
+
+const LEN: u64 = 80 * 4096;
+
+fn options() -> PoolOptions {
+    let options = PoolOptions::new().chunk_size(4096).max_indices(6).lanes(1).pool_id([7; 16]).boot_id([7; 16]);
+    options.initial_size(LEN).max_size(LEN)
+}
+
+fn live(db: Db<M>) -> Result<Live> {
+    let maps = [db.map_of_kind("first", "list")?, db.map_of_kind("second", "list")?];
+    Ok(Live { db, maps })
+}
+
+impl Live {
+    fn both(&self, value: u64) {
+        let set =
+            |tx: &crate::Transaction<M>| self.maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &value).map(drop));
+        self.db.transaction(set).unwrap();
+    }
+
+    /// What the pool does for a root that asks, in a state that a power failure can leave.
+    fn recover(&self) {
+        let log = self.db.shared.transactions.log().unwrap();
+        let mut session = self.db.pool().session().unwrap();
+        let op = session.enter().unwrap();
+        let lane = log.lanes.lock(op.medium())[0];
+        lane.retire_now(&op, lane.number - 1);
+        drop(op);
+        finish_all(&mut session, self.db.pool()).unwrap();
+        log.ask(&session.enter().unwrap(), Moments::NONE).unwrap();
+    }
+}
+
+impl Subject for Bank {
+    type Op = Do;
+    type Ret = ();
+    type State = [BTreeMap<u64, u64>; 2];
+    type Model = Self::State;
+    type Store = (Simulated, M);
+    type Live = Live;
+
+    fn store(&self, medium: Simulated) -> Self::Store {
+        (medium, Mutating::new(medium, self.0))
+    }
+
+    fn create(&self, (simulated, medium): &Self::Store) -> Live {
+        let pool = options().create_on(simulated.backing(0).with_limit(LEN), *medium).unwrap();
+        let live = live(Db::over(pool)).unwrap();
+        live.both(1);
+        live.both(10);
+        live
+    }
+
+    fn recover(&self, (simulated, medium): &Self::Store) -> Result<Live, String> {
+        let pool = options().open_on(simulated.backing(LEN), *medium).and_then(|pool| pool.recover());
+        live(Db::over(pool.map_err(|error| error.to_string())?)).map_err(|error| error.to_string())
+    }
+
+    fn apply(&self, live: &mut Live, op: &Do) {
+        match *op {
+            Do::Recover => live.recover(),
+            Do::Both(value) => live.both(value),
+        }
+    }
+
+    fn observe(&self, live: &mut Live) -> Self::State {
+        live.maps.each_ref().map(|map| map.iter().collect::<Result<_, _>>().unwrap())
+    }
+
+    fn check(&self, live: &mut Live) -> Vec<String> {
+        let log = IntentLog::existing(live.db.pool()).unwrap();
+        let mut session = live.db.pool().session().unwrap();
+        let asks = log.asks(&session.enter().unwrap()).unwrap() != Moments::NONE;
+        let left =
+            (!asks && !log.is_idle(live.db.pool().mapping().medium())).then(|| "a record that counts".to_owned());
+        let findings = live.maps.iter().flat_map(|map| map.check().unwrap()).map(|finding| finding.to_string());
+        left.into_iter().chain(findings).collect()
+    }
+
+    fn model(&self) -> Self::State {
+        [BTreeMap::from([(1, 10)]), BTreeMap::from([(1, 10)])]
+    }
+
+    fn step(&self, model: &mut Self::State, op: &Do) {
+        match *op {
+            Do::Recover => {}
+            Do::Both(value) => model.iter_mut().for_each(|map| _ = map.insert(1, value)),
+        }
+    }
+
+    fn expect(&self, model: &Self::State) -> Self::State {
+        model.clone()
+    }
+}
+
+fn explore(plan: &'static Plan) -> Report {
+    let explorer = Explorer::new().executions_per_point(40).samples(40).suggest(false);
+    explorer.run_then(&Bank(plan), &[Do::Recover], &[Do::Both(60)])
+}
+
+#[test]
+fn the_retirement_by_recovery_is_durable_before_the_root_asks_no_more() {
+    let plan = Plan::new();
+    println!("{}", explore(plan).assert_ok());
+    let source = include_str!("mod.rs");
+    let label = source.lines().position(|line| line.contains("// PERSIST TX-R")).unwrap() as u32;
+    let is_it = |site: &durix_pmem::Site| {
+        site.kind == SiteKind::Fence && site.file.ends_with("log/mod.rs") && site.line == label + 2
+    };
+    let (site, _) = plan.sites().into_iter().find(|(site, _)| is_it(site)).expect("recovery fences there");
+    let plan = Plan::new();
+    plan.mutate(site, Mutation::Drop);
+    let report = explore(plan);
+    println!("without it: {report}");
+    assert!(report.failure.is_some(), "the loss of the fence shows nowhere");
+}
