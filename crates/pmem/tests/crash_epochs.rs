@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_crashsim::{Contract, Explorer, Report, Sites, crash_test, mutation_sweep};
+use durix_crashsim::{Contract, Explorer, Report, Sites, crash_test, mutation_sweeps};
 use durix_pmem::epoch::layout::{EpochWord, FailedRange, LAST_EPOCH};
 use durix_pmem::{Epochs, Error, Hardware, Mapping, Mutation, Plan, Session, SiteKind, Sweeping};
 use durix_subjects::epochs::Act::{Ahead, Both, Left, Restart, Right, Sync};
@@ -87,17 +87,13 @@ fn an_epoch_that_was_seen_to_fail_never_comes_again() {
 }
 
 #[test]
-fn every_write_back_and_fence_of_the_service_is_needed() {
-    let sweep = mutation_sweep(&Sites::in_files("src/epoch/"), scenario_with_deaths);
-    println!("{}", sweep.assert_all_caught(&[]));
-}
-
-#[test]
-fn half_of_the_lines_is_not_enough() {
-    let mut sites = Sites::in_files("src/epoch/");
-    sites.kinds = vec![SiteKind::WriteBack];
-    sites.mutations = vec![Mutation::Delay];
-    println!("{}", mutation_sweep(&sites, scenario_with_deaths).assert_all_caught(&[]));
+fn every_write_back_and_fence_of_the_service_is_needed_and_comes_in_time() {
+    let calls = Sites::in_files("src/epoch/");
+    let late = Sites { kinds: vec![SiteKind::WriteBack], mutations: vec![Mutation::Delay], ..calls.clone() };
+    // The scenario runs once for both.
+    for sweep in mutation_sweeps([&calls, &late], scenario_with_deaths) {
+        println!("{}", sweep.assert_all_caught(&[]));
+    }
 }
 
 // ---- without crashes ----

@@ -61,6 +61,11 @@ fn entry<T: Copy + Default>(all: &mut Vec<T>, line: u32) -> &mut T {
 }
 
 impl Session {
+    /// A session of which nothing is known yet: all that is open is looked at once.
+    fn unseen() -> Self {
+        Session { seen: Seen { ordered: u32::MAX, ..Seen::default() }, ..Session::default() }
+    }
+
     fn clear(&mut self) {
         self.seen = Seen::default();
         self.requested.clear();
@@ -216,6 +221,25 @@ impl Online {
         self.sum
     }
 
+    /// What [`digest`](Online::digest) and [`sessions`](Online::sessions) have to return, made from the windows alone: nothing that
+    /// was kept from an earlier state goes into it. It takes time for every line, so only tests of the digests ask for it.
+    pub(crate) fn digests_afresh(&self, state: &State) -> (Digest, Digest) {
+        let mut memory = Digest::default();
+        self.layer.lines.iter().for_each(|line| memory.put(self.line(*line, state)));
+        let is_open = |line: &u32| self.layer.window(*line).is_some_and(|window| !window.stores.is_empty());
+        let open: Vec<u32> = self.layer.lines.iter().copied().filter(is_open).collect();
+        let mut sessions = Digest::default();
+        for (slot, marks) in self.layer.sessions().enumerate() {
+            if marks.unfenced.is_some() {
+                sessions.put(Digest::default().with(slot as u64).with(u64::MAX));
+            }
+            let mut session = Session::unseen();
+            session.catch_up(slot, &marks, &self.layer, &open, &[], state);
+            sessions.put(session.sum);
+        }
+        (memory, sessions)
+    }
+
     /// A line; positions in the trace are replaced by counts of the line's stores, which do not depend on what happened
     /// elsewhere.
     fn line(&self, line: u32, state: &State) -> Digest {
@@ -256,8 +280,7 @@ impl Online {
                 digest.put(Digest::default().with(slot as u64).with(u64::MAX));
             }
             if sessions.len() <= slot {
-                // Nothing that was touched before concerns it otherwise: all that is open is looked at once.
-                sessions.push(Session { seen: Seen { ordered: u32::MAX, ..Seen::default() }, ..Session::default() });
+                sessions.push(Session::unseen());
             }
             sessions[slot].catch_up(slot, &marks, layer, open, touched, state);
             digest.put(sessions[slot].sum);

@@ -44,6 +44,7 @@ pub struct Threads {
     explorer: Explorer,
     bound: Option<u32>,
     prunes: bool,
+    verifies: bool,
     order: u64,
     sampled: bool,
     max_schedules: u64,
@@ -57,6 +58,7 @@ impl Threads {
             explorer,
             bound: None,
             prunes: true,
+            verifies: false,
             order: 0,
             sampled: false,
             max_schedules: u64::MAX,
@@ -89,6 +91,13 @@ impl Threads {
     #[must_use]
     pub fn prunes(self, prunes: bool) -> Self {
         Threads { prunes, ..self }
+    }
+
+    /// Makes the digest of each state a second time, from nothing, and compares: for testing the pruning, which rests on digests that change
+    /// only with what has changed. It is slow. A run panics if a digest was wrong.
+    #[must_use]
+    pub fn verifies(self, verifies: bool) -> Self {
+        Threads { verifies, ..self }
     }
 
     /// Tries schedules in another order, the same for the same number; with 0, as unless set, those with few switches
@@ -348,7 +357,8 @@ impl<S: Concurrent> Part<'_, S> {
         let threads = self.threads;
         let (recorder, machine) = (self.run.recorder(), threads.explorer.machine);
         let scheduler = Scheduler::new(recorder, machine, threads.bound, threads.prunes);
-        let mut scheduler = Some(scheduler.in_order(threads.order).demanding(threads.promises()));
+        let mut scheduler =
+            Some(scheduler.in_order(threads.order).verifying(threads.verifies).demanding(threads.promises()));
         let mut given_up = false;
         let failure = loop {
             if threads.sampled
@@ -570,6 +580,7 @@ impl<S: Concurrent> Part<'_, S> {
         let mut report = self.run.take_report();
         report.cases = 1;
         let totals = scheduler.map(|s| s.totals).unwrap_or_default();
+        assert!(totals.stale == 0, "{} of {} states have the digest of another state", totals.stale, totals.states);
         let mut incomplete = Vec::new();
         if let Some(how) = given_up {
             incomplete.push(format!("only {} schedules were {how}", totals.executions));

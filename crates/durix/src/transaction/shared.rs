@@ -317,7 +317,8 @@ mod tests {
                 let mixed = |tx: &crate::Transaction| {
                     tx.map(&strict)?.insert(&1, &1)?;
                     tx.map(&buffered)?.insert(&1, &1)?;
-                    Ok(drop(tx.later()))
+                    drop(tx.later());
+                    Ok(())
                 };
                 db.transaction(mixed).unwrap();
                 is_done.store(1, Ordering::Release);

@@ -5,7 +5,7 @@
 mod interior;
 mod threads;
 
-use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
+use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweeps};
 use durix_incll::testing::{scenarios, subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::epoch::layout::LAST_EPOCH;
@@ -190,19 +190,15 @@ fn quick(plan: &'static Plan) -> Report {
 }
 
 #[test]
-fn every_write_back_and_fence_is_needed() {
-    let sweep = mutation_sweep(&Sites::in_files("crates/incll/src/"), quick);
+fn every_write_back_fence_and_order_of_stores_is_needed() {
+    let calls = Sites::in_files("crates/incll/src/");
+    let orders = Sites { kinds: vec![SiteKind::Order, SiteKind::Release], ..calls.clone() };
     let elsewhere = marked("Shown to be needed by `tests/all/pool.rs`");
-    println!("{}", sweep.assert_all_caught(&elsewhere.iter().map(String::as_str).collect::<Vec<_>>()));
-}
-
-#[test]
-fn every_order_of_stores_is_needed() {
-    let mut sites = Sites::in_files("crates/incll/src/");
-    sites.kinds = vec![SiteKind::Order, SiteKind::Release];
     let volatile = marked("elease for other threads alone");
-    let except: Vec<_> = volatile.iter().map(String::as_str).collect();
-    println!("{}", mutation_sweep(&sites, quick).assert_all_caught(&except));
+    // The scenarios run once for both.
+    for (sweep, except) in mutation_sweeps([&calls, &orders], quick).into_iter().zip([elsewhere, volatile]) {
+        println!("{}", sweep.assert_all_caught(&except.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
 }
 
 #[test]

@@ -24,13 +24,9 @@ fn scenario(plan: &'static Plan) -> Report {
     report
 }
 
+/// The sweep runs it without a fault first, and asks that it passes.
 #[test]
-fn two_trees_share_one_consistent_cut() {
-    println!("{}", scenario(Plan::new()).assert_ok());
-}
-
-#[test]
-fn what_creation_writes_back_is_needed() {
+fn two_trees_share_one_consistent_cut_and_what_creation_writes_back_is_needed() {
     let mut sites = Sites::in_files("crates/incll/src/alloc/slab.rs");
     sites.files.push("crates/incll/src/tree.rs".into());
     println!("{}", mutation_sweep(&sites, scenario).assert_all_caught(&[]));

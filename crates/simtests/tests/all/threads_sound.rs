@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use durix_crashsim::{Concurrent, Contract, Explorer, Simulated, Strategy, Subject, Threads};
+use durix_crashsim::{Concurrent, Contract, Explorer, Persistency, Simulated, Strategy, Subject, Threads};
 use durix_pmem::{Lock, Mapping, Medium, Off, Rmw, Session, Word, persistent};
 use durix_subjects::concurrent_list as list;
 use list::{Bug, List, ListOp::*};
@@ -71,6 +71,8 @@ enum Act {
     Blind(u64),
     /// Stores to both lines, and makes the left one durable as it then is.
     Cover(u64),
+    /// Stores to many lines, twice, and writes them back under one fence.
+    Spread(u64),
     /// Volatile: becomes this, unread.
     Set(u64),
     /// Waits for the volatile value to become odd.
@@ -188,6 +190,17 @@ impl Concurrent for Little {
                 op.fence();
                 return Some(seen);
             }
+            Spread(value) => {
+                let words = op.slice("lines", Off::<Word>::new(1024), 64).unwrap();
+                for (turn, line) in words.chunks(8).chain(words.chunks(8).take(3)).enumerate() {
+                    op.store(&line[turn % 4], value, if turn % 3 == 0 { Release } else { Relaxed });
+                    if turn % 4 == 1 {
+                        op.store_nt(&line[7], value);
+                    }
+                    op.write_back_slice(line);
+                }
+                op.fence();
+            }
             Set(value) => m.shared_store(&shared.word, value, Release),
             Wait => {
                 let mut turn = 0;
@@ -254,6 +267,33 @@ fn waiting_ends_and_has_the_same_outcomes() {
     let little = Little(Sharing::Word);
     same(&little, &[vec![Wait, Stores(1)], vec![Stores(2), Tick(1)]], Some(2));
     same(&little, &[vec![Wait], vec![Wait, Tick(1)], vec![Tick(1), Tick(3)]], Some(1));
+}
+
+/// The digest of a state is kept from step to step, and changes only with what has changed. It must be the one that the state has when
+/// nothing is kept: of many lines under one fence, of lines written again while they are on their way, of several sessions.
+#[test]
+fn digests_that_are_kept_are_those_of_the_state() {
+    let little = Little(Sharing::Word);
+    let programs = [
+        [vec![Spread(1), Sum], vec![Spread(2)]],
+        [vec![Spread(1), Cover(5)], vec![Blind(2), Stores(3)]],
+        [vec![Stores(1), Stores(2)], vec![Sum, Tick(1), Save]],
+        [vec![Cover(1), Blind(4)], vec![Stores(2), Spread(3)]],
+    ];
+    let plain = Explorer::new();
+    let explorers = [
+        plain.clone().model(Persistency::TornWords),
+        plain.clone().model(Persistency::Eadr),
+        plain.clone().locked_drains(false),
+        plain.clone().flushes_at_once(true),
+        plain,
+    ];
+    for program in &programs {
+        for explorer in &explorers {
+            let threads = Threads::new(explorer.clone()).preemptions(2).verifies(true);
+            assert!(threads.outcomes(&little, program).len() > 10, "{program:?} is hardly explored");
+        }
+    }
 }
 
 fn judged(little: Little, program: &[Vec<Act>]) -> durix_crashsim::Report {

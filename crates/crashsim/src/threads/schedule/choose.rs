@@ -230,6 +230,10 @@ impl Scheduler {
             let guard = self.recorder.lock();
             (self.memory.digest(&guard), self.memory.sessions(&guard))
         };
+        if self.verifies {
+            let afresh = self.memory.digests_afresh(&self.recorder.lock());
+            self.totals.stale += u64::from(afresh != (memory, sessions));
+        }
         let mut state = Digest::default().and(memory).and(sessions).and(self.words.digest()).and(self.past.digest());
         let mut about = Digest::default();
         for thread in &self.threads {

@@ -123,6 +123,8 @@ pub(crate) struct Totals {
     pub(crate) ruled_out: u64,
     /// States that were equal and went on differently.
     pub(crate) hidden: u64,
+    /// States whose digest was not that of the state, if digests are verified.
+    pub(crate) stale: u64,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,8 @@ pub(crate) struct Scheduler {
     machine: Machine,
     bound: Option<u32>,
     prunes: bool,
+    /// Whether digests are compared with fresh ones.
+    verifies: bool,
     /// Whether creating the structure leaves nothing open, once that is known.
     settled: Option<bool>,
     /// The seed of a schedule picked at random.
@@ -241,6 +245,7 @@ impl Scheduler {
             machine,
             bound,
             prunes,
+            verifies: false,
             settled: None,
             sampled: None,
             order: 0,
@@ -276,6 +281,11 @@ impl Scheduler {
     /// Has schedules tried in another order.
     pub(crate) fn in_order(self, order: u64) -> Self {
         Scheduler { order, ..self }
+    }
+
+    /// Compares the digest of each state with one that is made afresh.
+    pub(crate) fn verifying(self, verifies: bool) -> Self {
+        Scheduler { verifies, ..self }
     }
 
     /// Has operations keep these promises when they return.
