@@ -438,7 +438,7 @@ fn each_write_back_and_fence_of_the_log_is_needed() {
     let sweep = mutation_sweep(&Sites::in_files("transaction/log"), explore);
     println!("{sweep}");
     assert!(sweep.mutants.len() >= 11, "{} sites", sweep.mutants.len());
-    // The fence of TX-R in recovery has that of RC-K3 after it, so that it would take three power failures to show that it is needed. It is
-    // counted: `costs.rs` of `durix`.
+    // The fence of TX-R in recovery has that of RC-K3 after it, so that it takes three power failures to show that it is needed:
+    // `transaction/log/tests.rs` of `durix`, with the first one made by hand.
     sweep.assert_all_caught(&[&after_tx_r("log/mod.rs")]);
 }
