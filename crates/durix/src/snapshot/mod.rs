@@ -20,7 +20,7 @@ use crate::encode::{Key, Value};
 use crate::kind;
 use crate::map::Map;
 use crate::shared::Shared;
-use crate::transaction::guard::PATIENCE;
+use crate::transaction::turns::PATIENCE;
 use crate::{Error, Result};
 
 /// A consistent view of all maps of a database, as of one moment.

@@ -20,6 +20,7 @@ use durix_pmem::{Lock, Medium, Op, Pool, Rmw, Root, Session};
 use super::locks::{Age, Conflict, Table, Wanted};
 use super::running;
 use super::shared::{Transactions, Turn, Waiting};
+use super::turns::PATIENCE;
 use crate::Batch;
 use crate::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Limits, OrderedIndex, Pairs, Ticket};
 use crate::{Error, Result};
@@ -31,8 +32,6 @@ const A_STEP: Duration = Duration::from_secs(1);
 const LOCKS: u64 = 1;
 /// A snapshot is open: updates store old values.
 const VERSIONS: u64 = 2;
-/// How long a map's first transaction, or a snapshot, waits for the operations in flight.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open index, and what stands before its updates.
 pub(crate) struct Guarded<M: Medium> {

@@ -35,7 +35,7 @@ mod savepoint;
 pub(crate) mod shared;
 mod small;
 mod touched;
-mod turns;
+pub(crate) mod turns;
 mod tx;
 mod typed;
 

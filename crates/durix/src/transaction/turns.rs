@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use durix_pmem::{Lock, Medium};
 
-/// How long a commit gives way at most: as long as a snapshot waits for operations in flight.
-const BOUND: Duration = super::guard::PATIENCE;
+/// How long a map's first transaction, or a snapshot, waits for the operations in flight; and a commit for snapshots.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Turns after which the thread sleeps: a snapshot can wait for a disk.
 const SLEEPS: u32 = 2_000;
 
@@ -61,7 +61,7 @@ impl Turns {
     fn wait<M: Medium>(&self, m: M) {
         let (last, since) = (self.waiting.lock(m).last, Instant::now());
         let mut turn = 0u32;
-        while self.waiting.lock(m).numbers.iter().any(|number| *number <= last) && since.elapsed() < BOUND {
+        while self.waiting.lock(m).numbers.iter().any(|number| *number <= last) && since.elapsed() < PATIENCE {
             m.spin(turn);
             if turn > SLEEPS {
                 std::thread::sleep(Duration::from_micros(50));
