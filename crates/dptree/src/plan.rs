@@ -8,7 +8,6 @@ use std::ops;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_pmem::pool::tally::{self, Totals};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::DpTree;
@@ -42,8 +41,6 @@ pub(crate) struct Plan {
     pub(crate) more: Vec<NewRange>,
     /// Units that nothing leads to once the flip is durable.
     pub(crate) freed: Vec<u64>,
-    /// What the keys of its entries were mapped to in leaves.
-    pub(crate) replaced: Totals,
 }
 
 /// Neighbouring leaves, and what is to be done with them.
@@ -72,8 +69,6 @@ struct Segments<'e> {
     entries: &'e [Entry],
     /// The slot of each entry's key in its leaf, [`NO_SLOT`] if the key is not there.
     slots: Vec<u16>,
-    /// Of these slots.
-    replaced: Totals,
 }
 
 const NO_SLOT: u16 = u16::MAX;
@@ -140,8 +135,7 @@ impl<M: Medium> DpTree<M> {
         let (side, next) = (1 - old.side, more.first().map_or(old.next, |new| new.block));
         self.write_side(op, (range.block, side), &leaves, next, trusted);
         taking.units.clear();
-        let replaced = segments.replaced;
-        Ok(Plan { range: Arc::clone(range), side, floor, leaves, next, more, freed, replaced })
+        Ok(Plan { range: Arc::clone(range), side, floor, leaves, next, more, freed })
     }
 
     /// Keys of a leaf that is written anew, at most.
@@ -192,8 +186,7 @@ impl<M: Medium> DpTree<M> {
     /// What to do with which leaves.
     fn segments<'e>(&self, op: &Op<'_, M>, old: &Snapshot, entries: &'e [Entry], sparing: bool) -> Segments<'e> {
         let all = Vec::with_capacity(old.leaves.len().max(1));
-        let (slots, replaced) = (Vec::with_capacity(entries.len()), Totals::default());
-        let mut segments = Segments { all, entries, slots, replaced };
+        let mut segments = Segments { all, entries, slots: Vec::with_capacity(entries.len()) };
         let mut from = 0;
         for number in 0..old.leaves.len().max(1) {
             let end = match old.leaves.get(number + 1) {
@@ -227,13 +220,10 @@ impl<M: Medium> DpTree<M> {
         }
         let (mut keys, mut needed) = (had, 0);
         for (key, value) in &segments.entries[entries.clone()] {
-            let found = leaf.and_then(|leaf| leaf.find(op, *key, hash(*key)));
+            let slot = leaf.and_then(|leaf| leaf.find(op, *key, hash(*key))).map(|(slot, _)| slot);
             needed += usize::from(value.is_some());
-            keys = keys + usize::from(value.is_some()) - usize::from(found.is_some());
-            segments.slots.push(found.map_or(NO_SLOT, |(slot, _)| slot as u16));
-            if let Some((_, old)) = found {
-                segments.replaced.add(tally::entry(*key, old));
-            }
+            keys = keys + usize::from(value.is_some()) - usize::from(slot.is_some());
+            segments.slots.push(slot.map_or(NO_SLOT, |slot| slot as u16));
         }
         Segment { leaves, entries, keys, how: self.how(leaf.is_some(), had, keys, needed) }
     }
