@@ -278,8 +278,8 @@ pub struct ExecArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The script; standard input if none is given, or `-`. Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read
-    /// with the escapes that `scan` writes (\x20 is a space in a key; a key and a blank behind it put an empty value); empty ones and those that begin with # are skipped.
-    /// All changes are made together, or none
+    /// with the escapes that `scan` writes (\x20 is a space in a key; a key and a blank behind it put an empty value); empty ones
+    /// and those that begin with # are skipped. All changes are made together, or none
     #[arg(value_name = "FILE")]
     pub script: Option<PathBuf>,
     /// Print JSON
