@@ -1,4 +1,4 @@
-//! One operation of a tree, many times, for a profiler: `profile insert|update|get|scan|recover [KEYS]`, a million keys unless given. In
+//! One operation of a tree, many times, for a profiler: `profile insert|update|get|scan|recover|load|reload [KEYS]`, a million keys unless given. In
 //! the folder `DURIX_DIR`, `/dev/shm` unless set. Nothing is written back, as a profiler that emulates a processor may not know how.
 //!
 //! What is to be looked at happens in the function `measured`: `valgrind --tool=callgrind --toggle-collect='*measured*'`.
@@ -56,13 +56,25 @@ impl Work {
             "update" => self.each(0..keys / 2, |tree, op, i| tree.update(op, key(i * 7 % keys), i).map(|_| ())),
             "get" => self.each(0..keys / 2, |tree, op, i| tree.get(op, key(i * 7 % keys)).map(|v| _ = black_box(v))),
             "scan" => self.scan(1),
+            // Sorted pairs, where nothing is yet.
+            "load" => self.load("another"),
+            // Other values of all keys.
+            "reload" => self.load("tree"),
             "recover" => {
                 drop(self.tree.take());
                 self.tree = Some(DpTree::open(&self.pool, "tree")?);
                 Ok(1)
             }
-            _ => Err("insert, update, get, scan or recover".into()),
+            _ => Err("insert, update, get, scan, recover, load or reload".into()),
         }
+    }
+
+    fn load(&mut self, name: &str) -> Done {
+        let mut keys: Vec<u64> = (0..self.keys).map(key).collect();
+        keys.sort_unstable();
+        let tree = DpTree::open(&self.pool, name)?;
+        tree.load(&mut self.session, keys.into_iter().map(|key| (key, !key)))?;
+        Ok(self.keys)
     }
 
     /// Scans of 100 pairs each.
@@ -81,7 +93,7 @@ impl Work {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let what = args.next().ok_or("insert, update, get, scan or recover")?;
+    let what = args.next().ok_or("insert, update, get, scan, recover, load or reload")?;
     let keys: u64 = args.next().map_or(Ok(1_000_000), |arg| arg.parse())?;
     let dir = std::env::var("DURIX_DIR").unwrap_or_else(|_| "/dev/shm".into());
     let dir = tempfile::tempdir_in(dir)?;

@@ -18,7 +18,7 @@ use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::Entry;
 use crate::load::{First, sort};
-use crate::range::{Inner, Range};
+use crate::range::{Inner, Range, Snapshot};
 use crate::record::{Place, Record};
 
 /// Most changes of a batch.
@@ -28,8 +28,25 @@ pub const MAX_BATCH: usize = 16_384;
 struct Held<'a, M: Medium> {
     range: &'a Arc<Range>,
     inner: LockGuard<'a, Inner, M>,
-    /// Each key with its hash, and what it is mapped to.
-    changes: Vec<(u64, u64, Option<u64>)>,
+    changes: Vec<Change>,
+}
+
+/// What is to become of a key.
+#[derive(Clone, Copy)]
+struct Change {
+    key: u64,
+    hash: u64,
+    new: Option<u64>,
+    /// What it is mapped to, where that was looked up.
+    old: Option<Option<u64>>,
+}
+
+impl Change {
+    #[inline(always)]
+    fn look_up<M: Medium>(&mut self, tree: &DpTree<M>, op: &Op<'_, M>, inner: &Inner, snapshot: &Snapshot) {
+        let found = tree.find_locked(op, inner, snapshot, (self.key, self.hash), snapshot.leaf(self.key));
+        self.old = Some(found.value());
+    }
 }
 
 /// Says what keys are to be mapped to, by what they are: `None` for a key leaves it, `None` for all leaves all.
@@ -87,19 +104,16 @@ impl<M: Medium> DpTree<M> {
         let any: Vec<Entry> = keys.iter().map(|key| (*key, Some(0))).collect();
         let mut held = self.lock_ranges(op, &any)?;
         let mut olds = Vec::with_capacity(keys.len());
-        for Held { range, inner, changes } in &held {
-            let snapshot = range.snapshot.get(op);
-            let old = |(key, hash, _): &(u64, u64, _)| {
-                (*key, self.find_locked(op, inner, snapshot, (*key, *hash), snapshot.leaf(*key)).value())
-            };
-            olds.extend(changes.iter().map(old));
+        for held in &mut held {
+            self.look_up_olds(op, held);
+            olds.extend(held.changes.iter().map(|change| (change.key, change.old.flatten())));
         }
         let Some(news) = decide(&olds) else { return Ok(false) };
         let mut news = news.into_iter();
         for Held { changes, .. } in &mut held {
-            changes.retain_mut(|(.., new)| match news.next().flatten() {
+            changes.retain_mut(|change| match news.next().flatten() {
                 Some(wanted) => {
-                    *new = wanted;
+                    change.new = wanted;
                     true
                 }
                 None => false,
@@ -127,24 +141,31 @@ impl<M: Medium> DpTree<M> {
         for Held { range, inner, changes } in held.iter_mut().filter(|held| !held.changes.is_empty()) {
             range.note_record(m, inner, clock);
             let bloom = &range.snapshot.get(op).bloom;
-            changes.iter().for_each(|(_, hash, _)| bloom.add(m, *hash));
+            changes.iter().for_each(|change| bloom.add(m, change.hash));
         }
         let mut records = Vec::with_capacity(number);
         for Held { inner, changes, .. } in &held {
             let versions = changes.iter().zip(inner.version..);
-            let record = |(&(key, _, value), version): (&_, _)| Record { key, value, version, place: Place::default() };
+            let record = |(&Change { key, new: value, .. }, version): (&_, _)| Record {
+                key,
+                value,
+                version,
+                place: Place::default(),
+            };
             records.extend(versions.map(record));
         }
         self.log.append_batch(op, records.into_iter(), next);
+        if self.root.tally().is_some() {
+            // While they are being written back.
+            held.iter_mut().for_each(|held| self.look_up_olds(op, held));
+        }
         op.fence(); // PERSIST DP-A1, DP-E1, DP-P2: flush+fence
-        for Held { range, inner, changes } in &mut held {
-            let snapshot = range.snapshot.get(op);
-            for &(key, hash, new) in &*changes {
-                let old = self.find_locked(op, inner, snapshot, (key, hash), snapshot.leaf(key));
-                self.tally(op, key, old.value(), new);
-            }
+        for Held { inner, changes, .. } in &mut held {
             inner.version += changes.len() as u64;
-            changes.iter().for_each(|(key, hash, new)| inner.active.put(*key, *hash, *new));
+            for Change { key, hash, new, old } in changes {
+                self.tally(op, *key, old.flatten(), *new);
+                inner.active.put(*key, *hash, *new);
+            }
         }
         // After all entries: who finds one of them in a second front finds all of them.
         for Held { range, inner, .. } in &mut held {
@@ -185,15 +206,25 @@ impl<M: Medium> DpTree<M> {
             let part = &changes[from..from + number];
             from += number;
             let snapshot = range.snapshot.get(op);
-            let with_hash = part.iter().map(|(key, new)| (*key, hash(*key), *new));
-            let changes_something = |(key, hash, new): &(u64, u64, Option<u64>)| {
-                let found = || self.find_locked(op, &inner, snapshot, (*key, *hash), snapshot.leaf(*key));
-                new.is_some() || found().value().is_some()
+            let changes = part.iter().map(|(key, new)| Change { key: *key, hash: hash(*key), new: *new, old: None });
+            let changes_something = |change: &mut Change| {
+                if change.new.is_none() {
+                    change.look_up(self, op, &inner, snapshot);
+                }
+                change.new.is_some() || change.old.flatten().is_some()
             };
-            let changes: Vec<_> = with_hash.filter(changes_something).collect();
+            let mut changes: Vec<_> = changes.collect();
+            changes.retain_mut(changes_something);
             held.push(Held { range, inner, changes });
         }
         Ok(held)
+    }
+
+    /// Looks up what the keys of a locked range are mapped to, where that is not known.
+    fn look_up_olds(&self, op: &Op<'_, M>, Held { range, inner, changes }: &mut Held<'_, M>) {
+        let snapshot = range.snapshot.get(op);
+        let unknown = changes.iter_mut().filter(|change| change.old.is_none());
+        unknown.for_each(|change| change.look_up(self, op, inner, snapshot));
     }
 
     /// Makes room in the log for the records of a batch.

@@ -26,7 +26,7 @@ use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
-use crate::group::{Edit, Group, Met, word_of};
+use crate::group::{Edit, Group, Look, Met, word_of};
 use crate::layout::{LAYOUT_VERSION, root_words};
 use crate::values::of_tree;
 use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
@@ -40,6 +40,8 @@ const LIMITS: Limits =
     Limits { key: Lengths::UpTo(MAX_KEY), value: Lengths::UpTo(MAX_VALUE - LENGTHS - MAX_KEY), batch: MAX_BATCH };
 /// Words that a step of a walk looks at, and pairs that it takes at most.
 const STEP: usize = 32;
+/// Lookups that wait for memory together.
+const TOGETHER: usize = 16;
 /// Bytes of values after which a step of a walk ends.
 const STEP_BYTES: usize = 1 << 20;
 
@@ -98,9 +100,17 @@ impl<M: Medium> Structure<M> for DpTreeBytes<M> {
     fn open(session: &mut Session<M>, root: Root<M>, options: &Options) -> durix_logfree::Result<Self> {
         let tree = Arc::new(DpTree::recover(session, root.clone(), &with_records(options)).map_err(of_tree)?);
         let met = RefCell::new(Met::default());
-        let leads = |map: &Self, op: &Op<'_, M>, word, off| {
+        let leads_from = |map: &Self, op: &Op<'_, M>, word, off| {
             let root = map.tree.get(op, word).map_err(of_tree)?;
             root.map_or(Ok(false), |root| map.group(op, word).leads_to(root, off, &mut met.borrow_mut()))
+        };
+        let leads = |map: &Self, op: &Op<'_, M>, word, off| {
+            if leads_from(map, op, word, off)? {
+                return Ok(true);
+            }
+            // Where the word of a record in use is damaged, its keys know it. It stays as it is, for the check.
+            let other = map.group(op, word).other_word(off)?;
+            other.map_or(Ok(false), |word| leads_from(map, op, word, off))
         };
         let make = |records| DpTreeBytes { tree, records };
         RecordStore::open(session, &root, PAGE_WORD, make, leads, |map| &map.records)
@@ -293,6 +303,14 @@ enum Place {
     Key(Bound<Vec<u8>>),
 }
 
+/// Whether a key comes before another one in a walk.
+fn is_before(key: &[u8], other: &[u8], direction: Direction) -> bool {
+    match direction {
+        Direction::Forward => key < other,
+        Direction::Backward => key > other,
+    }
+}
+
 /// Where a walk over a range begins, and the bound at which it ends.
 fn place_of(range: &KeyRange, direction: Direction) -> Place {
     let bound = match direction {
@@ -329,9 +347,16 @@ impl<M: Medium> DpTreeBytes<M> {
         let (mut bytes, mut is_over) = (0, false);
         for (word, root) in words {
             let group = self.group(op, word);
+            let had = into.len();
             let mut visit = |entry: crate::group::Entry| {
                 if excluded == Some(entry.key()) {
                     return Ok(true);
+                }
+                let before = into.get(had..).and_then(<[_]>::last).map(|(key, _)| &key[..]);
+                let before = before.or(from.filter(|_| word == first));
+                // Or a walk that goes on after the last key might never end.
+                if before.is_some_and(|before| is_before(entry.key(), before, direction)) {
+                    return Err(entry.out_of_order());
                 }
                 if !range.contains(entry.key()) {
                     is_over = true;
@@ -350,6 +375,30 @@ impl<M: Medium> DpTreeBytes<M> {
             }
         }
         Ok(next.map(Place::Word))
+    }
+
+    /// Looks up to [`TOGETHER`] keys up. Each step asks for what the next step reads.
+    fn look_up(&self, op: &Op<'_, M>, keys: &[&[u8]]) -> durix_logfree::Result<Vec<Option<Vec<u8>>>> {
+        let words: Vec<u64> = keys.iter().map(|key| word_of(key, 0)).collect();
+        let mut looks = Vec::with_capacity(keys.len());
+        let ask = |look: &Look| _ = look.record().inspect(|off| self.records.prefetch(op, *off));
+        let noted = self.tree.get_many(op, &words, |_, root| {
+            looks.push(root.map_or(Look::Done(None), Look::Root));
+            looks.last().into_iter().for_each(ask);
+        });
+        noted.map_err(of_tree)?;
+        while looks.iter().any(|look| look.record().is_some()) {
+            looks.iter().filter_map(Look::record).for_each(|off| self.records.prefetch_rest(op, off));
+            for ((look, key), word) in looks.iter_mut().zip(keys).zip(&words) {
+                *look = self.group(op, *word).look_on(std::mem::replace(look, Look::Done(None)), key)?;
+                ask(look);
+            }
+        }
+        let value = |(look, word): (Look, &u64)| match look {
+            Look::Done(Some(entry)) => self.group(op, *word).value(entry).map(Some),
+            _ => Ok(None),
+        };
+        looks.into_iter().zip(&words).map(value).collect()
     }
 
     /// Calls `found` with the word and the root of some groups from a word on; returns where to go on.
@@ -395,6 +444,17 @@ impl<M: Medium> Index<M> for DpTreeBytes<M> {
     fn contains(&self, op: &Op<'_, M>, key: &[u8]) -> Result<bool> {
         self.limits().check(key, None)?;
         Ok(self.has(op, key)?)
+    }
+
+    fn get_many(&self, op: &Op<'_, M>, keys: &[&[u8]], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let limits = self.limits();
+        keys.iter().try_for_each(|key| limits.check(key, None))?;
+        for (number, keys) in keys.chunks(TOGETHER).enumerate() {
+            for (i, value) in self.look_up(op, keys)?.iter().enumerate() {
+                found(number * TOGETHER + i, value.as_deref());
+            }
+        }
+        Ok(())
     }
 
     fn count(&self, session: &mut Session<M>) -> Result<u64> {
@@ -582,5 +642,139 @@ mod tests {
         let op = session.enter().unwrap();
         assert!(map.has(&op, b"user:001a").unwrap() && map.has(&op, b"user:001b").unwrap());
         assert!(!map.has(&op, b"user:001c").unwrap());
+    }
+
+    /// Marks that say that these children are gone.
+    fn marks(gone: u32) -> u64 {
+        let low = 0xffff_0000 | gone;
+        u64::from(low) | u64::from(!low) << 32
+    }
+
+    /// Writes a node: its level, and its children, each with its first entry.
+    fn node(
+        map: &DpTreeBytes,
+        op: &Op<'_, Hardware>,
+        word: u64,
+        (level, gone): (u32, u32),
+        children: &[(u64, u64)],
+    ) -> u64 {
+        let mut bytes =
+            [marks(gone).to_le_bytes(), (u64::from(level) | (children.len() as u64) << 32).to_le_bytes()].concat();
+        for (off, first) in children {
+            let entry = map.group(op, word).first_key(*first).unwrap();
+            let words = [word_of(&entry, 8), *off, *first];
+            words[..if level == 0 { 2 } else { 3 }]
+                .iter()
+                .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        }
+        let record = map.records.write(op, word, &bytes, true).unwrap();
+        map.records.linked(op, std::slice::from_ref(&record));
+        record.off()
+    }
+
+    /// Inserts keys of one group, and returns the offsets of their entries.
+    fn entries(map: &DpTreeBytes, op: &Op<'_, Hardware>, keys: &[&[u8]]) -> Vec<u64> {
+        keys.iter().for_each(|key| assert!(map.insert(op, key, b"12345678").unwrap()));
+        let word = word_of(keys[0], 0);
+        let root = map.tree.get(op, word).unwrap().unwrap();
+        keys.iter().map(|key| map.group(op, word).find(root, key).unwrap().unwrap().off).collect()
+    }
+
+    fn is_corrupt<T: fmt::Debug>(result: Result<T>) -> bool {
+        match result {
+            Err(durix_index::Error::Corrupt { .. }) => true,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The checksums are right, so somebody wants this: each of 49 nodes leads to the next one fourteen times.
+    #[test]
+    fn nodes_that_lead_to_the_same_one_again_and_again_are_walked_once() {
+        for gone in [0, 1] {
+            let pool = pool();
+            let map = DpTreeBytes::open(&pool, "users").unwrap();
+            let mut session = pool.session().unwrap();
+            let word = word_of(b"user:001", 0);
+            {
+                let op = session.enter().unwrap();
+                let first = entries(&map, &op, &[b"user:001a"])[0];
+                let bottom = node(&map, &op, word, (0, gone), &[(first, first)]);
+                let root =
+                    (1..=48).fold(bottom, |below, level| node(&map, &op, word, (level, 0), &[(below, first); 14]));
+                assert!(!map.tree.insert(&op, word, root).unwrap());
+                let mut found = 0;
+                map.group(&op, word).read_what_is_whole(root, &mut |_, _| found += 1);
+                assert_eq!(found, 1 - gone, "for repair");
+                assert_eq!(map.has(&op, b"user:001a").unwrap(), gone == 0);
+                for direction in [Direction::Forward, Direction::Backward] {
+                    let mut cursor = map.range(&KeyRange::all(), direction);
+                    let walked = std::iter::from_fn(|| Some(cursor.next(&op).map(|pair| pair.is_some())));
+                    assert!(walked.take(3).any(|next| next.is_err()), "{direction:?}");
+                }
+            }
+            assert!(is_corrupt(map.count(&mut session)));
+            let findings = Index::check(&*map, &mut session).unwrap();
+            assert!(findings.iter().any(|finding| finding.what.contains("twice")), "{findings:?}");
+            drop(map);
+            assert!(DpTreeBytes::open(&pool, "users").is_ok());
+        }
+    }
+
+    #[test]
+    fn entries_out_of_order_end_a_walk() {
+        let pool = pool();
+        let map = DpTreeBytes::open(&pool, "users").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let word = word_of(b"user:001", 0);
+        let all = entries(&map, &op, &[b"user:001a", b"user:001b", b"user:001c"]);
+        let children = [all[0], all[2], all[1]].map(|off| (off, off));
+        let root = node(&map, &op, word, (0, 0), &children);
+        assert!(!map.tree.insert(&op, word, root).unwrap());
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut cursor = map.range(&KeyRange::all(), direction);
+            let walked = std::iter::from_fn(|| Some(cursor.next(&op).map(|pair| pair.is_some())));
+            assert!(walked.take(4).any(|next| next.is_err()), "{direction:?}");
+        }
+    }
+
+    /// A word of the head of a record in use is damaged, then a crash makes recovery look at it.
+    #[test]
+    fn a_record_in_use_whose_head_is_damaged_is_not_freed() {
+        // Alone in its group; one of a group; the node of that group; one that has parts.
+        for (what, index, bit) in (0..4).flat_map(|what| [(what, 1, 17), (what, 0, 63), (what, 0, 33), (what, 0, 3)]) {
+            let pool = pool();
+            let map = DpTreeBytes::open(&pool, "users").unwrap();
+            let mut session = pool.session().unwrap();
+            let keys = [&b"alone"[..], b"user:001a", b"user:001b", b"long"];
+            let off = {
+                let op = session.enter().unwrap();
+                keys[..3].iter().for_each(|key| assert!(map.insert(&op, key, b"12345678").unwrap()));
+                assert!(map.insert(&op, keys[3], &[7; 5000]).unwrap());
+                let (key, is_node) = ([keys[0], keys[1], keys[1], keys[3]][what], what == 2);
+                let root = map.tree.get(&op, word_of(key, 0)).unwrap().unwrap();
+                if is_node { root } else { map.group(&op, word_of(key, 0)).find(root, key).unwrap().unwrap().off }
+            };
+            let flip = |session: &mut Session<Hardware>| {
+                let op = session.enter().unwrap();
+                let word = &op.slice("a record", Off::<Word>::new(off), 2).unwrap()[index];
+                op.store(word, op.load(word, Relaxed) ^ 1 << bit, Relaxed);
+            };
+            flip(&mut session);
+            drop(map);
+            let map = DpTreeBytes::open(&pool, "users").unwrap();
+            let findings = Index::check(&*map, &mut session).unwrap();
+            assert!(!findings.is_empty(), "{what}, bit {bit} of word {index}");
+            // They would take its place.
+            for number in 0..300_u64 {
+                let op = session.enter().unwrap();
+                assert!(map.insert(&op, &[&b"other"[..], &number.to_be_bytes()].concat(), b"12345678").unwrap());
+                assert!(map.insert(&op, &number.to_be_bytes(), &vec![1; number as usize]).unwrap());
+            }
+            flip(&mut session);
+            assert_eq!(Index::check(&*map, &mut session).unwrap(), [], "{what}, bit {bit} of word {index}");
+            let op = session.enter().unwrap();
+            assert!(keys.iter().all(|key| map.has(&op, key).unwrap()), "{what}, bit {bit} of word {index}");
+        }
     }
 }

@@ -87,6 +87,35 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// The error of an entry that comes where its key does not belong.
+    pub(crate) fn out_of_order(&self) -> Error {
+        corrupt("the order of an entry", self.off, word_of(self.key(), WORD))
+    }
+}
+
+/// Where the look for a key of a group stands.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// At the root.
+    Root(u64),
+    /// At a node, below one of this level.
+    Node(u32, u64),
+    /// At its entry.
+    Entry(u64),
+    Done(Option<Entry>),
+}
+
+impl Look {
+    /// The record that is read next.
+    pub(crate) fn record(&self) -> Option<u64> {
+        match self {
+            Look::Root(off) | Look::Node(_, off) | Look::Entry(off) => Some(*off),
+            Look::Done(_) => None,
+        }
+    }
+}
+
 enum Loaded {
     Entry(Entry),
     Node(Node),
@@ -113,6 +142,20 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 /// Bytes of a child of a node.
 fn child_bytes(level: u32) -> usize {
     WORD * if level == 0 { 2 } else { 3 }
+}
+
+/// The nodes that a walk of a group has met. A node leads to larger keys than the one before it, so a walk meets each once. Nodes with forged checksums
+/// can lead to the same ones again and again: fourteen ways on each of 49 levels.
+#[derive(Debug, Default)]
+struct Seen(OffsetSet);
+
+impl Seen {
+    /// # Errors
+    /// [`Error::Corrupt`] if the walk has met the node before.
+    fn note(&mut self, node: &Node) -> Result<()> {
+        let is_new = self.0.insert(node.off);
+        if is_new { Ok(()) } else { Err(corrupt("a node that its group leads to twice", node.off, node.level.into())) }
+    }
 }
 
 /// The records of one word.
@@ -234,16 +277,35 @@ impl<M: Medium> Group<'_, '_, M> {
 
     /// The entry of a key.
     pub(crate) fn find(&self, root: u64, key: &[u8]) -> Result<Option<Entry>> {
-        let node = match self.load(root)? {
-            Loaded::Entry(entry) => return Ok((entry.key() == key).then_some(entry)),
-            Loaded::Node(node) => self.leaf(node, key)?,
+        let mut look = Look::Root(root);
+        loop {
+            match self.look_on(look, key)? {
+                Look::Done(entry) => return Ok(entry),
+                on_the_way => look = on_the_way,
+            }
+        }
+    }
+
+    /// Reads the next record of a look for a key.
+    pub(crate) fn look_on(&self, look: Look, key: &[u8]) -> Result<Look> {
+        let node = match look {
+            Look::Root(off) => match self.load(off)? {
+                Loaded::Entry(entry) => return Ok(Look::Done((entry.key() == key).then_some(entry))),
+                Loaded::Node(node) => node,
+            },
+            Look::Node(above, off) => self.node_below(above, off)?,
+            Look::Entry(off) => return Ok(Look::Done(Some(self.entry(off)?))),
+            done @ Look::Done(_) => return Ok(done),
         };
-        let Ok(child) = self.search(key, &node.children)? else { return Ok(None) };
+        if node.level > 0 {
+            return Ok(Look::Node(node.level, node.children[self.child_of(key, &node)?].off));
+        }
+        let Ok(child) = self.search(key, &node.children)? else { return Ok(Look::Done(None)) };
         if node.is_gone(child) {
             self.keep_marks(&node)?;
-            return Ok(None);
+            return Ok(Look::Done(None));
         }
-        self.entry(node.children[child].off).map(Some)
+        Ok(Look::Entry(node.children[child].off))
     }
 
     /// Calls `visit` with the entries of a group in a direction, from a key on, if there is one, until it returns `false`. Returns whether it never did.
@@ -255,7 +317,7 @@ impl<M: Medium> Group<'_, '_, M> {
         visit: &mut dyn FnMut(Entry) -> Result<bool>,
     ) -> Result<bool> {
         match self.load(root)? {
-            Loaded::Node(node) => self.walk_node(&node, direction, from, visit),
+            Loaded::Node(node) => self.walk_node(&node, direction, from, &mut Seen::default(), visit),
             Loaded::Entry(entry) => {
                 let is_before = from.is_some_and(|from| match direction {
                     Direction::Forward => entry.key() < from,
@@ -271,8 +333,10 @@ impl<M: Medium> Group<'_, '_, M> {
         node: &Node,
         direction: Direction,
         from: Option<&[u8]>,
+        seen: &mut Seen,
         visit: &mut dyn FnMut(Entry) -> Result<bool>,
     ) -> Result<bool> {
+        seen.note(node)?;
         self.keep_marks(node)?;
         let place = match from {
             Some(key) if node.level == 0 => self.search(key, &node.children)?,
@@ -289,7 +353,8 @@ impl<M: Medium> Group<'_, '_, M> {
             let at = if direction == Direction::Forward { first + step } else { first - step };
             let off = node.children[at].off;
             let goes_on = if node.level > 0 {
-                self.walk_node(&self.node_below(node.level, off)?, direction, from.filter(|_| step == 0), visit)?
+                let below = self.node_below(node.level, off)?;
+                self.walk_node(&below, direction, from.filter(|_| step == 0), seen, visit)?
             } else {
                 node.is_gone(at) || visit(self.entry(off)?)?
             };
@@ -306,15 +371,16 @@ impl<M: Medium> Group<'_, '_, M> {
             Loaded::Entry(_) => return Ok(1),
             Loaded::Node(node) => node,
         };
-        self.count_below(&node)
+        self.count_below(&node, &mut Seen::default())
     }
 
-    fn count_below(&self, node: &Node) -> Result<u64> {
+    fn count_below(&self, node: &Node, seen: &mut Seen) -> Result<u64> {
+        seen.note(node)?;
         self.keep_marks(node)?;
         if node.level == 0 {
             return Ok(node.children.len() as u64 - u64::from(node.gone.count_ones()));
         }
-        node.children.iter().map(|child| self.count_below(&self.node_below(node.level, child.off)?)).sum()
+        node.children.iter().map(|child| self.count_below(&self.node_below(node.level, child.off)?, seen)).sum()
     }
 
     // ---- recovery and check ----
@@ -336,6 +402,37 @@ impl<M: Medium> Group<'_, '_, M> {
             Err(Error::Corrupt { .. }) => Ok(met.of(self, &root).has(off)),
             Err(error) => Err(error),
         }
+    }
+
+    /// The word that the keys of a record say they belong to, where that is another one than the record says: of damaged ones, one is right.
+    pub(crate) fn other_word(&self, off: u64) -> Result<Option<u64>> {
+        let mut bytes = Vec::new();
+        let mut front = |off| {
+            bytes.clear();
+            match self.records.read_unchecked(self.op, off, FRONT, &mut bytes) {
+                Ok(()) => Ok(Some(std::mem::take(&mut bytes))),
+                Err(Error::Corrupt { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let Some(mut read) = front(off)? else { return Ok(None) };
+        if number(&read, 0) >= NODE {
+            // Above level 0 the first entry stands behind the first child.
+            let at = HEAD[1] + child_bytes(number(&read, 8).min(1)) - WORD;
+            match front(long(&read, at))? {
+                Some(first) => read = first,
+                None => return Ok(None),
+            }
+        }
+        let key_len = number(&read, 0) as usize;
+        let key = read.get(HEAD[0]..HEAD[0] + key_len.min(WORD)).map(|key| word_of(key, 0));
+        Ok(key.filter(|word| *word != self.word))
+    }
+
+    /// The key of an entry.
+    #[cfg(test)]
+    pub(crate) fn first_key(&self, off: u64) -> Result<Vec<u8>> {
+        Ok(self.entry(off)?.key().to_vec())
     }
 
     /// The level of a record that is whole, or `None` for an entry, and its first key.
@@ -369,8 +466,7 @@ impl<M: Medium> Group<'_, '_, M> {
         match self.load(root) {
             Ok(Loaded::Entry(_)) => {}
             Ok(Loaded::Node(node)) => {
-                let mut last = None;
-                self.survey_node(&node, &mut last, found, wrong);
+                self.survey_node(&node, (&mut None, &mut Seen::default()), found, wrong);
             }
             Err(error) => wrong(error),
         }
@@ -379,10 +475,13 @@ impl<M: Medium> Group<'_, '_, M> {
     fn survey_node(
         &self,
         node: &Node,
-        last: &mut Option<Vec<u8>>,
+        (last, seen): (&mut Option<Vec<u8>>, &mut Seen),
         found: &mut dyn FnMut(u64),
         wrong: &mut dyn FnMut(Error),
     ) {
+        if let Err(error) = seen.note(node) {
+            return wrong(error);
+        }
         for child in &node.children {
             found(child.off);
             let first = match self.entry(child.first) {
@@ -407,7 +506,7 @@ impl<M: Medium> Group<'_, '_, M> {
                     if below.children[0].first != child.first {
                         wrong(corrupt("the first entry of a node", child.off, child.first));
                     }
-                    self.survey_node(&below, last, found, wrong);
+                    self.survey_node(&below, (last, seen), found, wrong);
                 }
                 Err(error) => wrong(error),
             }
@@ -423,19 +522,22 @@ impl<M: Medium> Group<'_, '_, M> {
                 let key = entry.key().to_vec();
                 _ = self.value(entry).map(|value| found(&key, &value));
             }
-            Ok(Loaded::Node(node)) => self.read_below(&node, found),
+            Ok(Loaded::Node(node)) => self.read_below(&node, &mut Seen::default(), found),
             Err(_) => {}
         }
     }
 
-    fn read_below(&self, node: &Node, found: &mut dyn FnMut(&[u8], &[u8])) {
+    fn read_below(&self, node: &Node, seen: &mut Seen, found: &mut dyn FnMut(&[u8], &[u8])) {
+        if seen.note(node).is_err() {
+            return;
+        }
         for (at, child) in node.children.iter().enumerate() {
             if node.level == 0 && !node.is_gone(at) && self.entry(child.off).is_ok() {
                 self.read_what_is_whole(child.off, found);
             } else if node.level > 0
                 && let Ok(below) = self.node_below(node.level, child.off)
             {
-                self.read_below(&below, found);
+                self.read_below(&below, seen, found);
             }
         }
     }
@@ -454,7 +556,9 @@ impl Met {
     fn of<M: Medium>(&mut self, group: &Group<'_, '_, M>, root: &Node) -> &Self {
         if self.word != Some(group.word) {
             let (mut offs, mut is_damaged) = (OffsetSet::default(), false);
-            group.survey_node(root, &mut None, &mut |off| _ = offs.insert(off), &mut |_| is_damaged = true);
+            let (mut last, mut seen) = (None, Seen::default());
+            group
+                .survey_node(root, (&mut last, &mut seen), &mut |off| _ = offs.insert(off), &mut |_| is_damaged = true);
             *self = Met { word: Some(group.word), offs, is_damaged };
         }
         self

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_pmem::pool::tally::{self, Totals};
 use durix_pmem::{LockGuard, Medium, Op, Session};
 
 use crate::DpTree;
@@ -142,7 +143,7 @@ impl<M: Medium> DpTree<M> {
         let plan = plan?;
         self.flip(op, &plan);
         op.fence(); // PERSIST DP-B2: flush+fence
-        self.tally_part(op, &inner, range.snapshot.get(op), part);
+        self.tally_part(op, plan.replaced, part);
         let (added, freed) = self.publish_locked(op, &mut inner, plan);
         drop(inner);
         self.end_publication(op, &added, &freed);
@@ -151,14 +152,14 @@ impl<M: Medium> DpTree<M> {
 }
 
 impl<M: Medium> DpTree<M> {
-    /// Tells of a part that is about to be published: what its keys were mapped to is looked up, unless all come after the last one.
-    fn tally_part(&self, op: &Op<'_, M>, inner: &Inner, snapshot: &Snapshot, part: &[Entry]) {
-        let last = snapshot.leaves.last().and_then(|last| last.leaf.greatest(op));
-        let all_new = last < part.first().map(|(key, _)| *key);
-        for (key, new) in part {
-            let old = || self.find_locked(op, inner, snapshot, (*key, hash(*key)), snapshot.leaf(*key)).value();
-            self.tally(op, *key, if all_new { None } else { old() }, *new);
-        }
+    /// Tells of a part that is about to be published: its plan has met what its keys were mapped to.
+    fn tally_part(&self, op: &Op<'_, M>, replaced: Totals, part: &[Entry]) {
+        let Some(tally) = self.root.tally() else { return };
+        let mut by = Totals::default();
+        part.iter().filter_map(|(key, new)| Some(tally::entry(*key, (*new)?))).for_each(|entry| by.add(entry));
+        by.count = by.count.wrapping_sub(replaced.count);
+        by.sum = by.sum.wrapping_sub(replaced.sum);
+        tally.changed_by(op.slot(), by);
     }
 }
 

@@ -8,6 +8,7 @@ use std::ops;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use durix_pmem::pool::tally::{self, Totals};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::DpTree;
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) more: Vec<NewRange>,
     /// Units that nothing leads to once the flip is durable.
     pub(crate) freed: Vec<u64>,
+    /// What the keys of its entries were mapped to in leaves.
+    pub(crate) replaced: Totals,
 }
 
 /// Neighbouring leaves, and what is to be done with them.
@@ -69,6 +72,8 @@ struct Segments<'e> {
     entries: &'e [Entry],
     /// The slot of each entry's key in its leaf, [`NO_SLOT`] if the key is not there.
     slots: Vec<u16>,
+    /// Of these slots.
+    replaced: Totals,
 }
 
 const NO_SLOT: u16 = u16::MAX;
@@ -135,7 +140,8 @@ impl<M: Medium> DpTree<M> {
         let (side, next) = (1 - old.side, more.first().map_or(old.next, |new| new.block));
         self.write_side(op, (range.block, side), &leaves, next, trusted);
         taking.units.clear();
-        Ok(Plan { range: Arc::clone(range), side, floor, leaves, next, more, freed })
+        let replaced = segments.replaced;
+        Ok(Plan { range: Arc::clone(range), side, floor, leaves, next, more, freed, replaced })
     }
 
     /// Keys of a leaf that is written anew, at most.
@@ -186,7 +192,8 @@ impl<M: Medium> DpTree<M> {
     /// What to do with which leaves.
     fn segments<'e>(&self, op: &Op<'_, M>, old: &Snapshot, entries: &'e [Entry], sparing: bool) -> Segments<'e> {
         let all = Vec::with_capacity(old.leaves.len().max(1));
-        let mut segments = Segments { all, entries, slots: Vec::with_capacity(entries.len()) };
+        let (slots, replaced) = (Vec::with_capacity(entries.len()), Totals::default());
+        let mut segments = Segments { all, entries, slots, replaced };
         let mut from = 0;
         for number in 0..old.leaves.len().max(1) {
             let end = match old.leaves.get(number + 1) {
@@ -220,10 +227,13 @@ impl<M: Medium> DpTree<M> {
         }
         let (mut keys, mut needed) = (had, 0);
         for (key, value) in &segments.entries[entries.clone()] {
-            let slot = leaf.and_then(|leaf| leaf.find(op, *key, hash(*key))).map(|(slot, _)| slot);
+            let found = leaf.and_then(|leaf| leaf.find(op, *key, hash(*key)));
             needed += usize::from(value.is_some());
-            keys = keys + usize::from(value.is_some()) - usize::from(slot.is_some());
-            segments.slots.push(slot.map_or(NO_SLOT, |slot| slot as u16));
+            keys = keys + usize::from(value.is_some()) - usize::from(found.is_some());
+            segments.slots.push(found.map_or(NO_SLOT, |(slot, _)| slot as u16));
+            if let Some((_, old)) = found {
+                segments.replaced.add(tally::entry(*key, old));
+            }
         }
         Segment { leaves, entries, keys, how: self.how(leaf.is_some(), had, keys, needed) }
     }

@@ -116,6 +116,12 @@ fn a_tree_of_byte_strings_is_a_map() {
                 14 => {
                     assert_eq!(map.get_vec(&op, &k).unwrap(), model.get(&k).cloned());
                     assert_eq!(map.contains(&op, &k).unwrap(), model.contains_key(&k));
+                    let keys: Vec<_> = (0..random(&mut seed) % 40).map(|_| key(random(&mut seed) % 1600)).collect();
+                    let mut found = Vec::new();
+                    let refs: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+                    let mut note = |number, value: Option<&[u8]>| found.push((number, value.map(<[u8]>::to_vec)));
+                    map.get_many(&op, &refs, &mut note).unwrap();
+                    assert!(found.into_iter().eq(keys.iter().map(|key| model.get(key).cloned()).enumerate()));
                 }
                 _ => {
                     let mut ends = [k, key(random(&mut seed) % 1600)];
@@ -350,6 +356,8 @@ fn a_key_or_a_value_that_is_too_long_is_refused_and_changes_nothing() {
         assert!(matches!(refused, Err(Error::ValueTooLong { len, limit }) if len == most + 1 && limit == most));
     }
     let long = vec![7; longest + 1];
+    let many = map.get_many(&op, &[b"short", &long], &mut |_, _| panic!("a key is too long"));
+    assert!(matches!(many, Err(Error::KeyTooLong { len, limit }) if len == longest + 1 && limit == longest));
     for refused in [map.insert(&op, &long, &[]), map.remove(&op, &long), map.contains(&op, &long)] {
         assert!(matches!(refused, Err(Error::KeyTooLong { len, limit }) if len == longest + 1 && limit == longest));
     }

@@ -12,6 +12,8 @@ use crate::pages::units::{Unit, Units};
 const WORD: u64 = size_of::<Word>() as u64;
 /// Bytes of the marks of a record that has them.
 pub(super) const MARKS: usize = WORD as usize;
+/// Lines of a record that are asked for ahead.
+const MOST_AHEAD: u64 = 16;
 /// Words of a line.
 const LINE: u64 = NODE / WORD;
 
@@ -229,6 +231,26 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         Ok(record.len)
     }
 
+    /// As [`read_front`](Self::read_front), whatever the record's key and checksum.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where there is no record.
+    pub(super) fn read_unchecked(&self, off: u64, most: usize, into: &mut Vec<u8>) -> Result<()> {
+        let key = self.op.load(&words(self.op, off, RECORD_HEAD)?[1], Relaxed);
+        let record = self.at(key, off)?;
+        let len = record.len.min(most as u64);
+        self.copy(&Record { len, ..record }, into)
+    }
+
+    /// Asks the processor for the lines of a record in one unit, but the first one.
+    #[inline]
+    pub(super) fn prefetch_rest(&self, off: u64) {
+        let Ok(head) = words(self.op, off, RECORD_HEAD) else { return };
+        let len = self.op.load(&head[0], Relaxed) & RECORD_BYTES & !RECORD_MARKS;
+        let lines = self.limits().shape(len.min(self.limits().bytes())).0.div_ceil(LINE).min(MOST_AHEAD);
+        (1..lines).for_each(|line| self.op.prefetch(Off::<Word>::new(off.wrapping_add(line * NODE))));
+    }
+
     fn copy(&self, record: &Record, into: &mut Vec<u8>) -> Result<()> {
         let (op, in_part, had) = (self.op, self.limits().in_part(), into.len());
         into.resize(had + record.len as usize, 0);
@@ -277,6 +299,14 @@ impl<'s, M: Medium> Records<'_, 's, M> {
         }
         let key = words(op, head, RECORD_HEAD).ok().map(|words| op.load(&words[1], Relaxed));
         Ok(key.map(|key| (key, head)))
+    }
+
+    /// What a unit says its record's key is, if it is a head.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] outside the pool.
+    pub(super) fn key_of(&self, unit: Unit) -> Result<u64> {
+        Ok(self.op.load(&words(self.op, unit.off, RECORD_HEAD)?[1], Relaxed))
     }
 
     /// Whether a unit was never written, or holds the record of no bytes of key 0.

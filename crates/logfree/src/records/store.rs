@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use durix_pmem::{Extent, Hardware, Medium, OffsetSet, Op, Root, Session};
+use durix_pmem::{Extent, Hardware, Medium, Off, OffsetSet, Op, Root, Session, Word};
 
 use super::record::{Limits, Record, Records};
 use crate::error::{Error, Result};
@@ -56,20 +56,25 @@ impl<M: Medium> RecordStore<M> {
         let made = make(RecordStore(units));
         let in_use = |op: &Op<'_, M>, unit: Unit| {
             let records = store(&made).records(op);
-            let Some((key, head)) = records.owner(unit)? else { return Ok(false) };
-            if records.is_blank(head)? {
-                return Ok(false);
-            }
-            // PERSIST LF-I8: the structure's fence.
-            if !leads(&made, op, key, head)? {
-                return Ok(false);
-            }
-            match records.at(key, head) {
-                Ok(record) => Ok(record.units.contains(&unit)),
+            // A head whose first word is damaged can look like a part of anything.
+            let of_unit = (records.key_of(unit)?, unit.off);
+            let of_part = records.owner(unit)?.filter(|(_, head)| *head != unit.off);
+            for (key, head) in of_part.into_iter().chain([of_unit]) {
+                // PERSIST LF-I8: the structure's fence.
+                if records.is_blank(head)? || !leads(&made, op, key, head)? {
+                    continue;
+                }
                 // The structure leads to it, so it was whole. What is damaged stays as it is, for the check.
-                Err(Error::Corrupt { .. }) => Ok(true),
-                Err(error) => Err(error),
+                let holds = |record: Record| {
+                    let is_part = record.units.iter().any(|part| part.off == unit.off);
+                    Ok(is_part || records.read(&record, &mut Vec::new()).map(|()| false)?)
+                };
+                return match records.at(key, head).and_then(holds) {
+                    Err(Error::Corrupt { .. }) => Ok(true),
+                    found => found,
+                };
             }
+            Ok(false)
         };
         store(&made).0.recover(session, &found, &in_use)?;
         Ok(made)
@@ -150,6 +155,26 @@ impl<M: Medium> RecordStore<M> {
     /// [`Error::Corrupt`].
     pub fn read_front(&self, op: &Op<'_, M>, key: u64, off: u64, most: usize, into: &mut Vec<u8>) -> Result<u64> {
         self.records(op).read_front(key, off, most, into)
+    }
+
+    /// Appends up to so many first bytes of the record at an offset, whatever its key and its checksum: for recovery, of a record that may be damaged.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where there is no record.
+    pub fn read_unchecked(&self, op: &Op<'_, M>, off: u64, most: usize, into: &mut Vec<u8>) -> Result<()> {
+        self.records(op).read_unchecked(off, most, into)
+    }
+
+    /// Asks the processor for the first line of a record. A hint, and no access.
+    #[inline]
+    pub fn prefetch(&self, op: &Op<'_, M>, off: u64) {
+        op.prefetch(Off::<Word>::new(off));
+    }
+
+    /// Asks the processor for the other lines of a record that lies in one unit, as its first line has them. A hint.
+    #[inline]
+    pub fn prefetch_rest(&self, op: &Op<'_, M>, off: u64) {
+        self.records(op).prefetch_rest(off);
     }
 
     /// Replaces the marks of a record that has them, and lies in one unit; returns whether it does. Durable with the next fence of this
