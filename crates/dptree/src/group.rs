@@ -87,13 +87,6 @@ impl Entry {
     }
 }
 
-impl Entry {
-    /// The error of an entry that comes where its key does not belong.
-    pub(crate) fn out_of_order(&self) -> Error {
-        corrupt("the order of an entry", self.off, word_of(self.key(), WORD))
-    }
-}
-
 /// Where the look for a key of a group stands.
 #[derive(Debug)]
 pub(crate) enum Look {
