@@ -87,13 +87,6 @@ impl Entry {
     }
 }
 
-impl Entry {
-    /// The error of an entry that comes where its key does not belong.
-    pub(crate) fn out_of_order(&self) -> Error {
-        corrupt("the order of an entry", self.off, word_of(self.key(), WORD))
-    }
-}
-
 /// Where the look for a key of a group stands.
 #[derive(Debug)]
 pub(crate) enum Look {
@@ -406,21 +399,22 @@ impl<M: Medium> Group<'_, '_, M> {
 
     /// The word that the keys of a record say they belong to, where that is another one than the record says: of damaged ones, one is right.
     pub(crate) fn other_word(&self, off: u64) -> Result<Option<u64>> {
-        let mut bytes = Vec::new();
-        let mut front = |off| {
-            bytes.clear();
-            match self.records.read_unchecked(self.op, off, FRONT, &mut bytes) {
-                Ok(()) => Ok(Some(std::mem::take(&mut bytes))),
+        // No more than is needed: of a record that a crash has cut off, each word more can be old or new, and has to be explored.
+        let front = |off, most| {
+            let mut bytes = Vec::new();
+            match self.records.read_unchecked(self.op, off, most, &mut bytes) {
+                Ok(()) => Ok(Some(bytes)),
                 Err(Error::Corrupt { .. }) => Ok(None),
                 Err(error) => Err(error),
             }
         };
-        let Some(mut read) = front(off)? else { return Ok(None) };
+        let Some(mut read) = front(off, HEAD[0] + WORD)? else { return Ok(None) };
         if number(&read, 0) >= NODE {
+            let Some(node) = front(off, HEAD[1] + child_bytes(1))? else { return Ok(None) };
             // Above level 0 the first entry stands behind the first child.
-            let at = HEAD[1] + child_bytes(number(&read, 8).min(1)) - WORD;
-            match front(long(&read, at))? {
-                Some(first) => read = first,
+            let first = long(&node, HEAD[1] + child_bytes(number(&node, 8).min(1)) - WORD);
+            match front(first, HEAD[0] + WORD)? {
+                Some(entry) => read = entry,
                 None => return Ok(None),
             }
         }
