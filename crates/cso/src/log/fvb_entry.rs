@@ -405,17 +405,7 @@ impl Log for FvbEntryLog {
         })
     }
 
-    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
-        self.ring.floor(op)
-    }
-
-    fn head(&self) -> Position {
-        Position(self.ring.head())
-    }
-
-    fn tail(&self) -> Position {
-        Position(self.ring.tail())
-    }
+    bounds_of_ring!();
 
     fn capacity(&self) -> u64 {
         (self.ring.units() + self.payloads.lines) * LINE as u64

@@ -185,17 +185,7 @@ impl Log for LinesLog {
         })
     }
 
-    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
-        self.ring.floor(op)
-    }
-
-    fn head(&self) -> Position {
-        Position(self.ring.head())
-    }
-
-    fn tail(&self) -> Position {
-        Position(self.ring.tail())
-    }
+    bounds_of_ring!();
 
     fn capacity(&self) -> u64 {
         self.ring.units() * LINE as u64

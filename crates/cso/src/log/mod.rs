@@ -37,6 +37,23 @@
 //! # Ok::<(), durix_cso::log::Error>(())
 //! ```
 
+/// The bounds of a log over one ring, in its field `ring`, are the ring's.
+macro_rules! bounds_of_ring {
+    () => {
+        fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
+            self.ring.floor(op)
+        }
+
+        fn head(&self) -> Position {
+            Position(self.ring.head())
+        }
+
+        fn tail(&self) -> Position {
+            Position(self.ring.tail())
+        }
+    };
+}
+
 mod chain;
 mod error;
 mod flex;

@@ -29,7 +29,9 @@
 //! in memory, recovery from the old head would stop at the first overwritten unit and lose every newer record.
 //! The fence is that of any later append; only if space is short does an append fence first.
 //! CS-T3 matters only for a trim that passes staged records that are not fenced: were the head durable before them, their
-//! units could still have the polarity of two laps ago, and look valid as units of the lap to come.
+//! units could still have the polarity of two laps ago, and look valid as units of the lap to come, once all units between
+//! are whole. Units smaller than a line need no fence: one of those between lies on the same line and was stored later, so
+//! it is whole only if the passed one has reached memory.
 //!
 //! Recovery:
 //!
@@ -470,10 +472,23 @@ impl Ring {
         }
     }
 
-    /// Whether a trim to `to` would pass records that are not known to be fenced: then a commit must come first.
+    /// Whether a trim to `to` would pass records that are not known to be fenced: then a commit must come first (CS-T3).
     #[inline(always)]
     pub(super) fn passes_unfenced(&self, to: u64) -> bool {
-        to > self.unfenced
+        to > self.unfenced && self.unit >= LINE as u64
+    }
+
+    /// As [`trim`](Ring::trim), of a ring each of whose units is a record; committed first where it must be.
+    pub(super) fn trim_units<M: Medium>(&mut self, op: &Op<'_, M>, to: u64, floor: Option<u64>) -> Result<()> {
+        if !(self.head..=self.tail).contains(&to) {
+            return Err(self.not_a_record(to));
+        }
+        if self.passes_unfenced(to) {
+            // PERSIST CS-T3: flush+fence
+            self.commit(op);
+        }
+        self.trim(op, to, floor);
+        Ok(())
     }
 
     /// Moves the head to `to`, which must be the start of a record or the tail; and raises the floor. Durable with

@@ -174,15 +174,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
     }
 
     fn trim_with<M: Medium>(&mut self, op: &Op<'_, M>, to: Position, floor: Option<u64>) -> Result<()> {
-        if to < self.head() || to > self.tail() {
-            return Err(self.ring.not_a_record(to.0));
-        }
-        if self.ring.passes_unfenced(to.0) {
-            // PERSIST CS-T3: flush+fence
-            self.commit(op);
-        }
-        self.ring.trim(op, to.0, floor);
-        Ok(())
+        self.ring.trim_units(op, to.0, floor)
     }
 
     #[inline]
@@ -202,17 +194,7 @@ impl<const W: usize, const WORD: usize, const BIT: u32> Log for WordsLog<W, WORD
         })
     }
 
-    fn floor<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
-        self.ring.floor(op)
-    }
-
-    fn head(&self) -> Position {
-        Position(self.ring.head())
-    }
-
-    fn tail(&self) -> Position {
-        Position(self.ring.tail())
-    }
+    bounds_of_ring!();
 
     fn capacity(&self) -> u64 {
         self.ring.units() * self.ring.unit()
