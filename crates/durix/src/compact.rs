@@ -3,10 +3,10 @@
 //!
 //! | edge | kept by | a crash between leaves | the next opening, or compaction |
 //! |---|---|---|---|
-//! | X1 the old file is closed < it is read | the state in its header; its lock, shared, until the end | the old file | as before |
-//! | X2 the new file, whole and closed < it takes the name | sync of the file | the old file, and a part of a new one under another name | removes that part |
-//! | X3 the new file has the name < whoever waits is told | sync of the folder | either file, whole | opens it |
-//! | X4 the new file has the name < journal and checksums of the old one go | sync of the folder | the new file, beside a journal and checksums of another pool | does not look at them, begins both anew |
+//! | CO-X1 the old file is closed < it is read | the state in its header; its lock, shared, until the end | the old file | as before |
+//! | CO-X2 the new file, whole and closed < it takes the name | sync of the file | the old file, and a part of a new one under another name | removes that part |
+//! | CO-X3 the new file has the name < whoever waits is told | sync of the folder | either file, whole | opens it |
+//! | CO-X4 the new file has the name < journal and checksums of the old one go | sync of the folder | the new file, beside a journal and checksums of another pool | does not look at them, begins both anew |
 //!
 //! The new file is locked before it gets the name, until the journal of the old one is gone: otherwise another opener could begin its journal
 //! under that name.
@@ -179,14 +179,14 @@ pub fn replace_on<M: Medium>(
     remove_partial(disk, &new)?;
     let done = copy_into(disk, source, &new, options).and_then(|report| {
         ready(&new)?;
-        // PERSIST X2: sync
+        // PERSIST CO-X2: sync
         disk.sync(&new).map_err(io("syncing", &new))?;
         disk.rename(&new, path).map_err(io("giving its name to", path))?;
         Ok(report)
     });
     let report = done.inspect_err(|_| drop(disk.remove(&new)))?;
     let folder = folder_of(path);
-    // PERSIST X3, X4: sync of the folder
+    // PERSIST CO-X3, CO-X4: sync of the folder
     disk.sync_folder(folder).map_err(io("syncing", folder))?;
     Ok(report)
 }

@@ -6,7 +6,7 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | opening |
 //! |---|---|---|---|
-//! | T1 both tags < T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of whoever opens it |
+//! | TY-T1 both tags < TY-T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of whoever opens it |
 //!
 //! After the mere death of a process the tags may be visible and not durable; so opening writes them back, too, before
 //! anything of their types is inserted.
@@ -85,7 +85,7 @@ impl Types {
         let words = index.root().words(op);
         op.store(&words[KEY], self.key.word(), Ordering::Release);
         op.store(&words[VALUE], self.value.word(), Ordering::Release);
-        // PERSIST T1<T2: flush+fence.
+        // PERSIST TY-T1<TY-T2: flush+fence.
         op.persist(words);
     }
 
@@ -133,15 +133,15 @@ impl Types {
         let remember = || names::remember(pool, &[(self.key, of_keys()), (self.value, of_values())]);
         let found = Types::of(index, &session.enter()?);
         if found == self {
-            // PERSIST TN1: flush+fence, inside, again
+            // PERSIST TY-N1: flush+fence, inside, again
             remember()?;
             let op = session.enter()?;
-            // PERSIST T1<T2: flush+fence, again: what is visible may not be durable.
+            // PERSIST TY-T1<TY-T2: flush+fence, again: what is visible may not be durable.
             op.persist(index.root().words(&op));
             return Ok(());
         }
         if index.is_empty(&session.enter()?)? && is_sole() && index.is_empty(&session.enter()?)? {
-            // PERSIST TN1: flush+fence, inside
+            // PERSIST TY-N1: flush+fence, inside
             remember()?;
             self.declare(index, &session.enter()?);
             return Ok(());

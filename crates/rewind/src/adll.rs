@@ -4,15 +4,15 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | D1 | the node; `to_append` = node | flush+fence | the list without the node | nothing to do |
-//! | D2 | `to_append` = node; the links to the node | flush+fence | the list with or without the node | links the node if `to_append` names it |
-//! | D3 | the links to the node; `to_append` = null | flush+fence | the node pending | links it once more |
-//! | D4 | `to_remove` = node; the links around the node | flush+fence | the list with or without the node | unlinks it if `to_remove` names it |
-//! | D5 | the links around the node; `to_remove` = null | flush+fence | the node pending | unlinks it once more |
-//! | D0 | the header as recovery has read it; the first store of recovery, or of an operation after it | flush+fence | the links as they were | decides anew: a step that a dead process left in the caches may be gone |
-//! | D6 | `to_remove` = null; the node is used for something else | flush+fence | the node pending, with its old content | unlinks it once more |
+//! | RW-D1 | the node; `to_append` = node | flush+fence | the list without the node | nothing to do |
+//! | RW-D2 | `to_append` = node; the links to the node | flush+fence | the list with or without the node | links the node if `to_append` names it |
+//! | RW-D3 | the links to the node; `to_append` = null | flush+fence | the node pending | links it once more |
+//! | RW-D4 | `to_remove` = node; the links around the node | flush+fence | the list with or without the node | unlinks it if `to_remove` names it |
+//! | RW-D5 | the links around the node; `to_remove` = null | flush+fence | the node pending | unlinks it once more |
+//! | RW-D0 | the header as recovery has read it; the first store of recovery, or of an operation after it | flush+fence | the links as they were | decides anew: a step that a dead process left in the caches may be gone |
+//! | RW-D6 | `to_remove` = null; the node is used for something else | flush+fence | the node pending, with its old content | unlinks it once more |
 //!
-//! An append is decided, and durable, at D2. Clearing `to_append` needs no fence of its own: all words of the header share a
+//! An append is decided, and durable, at RW-D2. Clearing `to_append` needs no fence of its own: all words of the header share a
 //! line, so the next write-back of the header covers the clearing, and that write-back is fenced before the next step
 //! changes a link. Until then the list may be found with the last append pending though its links are durable; linking once
 //! more changes nothing. Where a non-temporal store takes the place of store and write-back ([`StorePolicy`]) no later
@@ -96,14 +96,14 @@ impl Adll {
         op.store(&new.element, element, Relaxed);
         op.store(&new.persistent, 0, Relaxed);
         op.write_back(new);
-        // PERSIST D1: flush+fence.
+        // PERSIST RW-D1: flush+fence.
         op.fence();
         self.put(op, &header.to_append, node);
         self.settle(op);
-        // PERSIST D2: flush+fence.
+        // PERSIST RW-D2: flush+fence.
         op.fence();
         self.link(op, node);
-        // PERSIST D3: flush+fence.
+        // PERSIST RW-D3: flush+fence.
         op.fence();
         match self.policy {
             StorePolicy::WriteBack => op.store(&header.to_append, Off::NULL, Release),
@@ -133,14 +133,14 @@ impl Adll {
         let header = op.at(self.header);
         self.put(op, &header.to_remove, node);
         self.settle(op);
-        // PERSIST D4: flush+fence.
+        // PERSIST RW-D4: flush+fence.
         op.fence();
         self.unlink(op, node);
-        // PERSIST D5: flush+fence.
+        // PERSIST RW-D5: flush+fence.
         op.fence();
         self.put(op, &header.to_remove, Off::NULL);
         self.settle(op);
-        // PERSIST D6: flush+fence.
+        // PERSIST RW-D6: flush+fence.
         op.fence();
     }
 
@@ -178,7 +178,7 @@ impl Adll {
         [to_append, to_remove].into_iter().filter(|node| !node.is_null()).try_for_each(|node| self.sound(op, node))?;
         // Also where nothing is pending: what a dead process has cleared may be found again, and name what is used by then.
         op.write_back(header);
-        // PERSIST D0: flush+fence.
+        // PERSIST RW-D0: flush+fence.
         op.fence();
         if to_append.is_null() && to_remove.is_null() {
             return Ok(());
@@ -190,12 +190,12 @@ impl Adll {
         if !to_remove.is_null() {
             self.unlink(op, to_remove);
         }
-        // PERSIST D3, D5: flush+fence.
+        // PERSIST RW-D3, RW-D5: flush+fence.
         op.fence();
         self.put(op, &header.to_append, Off::NULL);
         self.put(op, &header.to_remove, Off::NULL);
         self.settle(op);
-        // PERSIST D6: flush+fence.
+        // PERSIST RW-D6: flush+fence.
         op.fence();
         Ok(())
     }

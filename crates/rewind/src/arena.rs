@@ -4,8 +4,8 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | M1 | the extent's head; the extent's activation | flush+fence | space that is nobody's | the pool gives it back |
-//! | M2 | the extent's activation; a unit of it is linked | flush+fence | space that is nobody's | as above |
+//! | RW-M1 | the extent's head; the extent's activation | flush+fence | space that is nobody's | the pool gives it back |
+//! | RW-M2 | the extent's activation; a unit of it is linked | flush+fence | space that is nobody's | as above |
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -142,10 +142,10 @@ impl<M: Medium> Arena<M> {
         op.store(&head.magic, EXTENT_MAGIC, Relaxed);
         op.store(&head.lines, class.lines, Relaxed);
         op.write_back(head);
-        // PERSIST M1: flush+fence.
+        // PERSIST RW-M1: flush+fence.
         op.fence();
         let extent = space.activate(op, reserved)?;
-        // PERSIST M2: flush+fence.
+        // PERSIST RW-M2: flush+fence.
         op.fence();
         let units: Vec<u64> = units(extent, class.lines).rev().collect();
         class.total += units.len() as u64;

@@ -3,16 +3,16 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | K2 | all words of what ended before the checkpoint; the checkpoint's number | flush+fence | the log as it was | redoes them |
-//! | K3 | the checkpoint's number; the first block is freed, the first record removed | flush+fence | all records | redoes none of them |
-//! | K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | skips them: END is older than the checkpoint |
+//! | RW-K2 | all words of what ended before the checkpoint; the checkpoint's number | flush+fence | the log as it was | redoes them |
+//! | RW-K3 | the checkpoint's number; the first block is freed, the first record removed | flush+fence | all records | redoes none of them |
+//! | RW-K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | skips them: END is older than the checkpoint |
 //!
 //! The paper flushes the cache after it has appended a CHECKPOINT record. User space cannot flush the cache, so the addresses
 //! in the records are written back. The checkpoint's mark is a number of the same sequence as the records', taken under the
 //! latch under which END is appended; it goes to one word of the anchor when the write-backs are durable. Redoing some records
-//! of a transaction whose others are removed already would bring old values back: K3 prevents it. So would redoing the records of
+//! of a transaction whose others are removed already would bring old values back: RW-K3 prevents it. So would redoing the records of
 //! one lane of a distributed log when those of another lane, younger and of the same words, are removed already: the number is the
-//! watermark of all lanes, and K3 comes before the first removal in any of them.
+//! watermark of all lanes, and RW-K3 comes before the first removal in any of them.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl<M: Medium> TransactionManager<M> {
             return Ok(0);
         }
         self.write_back_words(&op, &records, &ended);
-        // PERSIST K3: flush+fence.
+        // PERSIST RW-K3: flush+fence.
         self.set_checkpointed(&op, number);
         for found in &records {
             if let Some(rolled_back) = ended.get(&found.1.tx) {
@@ -70,7 +70,7 @@ impl<M: Medium> TransactionManager<M> {
         for line in words {
             op.write_back(op.at(durix_pmem::Off::<durix_pmem::Word>::new(line)));
         }
-        // PERSIST K2: flush+fence.
+        // PERSIST RW-K2: flush+fence.
         op.fence();
     }
 }

@@ -9,17 +9,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `tm`, `config` | the transaction manager, and the configurations |
-//! | `tx` | reading, writing, allocating, committing, rolling back (W1 to W5, A1, A2, K1) |
+//! | `tx` | reading, writing, allocating, committing, rolling back (RW-W1 to RW-W5, RW-A1, RW-A2, RW-K1) |
 //! | `field` | words within objects |
-//! | `checkpoint` | clearing the log beside running transactions (K1 to K3) |
-//! | `recover` | analysis, redo, undo (R1 to R6) |
+//! | `checkpoint` | clearing the log beside running transactions (RW-K1 to RW-K3) |
+//! | `recover` | analysis, redo, undo (RW-R1 to RW-R6) |
 //! | `store` | where records go: one body over both layerings and all logs |
-//! | `tree` | the atomic AVL tree of the two-layer log (T1 to T7) |
-//! | `log` | the one-layer logs: Simple, Optimized, Batch (B1 to B4, G1, G2, C1, C2) |
-//! | `adll` | the atomic doubly-linked list (D0 to D6) |
-//! | [`engine`] | the one-fence engine: redo records of a whole transaction under one fence (E1 to E6) |
+//! | `tree` | the atomic AVL tree of the two-layer log (RW-T1 to RW-T7) |
+//! | `log` | the one-layer logs: Simple, Optimized, Batch (RW-B1 to RW-B4, RW-G1, RW-G2, RW-C1, RW-C2) |
+//! | `adll` | the atomic doubly-linked list (RW-D0 to RW-D6) |
+//! | [`engine`] | the one-fence engine: redo records of a whole transaction under one fence (RE-E1 to RE-E6) |
 //! | `record`, `layout` | what a record says; persistent structs, line maps |
-//! | `arena` | the log's memory: units of whole lines (M1, M2) |
+//! | `arena` | the log's memory: units of whole lines (RW-M1, RW-M2) |
 #![deny(missing_docs)]
 
 mod adll;

@@ -4,16 +4,16 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | B1 | a record; the pointer to it | flush+fence | the log without the record | nothing to do |
-//! | B2 | the pointer; the append returns | flush+fence | the log with or without the record | finds the next position behind the last pointer |
-//! | G1 | all records and pointers of a group; the bucket's durable count | flush+fence | the log without the group | ignores pointers beyond the count |
-//! | G2 | the durable count; the append returns | flush+fence | the log with or without the group | as above |
-//! | B3 | an empty bucket; it is appended to the list | D1 of the list | a unit that is nobody's | free |
-//! | B4 | the gap in the place of a pointer; the record is used again | flush+fence | the log with the record | finds it again |
-//! | C1 | all of a new log; `current` names it | flush+fence | the old log | the new one's units are free |
-//! | C2 | `current`; units of the old log are used again | flush+fence | the old log, whole | as above |
+//! | RW-B1 | a record; the pointer to it | flush+fence | the log without the record | nothing to do |
+//! | RW-B2 | the pointer; the append returns | flush+fence | the log with or without the record | finds the next position behind the last pointer |
+//! | RW-G1 | all records and pointers of a group; the bucket's durable count | flush+fence | the log without the group | ignores pointers beyond the count |
+//! | RW-G2 | the durable count; the append returns | flush+fence | the log with or without the group | as above |
+//! | RW-B3 | an empty bucket; it is appended to the list | RW-D1 of the list | a unit that is nobody's | free |
+//! | RW-B4 | the gap in the place of a pointer; the record is used again | flush+fence | the log with the record | finds it again |
+//! | RW-C1 | all of a new log; `current` names it | flush+fence | the old log | the new one's units are free |
+//! | RW-C2 | `current`; units of the old log are used again | flush+fence | the old log, whole | as above |
 //!
-//! D1 to D6 stand in `adll.rs`. Nothing beyond single words is assumed to become durable together.
+//! RW-D1 to RW-D6 stand in `adll.rs`. Nothing beyond single words is assumed to become durable together.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -70,7 +70,7 @@ impl Shape {
         if self.group == 1 {
             op.write_back(op.at(at));
             if self.has_buckets() {
-                // PERSIST B1: flush+fence. In a list of records the fence of D1 does it.
+                // PERSIST RW-B1: flush+fence. In a list of records the fence of RW-D1 does it.
                 op.fence();
             }
         }
@@ -235,7 +235,7 @@ impl Log {
         op.store(slot, record.get(), Release);
         if self.shape.group == 1 {
             op.write_back(slot);
-            // PERSIST B2: flush+fence.
+            // PERSIST RW-B2: flush+fence.
             op.fence();
         } else {
             self.staged.push(record);
@@ -263,7 +263,7 @@ impl Log {
         if self.shape.group == 1 {
             let slots = self.slots(op, node).expect("a unit lies in the pool");
             slots.iter().for_each(|slot| op.store(slot, 0, Relaxed));
-            // PERSIST B3: the list's D1 fences it. Where a count says which slots are in use, their content does not matter.
+            // PERSIST RW-B3: the list's RW-D1 fences it. Where a count says which slots are in use, their content does not matter.
             op.write_back_slice(slots);
         }
         self.list.append(op, node, node.get() + LINE as u64);
@@ -293,11 +293,11 @@ impl Log {
         let first = op.load(&node.persistent, Relaxed);
         let slots = self.slots(op, last.node).expect("a bucket lies in the pool");
         op.write_back_slice(&slots[first.min(last.used) as usize..last.used as usize]);
-        // PERSIST G1: flush+fence.
+        // PERSIST RW-G1: flush+fence.
         op.fence();
         op.store(&node.persistent, last.used, Release);
         op.write_back(&node.persistent);
-        // PERSIST G2: flush+fence.
+        // PERSIST RW-G2: flush+fence.
         op.fence();
     }
 
@@ -337,7 +337,7 @@ impl Log {
     }
 
     /// Writes back whatever recovery has read, or would read: a process may have died with it in the caches. Durable with the
-    /// next fence. What leads to records was stored after they were durable (B1, G1, D1).
+    /// next fence. What leads to records was stored after they were durable (RW-B1, RW-G1, RW-D1).
     pub(crate) fn write_back_all<M: Medium>(&self, op: &Op<'_, M>) -> Result<()> {
         for unit in self.units(op)? {
             let node = Off::<Node>::new(unit);
@@ -383,7 +383,7 @@ impl Log {
                 bucket.live -= 1;
             }
         }
-        // PERSIST B4: flush+fence.
+        // PERSIST RW-B4: flush+fence.
         op.drain();
     }
 
@@ -456,12 +456,12 @@ impl Log {
     }
 
     fn replace_by<M: Medium>(&mut self, op: &Op<'_, M>, new: Log) {
-        // PERSIST C1: flush+fence.
+        // PERSIST RW-C1: flush+fence.
         op.fence();
         let current = &op.at(self.anchor).current;
         op.store(current, new.current, Release);
         op.write_back(current);
-        // PERSIST C2: flush+fence.
+        // PERSIST RW-C2: flush+fence.
         op.fence();
         *self = new;
     }

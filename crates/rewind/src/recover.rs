@@ -3,13 +3,13 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | R1 | the log as recovery has read it, gaps included; its first store, and the first unit that is used again | flush+fence | the log, or a part of it if a process had died | begins anew |
-//! | R2 | the CLR of an update; the store that undoes it | the log's fence | the update not undone | begins anew |
-//! | R3 | all redone and undone words; END of what was undone | flush+fence | CLRs | begins anew: redoes and undoes again |
-//! | R4 | all END records; the checkpoint's number | the log's fence | END of some | begins anew |
-//! | R5 | the checkpoint's number; the first block is freed | flush+fence | all has ended | redoes nothing: a freed block may be in other hands |
-//! | R7 | the watermark, where there are several lanes; the first lane is empty | R5 | all has ended | redoes nothing of the other lanes |
-//! | R6 | all blocks are freed; the log is empty | the frees' fences | some blocks not freed | frees the rest |
+//! | RW-R1 | the log as recovery has read it, gaps included; its first store, and the first unit that is used again | flush+fence | the log, or a part of it if a process had died | begins anew |
+//! | RW-R2 | the CLR of an update; the store that undoes it | the log's fence | the update not undone | begins anew |
+//! | RW-R3 | all redone and undone words; END of what was undone | flush+fence | CLRs | begins anew: redoes and undoes again |
+//! | RW-R4 | all END records; the checkpoint's number | the log's fence | END of some | begins anew |
+//! | RW-R5 | the checkpoint's number; the first block is freed | flush+fence | all has ended | redoes nothing: a freed block may be in other hands |
+//! | RW-R7 | the watermark, where there are several lanes; the first lane is empty | RW-R5 | all has ended | redoes nothing of the other lanes |
+//! | RW-R6 | all blocks are freed; the log is empty | the frees' fences | some blocks not freed | frees the rest |
 //!
 //! Algorithm 2 of the paper is wrong as printed (a transaction without a CLR would never be undone). Here an update is undone
 //! if no CLR of its transaction names it or an older one. All CLRs of an unfinished rollback are redone under force as well,
@@ -78,7 +78,7 @@ impl<M: Medium> TransactionManager<M> {
         let (mut table, checkpointed) = self.analyse(op, &records)?;
         // Also where no record is left: what a dead process has removed may come back, and lead to what is used by then.
         self.store.write_back_all(op)?;
-        // PERSIST R1: flush+fence.
+        // PERSIST RW-R1: flush+fence.
         op.fence();
         self.store.release_unused(op)?;
         if self.store.is_empty(op)? {
@@ -156,10 +156,10 @@ impl<M: Medium> TransactionManager<M> {
                 undone.push((entry.addr, entry.old));
             }
         }
-        // PERSIST R2: flush+fence, by the log.
+        // PERSIST RW-R2: flush+fence, by the log.
         chains.values_mut().for_each(|chain| self.store.flush(op, chain));
         undone.into_iter().for_each(|(addr, old)| store_word(op, addr, old, true));
-        // PERSIST R3: flush+fence.
+        // PERSIST RW-R3: flush+fence.
         op.fence();
         for (tx, mut chain) in chains {
             self.end(op, &mut chain, true);
@@ -177,7 +177,7 @@ impl<M: Medium> TransactionManager<M> {
     /// Frees what committed transactions had deleted, and what the others had allocated.
     fn free_blocks(&self, op: &Op<'_, M>, records: &[Found], table: &Table) -> Result<()> {
         let mut blocks = records.iter().filter(|(_, entry)| entry.names_a_block() && !entry.block.is_null()).peekable();
-        // PERSIST R7: with several lanes, also for the lanes that are cleared later than the first.
+        // PERSIST RW-R7: with several lanes, also for the lanes that are cleared later than the first.
         if blocks.peek().is_none() && self.store.lanes() == 1 {
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl<M: Medium> TransactionManager<M> {
         let word = &op.at(self.anchor).checkpointed;
         op.store(word, number, Release);
         op.write_back(word);
-        // PERSIST R5, K3: flush+fence.
+        // PERSIST RW-R5, RW-K3: flush+fence.
         op.fence();
     }
 }

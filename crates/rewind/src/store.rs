@@ -339,7 +339,7 @@ impl<M: Medium> Store<M> {
             match lane {
                 Index::One(log) => log.lock(op.medium()).write_back_all(op)?,
                 Index::Two(tree) => {
-                    // Records were durable before a node led to them (T6), the anchor is since the tree was recovered (T5).
+                    // Records were durable before a node led to them (RW-T6), the anchor is since the tree was recovered (RW-T5).
                     tree.lock(op.medium()).nodes(op)?.iter().for_each(|(_, node)| op.write_back(op.at(*node)));
                 }
             }
@@ -358,7 +358,7 @@ impl<M: Medium> Store<M> {
                 self.locate(op, &log, &mut chain)?;
                 // The transaction's last record is its END.
                 let Some((end, others)) = chain.own.split_last() else { return Ok(()) };
-                // PERSIST K1: END is removed last, behind the fence of the others' removal.
+                // PERSIST RW-K1: END is removed last, behind the fence of the others' removal.
                 log.remove(op, &self.arena, others);
                 log.remove(op, &self.arena, &[*end]);
                 self.compact_if_sparse(op, &mut log)
@@ -391,7 +391,7 @@ impl<M: Medium> Store<M> {
                         kinds.entry(entry.kind == Kind::End).or_default().push((pos, at));
                     }
                 }
-                // PERSIST K1: false comes before true, so END records are removed last.
+                // PERSIST RW-K1: false comes before true, so END records are removed last.
                 kinds.values().for_each(|records| log.remove(op, &self.arena, records));
                 self.compact_if_sparse(op, &mut log)
             }
@@ -414,7 +414,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Makes each lane empty by a pointer swap, and all units free. Nobody else is at work. A crash leaves some lanes cleared: where
-    /// there are several, the others' records must not be redone any more (R7).
+    /// there are several, the others' records must not be redone any more (RW-R7).
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt).

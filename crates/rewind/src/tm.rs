@@ -4,10 +4,10 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | Q1 | the root asks for recovery; the log's first record | flush+fence | a log without records | called for nothing |
-//! | Q2 | the log is empty; the root asks no more | the fence of the removals | an empty log, the root asks | called for nothing |
-//! | Q3 | the root asks no more; the next Q1 | flush+fence | as Q2 | as Q2 |
-//! | A4 | the intent to free a block; the block is free, the record names none | the lane's fence | the block as it was | frees it |
+//! | RW-Q1 | the root asks for recovery; the log's first record | flush+fence | a log without records | called for nothing |
+//! | RW-Q2 | the log is empty; the root asks no more | the fence of the removals | an empty log, the root asks | called for nothing |
+//! | RW-Q3 | the root asks no more; the next RW-Q1 | flush+fence | as RW-Q2 | as RW-Q2 |
+//! | RW-A4 | the intent to free a block; the block is free, the record names none | the lane's fence | the block as it was | frees it |
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -112,7 +112,7 @@ impl<M: Medium> Structure<M> for TransactionManager<M> {
         }
         let tm = TransactionManager::recovered(&op, root, anchor, *options)?;
         if tm.root.asks(&op)? != Moments::NONE {
-            // PERSIST Q2: the fence of the log that is empty now. Q3: flush+fence, inside.
+            // PERSIST RW-Q2: the fence of the log that is empty now. RW-Q3: flush+fence, inside.
             tm.root.ask(&op, Moments::NONE);
         }
         Ok(tm)
@@ -319,7 +319,7 @@ impl<M: Medium> TransactionManager<M> {
         let ours = self.expect_block(op, entry.block);
         match ours.and_then(|()| Ok(space.prepare_free(op, entry.block.get(), link, Off::NULL)?)) {
             Ok(prepared) => {
-                // PERSIST A4: flush+fence.
+                // PERSIST RW-A4: flush+fence.
                 op.fence();
                 prepared.complete(op);
             }
@@ -338,7 +338,7 @@ impl<M: Medium> TransactionManager<M> {
     pub(crate) fn ask(&self, op: &Op<'_, M>) {
         let m = op.medium();
         if m.shared_load(&self.asks, Acquire) == 0 {
-            // PERSIST Q1: flush+fence, inside. Two may do so; both before their records.
+            // PERSIST RW-Q1: flush+fence, inside. Two may do so; both before their records.
             self.root.ask(op, Moments::BEFORE);
             m.shared_store(&self.asks, 1, Release);
         }
@@ -357,7 +357,7 @@ impl<M: Medium> TransactionManager<M> {
         self.checkpoint(&mut session)?;
         let op = session.enter()?;
         if self.store.is_empty(&op)? {
-            // PERSIST Q2: the removals' fence. Q3: flush+fence, inside.
+            // PERSIST RW-Q2: the removals' fence. RW-Q3: flush+fence, inside.
             self.root.ask(&op, Moments::NONE);
         }
         Ok(())

@@ -7,13 +7,13 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | T1 | a new node; END in the lower log | flush+fence | the tree as it was | empties the lower log |
-//! | T2 | END in the lower log; the first store to the tree | the append's fence | the tree as it was, or END | redoes all records where END is found |
-//! | T3 | all stores to the tree; END is removed | flush+fence | END | redoes all records |
-//! | T4 | END is removed; the first other record is removed | the removal's fence | some records without END | empties the lower log |
-//! | T5 | the lower log as recovery has read it; stores to the tree, and the next operation | flush+fence | the tree as it was | decides anew |
-//! | T6 | a chain's records; the node's link to the last | flush+fence | the transaction without the records | units that are nobody's are free |
-//! | T7 | the node's link; the append returns | flush+fence | the transaction with or without them | as above |
+//! | RW-T1 | a new node; END in the lower log | flush+fence | the tree as it was | empties the lower log |
+//! | RW-T2 | END in the lower log; the first store to the tree | the append's fence | the tree as it was, or END | redoes all records where END is found |
+//! | RW-T3 | all stores to the tree; END is removed | flush+fence | END | redoes all records |
+//! | RW-T4 | END is removed; the first other record is removed | the removal's fence | some records without END | empties the lower log |
+//! | RW-T5 | the lower log as recovery has read it; stores to the tree, and the next operation | flush+fence | the tree as it was | decides anew |
+//! | RW-T6 | a chain's records; the node's link to the last | flush+fence | the transaction without the records | units that are nobody's are free |
+//! | RW-T7 | the node's link; the append returns | flush+fence | the transaction with or without them | as above |
 
 use std::cmp::Ordering as Compare;
 use std::collections::BTreeMap;
@@ -54,14 +54,14 @@ impl Tree {
         let load = |(_, at)| Ok(Entry::load(op, at)?.0);
         let entries = lower.scan(op)?.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         lower.write_back_all(op)?;
-        // PERSIST T5: flush+fence.
+        // PERSIST RW-T5: flush+fence.
         op.fence();
         if entries.iter().any(|entry| entry.kind == Kind::End) {
             let updates = entries.iter().filter(|entry| entry.kind == Kind::Update);
             store_all(op, updates.map(|entry| (entry.addr.get(), entry.new)));
         }
         if !entries.is_empty() {
-            // PERSIST T3: flush+fence, C1 of the lower log.
+            // PERSIST RW-T3: flush+fence, RW-C1 of the lower log.
             lower.clear(op);
         }
         lower.keep_room();
@@ -81,7 +81,7 @@ impl Tree {
         let root = &op.at(self.anchor).root;
         op.store(root, Off::NULL, Release);
         op.write_back(root);
-        // PERSIST C2: flush+fence.
+        // PERSIST RW-C2: flush+fence.
         op.fence();
     }
 
@@ -102,7 +102,7 @@ impl Tree {
         node.child.iter().for_each(|child| op.store(child, Off::NULL, Relaxed));
         op.store(&node.height, 1, Relaxed);
         op.store(&node.last, Off::NULL, Relaxed);
-        // PERSIST T1: the lower log's first fence is behind it.
+        // PERSIST RW-T1: the lower log's first fence is behind it.
         op.write_back(node);
         let mut patch = Patch::new(op);
         let planned = patch.insert(self.root(op), at, key, MAX_HEIGHT).inspect(|root| {
@@ -151,13 +151,13 @@ impl Tree {
             let record = self.shape.new_record(op, arena, &entry);
             records.push((self.lower.append(op, arena, record), record));
         }
-        // PERSIST T1, T2: flush+fence, by the log.
+        // PERSIST RW-T1, RW-T2: flush+fence, by the log.
         self.lower.flush(op);
         store_all(op, words.into_iter());
-        // PERSIST T3: flush+fence.
+        // PERSIST RW-T3: flush+fence.
         op.fence();
         let (end, updates) = records.split_last().expect("END at least");
-        // PERSIST T4: flush+fence, by the log.
+        // PERSIST RW-T4: flush+fence, by the log.
         self.lower.remove(op, arena, &[*end]);
         self.lower.remove(op, arena, updates);
     }
@@ -372,12 +372,12 @@ fn height_word(node: Link) -> Off<Word> {
 pub(crate) fn extend<M: Medium>(op: &Op<'_, M>, node: Link, staged: &[Off<Record>]) {
     let Some(last) = staged.last() else { return };
     staged.iter().for_each(|record| op.write_back(op.at(*record)));
-    // PERSIST T6: flush+fence.
+    // PERSIST RW-T6: flush+fence.
     op.fence();
     let link = &op.at(node).last;
     op.store(link, *last, Release);
     op.write_back(link);
-    // PERSIST T7: flush+fence.
+    // PERSIST RW-T7: flush+fence.
     op.fence();
 }
 

@@ -3,19 +3,19 @@
 //! # Persist order
 //! | edge | between | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|---|
-//! | W1 | a record; the store of which it speaks | the append's fence, or the group's | the word as it was | nothing to undo |
-//! | W2 | all stores of a transaction; END (force) | the fence before anything leads to END (B1, G1, D1, T6) | records without END | undone |
-//! | W3 | END; the commit returns | the append's fence | records with or without END | undone, or redone (no force) |
-//! | W4 | END; the first record is removed, the first block freed | W3 | as above | frees again what is not free |
-//! | W5 | stores of a rollback; END | as W2 (force), or redo (no force) | CLRs without END | CLRs are redone, and the rest is undone |
-//! | A1 | ALLOC; the block is allocated | the append's fence | ALLOC without a block | nothing to free |
-//! | A2 | the block's content; the block | the lane's fence | as above | as above |
-//! | K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | ended: what it left behind is freed |
+//! | RW-W1 | a record; the store of which it speaks | the append's fence, or the group's | the word as it was | nothing to undo |
+//! | RW-W2 | all stores of a transaction; END (force) | the fence before anything leads to END (RW-B1, RW-G1, RW-D1, RW-T6) | records without END | undone |
+//! | RW-W3 | END; the commit returns | the append's fence | records with or without END | undone, or redone (no force) |
+//! | RW-W4 | END; the first record is removed, the first block freed | RW-W3 | as above | frees again what is not free |
+//! | RW-W5 | stores of a rollback; END | as RW-W2 (force), or redo (no force) | CLRs without END | CLRs are redone, and the rest is undone |
+//! | RW-A1 | ALLOC; the block is allocated | the append's fence | ALLOC without a block | nothing to free |
+//! | RW-A2 | the block's content; the block | the lane's fence | as above | as above |
+//! | RW-K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | ended: what it left behind is freed |
 //!
 //! Without force, END may be durable before the stores that it promises (a group holds both): recovery redoes them. Nobody takes
 //! END for a sign that the stores are visible before they are, because both happen under one latch (`order`).
 //!
-//! W2 rests on END being appended and made durable by the session that has written the words back, in one go: no other session's
+//! RW-W2 rests on END being appended and made durable by the session that has written the words back, in one go: no other session's
 //! fence, which does not cover these words, may make END durable in between (`Store::append_last`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -77,7 +77,7 @@ impl<'t, M: Medium> Tx<'t, M> {
         let durable = self.tm.store.append(&op, chain, &update);
         self.pending.push((at, new));
         if durable {
-            // PERSIST W1: flush+fence, by the log.
+            // PERSIST RW-W1: flush+fence, by the log.
             apply(&op, &mut self.pending, self.tm.options.forces());
         }
         Ok(())
@@ -101,7 +101,7 @@ impl<'t, M: Medium> Tx<'t, M> {
         self.tm.store.promise(&op, chain, 1)?;
         let id = self.tm.store.number(op.medium());
         self.tm.store.append(&op, chain, &Entry::new(id, Kind::Alloc, chain.tx));
-        // PERSIST A1: flush+fence, by the log.
+        // PERSIST RW-A1: flush+fence, by the log.
         self.tm.store.flush(&op, chain);
         apply(&op, &mut self.pending, self.tm.options.forces());
         self.blocks = true;
@@ -112,7 +112,7 @@ impl<'t, M: Medium> Tx<'t, M> {
         op.write_back_slice(to);
         let record = op.at(chain.last.expect("ALLOC was appended"));
         let prepared = space.prepare(&op, reserved, &record.block)?;
-        // PERSIST A2: flush+fence.
+        // PERSIST RW-A2: flush+fence.
         op.fence();
         prepared.complete(&op);
         Ok(block)
@@ -155,11 +155,11 @@ impl<'t, M: Medium> Tx<'t, M> {
         if tm.options.forces() {
             tm.store.flush(&op, &mut chain);
             apply(&op, &mut self.pending, true);
-            // PERSIST W2, W3: flush+fence, by the log.
+            // PERSIST RW-W2, RW-W3: flush+fence, by the log.
             tm.end(&op, &mut chain, false);
         } else {
             let _order = tm.order[chain.lane].lock(op.medium());
-            // PERSIST W3: flush+fence, by the log.
+            // PERSIST RW-W3: flush+fence, by the log.
             tm.end(&op, &mut chain, false);
             apply(&op, &mut self.pending, false);
         }
@@ -245,7 +245,7 @@ impl<M: Medium> TransactionManager<M> {
         self.store.flush(op, &mut chain);
         apply(op, &mut undone, self.options.forces());
         if self.options.forces() {
-            // PERSIST W5: flush+fence, by the log.
+            // PERSIST RW-W5: flush+fence, by the log.
             self.end(op, &mut chain, true);
         } else {
             let _order = self.order[chain.lane].lock(op.medium());

@@ -6,8 +6,8 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | TN1 the record of a name < the tags of an index (T1) | flush + fence | a name that no index uses | nothing to do |
-//! | TN2 zeroed extent < its descriptor | flush + fence | a free chunk | nothing to do |
+//! | TY-N1 the record of a name < the tags of an index (TY-T1) | flush + fence | a name that no index uses | nothing to do |
+//! | TY-N2 zeroed extent < its descriptor | flush + fence | a free chunk | nothing to do |
 //!
 //! A record counts if its hash holds, so no two of its words need to become durable together.
 
@@ -62,7 +62,7 @@ impl<M: Medium> Table<M> {
         let records = self.records(op);
         let there = records.iter().find(|record| read(op, record).is_some_and(|(found, _)| found == tag));
         if let Some(record) = there {
-            // PERSIST TN1: flush+fence, again: what is visible may not be durable.
+            // PERSIST TY-N1: flush+fence, again: what is visible may not be durable.
             op.persist(*record);
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl<M: Medium> Table<M> {
             None => self.grow(op)?,
         };
         op.store_bytes(&record.words, &written(tag, name));
-        // PERSIST TN1: flush+fence
+        // PERSIST TY-N1: flush+fence
         op.persist(record);
         Ok(())
     }
@@ -81,7 +81,7 @@ impl<M: Medium> Table<M> {
         let space = self.root.pool().space();
         let reserved = space.reserve_extent(op, self.root.owner(), EXTENT)?;
         reserved.zero(op)?;
-        // PERSIST TN2: flush+fence
+        // PERSIST TY-N2: flush+fence
         op.fence();
         // The fence of the record makes the descriptor durable, too.
         Ok(op.at(Off::new(space.activate(op, reserved)?.off)))

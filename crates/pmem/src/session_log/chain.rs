@@ -150,7 +150,7 @@ impl<M: Medium> Chain<M> {
         let entry: &[Word] = op.slice("a log segment", Off::new(segment.off() + from * 8), words)?;
         segment.used += words;
         self.state.unfenced.get_or_insert((number, from));
-        // PERSIST SL3: flush+fence, with the commit
+        // PERSIST SL-S3: flush+fence, with the commit
         op.write_back_slice(entry);
         Ok(())
     }
@@ -160,7 +160,7 @@ impl<M: Medium> Chain<M> {
     #[track_caller]
     pub fn commit(&mut self, op: &Op<'_, M>) -> Result<()> {
         self.adopt(op)?;
-        // PERSIST SL3, SL4: flush+fence
+        // PERSIST SL-S3, SL-S4: flush+fence
         op.drain();
         self.state.unfenced = None;
         self.state.given_back.clear();
@@ -197,7 +197,7 @@ impl<M: Medium> Chain<M> {
         let segment = Segment { number: self.logs.number(op), extent, used: 0 };
         let state = &head(op, extent).state;
         op.store(state, SegmentUse::new(segment.number, self.state.chain), Ordering::Relaxed);
-        // PERSIST SL2: flush+fence
+        // PERSIST SL-S2: flush+fence
         op.persist(state);
         self.state.segments.push_back(segment);
         self.state.open = true;

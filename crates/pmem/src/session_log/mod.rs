@@ -20,13 +20,13 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | SL1 zeroes in all of a new segment < its descriptor | flush+fence | a free chunk | nothing to do |
-//! | SL2 descriptor, use in the head < any word of that use | flush+fence | a free chunk, or the segment's last use with all its words | nothing to do, or as SL4 |
-//! | SL3 words that were appended < return of [`Chain::commit`] | flush+fence | words that do not pass the client's check, or do | the client's to judge |
-//! | SL4 head that says "over" < return of [`Chain::commit`] | flush+fence | its last use, with all its words | the client sees it again |
-//! | SL5 heads as found < anything that is built on them | flush+fence | the same, or what was durable before | finds it again |
+//! | SL-S1 zeroes in all of a new segment < its descriptor | flush+fence | a free chunk | nothing to do |
+//! | SL-S2 descriptor, use in the head < any word of that use | flush+fence | a free chunk, or the segment's last use with all its words | nothing to do, or as SL-S4 |
+//! | SL-S3 words that were appended < return of [`Chain::commit`] | flush+fence | words that do not pass the client's check, or do | the client's to judge |
+//! | SL-S4 head that says "over" < return of [`Chain::commit`] | flush+fence | its last use, with all its words | the client sees it again |
+//! | SL-S5 heads as found < anything that is built on them | flush+fence | the same, or what was durable before | finds it again |
 //!
-//! SL2 has a fence of its own, once a segment. Without it, words of a use could be durable whose head is not: the next
+//! SL-S2 has a fence of its own, once a segment. Without it, words of a use could be durable whose head is not: the next
 //! process would give the same number to another use of the segment, and an entry that nobody has acknowledged would pass its
 //! check. A spare segment keeps the number of its last use, so numbers go on where they were; a segment that comes from the
 //! pool is zeroed, so it holds no entry of any number. No decision is more than one 8-byte store, so all of it survives the
@@ -113,7 +113,7 @@ impl<M: Medium> SessionLogs<M> {
                 Found::Damaged => return Err(damaged),
             }
         }
-        // PERSIST SL5: flush+fence
+        // PERSIST SL-S5: flush+fence
         op.fence();
         idle.take_over(op.slot(), uses);
         Ok(Arc::new(SessionLogs { root, segment, last: AtomicU64::new(last), idle: Lock::new(idle) }))
@@ -195,9 +195,9 @@ impl<M: Medium> SessionLogs<M> {
         let bytes = words.saturating_mul(8).saturating_add(HEAD).max(self.segment);
         let reserved = self.space().reserve_segment(op, self.root.owner(), bytes)?;
         reserved.zero(op)?;
-        // PERSIST SL1: flush+fence
+        // PERSIST SL-S1: flush+fence
         op.fence();
-        // PERSIST SL2: flush+fence, when it is entered
+        // PERSIST SL-S2: flush+fence, when it is entered
         self.space().activate(op, reserved)
     }
 

@@ -140,7 +140,7 @@ impl<'e, M: Medium> Changes<'e, M> {
     /// Allocates a block of zeroes.
     pub(super) fn alloc_zeroed(&mut self, op: &Op<'_, M>, bytes: u64) -> Result<u64> {
         let off = self.reserve(op, bytes, None)?;
-        // PERSIST E1: flush+fence, with the commit
+        // PERSIST RE-E1: flush+fence, with the commit
         self.blocks_mut().fresh[&off].reserved.zero(op)?;
         Ok(off)
     }
@@ -186,7 +186,7 @@ impl<'e, M: Medium> Changes<'e, M> {
             is_any = true;
         }
         if is_any {
-            // PERSIST E7: flush+fence
+            // PERSIST RE-E7: flush+fence
             op.fence();
         }
         Ok(())
@@ -261,7 +261,7 @@ impl<M: Medium> Engine<M> {
             let allocated = changes.blocks.take().map(|blocks| self.allocate(op, *blocks));
             publish(&mut || {
                 for [off, value] in changes.writes().writes() {
-                    // PERSIST E2: the fence of the commit. That there is such a word was found when it was set.
+                    // PERSIST RE-E2: the fence of the commit. That there is such a word was found when it was set.
                     op.store(op.at(Off::<Word>::new(*off)), *value, Ordering::Release);
                 }
             });
@@ -326,7 +326,7 @@ fn log<M: Medium>(
     let number = engine.number(op);
     draft.write(op, (segment, room), number, writes);
     chain.append(op, room.len() as u64)?;
-    // PERSIST E1, E2: flush+fence
+    // PERSIST RE-E1, RE-E2: flush+fence
     chain.commit(op)?;
     match ends.last_mut() {
         Some((last, end)) if *last == segment => *end = number,

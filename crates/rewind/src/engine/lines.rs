@@ -79,7 +79,7 @@ impl Lines {
             let [page, mut lines] = std::mem::take(slot);
             while lines != 0 {
                 let line = (page - 1) * PAGE + u64::from(lines.trailing_zeros()) * LINE;
-                // PERSIST E3: flush+fence, by the trim
+                // PERSIST RE-E3: flush+fence, by the trim
                 op.write_back(op.at(Off::<Word>::new(line)));
                 lines &= lines - 1;
             }

@@ -17,13 +17,13 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | E1 record, new blocks' contents < return of `transaction` | flush+fence: the only one | a record that its checksum rejects, or a whole one | not done, or done |
-//! | E2 record < the words in place | the same fence | words as they were | as E1 |
-//! | E3 words in place of all commits below the new watermark < the watermark | flush+fence | the old watermark | redoes all from there: words get their last values |
-//! | E4 watermark < a segment is given back, a freed block is available | flush+fence | the segments, records below the watermark or not | passes over those below |
-//! | E5 records as found < a word that recovery stores | flush+fence | records, words as they were | the same again |
-//! | E7 contents of a new block that the record does not hold < the record | flush+fence | free space | nothing to do |
-//! | E6 words that recovery has stored < the watermark above all records < segments given back | flush+fence, twice | as E3, E4 | the same again |
+//! | RE-E1 record, new blocks' contents < return of `transaction` | flush+fence: the only one | a record that its checksum rejects, or a whole one | not done, or done |
+//! | RE-E2 record < the words in place | the same fence | words as they were | as RE-E1 |
+//! | RE-E3 words in place of all commits below the new watermark < the watermark | flush+fence | the old watermark | redoes all from there: words get their last values |
+//! | RE-E4 watermark < a segment is given back, a freed block is available | flush+fence | the segments, records below the watermark or not | passes over those below |
+//! | RE-E5 records as found < a word that recovery stores | flush+fence | records, words as they were | the same again |
+//! | RE-E7 contents of a new block that the record does not hold < the record | flush+fence | free space | nothing to do |
+//! | RE-E6 words that recovery has stored < the watermark above all records < segments given back | flush+fence, twice | as RE-E3, RE-E4 | the same again |
 //!
 //! When a segment that is given back becomes durably so does not matter: its records are below the watermark.
 //!
@@ -330,7 +330,7 @@ impl<M: Medium> Engine<M> {
         let m = op.medium();
         if m.shared_load(&self.asks, Ordering::Acquire) == 0 {
             if !self.is_part {
-                // PERSIST K1: flush+fence, inside. Two may do so; both before their records.
+                // PERSIST RC-K1: flush+fence, inside. Two may do so; both before their records.
                 self.root.ask(op, Moments::BEFORE);
             }
             m.shared_store(&self.asks, 1, Ordering::Release);

@@ -42,16 +42,16 @@ pub(super) fn redo<M: Medium>(op: &Op<'_, M>, logs: &Arc<SessionLogs<M>>) -> Res
     let next = records.last().map_or(from, |record| record.number.saturating_add(1)).max(1);
     // After the mere death of a process the records may not be durable, while a line of what is stored now may become so.
     records.iter().for_each(|record| op.write_back_slice(record.words));
-    // PERSIST E5: flush+fence
+    // PERSIST RE-E5: flush+fence
     op.fence();
     if !records.is_empty() {
         for record in &mut records {
             apply(op, root, record)?;
         }
-        // PERSIST E6: flush+fence
+        // PERSIST RE-E6: flush+fence
         op.drain();
         op.store(watermark, next, Ordering::Release);
-        // PERSIST E6: flush+fence
+        // PERSIST RE-E6: flush+fence
         op.persist(watermark);
         release(op, root, &records);
     }

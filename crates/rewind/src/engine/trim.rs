@@ -57,7 +57,7 @@ impl<M: Medium> Engine<M> {
         let op = session.enter()?;
         self.make_room(&op)?;
         if !self.is_part {
-            // PERSIST K3: flush+fence, inside
+            // PERSIST RC-K3: flush+fence, inside
             self.root.ask(&op, Moments::NONE);
         }
         Ok(())
@@ -75,11 +75,11 @@ impl<M: Medium> Engine<M> {
             self.gather(op, &slot.lane.lock(op.medium()), bound, lines)?;
         }
         lines.write_back(op);
-        // PERSIST E3: flush+fence
+        // PERSIST RE-E3: flush+fence
         op.drain();
         let watermark = &self.root.words(op)[WATERMARK];
         op.store(watermark, bound, Ordering::Release);
-        // PERSIST E4: flush+fence
+        // PERSIST RE-E4: flush+fence
         op.persist(watermark);
         let mut freed = Vec::new();
         for slot in self.slots.iter() {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::rust_files;
+
 /// Files of the largest circle that is allowed.
 const MOST: usize = 4;
 
@@ -237,19 +239,6 @@ impl Crate {
             circle.map(|other| &*self.files[*other].file).collect()
         };
         reached.iter().filter(|(module, others)| others.contains(*module)).map(|(module, _)| circle(module)).collect()
-    }
-}
-
-/// The files below a folder that are Rust.
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
     }
 }
 
