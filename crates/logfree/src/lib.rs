@@ -33,6 +33,7 @@ mod leftovers;
 pub mod link;
 mod link_cache;
 mod list;
+mod map_calls;
 mod options;
 mod pages;
 mod range;

@@ -1,17 +1,15 @@
 //! A sorted list.
 
-use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
-use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Structure, Word};
 
 use crate::chain::{self, Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
 use crate::link_cache::on_chain;
+use crate::map_calls::{link_cache_calls, map_calls};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 
@@ -25,12 +23,6 @@ const BATCH: usize = 64;
 pub struct List<M: Medium = Hardware> {
     pages: Pages<M>,
     head: Off<Word<Link>>,
-}
-
-impl<M: Medium> fmt::Debug for List<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("List").field("root", self.pages.root()).finish_non_exhaustive()
-    }
 }
 
 impl<M: Medium> Structure<M> for List<M> {
@@ -71,24 +63,10 @@ impl<M: Medium> Structure<M> for List<M> {
     }
 }
 
+map_calls!(List, "list", "walks it once");
+link_cache_calls!(List);
+
 impl<M: Medium> List<M> {
-    /// Opens the list named `name`, creating it if it is not there. Recovery walks it once.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
-    /// [`Error::BadOption`].
-    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        Self::open_with(pool, name, &Options::default())
-    }
-
-    /// As [`open`](Self::open), with options. A list that is open already stays as it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
-        pool.open_structure(name, options)
-    }
-
     #[inline(always)]
     fn chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Result<Chain<'a, 's, M>> {
         self.pages.expect_own(op)?;
@@ -98,37 +76,6 @@ impl<M: Medium> List<M> {
     #[cfg(test)]
     pub(crate) fn test_chain<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Chain<'a, 's, M> {
         self.chain(op).expect("the operation is one of its pool")
-    }
-
-    /// Its place in its pool.
-    pub fn root(&self) -> &Root<M> {
-        self.pages.root()
-    }
-
-    /// When an update is durable: before it returns, or, with a link cache in
-    /// [`LinkCacheMode::Buffered`](crate::LinkCacheMode::Buffered), after the next [`sync`](Self::sync).
-    pub fn durability(&self) -> Durability {
-        self.pages.durability()
-    }
-
-    /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
-    /// none if it is.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the operation is one of another pool.
-    pub fn sync(&self, op: &Op<'_, M>) -> Result<()> {
-        self.pages.expect_own(op)?;
-        self.pages.flush_links(op);
-        Ok(())
-    }
-
-    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
-    /// newly active; none if the key is there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
-    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.insert_with(op, key, || Some(value))
     }
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
@@ -170,40 +117,6 @@ impl<M: Medium> List<M> {
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         on_chain!(self, self.chain(op)?, get(key))
-    }
-
-    /// Whether a key is there; as [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.get(op, key)?.is_some())
-    }
-
-    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(on_chain!(self, self.chain(op)?, update(key, |_| Some(value)))?.map(|(old, _)| old))
-    }
-
-    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = on_chain!(self, self.chain(op)?, update(key, |old| (old == expected).then_some(value)))?;
-        Ok(outcome.is_some_and(|(_, replaced)| replaced))
-    }
-
-    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = on_chain!(self, self.chain(op)?, remove_if(key, |value| value == expected))?;
-        Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
     /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
@@ -260,16 +173,6 @@ impl<M: Medium> List<M> {
         self.range(op, .., f)
     }
 
-    /// Number of keys. Linear.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
-        let mut len = 0;
-        self.for_each(op, |_, _| len += 1)?;
-        Ok(len)
-    }
-
     /// Whether there is no key.
     ///
     /// # Errors
@@ -278,16 +181,6 @@ impl<M: Medium> List<M> {
         let mut first = Vec::new();
         on_chain!(self, self.chain(op)?, collect(0, 1, &mut first))?;
         Ok(first.is_empty())
-    }
-
-    /// How the list's memory is used.
-    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
-        self.pages.stats(op)
-    }
-
-    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
-    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
-        self.pages.next_address(op)
     }
 
     /// Compares what is allocated with what is reachable. No other operation may be open meanwhile.

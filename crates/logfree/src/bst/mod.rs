@@ -6,13 +6,13 @@ mod tree;
 
 use std::fmt;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 
-use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Structure, Word};
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, Node, ROOT_HEAD};
+use crate::map_calls::map_calls;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, downwards, upwards};
@@ -25,12 +25,6 @@ use tree::Tree;
 pub struct Bst<M: Medium = Hardware> {
     pages: Pages<M>,
     head: Off<Word<Link>>,
-}
-
-impl<M: Medium> fmt::Debug for Bst<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bst").field("root", self.pages.root()).finish_non_exhaustive()
-    }
 }
 
 impl<M: Medium> Structure<M> for Bst<M> {
@@ -61,43 +55,13 @@ impl<M: Medium> Structure<M> for Bst<M> {
     }
 }
 
+map_calls!(Bst, "tree", "takes the time of a search for each branch in a page that was active");
+
 impl<M: Medium> Bst<M> {
-    /// Opens the tree named `name`, creating it if it is not there. Recovery takes the time of a search for each branch in a
-    /// page that was active.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
-    /// [`Error::BadOption`].
-    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        Self::open_with(pool, name, &Options::default())
-    }
-
-    /// As [`open`](Self::open), with options. A tree that is open already stays as it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
-        pool.open_structure(name, options)
-    }
-
     #[inline(always)]
     fn tree<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Result<Tree<'a, 's, M>> {
         self.pages.expect_own(op)?;
         Ok(Tree { op, pages: &self.pages, head: op.at(self.head) })
-    }
-
-    /// Its place in its pool.
-    pub fn root(&self) -> &Root<M> {
-        self.pages.root()
-    }
-
-    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
-    /// newly active; none if the key is there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
-    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.insert_with(op, key, || Some(value))
     }
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
@@ -139,40 +103,6 @@ impl<M: Medium> Bst<M> {
     /// [`Error::Corrupt`].
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         self.tree(op)?.get(key)
-    }
-
-    /// Whether a key is there; as [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.get(op, key)?.is_some())
-    }
-
-    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.tree(op)?.update(key, |_| Some(value))?.map(|(old, _)| old))
-    }
-
-    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.tree(op)?.update(key, |old| (old == expected).then_some(value))?;
-        Ok(outcome.is_some_and(|(_, replaced)| replaced))
-    }
-
-    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let outcome = self.tree(op)?.remove_if(key, |value| value == expected)?;
-        Ok(outcome.is_some_and(|(_, removed)| removed))
     }
 
     /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
@@ -241,32 +171,12 @@ impl<M: Medium> Bst<M> {
         self.range(op, .., f)
     }
 
-    /// Number of keys. Linear.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
-        let mut len = 0;
-        self.for_each(op, |_, _| len += 1)?;
-        Ok(len)
-    }
-
     /// Whether there is no key.
     ///
     /// # Errors
     /// As [`range`](Self::range).
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         Ok(self.first(op)?.is_none())
-    }
-
-    /// How the tree's memory is used.
-    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
-        self.pages.stats(op)
-    }
-
-    /// The branch that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
-    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
-        self.pages.next_address(op)
     }
 
     /// Compares what is allocated with what is reachable, and keys with their places. No other operation may be open

@@ -15,18 +15,16 @@ mod runs;
 mod spread;
 
 use std::cell::Cell;
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Structure, Word};
 
 use crate::chain::{self, Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{DIRECTORY, HASH_LAYOUT_VERSION, Link, Node, ROOT_BUCKETS, ROOT_HEAD};
 use crate::link_cache::{Cached, LinkCache, on_chain};
+use crate::map_calls::{link_cache_calls, map_calls};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use grow::Growth;
@@ -45,12 +43,6 @@ pub struct HashTable<M: Medium = Hardware> {
     growth: Growth,
     /// Nodes a bucket at which it grows, 0 for never.
     grow_at: u32,
-}
-
-impl<M: Medium> fmt::Debug for HashTable<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashTable").field("root", self.pages.root()).finish_non_exhaustive()
-    }
 }
 
 /// A node, and its spread key.
@@ -150,25 +142,10 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
     }
 }
 
+map_calls!(HashTable, "hash table", "takes the time of a search for each node in a page that was active");
+link_cache_calls!(HashTable);
+
 impl<M: Medium> HashTable<M> {
-    /// Opens the hash table named `name`, creating it if it is not there. Recovery takes the time of a search for each node
-    /// in a page that was active.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
-    /// [`Error::BadOption`].
-    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        Self::open_with(pool, name, &Options::default())
-    }
-
-    /// As [`open`](Self::open), with options. A table that is open already stays as it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
-        pool.open_structure(name, options)
-    }
-
     #[inline(always)]
     fn runs<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Runs<'a, 's, M, Nothing> {
         Runs {
@@ -191,37 +168,6 @@ impl<M: Medium> HashTable<M> {
 
     fn reaches(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<bool> {
         self.chain(op, op.load(&op.at(node).key, Relaxed))?.reaches(node)
-    }
-
-    /// Its place in its pool.
-    pub fn root(&self) -> &Root<M> {
-        self.pages.root()
-    }
-
-    /// When an update is durable: before it returns, or, with a link cache in
-    /// [`LinkCacheMode::Buffered`](crate::LinkCacheMode::Buffered), after the next [`sync`](Self::sync).
-    pub fn durability(&self) -> Durability {
-        self.pages.durability()
-    }
-
-    /// Makes everything durable that was done before, by any thread, and has returned. At most one fence; none without a link cache, and
-    /// none if it is.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the operation is one of another pool.
-    pub fn sync(&self, op: &Op<'_, M>) -> Result<()> {
-        self.pages.expect_own(op)?;
-        self.pages.flush_links(op);
-        Ok(())
-    }
-
-    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
-    /// newly active; none if the key is there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
-    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.insert_with(op, key, || Some(value))
     }
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
@@ -276,43 +222,6 @@ impl<M: Medium> HashTable<M> {
         on_chain!(self, self.chain(op, key)?, get(key))
     }
 
-    /// Whether a key is there; as [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.get(op, key)?.is_some())
-    }
-
-    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        let key = spread(key);
-        Ok(on_chain!(self, self.chain(op, key)?, update(key, |_| Some(value)))?.map(|(old, _)| old))
-    }
-
-    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let key = spread(key);
-        let outcome = on_chain!(self, self.chain(op, key)?, update(key, |old| (old == expected).then_some(value)))?;
-        Ok(outcome.is_some_and(|(_, replaced)| replaced))
-    }
-
-    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        let key = spread(key);
-        let outcome = on_chain!(self, self.chain(op, key)?, remove_if(key, |value| value == expected))?;
-        Ok(outcome.is_some_and(|(_, removed)| removed))
-    }
-
     /// Appends the entries of a part of the table: the one at `from`, 0 for the first; returns where to go on, if it was not
     /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and growth hides
     /// none.
@@ -348,32 +257,12 @@ impl<M: Medium> HashTable<M> {
         Ok(())
     }
 
-    /// Number of keys. Linear.
-    ///
-    /// # Errors
-    /// As [`for_each`](Self::for_each).
-    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
-        let mut len = 0;
-        self.for_each(op, |_, _| len += 1)?;
-        Ok(len)
-    }
-
     /// Whether there is no key. Linear in the number of buckets.
     ///
     /// # Errors
     /// As [`for_each`](Self::for_each).
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         Ok(self.len(op)? == 0)
-    }
-
-    /// How the table's memory is used.
-    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
-        self.pages.stats(op)
-    }
-
-    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
-    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
-        self.pages.next_address(op)
     }
 
     /// Compares what is allocated with what is reachable. No other operation may be open meanwhile.
@@ -452,7 +341,7 @@ mod tests {
         let options = PoolOptions::new().initial_size(4 << 20).max_size(4 << 20);
         let pool = options.create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
         let options = Options::default().page_size(256).active_pages(4).generation(2);
-        let table: Arc<HashTable> = HashTable::open_with(&pool, "map", &options).unwrap();
+        let table: std::sync::Arc<HashTable> = HashTable::open_with(&pool, "map", &options).unwrap();
         let mut session = pool.session().unwrap();
         let insert = |op: &Op<'_>, key| assert!(table.insert(op, key, 1).unwrap());
         (0..2000).for_each(|key| insert(&session.enter().unwrap(), key));

@@ -69,7 +69,7 @@ pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
 }
 
 macro_rules! word_map {
-    ($map:ident, $tag:literal, $ordered:literal, $update:ident, $remove:ident, $walk_back:expr) => {
+    ($map:ident, $tag:literal, $ordered:literal, $walk_back:expr) => {
         impl<M: Medium> WordMap<M> for $map<M> {
             const BLOBS: Kind = Kind { tag: *$tag, version: RECORDS_LAYOUT_VERSION };
             const ORDERED: bool = $ordered;
@@ -78,10 +78,10 @@ macro_rules! word_map {
                 self.insert_with(op, key, value)
             }
             fn update_word(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found> {
-                self.$update(op, key, new)
+                self.update_with(op, key, new)
             }
             fn remove_word(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found> {
-                self.$remove(op, key, wanted)
+                self.remove_with(op, key, wanted)
             }
             fn word(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
                 self.get(op, key)
@@ -105,7 +105,7 @@ macro_rules! word_map {
     };
 }
 
-word_map!(List, b"LF-LISTV", true, update_with, remove_with, List::walk_back);
-word_map!(Bst, b"LF-BST V", true, update_with, remove_with, Bst::walk_back);
-word_map!(SkipList, b"LF-SKIPV", true, replace, remove_if, SkipList::walk_back);
-word_map!(HashTable, b"LF-HASHV", false, update_with, remove_with, |_, _, _, _| Ok(None));
+word_map!(List, b"LF-LISTV", true, List::walk_back);
+word_map!(Bst, b"LF-BST V", true, Bst::walk_back);
+word_map!(SkipList, b"LF-SKIPV", true, SkipList::walk_back);
+word_map!(HashTable, b"LF-HASHV", false, |_, _, _, _| Ok(None));

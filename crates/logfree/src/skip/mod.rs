@@ -6,18 +6,18 @@ mod tower;
 
 use std::fmt;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::pool::tally;
-use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, PerSession, Pool, Root, Session, Structure, Word};
+use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, PerSession, Root, Session, Structure, Word};
 
 use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{persist_own, swing_own};
+use crate::map_calls::map_calls;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
 use crate::range::{BATCH, ends, upwards};
@@ -36,12 +36,6 @@ pub struct SkipList<M: Medium = Hardware> {
     ratio_bits: u32,
     /// State of each session's random numbers.
     random: PerSession<AtomicU64>,
-}
-
-impl<M: Medium> fmt::Debug for SkipList<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SkipList").field("root", self.pages.root()).finish_non_exhaustive()
-    }
 }
 
 impl<M: Medium> Structure<M> for SkipList<M> {
@@ -94,30 +88,9 @@ fn mix(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
+map_calls!(SkipList, "skip list", "takes the time of a search for each node in a page that was active");
+
 impl<M: Medium> SkipList<M> {
-    /// Opens the skip list named `name`, creating it if it is not there. Recovery takes the time of a search for each node in
-    /// a page that was active.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: what the pool says, also where `name` is something else. [`Error::Corrupt`],
-    /// [`Error::BadOption`].
-    pub fn open(pool: &Pool<M>, name: &str) -> Result<Arc<Self>> {
-        Self::open_with(pool, name, &Options::default())
-    }
-
-    /// As [`open`](Self::open), with options. A skip list that is open already stays as it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(pool: &Pool<M>, name: &str, options: &Options) -> Result<Arc<Self>> {
-        pool.open_structure(name, options)
-    }
-
-    /// Its place in its pool.
-    pub fn root(&self) -> &Root<M> {
-        self.pages.root()
-    }
-
     #[inline(always)]
     fn towers<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
         let heads = op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default();
@@ -177,15 +150,6 @@ impl<M: Medium> SkipList<M> {
     fn discard(&self, op: &Op<'_, M>, new: Option<NewNode>) {
         let lines = new.into_iter().flat_map(|new| new.more.into_iter().chain([new.off]));
         lines.for_each(|line| self.pages.give_back(op, line));
-    }
-
-    /// Inserts a key with its value, if it is not there; returns whether it was not. Two fences, and one more for a page
-    /// newly active; none if the key is there.
-    ///
-    /// # Errors
-    /// [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
-    pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
-        self.insert_with(op, key, || Some(value))
     }
 
     /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
@@ -265,11 +229,11 @@ impl<M: Medium> SkipList<M> {
     /// # Errors
     /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
     pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        Ok(self.remove_if(op, key, |_| true)?.map(|(value, _)| value))
+        Ok(self.remove_with(op, key, |_| true)?.map(|(value, _)| value))
     }
 
     /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
-    pub(crate) fn remove_if(
+    pub(crate) fn remove_with(
         &self,
         op: &Op<'_, M>,
         key: u64,
@@ -299,21 +263,21 @@ impl<M: Medium> SkipList<M> {
     }
 
     /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
-    pub(crate) fn replace(
+    pub(crate) fn update_with(
         &self,
         op: &Op<'_, M>,
         key: u64,
         new: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<(u64, bool)>> {
         let mut spare = None;
-        let outcome = self.replace_using(op, key, new, &mut spare);
+        let outcome = self.update_using(op, key, new, &mut spare);
         self.discard(op, spare);
         outcome
     }
 
-    /// As `replace`; leaves a node in `spare` that was allocated, and that nothing has led to.
+    /// As `update_with`; leaves a node in `spare` that was allocated, and that nothing has led to.
     #[inline(always)]
-    fn replace_using(
+    fn update_using(
         &self,
         op: &Op<'_, M>,
         key: u64,
@@ -366,31 +330,6 @@ impl<M: Medium> SkipList<M> {
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         let towers = self.towers_of(op)?;
         self.chain(towers, towers.descend(key, false, &mut [])?).get(key)
-    }
-
-    /// Whether a key is there; as [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
-        Ok(self.get(op, key)?.is_some())
-    }
-
-    /// Replaces the value of a key that is there; returns the old one. Two fences; none if it is not there.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.replace(op, key, |_| Some(value))?.map(|(old, _)| old))
-    }
-
-    /// Replaces the value of a key if it is `expected`; returns whether it was. Two fences; none if it was not.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert).
-    pub fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool> {
-        let outcome = self.replace(op, key, |old| (old == expected).then_some(value))?;
-        Ok(outcome.is_some_and(|(_, replaced)| replaced))
     }
 
     /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
@@ -452,14 +391,6 @@ impl<M: Medium> SkipList<M> {
         Ok(last)
     }
 
-    /// Removes a key if its value is `expected`; returns whether it did. One fence; none if it was not.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn compare_and_remove(&self, op: &Op<'_, M>, key: u64, expected: u64) -> Result<bool> {
-        Ok(self.remove_if(op, key, |value| value == expected)?.is_some_and(|(_, removed)| removed))
-    }
-
     /// The entries up to `last` from a node some way before it, which does not count; returns that node's key.
     fn before(&self, op: &Op<'_, M>, last: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         /// About 64 entries, where one of four nodes is on the next level.
@@ -500,32 +431,12 @@ impl<M: Medium> SkipList<M> {
         self.range(op, .., f)
     }
 
-    /// Number of keys. Linear.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
-        let mut len = 0;
-        self.for_each(op, |_, _| len += 1)?;
-        Ok(len)
-    }
-
     /// Whether there is no key.
     ///
     /// # Errors
     /// As [`range`](Self::range).
     pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
         Ok(self.first(op)?.is_none())
-    }
-
-    /// How the skip list's memory is used.
-    pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
-        self.pages.stats(op)
-    }
-
-    /// The node that the calling session's next insert uses, as an offset in the pool, if it needs no new page.
-    pub fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
-        self.pages.next_address(op)
     }
 
     // ---- recovery and check ----
