@@ -3,6 +3,7 @@
 mod background;
 mod order;
 mod threads;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
