@@ -1,6 +1,7 @@
 //! The same bodies over every kind of index there is.
 
 mod background;
+mod batches;
 mod order;
 mod threads;
 mod values;
