@@ -2,6 +2,7 @@
 
 mod background;
 mod batches;
+mod lengths;
 mod order;
 mod threads;
 mod values;
