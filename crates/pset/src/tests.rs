@@ -490,6 +490,32 @@ fn transactions_that_are_disturbed_run_again_and_get_through() {
 }
 
 #[test]
+fn a_run_that_lost_leaves_nothing_to_the_next_one() {
+    let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let (mut session, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+    let (op, disturbing) = (session.enter().unwrap(), other.enter().unwrap());
+    set.insert(&op, b"stays", b"1").unwrap();
+    let mut runs = 0;
+    set.txn(&op, |t| {
+        runs += 1;
+        t.get(b"n")?;
+        if runs == 1 {
+            set.insert(&disturbing, b"n", b"1")?;
+            t.insert(b"of the first run", b"1");
+            t.remove(b"stays");
+        }
+        t.insert(b"of every run", b"1");
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    // It compares what the second run has read, and nothing of the first.
+    assert_eq!(runs, 2);
+    assert!(set.contains(&op, b"stays").unwrap() && set.contains(&op, b"of every run").unwrap());
+    assert!(!set.contains(&op, b"of the first run").unwrap());
+}
+
+#[test]
 fn a_panic_in_an_update_poisons_the_set_and_recovery_heals_it() {
     let pool = pool(1 << 20, Hardware::PAGE_CACHE);
     let set = open(&pool, &options());

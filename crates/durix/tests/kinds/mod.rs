@@ -1,8 +1,11 @@
 //! The same bodies over every kind of index there is.
 
 mod background;
+mod batches;
+mod lengths;
 mod order;
 mod threads;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ fn filled(entry: durix::kind::Entry, count: usize) -> (At, Pairs) {
 }
 
 /// That a walk meets what lies in the range, in its direction.
-fn meets(at: &mut At, model: &Pairs, range: &KeyRange) {
+pub(super) fn meets(at: &mut At, model: &Pairs, range: &KeyRange) {
     for direction in DIRECTIONS {
         let mut expected: Vec<_> =
             model.iter().filter(|(key, _)| range.contains(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -50,7 +50,12 @@ fn meets_in_parts(at: &mut At, model: &Pairs, range: &KeyRange) {
 }
 
 /// A range, read `most` pairs at a time.
-fn read_in_parts(at: &mut At, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn read_in_parts(
+    at: &mut At,
+    range: &KeyRange,
+    direction: Direction,
+    most: usize,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let index = at.index.clone();
     let ordered = index.as_ordered().expect("it says that it is ordered");
     let (mut left, mut found, mut part) = (range.clone(), Vec::new(), durix::Pairs::new());
