@@ -7,7 +7,7 @@
 //! Shapes: `list`, `hash`, `skiplist`, `bst`. Ways: `links`, `soft`, `redo`, `cso`. Then the number of keys, of threads and of
 //! rounds. Prints the median of the rounds.
 
-use durix_bench::logfree::make::{Shape, Way, What, make};
+use durix_bench::logfree::make::{Protocol, Shape, What, make};
 use durix_bench::place::Place;
 use durix_bench::workload::medium;
 
@@ -24,10 +24,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err(format!("no shape called {shape}").into()),
     };
     let way = match way.as_str() {
-        "links" => Way::Links,
-        "soft" => Way::Soft,
-        "redo" => Way::Redo,
-        "cso" => Way::Cso,
+        "links" => Protocol::Links,
+        "soft" => Protocol::Soft,
+        "redo" => Protocol::Redo,
+        "cso" => Protocol::Cso,
         _ => return Err(format!("no way called {way}").into()),
     };
     let what = What { shape, way, keys: keys.parse()?, threads: threads.parse()? };

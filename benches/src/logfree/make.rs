@@ -49,7 +49,7 @@ impl Shape {
 
 /// How it survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Protocol {
     /// Members in persistent memory, links in volatile memory.
     Soft,
     /// Link-and-persist.
@@ -68,18 +68,18 @@ pub enum Way {
     Volatile,
 }
 
-impl Way {
+impl Protocol {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Soft => "volatile links (SOFT)",
-            Way::Links => "link-and-persist",
-            Way::Redo => "redo log",
-            Way::Cso => "CSO redo log",
-            Way::Cached => "link cache, durable",
-            Way::Batched => "link cache, synced every 16",
-            Way::Buffered => "link cache, synced every 2048",
-            Way::Volatile => "not durable",
+            Protocol::Soft => "volatile links (SOFT)",
+            Protocol::Links => "link-and-persist",
+            Protocol::Redo => "redo log",
+            Protocol::Cso => "CSO redo log",
+            Protocol::Cached => "link cache, durable",
+            Protocol::Batched => "link cache, synced every 16",
+            Protocol::Buffered => "link cache, synced every 2048",
+            Protocol::Volatile => "not durable",
         }
     }
 }
@@ -90,7 +90,7 @@ pub struct What {
     /// What is searched in.
     pub shape: Shape,
     /// How it survives.
-    pub way: Way,
+    pub way: Protocol,
     /// Keys that are there at first, and on average.
     pub keys: u64,
     /// Threads at work.
@@ -216,24 +216,26 @@ where
 pub fn make<M: Medium>(site: &(impl Site<M> + Site<Hardware>), medium: M, what: What) -> Result<Option<Made>, Error> {
     let (keys, one_thread) = (what.keys, what.threads == 1);
     Ok(match (what.way, what.shape) {
-        (Way::Soft, Shape::Hash) => Some(ours::<M, SoftHash<M>>(site, medium, what, &SoftOptions::default())?),
-        (Way::Soft, Shape::List) => Some(ours::<M, SoftList<M>>(site, medium, what, &SoftOptions::default())?),
-        (Way::Soft, Shape::SkipList) => Some(ours::<M, SoftSkipList<M>>(site, medium, what, &SoftOptions::default())?),
-        (Way::Links, _) => links(site, medium, what)?,
-        (Way::Cached, _) => cached(site, medium, what, None)?,
-        (Way::Batched, _) => cached(site, medium, what, Some(16))?,
-        (Way::Buffered, _) => cached(site, medium, what, Some(OPERATIONS))?,
-        (Way::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
-        (Way::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
-        (Way::Redo, Shape::Hash) => Some(logged(site, medium, what, Lazy::<false>::table(keys))?),
-        (Way::Redo, Shape::SkipList) => Some(logged(site, medium, what, LockedSkipList::<false>::new(keys))?),
-        (Way::Redo, Shape::Bst) => Some(logged(site, medium, what, BstTk::<false>::new(keys))?),
-        (Way::Cso, Shape::List) if one_thread => Some(logged(site, medium, what, Lazy::<true>::list(keys))?),
-        (Way::Cso, Shape::Hash) if one_thread => Some(logged(site, medium, what, Lazy::<true>::table(keys))?),
-        (Way::Cso, Shape::SkipList) if one_thread => {
+        (Protocol::Soft, Shape::Hash) => Some(ours::<M, SoftHash<M>>(site, medium, what, &SoftOptions::default())?),
+        (Protocol::Soft, Shape::List) => Some(ours::<M, SoftList<M>>(site, medium, what, &SoftOptions::default())?),
+        (Protocol::Soft, Shape::SkipList) => {
+            Some(ours::<M, SoftSkipList<M>>(site, medium, what, &SoftOptions::default())?)
+        }
+        (Protocol::Links, _) => links(site, medium, what)?,
+        (Protocol::Cached, _) => cached(site, medium, what, None)?,
+        (Protocol::Batched, _) => cached(site, medium, what, Some(16))?,
+        (Protocol::Buffered, _) => cached(site, medium, what, Some(OPERATIONS))?,
+        (Protocol::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
+        (Protocol::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
+        (Protocol::Redo, Shape::Hash) => Some(logged(site, medium, what, Lazy::<false>::table(keys))?),
+        (Protocol::Redo, Shape::SkipList) => Some(logged(site, medium, what, LockedSkipList::<false>::new(keys))?),
+        (Protocol::Redo, Shape::Bst) => Some(logged(site, medium, what, BstTk::<false>::new(keys))?),
+        (Protocol::Cso, Shape::List) if one_thread => Some(logged(site, medium, what, Lazy::<true>::list(keys))?),
+        (Protocol::Cso, Shape::Hash) if one_thread => Some(logged(site, medium, what, Lazy::<true>::table(keys))?),
+        (Protocol::Cso, Shape::SkipList) if one_thread => {
             Some(logged(site, medium, what, LockedSkipList::<true>::new(keys))?)
         }
-        (Way::Cso, Shape::Bst) if one_thread => Some(logged(site, medium, what, BstTk::<true>::new(keys))?),
+        (Protocol::Cso, Shape::Bst) if one_thread => Some(logged(site, medium, what, BstTk::<true>::new(keys))?),
         _ => None,
     })
 }
@@ -276,23 +278,23 @@ mod tests {
     fn fences_are_what_each_way_promises() {
         let per_update = |shape, way| count(What { shape, way, keys: 256, threads: 1 }).unwrap();
         for shape in [Shape::Hash, Shape::List, Shape::SkipList] {
-            let soft = per_update(shape, Way::Soft).unwrap();
+            let soft = per_update(shape, Protocol::Soft).unwrap();
             assert_eq!((soft.write_backs, soft.fences, soft.implicit_drains), (1.0, 1.0, 0.0), "{}", shape.name());
         }
         for shape in [Shape::List, Shape::Hash, Shape::Bst] {
-            assert_eq!(per_update(shape, Way::Redo).unwrap().fences, 3.0, "{}", shape.name());
+            assert_eq!(per_update(shape, Protocol::Redo).unwrap().fences, 3.0, "{}", shape.name());
         }
         for shape in Shape::ALL {
-            if let Some(links) = per_update(shape, Way::Links) {
+            if let Some(links) = per_update(shape, Protocol::Links) {
                 assert!(links.fences <= 2.1 && links.implicit_drains == 0.0, "{}: {links:?}", shape.name());
             }
-            let cso = per_update(shape, Way::Cso).unwrap();
+            let cso = per_update(shape, Protocol::Cso).unwrap();
             assert!((1.0..1.05).contains(&cso.fences), "{}: {cso:?}", shape.name());
-            if let Some(cached) = per_update(shape, Way::Cached) {
-                let buffered = per_update(shape, Way::Buffered).unwrap();
+            if let Some(cached) = per_update(shape, Protocol::Cached) {
+                let buffered = per_update(shape, Protocol::Buffered).unwrap();
                 assert!(cached.fences <= 2.1 && buffered.fences < 0.8 * cached.fences, "{cached:?} {buffered:?}");
             }
-            if let Some(volatile) = per_update(shape, Way::Volatile) {
+            if let Some(volatile) = per_update(shape, Protocol::Volatile) {
                 assert_eq!((volatile.fences, volatile.write_backs), (0.0, 0.0), "it has a medium of its own");
             }
         }

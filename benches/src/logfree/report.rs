@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use durix_pmem::Medium;
 
 use super::Error;
-use super::make::{PerUpdate, Shape, Way, What, count, make};
+use super::make::{PerUpdate, Protocol, Shape, What, count, make};
 use super::rounds::OPERATIONS;
 use crate::floor::{Floor, Stores};
 use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
@@ -14,10 +14,10 @@ use crate::place::Place;
 use crate::workload::medium;
 
 /// What is measured beside the floor.
-pub const WAYS: [Way; 4] = [Way::Soft, Way::Links, Way::Redo, Way::Cso];
+pub const WAYS: [Protocol; 4] = [Protocol::Soft, Protocol::Links, Protocol::Redo, Protocol::Cso];
 
 /// Outcomes by way; the floor has none.
-pub type Outcomes = Vec<(Option<Way>, Outcome<2>)>;
+pub type Outcomes = Vec<(Option<Protocol>, Outcome<2>)>;
 
 /// The floor in rounds of as many persists as a set has operations.
 ///
@@ -38,7 +38,7 @@ pub fn measure<M: Medium>(
     medium: M,
     what: &[What],
     rounds: usize,
-    mut filling: impl FnMut(Way),
+    mut filling: impl FnMut(Protocol),
     after_round: &mut dyn FnMut() -> bool,
 ) -> Result<Outcomes, Error> {
     let (mut ways, mut contestants) = (vec![None], vec![floor(place, medium)?]);
@@ -59,18 +59,18 @@ pub fn warm_up(rounds: usize) -> usize {
 }
 
 /// The outcome of a way; `None` for the floor.
-pub fn of(outcomes: &Outcomes, way: Option<Way>) -> Option<&Outcome<2>> {
+pub fn of(outcomes: &Outcomes, way: Option<Protocol>) -> Option<&Outcome<2>> {
     outcomes.iter().find(|(w, _)| *w == way).map(|(_, outcome)| outcome)
 }
 
 /// How many times as many operations `ours` does as `other`, round by round.
-pub fn ratio(outcomes: &Outcomes, ours: Way, other: Way) -> Option<f64> {
+pub fn ratio(outcomes: &Outcomes, ours: Protocol, other: Protocol) -> Option<f64> {
     let each = |way| of(outcomes, Some(way)).map(|outcome| &outcome.phases[0]);
     Some(each(other)?.ratio_to(each(ours)?).median())
 }
 
 /// Time of a successful update, in floors.
-pub fn floors(outcomes: &Outcomes, way: Way) -> Option<f64> {
+pub fn floors(outcomes: &Outcomes, way: Protocol) -> Option<f64> {
     let floor = &of(outcomes, None)?.phases[0];
     Some(of(outcomes, Some(way))?.phases[1].ratio_to(floor).median())
 }
@@ -132,7 +132,7 @@ fn table() -> Table {
 
 fn row(
     keys: u64,
-    way: Option<Way>,
+    way: Option<Protocol>,
     outcome: &Outcome<2>,
     all: &Outcomes,
     counted: Option<&PerUpdate>,
@@ -144,8 +144,8 @@ fn row(
         outcome.name.clone(),
         format!("{:.1}", each.median()),
         format!("±{:.0}%", each.spread() * 100.0),
-        number(way.and_then(|way| ratio(all, way, Way::Redo))),
-        number(way.and_then(|way| ratio(all, way, Way::Links))),
+        number(way.and_then(|way| ratio(all, way, Protocol::Redo))),
+        number(way.and_then(|way| ratio(all, way, Protocol::Links))),
         number(way.and_then(|way| floors(all, way))),
         number(counted.map(|c| c.write_backs)),
         counted.map_or(String::new(), |c| format!("{:.2} ({:.2})", c.fences, c.implicit_drains)),

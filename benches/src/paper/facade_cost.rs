@@ -92,7 +92,7 @@ where
 }
 
 /// One way to the tree, in rounds. `NEXT` is how many ways there are: each inserts every `NEXT`-th new key.
-struct Way<'w, A: Access<N>, const N: usize> {
+struct Route<'w, A: Access<N>, const N: usize> {
     access: A,
     world: &'w World<N>,
     plan: Plan,
@@ -209,14 +209,14 @@ where
     }
 }
 
-impl<'w, A: Access<N>, const N: usize> Way<'w, A, N>
+impl<'w, A: Access<N>, const N: usize> Route<'w, A, N>
 where
     [u8; N]: Value,
 {
     /// The only way to a tree of so many keys.
     fn new(access: A, world: &'w World<N>, keys: u64) -> Self {
         let plan = Plan { gets: 0, inserts: 0, scans: 0 };
-        Way { access, world, plan, keys, fresh: keys, ways: 1, random: 0 }
+        Route { access, world, plan, keys, fresh: keys, ways: 1, random: 0 }
     }
 
     fn existing(&mut self, count: usize) -> Vec<u64> {
@@ -245,13 +245,13 @@ where
     let mut bare = Bare { tree: &world.tree, session: world.db.pool().session()? };
     world.fill(&mut bare, keys)?;
     Ok(match way {
-        "bare" => one_call(Way::new(bare, &world, keys), call, calls),
-        "handle" => one_call(Way::new(Typed { handle: world.map.handle()? }, &world, keys), call, calls),
+        "bare" => one_call(Route::new(bare, &world, keys), call, calls),
+        "handle" => one_call(Route::new(Typed { handle: world.map.handle()? }, &world, keys), call, calls),
         _ => None,
     })
 }
 
-fn one_call<A: Access<N>, const N: usize>(mut way: Way<'_, A, N>, call: &str, calls: usize) -> Option<f64>
+fn one_call<A: Access<N>, const N: usize>(mut way: Route<'_, A, N>, call: &str, calls: usize) -> Option<f64>
 where
     [u8; N]: Value,
 {
@@ -274,7 +274,7 @@ fn timed(keys: &[u64], calls: impl FnOnce(&[u64])) -> f64 {
     start.elapsed().as_nanos() as f64 / keys.len() as f64
 }
 
-impl<A: Access<N>, const N: usize> Contestant<3> for Way<'_, A, N>
+impl<A: Access<N>, const N: usize> Contestant<3> for Route<'_, A, N>
 where
     [u8; N]: Value,
 {
@@ -338,8 +338,8 @@ where
     context.now(point);
     let typed = Typed { handle: world.map.handle()? };
     let mut ways: Vec<Box<dyn Contestant<3> + '_>> = vec![
-        Box::new(Way { plan, ways: WAYS, ..Way::new(bare, &world, keys) }),
-        Box::new(Way { plan, ways: WAYS, fresh: keys + 1, random: 1 << 40, ..Way::new(typed, &world, keys) }),
+        Box::new(Route { plan, ways: WAYS, ..Route::new(bare, &world, keys) }),
+        Box::new(Route { plan, ways: WAYS, fresh: keys + 1, random: 1 << 40, ..Route::new(typed, &world, keys) }),
     ];
     let outcomes = interleave_telling(&mut ways, 1, rounds, &mut || context.tick());
     report::<N>(place, keys, &outcomes, measured);

@@ -12,7 +12,7 @@ use durix_pmem::{Medium, Off, Op};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{KEYS, Kinds, Node, SLOTS, kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::part::Part;
 use crate::tree::Masstree;
 use crate::value::Record;
@@ -43,7 +43,7 @@ pub struct Shape {
 }
 
 struct Walk<'a, M: Medium, P: Policy> {
-    cx: Cx<'a, M, P>,
+    cx: Context<'a, M, P>,
     shape: Shape,
     findings: Vec<Finding>,
     /// Blocks reached, with their sizes.

@@ -25,7 +25,7 @@ use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::error::Result;
 use crate::layout::{Border, Node, Permutation, SLOTS, kind, slab_kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::tree::Masstree;
 use crate::value::Record;
@@ -56,7 +56,7 @@ impl Visit {
 }
 
 struct Salvage<'a, 'f, M: Medium, P: Policy> {
-    cx: Cx<'a, M, P>,
+    cx: Context<'a, M, P>,
     found: Found<'f>,
     findings: Vec<Finding>,
     /// Extents of the tree: offset and length.
@@ -74,7 +74,7 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
-    fn new(cx: Cx<'a, M, P>, found: Found<'f>) -> Self {
+    fn new(cx: Context<'a, M, P>, found: Found<'f>) -> Self {
         let mut salvage = Salvage {
             cx,
             found,

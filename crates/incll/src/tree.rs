@@ -17,7 +17,7 @@ use crate::alloc::slab::Slabs;
 use crate::error::{Error, Result};
 use crate::layout::{Before, LAYOUT_VERSION, Node, SLOTTED, TreeRoot, slab_kind};
 use crate::log::undo::Segments;
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::local::Slot;
 use crate::{Durable, MAX_KEY, Policy, Transient};
 
@@ -270,7 +270,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let arena = Arena::bare(mapping, options.chunk, (BARE_ROOT + 64).next_multiple_of(options.chunk));
         let mut tree = Masstree::new(&op, Off::NULL, epochs, arena, None);
         tree.root = {
-            let mut fresh = crate::node::fresh::Fresh::new(tree.cx(&op, &[])?);
+            let mut fresh = crate::node::new_blocks::NewBlocks::new(tree.cx(&op, &[])?);
             let root = fresh.border(&[])?;
             fresh.keep();
             root
@@ -305,7 +305,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
 
     /// The operation on this tree that `op` is used for.
     #[inline(always)]
-    pub(crate) fn cx<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Cx<'a, M, P>> {
+    pub(crate) fn cx<'a>(&'a self, op: &'a Op<'_, M>, key: &[u8]) -> Result<Context<'a, M, P>> {
         if op.base_addr() != self.base {
             return Err(durix_pmem::Error::ForeignSession.into());
         }
@@ -314,7 +314,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         }
         self.check_key(key)?;
         let (epoch, round) = self.epochs.now(op);
-        Ok(Cx { tree: self, op, epoch, round, wide: self.wide })
+        Ok(Context { tree: self, op, epoch, round, wide: self.wide })
     }
 
     #[inline(always)]

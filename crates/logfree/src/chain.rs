@@ -49,7 +49,7 @@ use crate::finding::Finding;
 use crate::layout::{Link, Node, node_sum};
 use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
 use crate::link_cache::LinkCache;
-use crate::pages::{Begun, Pages};
+use crate::pages::{Pages, Unlinking};
 use crate::row::Row;
 
 /// What is wrong with key and value of a node that was reached.
@@ -60,7 +60,7 @@ pub(crate) fn damaged<M: Medium>(op: &Op<'_, M>, off: Off<Node>) -> Option<Findi
 }
 
 /// What is built above a list, and leads to its nodes.
-pub(crate) trait Above {
+pub(crate) trait UpperLayer {
     /// Takes a deleted node, whose mark is durable, out of it, before the node is bypassed. `links` gets the links that have
     /// to be durable before the node is used again; returns another line that goes with the node.
     #[inline(always)]
@@ -100,10 +100,10 @@ pub(crate) trait Above {
 /// Nothing is.
 pub(crate) struct Nothing;
 
-impl Above for Nothing {}
+impl UpperLayer for Nothing {}
 
 /// A list, by its first link.
-pub(crate) struct Chain<'a, 's, M: Medium, A: Above = Nothing> {
+pub(crate) struct Chain<'a, 's, M: Medium, A: UpperLayer = Nothing> {
     pub(crate) op: &'a Op<'s, M>,
     pub(crate) pages: &'a Pages<M>,
     /// In a skip list, the link of a node that may be deleted meanwhile.
@@ -173,7 +173,7 @@ struct Walk<'s> {
     ascent: Ascent,
 }
 
-impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
+impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
     pub(crate) fn link(&self, word: &'s Word<Link>) -> DurableLink<'a, 's, M> {
         self.pages.link(self.op, word)
     }
@@ -408,7 +408,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
         &self,
         (word, seen): Edge<'s>,
         next: Link,
-        begun: Begun,
+        begun: Unlinking,
         mut fence: bool,
     ) -> Result<Option<Link>> {
         let seen = self.settle(word, seen);
@@ -633,7 +633,7 @@ impl<'a, 's, M: Medium, A: Above> Chain<'a, 's, M, A> {
     fn delete_at_once(
         &self,
         place: &Place<'s>,
-        begun: Begun,
+        begun: Unlinking,
         (node, next): (&'s Node, Link),
         then: Link,
         write_back: impl FnOnce(),

@@ -4,7 +4,7 @@ use super::sets::{
     CONTRACT, Expected, check_room, claim, count_claims, figure, fits, floor_claim, measure_at, panel,
     rounds_of_a_point, set_ratios, set_throughput, sizes_text,
 };
-use crate::logfree::make::{Shape, Way, What};
+use crate::logfree::make::{Protocol, Shape, What};
 use crate::logfree::report::Outcomes;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::paper::report::{Claim, Panel};
@@ -18,7 +18,7 @@ pub(in crate::paper) const FIGURE: Figure = figure(
     run,
 );
 
-const WAYS: [Way; 4] = [Way::Soft, Way::Links, Way::Redo, Way::Cso];
+const WAYS: [Protocol; 4] = [Protocol::Soft, Protocol::Links, Protocol::Redo, Protocol::Cso];
 const THREADS: [u64; 2] = [1, 2];
 /// The size for which there are goals.
 const GOAL_KEYS: u64 = 1 << 10;
@@ -82,7 +82,7 @@ fn curves(context: &Context<'_>, place: &Place, shape: Shape, threads: u64) -> R
         check_room(place, &what)?;
         let outcomes = measure_at(context, place, medium(), &what)?;
         set_throughput(&mut throughput, at, &outcomes);
-        set_ratios(&mut ratios, at, &outcomes, Way::Redo);
+        set_ratios(&mut ratios, at, &outcomes, Protocol::Redo);
         claims.extend(claims_of(&outcomes, shape, threads, keys, format!("{}, {}", x[at], place.pages)));
     }
     Ok(([throughput, ratios], claims))
@@ -95,9 +95,10 @@ fn claims_of(outcomes: &Outcomes, shape: Shape, threads: u64, keys: u64, at: Str
         _ => "several-fold for small and medium sizes, less for large ones",
     };
     let goal = goal(shape).filter(|_| keys == GOAL_KEYS).unwrap_or(NEVER_BELOW);
-    let links = Expected { what: what.clone(), paper, ways: (Way::Links, Way::Redo), goal: Some(goal) };
+    let links = Expected { what: what.clone(), paper, ways: (Protocol::Links, Protocol::Redo), goal: Some(goal) };
     let soft_goal = (shape == Shape::Hash && keys == GOAL_KEYS).then_some(2.0);
-    let soft = Expected { what: what.clone(), paper: "(ours)", ways: (Way::Soft, Way::Links), goal: soft_goal };
+    let soft =
+        Expected { what: what.clone(), paper: "(ours)", ways: (Protocol::Soft, Protocol::Links), goal: soft_goal };
     let mut claims: Vec<Claim> = [links, soft].into_iter().filter_map(|expected| claim(outcomes, expected)).collect();
     if shape == Shape::Hash && keys == GOAL_KEYS && threads == 1 {
         claims.extend(floor_claim(outcomes, what, 1.35));

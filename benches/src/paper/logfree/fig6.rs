@@ -7,7 +7,7 @@ use durix_pmem::medium::Delayed;
 use super::sets::{
     CONTRACT, Expected, claim, figure, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput,
 };
-use crate::logfree::make::{Shape, Way, What, count};
+use crate::logfree::make::{Protocol, Shape, What, count};
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::workload::medium;
 
@@ -18,7 +18,7 @@ pub(in crate::paper) const FIGURE: Figure = figure(
     run,
 );
 
-const WAYS: [Way; 4] = [Way::Soft, Way::Links, Way::Redo, Way::Cso];
+const WAYS: [Protocol; 4] = [Protocol::Soft, Protocol::Links, Protocol::Redo, Protocol::Cso];
 
 /// Nanoseconds added to each fence.
 fn delays(context: &Context<'_>) -> &'static [u64] {
@@ -37,17 +37,17 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             let mut throughput = panel(context, place, title("updates"), ("added ns", &x), "million operations/s");
             let mut ratios = panel(context, place, title("over the redo log"), ("added ns", &x), "times the redo log");
             let fences = |way| Ok::<_, Error>(count(What { shape, way, keys, threads: 1 })?.map(|c| c.fences));
-            let limit = fences(Way::Redo)?.zip(fences(Way::Links)?).map(|(redo, links)| redo / links);
+            let limit = fences(Protocol::Redo)?.zip(fences(Protocol::Links)?).map(|(redo, links)| redo / links);
             for (at, delay) in delays.iter().enumerate() {
                 context.now(format!("{}, +{delay} ns, {}", shape.name(), place.pages));
                 let medium = Delayed::new(medium(), Duration::from_nanos(*delay));
                 let what = WAYS.map(|way| What { shape, way, keys, threads: 1 });
                 let outcomes = measure_at(context, place, medium, &what)?;
                 set_throughput(&mut throughput, at, &outcomes);
-                set_ratios(&mut ratios, at, &outcomes, Way::Redo);
+                set_ratios(&mut ratios, at, &outcomes, Protocol::Redo);
                 let paper = limit.map_or(String::new(), |limit| format!("tends to the ratio of fences, {limit:.2}"));
                 let what = format!("{}, +{delay} ns, {}", shape.name(), place.pages);
-                let ways = (Way::Links, Way::Redo);
+                let ways = (Protocol::Links, Protocol::Redo);
                 measured.claims.extend(claim(&outcomes, Expected { what, paper: &paper, ways, goal: None }));
             }
             measured.panels.extend([throughput, ratios]);

@@ -3,7 +3,7 @@
 use super::sets::{
     Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput, sizes_text,
 };
-use crate::logfree::make::{Shape, Way, What};
+use crate::logfree::make::{Protocol, Shape, What};
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::workload::medium;
 
@@ -14,7 +14,7 @@ pub(in crate::paper) const FIGURE: Figure = figure(
     run,
 );
 
-const WAYS: [Way; 3] = [Way::Soft, Way::Links, Way::Volatile];
+const WAYS: [Protocol; 3] = [Protocol::Soft, Protocol::Links, Protocol::Volatile];
 
 fn sizes(context: &Context<'_>, shape: Shape) -> Vec<u64> {
     match (context.keys, context.quick, shape) {
@@ -43,10 +43,10 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
                 let what = WAYS.map(|way| What { shape, way, keys: *keys, threads: 1 });
                 let outcomes = measure_at(context, place, medium(), &what)?;
                 set_throughput(&mut throughput, at, &outcomes);
-                set_ratios(&mut ratios, at, &outcomes, Way::Volatile);
+                set_ratios(&mut ratios, at, &outcomes, Protocol::Volatile);
                 let paper = "a constant cost an update: less apparent the larger the set";
                 let what = format!("{}, {} keys, {}", shape.name(), x[at], place.pages);
-                let ways = [(Way::Links, Way::Volatile), (Way::Soft, Way::Volatile)];
+                let ways = [(Protocol::Links, Protocol::Volatile), (Protocol::Soft, Protocol::Volatile)];
                 let expected = ways.map(|ways| Expected { what: what.clone(), paper, ways, goal: None });
                 measured.claims.extend(expected.into_iter().filter_map(|expected| claim(&outcomes, expected)));
             }

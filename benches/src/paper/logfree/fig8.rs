@@ -5,7 +5,7 @@
 //! and once a round.
 
 use super::sets::{CONTRACT, Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios};
-use crate::logfree::make::{PerUpdate, Shape, Way, What, count};
+use crate::logfree::make::{PerUpdate, Protocol, Shape, What, count};
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::paper::report::{Claim, Form};
 use crate::place::Place;
@@ -18,8 +18,8 @@ pub(in crate::paper) const FIGURE: Figure = figure(
     run,
 );
 
-const WAYS: [Way; 3] = [Way::Soft, Way::Links, Way::Redo];
-const CACHES: [Way; 3] = [Way::Cached, Way::Batched, Way::Buffered];
+const WAYS: [Protocol; 3] = [Protocol::Soft, Protocol::Links, Protocol::Redo];
+const CACHES: [Protocol; 3] = [Protocol::Cached, Protocol::Batched, Protocol::Buffered];
 /// The sets that can have a link cache.
 const CACHED: [Shape; 2] = [Shape::List, Shape::Hash];
 const THREADS: [u64; 2] = [1, 2];
@@ -30,7 +30,7 @@ const BUFFERED: &str = "a link cache that is synced now and then is buffered: an
 fn counts(keys: u64) -> Result<Vec<Claim>, Error> {
     let mut claims = Vec::new();
     for shape in CACHED {
-        for way in [Way::Links].into_iter().chain(CACHES) {
+        for way in [Protocol::Links].into_iter().chain(CACHES) {
             let Some(counted) = count(What { shape, way, keys, threads: 1 })? else { continue };
             let PerUpdate { write_backs, fences, implicit_drains } = counted;
             claims.push(Claim {
@@ -59,10 +59,10 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
                 context.now(format!("{}, {threads} thread(s), {}", shape.name(), place.pages));
                 let what = WAYS.map(|way| What { shape, way, keys, threads });
                 let outcomes = measure_at(context, place, medium(), &what)?;
-                set_ratios(&mut ratios, at, &outcomes, Way::Redo);
+                set_ratios(&mut ratios, at, &outcomes, Protocol::Redo);
                 let paper = "link-and-persist ahead for all sets, with one thread and with several";
                 let what = format!("{}, {threads} thread(s), {}", shape.name(), place.pages);
-                let ways = (Way::Links, Way::Redo);
+                let ways = (Protocol::Links, Protocol::Redo);
                 measured.claims.extend(claim(&outcomes, Expected { what, paper, ways, goal: Some(1.0) }));
             }
             measured.panels.push(ratios);
@@ -86,13 +86,13 @@ fn caches(
     for (at, shape) in CACHED.into_iter().enumerate() {
         let point = format!("{}, {threads} thread(s), {}", shape.name(), place.pages);
         context.now(format!("link cache, {point}"));
-        let ways = [Way::Links].into_iter().chain(CACHES);
+        let ways = [Protocol::Links].into_iter().chain(CACHES);
         let what: Vec<What> = ways.map(|way| What { shape, way, keys, threads }).collect();
         let outcomes = measure_at(context, place, medium(), &what)?;
-        set_ratios(&mut ratios, at, &outcomes, Way::Links);
+        set_ratios(&mut ratios, at, &outcomes, Protocol::Links);
         for way in CACHES {
             let paper = "the link cache brings more in most cases";
-            let expected = Expected { what: point.clone(), paper, ways: (way, Way::Links), goal: None };
+            let expected = Expected { what: point.clone(), paper, ways: (way, Protocol::Links), goal: None };
             measured.claims.extend(claim(&outcomes, expected));
         }
     }

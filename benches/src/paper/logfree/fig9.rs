@@ -15,7 +15,7 @@ use super::sets::{check_room, figure, fits, panel, rounds, rounds_of_a_point, si
 use crate::interleave::{Contestant, interleave_telling};
 use crate::logfree::Error as SetError;
 use crate::logfree::key;
-use crate::logfree::make::{Shape, Site, Way, What};
+use crate::logfree::make::{Protocol, Shape, Site, What};
 use crate::logfree::report::warm_up;
 use crate::logfree::rounds::{Memory, Rounds};
 use crate::paper::figure::{Context, Error, Figure, Measured};
@@ -175,7 +175,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         let mut gain = panel(context, place, "hash table: updates".into(), ("keys", &x), "million operations/s");
         for (at, keys) in sizes.iter().enumerate() {
             context.now(format!("{} keys, {}", x[at], place.pages));
-            check_room(place, &[What { shape: Shape::Hash, way: Way::Links, keys: *keys, threads: 1 }; 2])?;
+            check_room(place, &[What { shape: Shape::Hash, way: Protocol::Links, keys: *keys, threads: 1 }; 2])?;
             context.step("counting hits");
             measured.claims.push(set_hits(&mut hits, at, place, *keys, &x[at])?);
             context.step("rounds");

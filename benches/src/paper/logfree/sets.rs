@@ -3,7 +3,7 @@
 use durix_pmem::Medium;
 
 use crate::interleave::Series;
-use crate::logfree::make::{Shape, Way, What, count};
+use crate::logfree::make::{Protocol, Shape, What, count};
 use crate::logfree::report::{Outcomes, floors, measure, of, ratio, warm_up};
 use crate::logfree::rounds::OPERATIONS;
 use crate::machine::{Bytes, Machine};
@@ -63,7 +63,7 @@ pub(in crate::paper) fn measure_at<M: Medium>(
     what: &[What],
 ) -> Result<Outcomes, Error> {
     check_room(place, what)?;
-    let filling = |way: Way| context.step(&format!("filling: {}", way.name()));
+    let filling = |way: Protocol| context.step(&format!("filling: {}", way.name()));
     let mut after_round = || {
         context.step("rounds");
         context.tick()
@@ -98,7 +98,7 @@ pub(in crate::paper) fn set_throughput(panel: &mut Panel, at: usize, outcomes: &
 }
 
 /// The same, divided by those of `base`.
-pub(in crate::paper) fn set_ratios(panel: &mut Panel, at: usize, outcomes: &Outcomes, base: Way) {
+pub(in crate::paper) fn set_ratios(panel: &mut Panel, at: usize, outcomes: &Outcomes, base: Protocol) {
     let Some(base_outcome) = of(outcomes, Some(base)) else { return };
     for (way, outcome) in outcomes {
         if let Some(way) = way.filter(|way| *way != base) {
@@ -115,7 +115,7 @@ pub(in crate::paper) struct Expected<'a> {
     /// The paper's words.
     pub(in crate::paper) paper: &'a str,
     /// Ours, and what it is compared with.
-    pub(in crate::paper) ways: (Way, Way),
+    pub(in crate::paper) ways: (Protocol, Protocol),
     /// At least so many times as fast.
     pub(in crate::paper) goal: Option<f64>,
 }
@@ -135,11 +135,11 @@ pub(in crate::paper) fn claim(outcomes: &Outcomes, expected: Expected<'_>) -> Op
 
 /// The claim of a successful update of the best table beside the floor.
 pub(in crate::paper) fn floor_claim(outcomes: &Outcomes, what: String, goal: f64) -> Option<Claim> {
-    let floors = floors(outcomes, Way::Soft)?;
+    let floors = floors(outcomes, Protocol::Soft)?;
     Some(Claim {
         what,
         paper: "(ours)".into(),
-        ours: format!("{} takes {floors:.2} floors a successful update (goal: at most {goal})", Way::Soft.name()),
+        ours: format!("{} takes {floors:.2} floors a successful update (goal: at most {goal})", Protocol::Soft.name()),
         holds: Some(floors <= goal),
     })
 }
@@ -148,16 +148,16 @@ pub(in crate::paper) fn floor_claim(outcomes: &Outcomes, what: String, goal: f64
 /// the way promises.
 pub(in crate::paper) fn count_claims(shape: Shape, keys: u64) -> Result<Vec<Claim>, Error> {
     let mut claims = Vec::new();
-    for way in [Way::Soft, Way::Links, Way::Redo, Way::Cso] {
+    for way in [Protocol::Soft, Protocol::Links, Protocol::Redo, Protocol::Cso] {
         let Some(counted) = count(What { shape, way, keys, threads: 1 })? else { continue };
         // Judged as they are shown: a new extent now and then adds thousandths to the averages.
         let [write_backs, fences, implicit_drains] =
             [counted.write_backs, counted.fences, counted.implicit_drains].map(|count| (count * 100.0).round() / 100.0);
         let (paper, holds) = match way {
-            Way::Soft => ("1 and 1 (OOPSLA'19)", Some((write_backs, fences, implicit_drains) == (1.0, 1.0, 0.0))),
-            Way::Links => ("at most 2 fences, a page newly active one more", Some(implicit_drains == 0.0)),
-            Way::Redo if shape == Shape::SkipList => ("3 fences a level, 3 for the mark", None),
-            Way::Redo => ("3 fences", Some(fences == 3.0)),
+            Protocol::Soft => ("1 and 1 (OOPSLA'19)", Some((write_backs, fences, implicit_drains) == (1.0, 1.0, 0.0))),
+            Protocol::Links => ("at most 2 fences, a page newly active one more", Some(implicit_drains == 0.0)),
+            Protocol::Redo if shape == Shape::SkipList => ("3 fences a level, 3 for the mark", None),
+            Protocol::Redo => ("3 fences", Some(fences == 3.0)),
             _ => ("(ours)", None),
         };
         claims.push(Claim {

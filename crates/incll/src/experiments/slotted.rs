@@ -30,9 +30,9 @@ use durix_pmem::{Medium, Off, Persistent};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{KEYS, Node, Permutation, SLOTS, Slotted};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::lock::Locked;
-use crate::ops::split::{Above, MIDDLE};
+use crate::ops::split::{MIDDLE, Separator};
 
 /// What a separator from below does to a node.
 struct Step {
@@ -46,7 +46,7 @@ struct Step {
     up: Option<u64>,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     fn slotted(&self, off: Off<Node>) -> &'a Slotted {
         self.op.at(off.cast())
     }
@@ -115,7 +115,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         op.store(&node.permutation, Permutation::first(keys.len()), Relaxed);
     }
 
-    fn fill_slot(&self, node: &Slotted, slot: usize, (key, child): Above) {
+    fn fill_slot(&self, node: &Slotted, slot: usize, (key, child): Separator) {
         self.op.store(&node.slots[slot][0], key, Relaxed);
         self.op.store(&node.slots[slot][1], child.get(), Relaxed);
     }
@@ -169,7 +169,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
     /// Leaves in a dirty node what it keeps when a separator comes, and puts the separator there if it belongs there. What a
     /// node that splits does not keep was copied before.
-    pub(crate) fn take_separator(&self, parent: &Locked<'a, M, P>, new: Above) {
+    pub(crate) fn take_separator(&self, parent: &Locked<'a, M, P>, new: Separator) {
         let Step { rank, kept, takes, .. } = self.step_of(parent, new.0);
         if !takes {
             parent.touch(1);

@@ -7,7 +7,7 @@ use durix_pmem::{Bits, LineAt, Medium, Off, Persistent};
 use crate::Policy;
 use crate::error::{Error, Result};
 use crate::layout::{Before, Border, Interior, KEYS, Kinds, Node, Permutation, kind, version};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::lock::Locked;
 use crate::node::part::Part;
 use crate::node::read::Wait;
@@ -37,7 +37,7 @@ pub(crate) struct Place<'a> {
     pub(crate) low: Option<u64>,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// The border node of `slice` in the layer of `root`; `None` if the layer is no longer part of the tree.
     #[inline(always)]
     pub(crate) fn descend(&self, root: Off<Node>, slice: u64) -> Result<Option<Place<'a>>> {
@@ -387,7 +387,7 @@ mod tests {
             tree.remove(&op, key).unwrap();
         }
         let wide = tree.cx(&op, &[]).unwrap();
-        let narrow = Cx { wide: None, ..wide };
+        let narrow = Context { wide: None, ..wide };
         let mut interiors = 0;
         for part in keys.iter().map(|key| Part::of(key)) {
             let place = wide.descend(tree.root, part.slice).unwrap().unwrap();

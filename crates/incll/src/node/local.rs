@@ -7,7 +7,7 @@ use crate::alloc::slab::{Cache, Durably};
 use crate::error::{Error, Result};
 use crate::layout::Node;
 use crate::log::undo::Undo;
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 
 /// What a session keeps for a tree.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Local {
 /// A session's part of a tree, made when it is first needed.
 pub(crate) type Slot = Lock<Option<Box<Local>>>;
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// The session's part of the tree, turned to the current epoch.
     pub(crate) fn local(&self) -> Result<LockGuard<'a, Option<Box<Local>>, M>> {
         let slot = self.op.slot() as usize;

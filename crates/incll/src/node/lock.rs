@@ -8,11 +8,11 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Border, Interior, Node, Permutation, SLOTS, Stamp, version};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::local::Local;
 use crate::node::read::Wait;
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Locks a node if it still has that version.
     #[inline(always)]
     pub(crate) fn lock(&self, off: Off<Node>, version: u64) -> Option<Locked<'a, M, P>> {
@@ -90,7 +90,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 
 /// The right to change a node, until dropped.
 pub(crate) struct Locked<'a, M: Medium, P: Policy> {
-    pub(crate) cx: Cx<'a, M, P>,
+    pub(crate) cx: Context<'a, M, P>,
     pub(crate) off: Off<Node>,
     pub(crate) node: &'a Node,
     version: u64,

@@ -17,7 +17,7 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::error::{Error, Result};
 use crate::layout::{Before, Node, version};
-use crate::node::cx::{At, Cx};
+use crate::node::context::{At, Context};
 
 /// How long a node may stay locked.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ impl Wait {
     /// [`Error::Corrupt`] where attempts fail although nobody else is at work: a damaged link leads to a node that says it is
     /// deleted, say. [`Error::Stuck`] after [`PATIENCE`].
     #[cold]
-    pub(crate) fn again<M: Medium, P: Policy>(&mut self, cx: &Cx<'_, M, P>, off: Off<Node>) -> Result<()> {
+    pub(crate) fn again<M: Medium, P: Policy>(&mut self, cx: &Context<'_, M, P>, off: Off<Node>) -> Result<()> {
         if self.turn % 64 == 63 {
             let quiet = cx.op.quiet();
             if quiet.is_some() && quiet == self.quiet {
@@ -80,7 +80,7 @@ impl Wait {
     }
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// The node at `off`, recovered, with a version at which nobody is changing it.
     #[inline(always)]
     pub(crate) fn enter(&self, off: Off<Node>) -> Result<(&'a Node, u64)> {

@@ -14,9 +14,9 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::layout::{Node, Stamp};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Recovers a node whose stamp is older than what can be trusted: undoes a failed epoch, and forgets locks from before
     /// the crash.
     #[cold]
@@ -48,7 +48,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
 }
 
 /// Runs `undo` under a lock unless another thread was faster. Whoever has seen, with an acquiring load, that a node is no
-/// longer old sees it undone: `undo` says so last, with a releasing store. Mirror: `Cx::enter`.
+/// longer old sees it undone: `undo` says so last, with a releasing store. Mirror: `Context::enter`.
 fn once<G>(lock: impl FnOnce() -> G, is_old: impl FnOnce() -> bool, undo: impl FnOnce()) {
     let _lock = lock();
     if is_old() {
@@ -70,7 +70,7 @@ mod loom_tests {
         lock: Mutex<()>,
     }
 
-    /// As `Cx::enter` does it.
+    /// As `Context::enter` does it.
     fn enter(world: &World, seen: Ordering, said: Ordering) -> u64 {
         if world.stamp.load(seen) == 0 {
             once(

@@ -7,7 +7,7 @@ use durix_pmem::{Medium, Off, Op, Persistent};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Border, Node, kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::descend::Place;
 use crate::node::part::Part;
 use crate::node::read::Wait;
@@ -23,7 +23,7 @@ pub(crate) enum Found<'a, M: Medium> {
     Again,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     #[inline(always)]
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'a, M>>> {
         let mut wait = None;

@@ -5,14 +5,14 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::entry::Entry;
-use crate::node::fresh::Fresh;
 use crate::node::lock::Locked;
+use crate::node::new_blocks::NewBlocks;
 use crate::node::part::Part;
 use crate::value::Record;
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Puts the key of a record and a new one into a layer of their own, which takes the place of the slot. `rest` begins
     /// with the slice that they share.
     pub(crate) fn add_layer(
@@ -27,7 +27,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         let mut old = Vec::new();
         record.suffix_into(&mut old);
         let old_value = record.value().to_vec();
-        let mut fresh = Fresh::new(*self);
+        let mut fresh = NewBlocks::new(*self);
         let layer = self.build_layer(&mut fresh, (&old, &old_value), (&rest[8..], value))?;
         let entry = Entry { slice: Part::of(rest).slice, kind: kind::LAYER, inline: false, word: layer.get() };
         self.replace(locked, rank, slot, entry)?;
@@ -38,7 +38,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     /// The layers for two different keys: one for each slice that they share, one for what differs.
     fn build_layer(
         &self,
-        fresh: &mut Fresh<'a, M, P>,
+        fresh: &mut NewBlocks<'a, M, P>,
         mut a: (&[u8], &[u8]),
         mut b: (&[u8], &[u8]),
     ) -> Result<Off<Node>> {

@@ -8,7 +8,7 @@ use durix_pmem::{Medium, Off, Op};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Node, version};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::descend::{MAX_DEPTH, Place};
 use crate::node::part::Part;
 use crate::ops::get::Found;
@@ -46,7 +46,7 @@ impl<'k> Lane<'_, 'k> {
     }
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     #[inline(always)]
     fn step(&self, lane: &mut Lane<'a, '_>) -> Result<Step<'a, M>> {
         let (node, version) = self.enter(lane.next)?;
@@ -107,7 +107,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Has the nodes on the ways of at most [`WIDTH`] keys fetched, as far as their first slices lead. It only looks, and
     /// concludes nothing: whatever it meets in the middle of a change, it asks for a line that nobody needs.
     fn approach<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {

@@ -13,7 +13,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::error::Result;
 use crate::layout::{Node, kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::descend::purpose;
 use crate::node::part::Part;
 use crate::ops::snapshot::Snapshot;
@@ -61,7 +61,7 @@ impl Frame {
     }
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Visits keys from `bound`, or from the end where the scan starts: upwards, or `DOWN`. `expected`: how many entries the
     /// caller is going to visit.
     pub(crate) fn scan<const DOWN: bool, V>(

@@ -14,13 +14,13 @@ use durix_pmem::{Medium, Off, Persistent};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Border, Kinds, Node, Stamp, kind, version};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::descend::{Place, purpose};
 use crate::node::lock::Locked;
 use crate::node::part::Part;
 use crate::node::read::Wait;
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Takes out what the removal of `key` has left empty.
     #[cold]
     pub(crate) fn shrink(&self, key: &[u8]) -> Result<()> {

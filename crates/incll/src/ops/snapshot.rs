@@ -7,7 +7,7 @@ use durix_pmem::{Medium, Off, Persistent, Word};
 use crate::Policy;
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::descend::{Place, purpose};
 use crate::node::entry::Entry;
 use crate::node::part::Part;
@@ -69,7 +69,7 @@ impl Snapshot {
     }
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// The border node of a slice, as of one moment. Returns whether the layer is still part of the tree.
     #[inline(always)]
     pub(crate) fn snapshot<const FOR: u8>(&self, root: Off<Node>, slice: u64, into: &mut Snapshot) -> Result<bool> {

@@ -11,20 +11,20 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::entry::Entry;
-use crate::node::fresh::Fresh;
 use crate::node::lock::Locked;
+use crate::node::new_blocks::NewBlocks;
 
 /// A separator, and the node to its right.
-pub(crate) type Above = (u64, Off<Node>);
+pub(crate) type Separator = (u64, Off<Node>);
 
 /// Which of the keys of a full interior node and a new one goes up: those before it stay.
 pub(crate) const MIDDLE: usize = KEYS.div_ceil(2);
 
 /// How a descent has come to a node: the root of its layer, and the node that was above it.
 #[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct Descent<'a> {
     pub(crate) root: Off<Node>,
     pub(crate) above: Option<&'a Node>,
 }
@@ -37,15 +37,15 @@ struct Cut {
     at: usize,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// Splits a full node and inserts `entry` at `rank`.
     pub(crate) fn split(
         &self,
         mut locked: Locked<'a, M, P>,
-        way: Way<'a>,
+        way: Descent<'a>,
         rank: usize,
         entry: Entry,
-        fresh: &mut Fresh<'a, M, P>,
+        fresh: &mut NewBlocks<'a, M, P>,
     ) -> Result<()> {
         let mut entries = self.entries(locked.border());
         entries.insert(rank, entry);
@@ -122,7 +122,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         &self,
         above: &[Locked<'a, M, P>],
         root: Off<Node>,
-        fresh: &mut Fresh<'a, M, P>,
+        fresh: &mut NewBlocks<'a, M, P>,
     ) -> Result<Vec<Off<Node>>> {
         let mut blocks = Vec::new();
         for parent in above.iter().filter(|parent| self.count(parent.interior()) == KEYS) {
@@ -168,7 +168,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
         mut locked: Locked<'a, M, P>,
         entries: &[Entry],
         at: usize,
-        fresh: &mut Fresh<'a, M, P>,
+        fresh: &mut NewBlocks<'a, M, P>,
     ) -> Result<()> {
         let (left, right) = (fresh.border(&entries[..at])?, fresh.border(&entries[at..])?);
         self.log_whole(&[&locked])?;
@@ -214,7 +214,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Inserts a separator and the node to its right into the locked ancestors, which are logged (or under InCLLp) and dirty.
-    fn insert_above(&self, above: &[Locked<'a, M, P>], root: Off<Node>, new: Above, blocks: Vec<Off<Node>>) {
+    fn insert_above(&self, above: &[Locked<'a, M, P>], root: Off<Node>, new: Separator, blocks: Vec<Off<Node>>) {
         let (mut new, mut blocks) = (new, blocks.into_iter());
         for parent in above {
             if self.count(parent.interior()) < KEYS {
@@ -247,7 +247,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// Inserts a separator and the node to its right into a node with room, and notes the lines that change.
-    fn insert_into(&self, parent: &Locked<'a, M, P>, (sep, right): Above) {
+    fn insert_into(&self, parent: &Locked<'a, M, P>, (sep, right): Separator) {
         if P::INTERIOR_IN_LINE {
             return self.take_separator(parent, (sep, right));
         }

@@ -22,13 +22,13 @@ use durix_pmem::{Medium, Op, Persistent};
 
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, SLOTS, kind};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::entry::Entry;
-use crate::node::fresh::Fresh;
 use crate::node::lock::Locked;
+use crate::node::new_blocks::NewBlocks;
 use crate::node::part::Part;
 use crate::node::read::Wait;
-use crate::ops::split::Way;
+use crate::ops::split::Descent;
 use crate::tree::Masstree;
 use crate::value::{Record, Value, number_of};
 use crate::{MAX_VALUE, Policy};
@@ -55,7 +55,7 @@ enum Done {
     Emptied,
 }
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         let root = self.tree.root().filter(|_| P::DURABLE);
         let Some(tally) = root.and_then(|root| root.tally()) else { return self.change_untold(key, decide) };
@@ -122,7 +122,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 Ok(rank) => self.change_found(locked, rank, rest, decide),
                 Err(rank) => match decide(None) {
                     Change::Set(value) => {
-                        let way = Way { root, above: place.above };
+                        let way = Descent { root, above: place.above };
                         self.insert(locked, way, rank, rest, value).map(|()| Done::Yes)
                     }
                     Change::Keep | Change::Remove => Ok(Done::Yes),
@@ -161,7 +161,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
                 if let Some(entry) = Entry::in_place::<P>(rest, value) {
                     return self.replace(locked, rank, slot, entry).map(|()| Done::Yes);
                 }
-                let mut fresh = Fresh::new(*self);
+                let mut fresh = NewBlocks::new(*self);
                 let entry = self.entry(&mut fresh, rest, value)?;
                 self.replace(locked, rank, slot, entry)?;
                 fresh.keep();
@@ -172,7 +172,7 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// What a slot holds for the rest of a key and a value.
-    pub(crate) fn entry(&self, fresh: &mut Fresh<'a, M, P>, rest: &[u8], value: &[u8]) -> Result<Entry> {
+    pub(crate) fn entry(&self, fresh: &mut NewBlocks<'a, M, P>, rest: &[u8], value: &[u8]) -> Result<Entry> {
         if let Some(entry) = Entry::in_place::<P>(rest, value) {
             return Ok(entry);
         }
@@ -182,12 +182,12 @@ impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
     }
 
     /// A new key, at `rank`.
-    fn insert(&self, locked: Locked<'a, M, P>, way: Way<'a>, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
+    fn insert(&self, locked: Locked<'a, M, P>, way: Descent<'a>, rank: usize, rest: &[u8], value: &[u8]) -> Result<()> {
         let has_room = self.op.load(&locked.border().permutation, Relaxed).len() < P::CAPACITY;
         if has_room && let Some(entry) = Entry::in_place::<P>(rest, value) {
             return self.insert_into_slot(locked, rank, entry);
         }
-        let mut fresh = Fresh::new(*self);
+        let mut fresh = NewBlocks::new(*self);
         let entry = self.entry(&mut fresh, rest, value)?;
         if has_room {
             self.insert_into_slot(locked, rank, entry)?;

@@ -73,7 +73,7 @@ use super::thaw::thaw;
 use crate::error::{Error, Result};
 use crate::layout::{Branch, Leaf, Link, Node, branch_sum};
 use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
-use crate::pages::{Begun, Pages};
+use crate::pages::{Pages, Unlinking};
 use crate::row::Row;
 
 /// Whether the checksum of the branch at an offset is right.
@@ -406,7 +406,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     // ---- splicing ----
 
     /// Records that a branch may be taken out. One fence, if its page was not active.
-    fn begin_splice(&self, off: Off<Node>) -> Result<Begun> {
+    fn begin_splice(&self, off: Off<Node>) -> Result<Unlinking> {
         let begun = self.pages.begin_unlink(self.op, off)?;
         if begun.write_back(self.op) {
             // PERSIST LF-N5: flush+fence.
@@ -416,7 +416,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// Takes a branch out that decides nothing, or finishes doing so, durably; `incoming` is the edge to it.
-    fn splice(&self, incoming: Edge<'s>, branch: &'s Branch, begun: &mut Option<Begun>) -> Spliced {
+    fn splice(&self, incoming: Edge<'s>, branch: &'s Branch, begun: &mut Option<Unlinking>) -> Spliced {
         let Some(other) = self.freeze(branch) else { return Spliced::Decides };
         let link = self.link(incoming.0);
         if swing_own(&link, incoming.1, Link::to(other.off())).is_err() {
@@ -431,7 +431,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Takes the branch of a place out, whose edge was swung. Returns only when the branch is out, or decides something
     /// again, and the change is durable either way.
-    fn splice_out(&self, place: &Place<'s>, begun: Begun) -> Result<()> {
+    fn splice_out(&self, place: &Place<'s>, begun: Unlinking) -> Result<()> {
         let Some((branch, _)) = place.branch else { return Ok(()) };
         let mut begun = Some(begun);
         let spliced = self.splice(place.incoming, branch, &mut begun);

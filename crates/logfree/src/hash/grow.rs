@@ -34,7 +34,7 @@ use durix_pmem::{Medium, Off, Op, Word};
 
 use super::HashTable;
 use super::runs::{Bucket, MAX_LEVEL};
-use crate::chain::{Above, Chain};
+use crate::chain::{Chain, UpperLayer};
 use crate::error::Result;
 use crate::layout::{Link, ROOT_HEAD};
 use crate::link::{clean, settle, swing};
@@ -78,14 +78,14 @@ type Cutting<'s> = (&'s Word<Link>, Link, &'s Word<Link>);
 impl<M: Medium> HashTable<M> {
     /// What an insert of a spread key does for growth. Never fails: a table that cannot grow goes on with longer runs.
     #[inline(always)]
-    pub(super) fn tend(&self, op: &Op<'_, M>, key: u64) {
+    pub(super) fn help_grow(&self, op: &Op<'_, M>, key: u64) {
         if op.medium().shared_load(&self.growth.left, Relaxed) != 0 || key.is_multiple_of(SAMPLED) {
-            self.tend_now(op, key);
+            self.help_grow_now(op, key);
         }
     }
 
     #[cold]
-    fn tend_now(&self, op: &Op<'_, M>, key: u64) {
+    fn help_grow_now(&self, op: &Op<'_, M>, key: u64) {
         let m = op.medium();
         if let Some(part) = self.take_part(m) {
             let level = self.directory.level(m);
@@ -216,7 +216,7 @@ impl<M: Medium> HashTable<M> {
         }
     }
 
-    fn cut_part_with<C: Above>(&self, op: &Op<'_, M>, level: u32, part: u64, inner: impl Fn() -> C) -> Result<()> {
+    fn cut_part_with<C: UpperLayer>(&self, op: &Op<'_, M>, level: u32, part: u64, inner: impl Fn() -> C) -> Result<()> {
         let m = op.medium();
         let numbers = part * BATCH..((part + 1) * BATCH).min(1 << (level - 1));
         let mut cutting: Vec<Cutting<'_>> = Vec::with_capacity(BATCH as usize);
@@ -239,7 +239,7 @@ impl<M: Medium> HashTable<M> {
     }
 
     /// The first step: returns the word and the cut in it, not durable; `None` if that bucket is cut.
-    fn begin_cut<'s, C: Above>(
+    fn begin_cut<'s, C: UpperLayer>(
         &self,
         op: &Op<'s, M>,
         bucket: Bucket,

@@ -176,7 +176,7 @@ impl<M: Medium> HashTable<M> {
         let key = spread(key);
         let inserted = on_chain!(self, self.chain(op, key)?, insert(key, value))?;
         if inserted {
-            self.tend(op, key);
+            self.help_grow(op, key);
         }
         Ok(inserted)
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Off, Op, Word};
 
-use crate::chain::Above;
+use crate::chain::UpperLayer;
 use crate::error::{Error, Result};
 use crate::layout::{DIRECTORY, Link, Node};
 use crate::link::{Announced, DurableLink, settle};
@@ -183,7 +183,7 @@ pub(super) fn corrupt(what: &'static str, word: Off<Word<Link>>, found: Link) ->
 }
 
 /// What leads to the run of a key; `C` is a link cache, or nothing.
-pub(crate) struct Runs<'a, 's, M: Medium, C: Above> {
+pub(crate) struct Runs<'a, 's, M: Medium, C: UpperLayer> {
     pub(super) directory: &'a Directory,
     pub(super) announced: &'a Announced,
     pub(super) op: &'a Op<'s, M>,
@@ -194,7 +194,7 @@ pub(crate) struct Runs<'a, 's, M: Medium, C: Above> {
     pub(super) inner: C,
 }
 
-impl<M: Medium, C: Above> Runs<'_, '_, M, C> {
+impl<M: Medium, C: UpperLayer> Runs<'_, '_, M, C> {
     /// What to do where a walk has come to a cut, or to an end that it did not know of.
     #[cold]
     fn cut_or_moved(&self, word: Off<Word<Link>>, end: Link) -> Result<bool> {
@@ -214,7 +214,7 @@ impl<M: Medium, C: Above> Runs<'_, '_, M, C> {
     }
 }
 
-impl<M: Medium, C: Above> Above for Runs<'_, '_, M, C> {
+impl<M: Medium, C: UpperLayer> UpperLayer for Runs<'_, '_, M, C> {
     const RUNS: bool = true;
 
     #[inline(always)]

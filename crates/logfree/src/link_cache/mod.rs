@@ -43,12 +43,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Off, Op, Rmw, Word};
 
-use crate::chain::{Above, Chain, Nothing, Place};
+use crate::chain::{Chain, Nothing, Place, UpperLayer};
 use crate::error::Result;
 use crate::layout::{Link, Node};
 use crate::link::{Announced, DurableLink, settle, swing};
 use crate::options::LinkCacheMode;
-use crate::pages::Begun;
+use crate::pages::Unlinking;
 use bucket::{Added, Around};
 
 /// A bucket, on a line of its own.
@@ -211,7 +211,7 @@ pub(crate) use on_chain;
 /// A link cache stands above the list.
 pub(crate) struct Cached<'a>(pub(crate) &'a LinkCache);
 
-impl Above for Cached<'_> {
+impl UpperLayer for Cached<'_> {
     #[inline(always)]
     fn cache(&self) -> Option<&LinkCache> {
         Some(self.0)
@@ -227,7 +227,7 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M, Nothing> {
 }
 
 /// What lists do with a link cache; without one, nothing.
-impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
+impl<'s, M: Medium, A: UpperLayer> Chain<'_, 's, M, A> {
     /// Makes durable what the answer about a key may depend on. To be called after looking: see `bucket.rs`.
     #[inline(always)]
     pub(crate) fn scan(&self, key: u64) {
@@ -263,7 +263,7 @@ impl<'s, M: Medium, A: Above> Chain<'_, 's, M, A> {
         &self,
         cache: &LinkCache,
         place: &Place<'s>,
-        begun: Begun,
+        begun: Unlinking,
         node: &'s Node,
         next: Link,
         then: Link,

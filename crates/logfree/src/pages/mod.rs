@@ -87,13 +87,13 @@ pub struct PageStats {
 /// A node that an operation is about to bypass.
 #[derive(Debug)]
 #[must_use = "its page stays active until it is retired, or given up"]
-pub(crate) struct Begun {
+pub(crate) struct Unlinking {
     node: Off<Node>,
     /// The cell that names its page, if that is new and not durable.
     cell: Option<Off<Word>>,
 }
 
-impl Begun {
+impl Unlinking {
     /// Whether the page is durably active.
     #[inline(always)]
     pub(crate) fn is_active(&self) -> bool {
@@ -376,12 +376,12 @@ impl<M: Medium> Pages<M> {
 
     /// Enters the page of a node that this operation is about to bypass, and keeps it in the table until
     /// [`retire_begun`](Pages::retire_begun) or [`cancel_unlink`](Pages::cancel_unlink). The caller has to see to
-    /// [`Begun::write_back`]. Trims the table where it has grown.
+    /// [`Unlinking::write_back`]. Trims the table where it has grown.
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full.
     #[inline]
-    pub(crate) fn begin_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<Begun> {
+    pub(crate) fn begin_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<Unlinking> {
         let slot = &mut *self.slot(op);
         let page = self.shape.page_of(node.get());
         let mut cell = None;
@@ -391,7 +391,7 @@ impl<M: Medium> Pages<M> {
             slot.stats.unlink_misses += 1;
         }
         slot.active.entry(page).limbo += 1;
-        Ok(Begun { node, cell })
+        Ok(Unlinking { node, cell })
     }
 
     /// Whether the page of a node is durably active for this session. It stays so until the session asks for something else here.
@@ -402,7 +402,7 @@ impl<M: Medium> Pages<M> {
 
     /// Ends what [`begin_unlink`](Pages::begin_unlink) has begun, without having bypassed the node.
     #[cold]
-    pub(crate) fn cancel_unlink(&self, op: &Op<'_, M>, begun: Begun) {
+    pub(crate) fn cancel_unlink(&self, op: &Op<'_, M>, begun: Unlinking) {
         if begun.write_back(op) {
             // PERSIST LF-N5: flush+fence: whoever finds the page in the table next takes it for durable.
             op.fence();
@@ -416,9 +416,9 @@ impl<M: Medium> Pages<M> {
     pub(crate) fn retire_begun(
         &self,
         op: &Op<'_, M>,
-        begun: Begun,
+        begun: Unlinking,
         link: Off<Word<Link>>,
-        more: Option<Begun>,
+        more: Option<Unlinking>,
         links: &[Off<Word<Link>>],
     ) {
         let slot = &mut *self.slot(op);

@@ -67,7 +67,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
-use crate::chain::Above;
+use crate::chain::UpperLayer;
 use crate::error::{Error, Result};
 use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, RUNS, TALL_SUM, TallNode, Upper, tall_sum};
 use crate::link::{Announced, DurableLink, settle};
@@ -594,7 +594,7 @@ pub(super) struct NewNode {
     pub(super) height: usize,
 }
 
-impl<M: Medium> Above for Towers<'_, '_, M> {
+impl<M: Medium> UpperLayer for Towers<'_, '_, M> {
     #[inline(always)]
     fn detach(&self, off: Off<Node>, links: &mut Vec<Off<Word<Link>>>) -> Result<Option<Off<Node>>> {
         // PERSIST LF-U4: order.

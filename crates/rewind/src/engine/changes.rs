@@ -21,7 +21,7 @@ pub enum Contents {
 }
 
 /// A block that nothing leads to before the commit.
-struct Fresh<'e, M: Medium> {
+struct NewBlock<'e, M: Medium> {
     reserved: Reserved<'e, M>,
     /// `None`: zeroes that were written back, and writes to it are records of their own.
     contents: Option<Contents>,
@@ -42,7 +42,7 @@ pub struct Changes<'e, M: Medium> {
 
 /// Blocks by offset.
 struct Blocks<'e, M: Medium> {
-    fresh: BTreeMap<u64, Fresh<'e, M>>,
+    fresh: BTreeMap<u64, NewBlock<'e, M>>,
     freed: Freed,
 }
 
@@ -149,7 +149,7 @@ impl<'e, M: Medium> Changes<'e, M> {
         let root = &self.engine.root;
         let reserved = root.pool().space().reserve_block(op, root.owner(), bytes)?;
         let off = reserved.off();
-        self.blocks_mut().fresh.insert(off, Fresh { reserved, contents, words: 0 });
+        self.blocks_mut().fresh.insert(off, NewBlock { reserved, contents, words: 0 });
         Ok(off)
     }
 
@@ -166,7 +166,7 @@ impl<'e, M: Medium> Changes<'e, M> {
         }
         match fresh.get(&off) {
             // Nobody has seen it, and no record names it.
-            Some(Fresh { contents: Some(_), .. }) => _ = fresh.remove(&off),
+            Some(NewBlock { contents: Some(_), .. }) => _ = fresh.remove(&off),
             Some(zeroed) => _ = freed.insert(off, zeroed.reserved.allocation()),
             None => {
                 let found = root.pool().space().allocated(op, off);

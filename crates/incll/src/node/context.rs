@@ -8,7 +8,7 @@ use crate::layout::{Border, Interior, Node};
 use crate::tree::Masstree;
 
 /// An operation on a tree.
-pub(crate) struct Cx<'a, M: Medium, P: Policy> {
+pub(crate) struct Context<'a, M: Medium, P: Policy> {
     pub(crate) tree: &'a Masstree<M, P>,
     pub(crate) op: &'a Op<'a, M>,
     pub(crate) epoch: u64,
@@ -18,17 +18,17 @@ pub(crate) struct Cx<'a, M: Medium, P: Policy> {
     pub(crate) wide: Option<Wide>,
 }
 
-impl<M: Medium, P: Policy> Clone for Cx<'_, M, P> {
+impl<M: Medium, P: Policy> Clone for Context<'_, M, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<M: Medium, P: Policy> Copy for Cx<'_, M, P> {}
+impl<M: Medium, P: Policy> Copy for Context<'_, M, P> {}
 
 /// A node without its kind.
 pub(crate) type At<'a> = (Off<Node>, &'a Node);
 
-impl<'a, M: Medium, P: Policy> Cx<'a, M, P> {
+impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     pub(crate) fn corrupt(&self, what: &'static str, off: Off<Node>, found: u64) -> Error {
         Error::Corrupt { what, offset: off.get(), found }
     }

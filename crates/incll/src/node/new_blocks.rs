@@ -7,7 +7,7 @@ use durix_pmem::{Medium, Off};
 use crate::Policy;
 use crate::error::Result;
 use crate::layout::{Kinds, Node, Permutation, RecordHead, Stamp};
-use crate::node::cx::Cx;
+use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::value::Record;
 
@@ -20,15 +20,15 @@ enum Block {
     Interior,
 }
 
-/// Blocks that an operation has taken; unless they are [kept](Fresh::keep), they are given back.
-pub(crate) struct Fresh<'a, M: Medium, P: Policy> {
-    pub(crate) cx: Cx<'a, M, P>,
+/// Blocks that an operation has taken; unless they are [kept](NewBlocks::keep), they are given back.
+pub(crate) struct NewBlocks<'a, M: Medium, P: Policy> {
+    pub(crate) cx: Context<'a, M, P>,
     taken: Vec<(u64, Block)>,
 }
 
-impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
-    pub(crate) fn new(cx: Cx<'a, M, P>) -> Self {
-        Fresh { cx, taken: Vec::new() }
+impl<'a, M: Medium, P: Policy> NewBlocks<'a, M, P> {
+    pub(crate) fn new(cx: Context<'a, M, P>) -> Self {
+        NewBlocks { cx, taken: Vec::new() }
     }
 
     fn take(&mut self, block: Block) -> Result<u64> {
@@ -95,7 +95,7 @@ impl<'a, M: Medium, P: Policy> Fresh<'a, M, P> {
     }
 }
 
-impl<M: Medium, P: Policy> Drop for Fresh<'_, M, P> {
+impl<M: Medium, P: Policy> Drop for NewBlocks<'_, M, P> {
     fn drop(&mut self) {
         if self.taken.is_empty() {
             return;
@@ -111,7 +111,7 @@ impl<M: Medium, P: Policy> Drop for Fresh<'_, M, P> {
     }
 }
 
-impl<M: Medium, P: Policy> Cx<'_, M, P> {
+impl<M: Medium, P: Policy> Context<'_, M, P> {
     /// Writes entries, in their order, into a node that nobody sees.
     fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
         let (op, border) = (self.op, self.border(off));
