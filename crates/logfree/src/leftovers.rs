@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_index::Leftover;
 use durix_pmem::{Bits, Medium, Off, OffsetSet, Op, Root, Word};
 
-use crate::hash::{arrays_of, gather};
 use crate::layout::{HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE};
+use crate::linked::hash::{arrays_of, gather};
 use crate::options::Options;
 use crate::pages::units::holds_records;
 use crate::soft::live_member;

@@ -6,11 +6,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`link`] | link-and-persist: a link that tells whether it is durable |
-//! | `link_cache` | the link cache: links that are written back together, in two modes |
+//! | `linked` | the four maps whose links are durable, the list under them, and the link cache |
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
-//! | `chain` | Harris's list over durable links: one code for list and buckets |
-//! | [`List`], [`HashTable`] | lock-free maps on it |
-//! | [`SkipList`] | a lock-free skip list on it, all levels durable |
+//! | [`List`], [`HashTable`] | lock-free maps over durable links |
+//! | [`SkipList`] | a lock-free skip list over durable links, on all levels |
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
 //! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps above, and for keys, over the hash table |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
@@ -22,41 +21,35 @@
 //! can take back. (With a link cache in [`LinkCacheMode::Buffered`], updates are durable after the next `sync`.) [`List`], [`HashTable`], [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
 //! that stores to one cache line reach memory in order.
 
-mod bst;
-mod chain;
 mod error;
 mod finding;
-mod hash;
 mod index;
 mod layout;
 mod leftovers;
 pub mod link;
-mod link_cache;
-mod list;
-mod map_calls;
+mod linked;
 mod options;
 mod pages;
 mod range;
 mod records;
 mod row;
-mod skip;
 mod soft;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 
-pub use bst::Bst;
 pub use error::{Error, Result};
 pub use finding::Finding;
-pub use hash::HashTable;
 pub use index::kinds;
 pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, RECORDS_LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
-pub use list::List;
+pub use linked::bst::Bst;
+pub use linked::hash::HashTable;
+pub use linked::list::List;
+pub use linked::skip::SkipList;
 pub use options::{LinkCacheMode, Options};
 pub use pages::PageStats;
 pub use records::{
     BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE, Record,
     RecordStore, WordMap,
 };
-pub use skip::SkipList;
 pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};

@@ -49,7 +49,7 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
 use crate::link::{Announced, DurableLink};
-use crate::link_cache::LinkCache;
+use crate::linked::link_cache::LinkCache;
 use crate::options::{LinkCacheMode, Options};
 use active::Active;
 use extents::Unassigned;

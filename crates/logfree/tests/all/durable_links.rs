@@ -144,7 +144,7 @@ fn quick() -> Explorer {
 /// that is thawed: it would write it back.
 #[test]
 fn the_thawing_of_edges_is_durable() {
-    let mut sites = Sites::in_files("crates/logfree/src/bst/thaw.rs");
+    let mut sites = Sites::in_files("crates/logfree/src/linked/bst/thaw.rs");
     sites.kinds = vec![SiteKind::WriteBack];
     let sweep = mutation_sweep(&sites, |plan| {
         let before = vec![Insert(1, 1), Insert(5, 2), Remove(5), Insert(7, 3)];
@@ -212,13 +212,13 @@ fn every_write_back_and_fence_of_the_hash_table_is_needed() {
     sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
     let mut sweep = mutation_sweep(&sites, |plan| run::<HashTable<Sim>>(&quick(), plan));
     // That is the business of growth.
-    sweep.mutants.retain(|mutant| mutant.caught() || !mutant.site.file.contains("src/hash/"));
+    sweep.mutants.retain(|mutant| mutant.caught() || !mutant.site.file.contains("src/linked/hash/"));
     println!("{}", sweep.assert_all_caught(&[]));
 }
 
 #[test]
 fn every_write_back_and_fence_of_growth_is_needed() {
-    let mut sites = Sites::in_files("crates/logfree/src/hash/");
+    let mut sites = Sites::in_files("crates/logfree/src/linked/hash/");
     sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
     let sweep = mutation_sweep(&sites, |plan| growth::run(&quick(), plan));
     assert!(sweep.mutants.len() >= 11, "sites of growth are not reached: {sweep}");

@@ -136,7 +136,7 @@ fn hash_table() -> Structure {
 }
 
 const THAWED: [Equivalent; 1] = [Equivalent {
-    file: "logfree/src/bst/thaw.rs",
+    file: "logfree/src/linked/bst/thaw.rs",
     line: "op.write_back(word)",
     mutation: Mutation::Delay,
     reason: "one fence later is early enough: the thread that recovers a page has the fence of N9 to come, before which nothing rests on a thawed edge",

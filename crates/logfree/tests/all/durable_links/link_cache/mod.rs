@@ -246,7 +246,7 @@ fn both_modes<S: Map<Sim, Options = Options>>(plan: &'static Plan) -> Report {
 }
 
 fn sweep<S: Map<Sim, Options = Options>>() {
-    let sites = Sites::in_files("crates/logfree/src/link_cache/");
+    let sites = Sites::in_files("crates/logfree/src/linked/link_cache/");
     let sweep = mutation_sweep(&sites, both_modes::<S>);
     println!("{}", sweep.assert_all_caught(&[]));
 }

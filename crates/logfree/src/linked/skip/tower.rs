@@ -67,10 +67,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
-use crate::chain::UpperLayer;
 use crate::error::{Error, Result};
 use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, RUNS, TALL_SUM, TallNode, Upper, tall_sum};
 use crate::link::{Announced, DurableLink, settle};
+use crate::linked::chain::UpperLayer;
 use crate::pages::Known;
 use crate::row::Row;
 

@@ -34,10 +34,10 @@ use durix_pmem::{Medium, Off, Op, Word};
 
 use super::HashTable;
 use super::runs::{Bucket, MAX_LEVEL};
-use crate::chain::{Chain, UpperLayer};
 use crate::error::Result;
 use crate::layout::{Link, ROOT_HEAD};
 use crate::link::{clean, settle, swing};
+use crate::linked::chain::{Chain, UpperLayer};
 
 /// Runs that are cut together: their new heads are one line.
 const BATCH: u64 = 8;
@@ -211,8 +211,8 @@ impl<M: Medium> HashTable<M> {
     /// Cuts the runs whose new heads are one line. Two fences; none if all are cut.
     fn cut_part(&self, op: &Op<'_, M>, level: u32, part: u64) -> Result<()> {
         match self.pages.cache() {
-            None => self.cut_part_with(op, level, part, || crate::chain::Nothing),
-            Some(cache) => self.cut_part_with(op, level, part, || crate::link_cache::Cached(cache)),
+            None => self.cut_part_with(op, level, part, || crate::linked::chain::Nothing),
+            Some(cache) => self.cut_part_with(op, level, part, || crate::linked::link_cache::Cached(cache)),
         }
     }
 

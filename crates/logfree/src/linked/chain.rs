@@ -48,7 +48,7 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{Link, Node, node_sum};
 use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
-use crate::link_cache::LinkCache;
+use crate::linked::link_cache::LinkCache;
 use crate::pages::{Pages, Unlinking};
 use crate::row::Row;
 

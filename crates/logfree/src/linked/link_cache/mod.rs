@@ -43,10 +43,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Off, Op, Rmw, Word};
 
-use crate::chain::{Chain, Nothing, Place, UpperLayer};
 use crate::error::Result;
 use crate::layout::{Link, Node};
 use crate::link::{Announced, DurableLink, settle, swing};
+use crate::linked::chain::{Chain, Nothing, Place, UpperLayer};
 use crate::options::LinkCacheMode;
 use crate::pages::Unlinking;
 use bucket::{Added, Around};

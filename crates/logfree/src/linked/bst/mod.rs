@@ -12,7 +12,7 @@ use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Stru
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, Node, ROOT_HEAD};
-use crate::map_calls::map_calls;
+use crate::linked::map_calls::map_calls;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, downwards, upwards};

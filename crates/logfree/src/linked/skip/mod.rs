@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::pool::tally;
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, PerSession, Root, Session, Structure, Word};
 
-use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{persist_own, swing_own};
-use crate::map_calls::map_calls;
+use crate::linked::chain::Chain;
+use crate::linked::map_calls::map_calls;
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
 use crate::range::{BATCH, ends, upwards};

@@ -21,11 +21,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Off, Op, Word};
 
-use crate::chain::UpperLayer;
 use crate::error::{Error, Result};
 use crate::layout::{DIRECTORY, Link, Node};
 use crate::link::{Announced, DurableLink, settle};
-use crate::link_cache::LinkCache;
+use crate::linked::chain::UpperLayer;
+use crate::linked::link_cache::LinkCache;
 
 /// Most levels: an array of more would not fit any pool.
 pub(super) const MAX_LEVEL: u32 = 48;

@@ -4,12 +4,12 @@ use std::ops::{Bound, RangeBounds};
 
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Structure, Word};
 
-use crate::chain::{self, Chain, Nothing};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
-use crate::link_cache::on_chain;
-use crate::map_calls::{link_cache_calls, map_calls};
+use crate::linked::chain::{self, Chain, Nothing};
+use crate::linked::link_cache::on_chain;
+use crate::linked::map_calls::{link_cache_calls, map_calls};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 
