@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use crate::medium::Simulated;
+use crate::record::medium::Simulated;
 use crate::subject::Subject;
 use crate::threads::Concurrent;
 

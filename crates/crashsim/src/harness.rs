@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::strategy::Strategy as Generate;
 
 use crate::explore::Explorer;
-use crate::persistency::Persistency;
+use crate::model::persistency::Persistency;
 use crate::report::Report;
 use crate::subject::{Contract, Subject};
 use crate::threads::{Concurrent, Threads};

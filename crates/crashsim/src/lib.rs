@@ -75,7 +75,6 @@
 //! assert!(failure.to_string().contains("not written back before the crash"), "{failure}");
 //! ```
 
-mod backing;
 mod brief;
 mod count;
 mod drive;
@@ -83,31 +82,26 @@ mod erased;
 mod explore;
 pub mod fs;
 mod harness;
-mod layer;
 pub mod linear;
-mod medium;
+mod model;
 mod mutation;
 mod panics;
-mod persistency;
 mod random;
-mod recorder;
-mod region;
+mod record;
 mod replay;
 mod report;
 mod shrink;
 mod subject;
 mod threads;
-mod trace;
-mod window;
 
-pub use backing::SimulatedBacking;
 pub use count::Count;
 pub use erased::{AnyConcurrent, AnySubject, DynConcurrent, DynSubject};
 pub use explore::{Explorer, Strategy};
 pub use harness::{Budget, CrashTest, Exhaustive, Numbers, Samples};
-pub use medium::Simulated;
+pub use model::persistency::Persistency;
 pub use mutation::{Mutant, Sites, Sweep, mutation_sweep, mutation_sweeps};
-pub use persistency::Persistency;
+pub use record::backing::SimulatedBacking;
+pub use record::medium::Simulated;
 pub use report::{Cause, Failure, Report, Schedules};
 pub use subject::{Contract, Subject};
 pub use threads::{Concurrent, Threads};

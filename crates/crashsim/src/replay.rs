@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::window::{Positions, WORDS};
+use crate::model::window::{Positions, WORDS};
 
 /// Longest replay string; what does not fit is explored again instead of being spelled out.
 const LONGEST: usize = 200;

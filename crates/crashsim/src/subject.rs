@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::medium::Simulated;
+use crate::record::medium::Simulated;
 
 /// A structure under test, with its reference model.
 ///

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::run::{Point, Run};
+use crate::model::trace::Event;
 use crate::panics::quietly;
-use crate::recorder::{CLOSE, DECIDE};
+use crate::record::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
-use crate::trace::Event;
 
 impl<S: Subject> Run<'_, S> {
     /// Recovers from the crash state in force and compares; `record` adds `RECORD` to keep a trace of the recovery.

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 
 use super::run::{Before, Death, Found, Run};
 use super::story;
+use crate::model::persistency::Persistency;
+use crate::model::trace::Event;
 use crate::panics::quietly;
-use crate::persistency::Persistency;
-use crate::recorder::{CLOSE, RECORD};
+use crate::record::recorder::{CLOSE, RECORD};
 use crate::report::{Cause, Failure};
 use crate::subject::{Contract, Subject};
-use crate::trace::Event;
 
 /// What the second process did.
 struct Second<S: Subject> {

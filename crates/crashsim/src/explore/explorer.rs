@@ -1,7 +1,7 @@
 //! How crashes are explored: the options.
 
-use crate::layer::Machine;
-use crate::persistency::Persistency;
+use crate::model::layer::Machine;
+use crate::model::persistency::Persistency;
 use crate::replay::Replay;
 use crate::subject::Contract;
 

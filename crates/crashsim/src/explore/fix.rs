@@ -1,6 +1,6 @@
 //! What a suggestion adds to the source.
 
-use crate::trace::{At, Event, place};
+use crate::model::trace::{At, Event, place};
 
 /// An addition to the source.
 #[derive(Clone, Copy, Debug)]

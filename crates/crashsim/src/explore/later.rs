@@ -4,9 +4,9 @@
 //! agree with it are allowed, and what the operations make of them.
 
 use super::run::{Found, Point, Run};
+use crate::model::trace::Event;
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
-use crate::trace::Event;
 
 /// How far a recovery and the operations after it have come.
 #[derive(Clone, Copy, Debug, Default)]

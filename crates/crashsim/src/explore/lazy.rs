@@ -4,11 +4,11 @@ use super::later::At;
 use super::run::{Found, Frozen, Point, Run};
 use super::suggest;
 use crate::count::Count;
-use crate::recorder::{Decision, RECORD, Recorder, State};
+use crate::model::trace::Event;
+use crate::model::window::Positions;
+use crate::record::recorder::{Decision, RECORD, Recorder, State};
 use crate::report::Cause;
 use crate::subject::Subject;
-use crate::trace::Event;
-use crate::window::Positions;
 
 /// A path of decisions in force, and the number of states that it is about.
 type Outer = (Vec<Decision>, Option<u128>);

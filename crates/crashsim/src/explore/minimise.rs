@@ -2,10 +2,10 @@
 
 use super::run::{Found, Missing, Point, Run};
 use super::story::{Read, position};
+use crate::model::window::Positions;
 use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;
-use crate::window::Positions;
 
 /// States of a line tried in search of one with fewer missing stores.
 const TRIES: usize = 256;

@@ -22,14 +22,14 @@ use std::rc::Rc;
 
 use run::Point;
 
+use crate::model::trace::{Event, place};
 use crate::mutation;
 use crate::panics::quietly;
 use crate::random::next;
-use crate::recorder::{CLOSE, RECORD};
+use crate::record::recorder::{CLOSE, RECORD};
 use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure, Report};
 use crate::subject::{Contract, Subject};
-use crate::trace::{Event, place};
 
 impl Explorer {
     /// Runs `ops`, then crashes and recovers in every way that the model allows, and compares with the reference model.

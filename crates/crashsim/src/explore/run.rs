@@ -6,13 +6,13 @@ use std::rc::Rc;
 use super::explorer::Explorer;
 use super::fix::Fix;
 use crate::count::Count;
-use crate::layer::Layer;
-use crate::medium::Simulated;
+use crate::model::layer::Layer;
+use crate::model::trace::{At, Event};
+use crate::model::window::Choice;
+use crate::record::medium::Simulated;
 use crate::replay::Crash;
 use crate::report::{Cause, Failure, Report};
 use crate::subject::Subject;
-use crate::trace::{At, Event};
-use crate::window::Choice;
 
 /// A decision that holds for all executions below a nested crash point.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! Beyond the budget: states picked where bugs are, not uniformly.
 
 use super::run::{Found, Point, Run};
+use crate::model::window::Positions;
 use crate::random::next;
 use crate::subject::Subject;
-use crate::window::Positions;
 
 impl<S: Subject> Run<'_, S> {
     /// All low, all high, each line alone low or high, prefix midpoints, then at random.

@@ -2,11 +2,11 @@
 
 use super::explorer::Explorer;
 use super::run::{Point, Run};
-use crate::persistency::Persistency;
+use crate::model::persistency::Persistency;
+use crate::model::trace::{At, Event, place};
+use crate::model::window::{Pending, Positions};
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
-use crate::trace::{At, Event, place};
-use crate::window::{Pending, Positions};
 
 /// Missing stores told of a line, and reads.
 const TOLD: usize = 4;
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn what_another_thread_does_next_is_no_part_of_a_position() {
         let at = std::panic::Location::caller();
-        let stored = Event::Store { slot: 1, kind: crate::trace::StoreKind::Relaxed, word: 0, value: 1, at };
+        let stored = Event::Store { slot: 1, kind: crate::model::trace::StoreKind::Relaxed, word: 0, value: 1, at };
         let fence = |slot| Event::Fence { slot, at };
         let after = format!("after the store at {}", place(at));
         assert_eq!(position_of_threads(&[stored, Event::Return(0)], 1), after);

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::fix::{Fix, at_of, stores_at};
 use super::run::{Missing, Run};
+use crate::model::trace::{At, Event};
 use crate::subject::Subject;
-use crate::trace::{At, Event};
 
 /// Stores that suggestions are made for.
 const TRIED: usize = 4;

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::run::{Found, Point, Run};
+use crate::model::trace::Event;
 use crate::panics::quietly;
-use crate::recorder::{CLOSE, RECORD, Recorder};
+use crate::record::recorder::{CLOSE, RECORD, Recorder};
 use crate::replay::{Case, Crash, Replay};
 use crate::report::{Cause, Failure, Report};
 use crate::threads::{Body, Concurrent, Scheduler, begin, end, interleave};
-use crate::trace::Event;
 
 /// The answers that operations have given in any execution so far, by operation, each once.
 #[derive(Debug)]

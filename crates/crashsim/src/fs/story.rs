@@ -8,11 +8,11 @@ use super::files::{At, Change, Snapshot, Step};
 use super::subject::FileSubject;
 use super::world::{NO_STEP, World};
 use crate::explore::Explorer;
+use crate::model::trace::place;
+use crate::model::window::{Positions, WORDS};
 use crate::replay::{Crash, Replay};
 use crate::report::{Cause, Failure};
 use crate::subject::Contract;
-use crate::trace::place;
-use crate::window::{Positions, WORDS};
 
 /// Recoveries spent on finding a state in which fewer things are lost.
 const FEWER: usize = 3000;

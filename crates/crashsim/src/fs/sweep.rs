@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Files;
 use super::files::{Asked, At, Change};
 use crate::explore::Explorer;
+use crate::model::trace::place;
 use crate::report::Report;
-use crate::trace::place;
 
 /// What became of each sync that was left out.
 #[derive(Clone, Debug)]

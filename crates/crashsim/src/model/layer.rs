@@ -3,9 +3,9 @@
 //! The first layer is the execution under test; a recovery that is crashed itself puts a second one on top. A word that
 //! a layer has not stored, or whose store did not reach memory, falls through to the layer below.
 
-use crate::persistency::Persistency;
-use crate::trace::{At, Event, StoreKind};
-use crate::window::{Pending, WORDS, Window};
+use crate::model::persistency::Persistency;
+use crate::model::trace::{At, Event, StoreKind};
+use crate::model::window::{Pending, WORDS, Window};
 
 /// Rules of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 
 use std::panic::Location;
 
-use crate::persistency::Persistency;
+use crate::model::persistency::Persistency;
 
 /// Words in a line.
 pub(crate) const WORDS: usize = 8;

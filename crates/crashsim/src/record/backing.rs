@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use durix_pmem::backing::{Access, Backing, BackingKind, HeapBacking, Window};
 use durix_pmem::{Error, Reserve, Result};
 
-use crate::medium::Simulated;
+use crate::record::medium::Simulated;
 
 /// What the crash has left, as a backing to open a pool on; or an empty one to create it on. See
 /// [`Simulated::backing`].

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use durix_pmem::{Lines, Medium, Reserve, Rmw, Survives};
 
-use crate::backing::SimulatedBacking;
-use crate::persistency::Persistency;
-use crate::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
-use crate::region::Region;
+use crate::model::persistency::Persistency;
+use crate::model::trace::{At, Event, StoreKind};
+use crate::record::backing::SimulatedBacking;
+use crate::record::recorder::{RECORD, Recorder, SCHEDULE, TOUCHED};
+use crate::record::region::Region;
 use crate::threads::{self, Step};
-use crate::trace::{At, Event, StoreKind};
 
 /// Turns after which a spin in a simulation is taken for a wait without end.
 const MAX_TURNS: u32 = 1 << 20;

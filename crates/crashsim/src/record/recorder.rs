@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, 
 use durix_pmem::{LINE, Reserve};
 
 use crate::count::Count;
-use crate::layer::{Layer, Machine};
-use crate::persistency::Persistency;
-use crate::region::{OfRegion, REGION, Rejected};
-use crate::trace::{At, Event};
-use crate::window::{Choice, Positions, WORDS};
+use crate::model::layer::{Layer, Machine};
+use crate::model::persistency::Persistency;
+use crate::model::trace::{At, Event};
+use crate::model::window::{Choice, Positions, WORDS};
+use crate::record::region::{OfRegion, REGION, Rejected};
 
 /// Largest arena, in bytes: line numbers and the tables by line stay small.
 const MAX_ARENA: usize = 4 << 30;
@@ -882,7 +882,7 @@ impl State {
         windows.iter().fold(Count::one(), |product, window| product.times(self.window(*window).count()))
     }
 
-    pub(crate) fn window(&self, (layer, line): (u32, u32)) -> &crate::window::Window {
+    pub(crate) fn window(&self, (layer, line): (u32, u32)) -> &crate::model::window::Window {
         &self.layers[layer as usize].windows[line as usize]
     }
 

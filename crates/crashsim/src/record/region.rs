@@ -10,10 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::layer::Layer;
+use crate::model::layer::Layer;
+use crate::model::window::{Choice, Positions, WORDS, Window};
 use crate::random::next;
-use crate::recorder::{DECIDE, Decision, Recorder, State, TOUCHED};
-use crate::window::{Choice, Positions, WORDS, Window};
+use crate::record::recorder::{DECIDE, Decision, Recorder, State, TOUCHED};
 
 /// Regions with no more states are read word by word.
 const FEW: u128 = 64;

@@ -10,8 +10,8 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 #[cfg(feature = "shuttle")]
 use super::schedule::Turn;
 use super::schedule::{Scheduler, Step, Wrong};
+use crate::model::trace::At;
 use crate::panics::message_of;
-use crate::trace::At;
 
 /// Bytes of a coroutine's stack.
 const STACK: usize = 1 << 20;

@@ -2,10 +2,10 @@
 //! cost time only where something has changed.
 
 use super::digest::Digest;
-use crate::layer::{Layer, Machine, SessionMarks};
-use crate::recorder::State;
-use crate::trace::{At, Event};
-use crate::window::WORDS;
+use crate::model::layer::{Layer, Machine, SessionMarks};
+use crate::model::trace::{At, Event};
+use crate::model::window::WORDS;
+use crate::record::recorder::State;
 
 /// What happens to an execution's events, in order, as they are taken over.
 pub(crate) trait Watch {

@@ -10,13 +10,13 @@ use super::schedule::{CrashPoint, Promise};
 use super::{Concurrent, MAX_OPS, MAX_THREADS, Mark, Scheduler, Segment, Wrong};
 use crate::explore::{Allowed, Answers, Explorer, Found, Program, Run};
 use crate::linear::{Search, Span, SpanOf, Spec};
+use crate::model::trace::Event;
+use crate::model::trace::place;
 use crate::mutation;
 use crate::random::next;
 use crate::replay::Case;
 use crate::report::{Cause, Failure, Report, Schedules};
 use crate::subject::Contract;
-use crate::trace::Event;
-use crate::trace::place;
 
 /// States of the search for an order of operations, for one crash point.
 const MAX_ORDERS: u64 = 1 << 20;

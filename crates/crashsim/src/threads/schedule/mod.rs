@@ -15,9 +15,9 @@ use super::digest::{Digest, Mix};
 use super::history::{Mark, Past};
 use super::online::{Online, Watch};
 use super::words::Words;
-use crate::layer::Machine;
-use crate::recorder::{FINISH, RECORD, Recorder, SCHEDULE, State};
-use crate::trace::{At, Event};
+use crate::model::layer::Machine;
+use crate::model::trace::{At, Event};
+use crate::record::recorder::{FINISH, RECORD, Recorder, SCHEDULE, State};
 
 /// Steps after which an execution is taken for endless.
 const MAX_STEPS: u64 = 1 << 16;
