@@ -16,6 +16,7 @@
 //! | `with_journal` | what a pool with a journal offers beside that |
 
 mod asking;
+mod before_drop;
 mod dropping;
 mod file;
 mod gather;
@@ -47,6 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use before_drop::BeforeDrop;
 pub use geometry::Geometry;
 pub use guarantee::{Durability, Guarantee, Reach};
 pub use header::State;
@@ -124,6 +126,8 @@ struct Inner<M: Medium> {
     registry: Lock<Registry<M>>,
     /// The logs that ask for recovery; no structure is handed out before there are none.
     asking: Lock<Vec<asking::Asking>>,
+    /// Who is asked before an index is dropped.
+    before_drops: before_drop::Asked<M>,
     services: Services<M>,
     /// The checkpoint epochs, once a structure that takes part was opened.
     epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
@@ -188,6 +192,7 @@ impl<M: Medium> Pool<M> {
             _growth: growth,
             registry: Lock::new(Registry::default()),
             asking: Lock::new(asking),
+            before_drops: Lock::default(),
             epochs,
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
