@@ -864,8 +864,7 @@ impl<M: Medium> Db<M> {
         if self.shared.transactions.versions.is_open() {
             return Err(Error::SnapshotOpen { index: name.into() });
         }
-        // A record must not change an index that gets the place of this one.
-        self.shared.transactions.settle_retirements()?;
+        // The pool asks the transactions when nobody can have the index any more.
         self.shared.pool.drop_index(name)?;
         self.commit()
     }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use durix_pmem::pool::Moments;
+use durix_pmem::pool::{BeforeDrop, IndexInfo, Moments};
 use durix_pmem::service::Registered;
 use durix_pmem::{Epochs, Lock, Medium, Pool, Rmw, Session};
 
 use super::guard::Guarded;
 use super::locks::{Age, Conflict};
-use super::log::IntentLog;
 use super::log::retired::Retirements;
+use super::log::{self, IntentLog};
 use super::pending::Pending;
 use super::recover;
 use super::turns::Turns;
@@ -51,7 +51,7 @@ pub(crate) struct Transactions<M: Medium> {
 
 impl<M: Medium> Transactions<M> {
     pub(crate) fn new(pool: Pool<M>) -> Arc<Self> {
-        Arc::new(Transactions {
+        let transactions = Arc::new(Transactions {
             visible: Visible::new(&pool),
             pool,
             ages: AtomicU64::new(1),
@@ -66,7 +66,9 @@ impl<M: Medium> Transactions<M> {
             service: OnceLock::new(),
             versions: Versions::new(),
             turns: Turns::new(),
-        })
+        });
+        transactions.pool.ask_before_drops(&transactions);
+        transactions
     }
 
     pub(crate) fn medium(&self) -> M {
@@ -228,6 +230,26 @@ impl<M: Medium> Transactions<M> {
     }
 }
 
+/// A record must not change an index that gets the place of one that is dropped.
+impl<M: Medium> BeforeDrop<M> for Transactions<M> {
+    fn before_drop(&self, session: &mut Session<M>, index: &IndexInfo) -> durix_pmem::Result<()> {
+        // Whoever makes the log holds the place of it, and may wait for its name.
+        if index.kind == log::KIND {
+            return Ok(());
+        }
+        let log = self.log.lock(self.medium()).clone();
+        let Some(log) = log else { return Ok(()) };
+        let op = session.enter()?;
+        // Commits on this index have come to their end. What they have retired will not be done again; what a panic has kept
+        // from its end is left to recovery.
+        self.retirements.settle_all(&op); // PERSIST TX-R: flush+fence, inside
+        match log.names(&op, index.owner) {
+            true => Err(durix_pmem::Error::Poisoned { name: index.name.clone() }),
+            false => Ok(()),
+        }
+    }
+}
+
 fn same_mapping<M: Medium>(a: &Pool<M>, b: &Pool<M>) -> bool {
     a.mapping().reserve().base() == b.mapping().reserve().base()
 }
@@ -300,6 +322,34 @@ mod tests {
         both(2);
         let log = transactions.log().unwrap();
         assert_eq!(log.asks(&session.enter().unwrap()).unwrap(), Moments::AFTER);
+    }
+
+    /// A panic has kept a commit from its end: its record is left to recovery, and the index must be there.
+    #[test]
+    fn an_index_that_recovery_will_change_is_not_dropped() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let owner = |name| {
+            drop(db.map_of_kind::<u64, u64>(name, "hash").unwrap());
+            db.indices().unwrap().into_iter().find(|info| info.name == name).unwrap().owner
+        };
+        let (left, other) = (owner("left"), owner("other"));
+        let transactions = &db.shared.transactions;
+        let log = transactions.log().unwrap();
+        let mut session = db.pool().session().unwrap();
+        {
+            let op = session.enter().unwrap();
+            let mut draft = Vec::new();
+            log::record::begin(&mut draft);
+            log::record::push(&mut draft, left, &[1; 8], Some(&[2; 8]));
+            let mut lane = log.take(&op, log::record::payload(&draft), &log::room::Need::default()).unwrap();
+            lane.write(&op, &transactions.retirements, 0, &mut draft).unwrap();
+        }
+        let text = db.drop_index("left").unwrap_err().to_string();
+        assert!(text.starts_with("index \"left\" met a panic"), "{text}");
+        assert_eq!(db.indices().unwrap().len(), 2);
+        db.drop_index("other").unwrap();
+        assert_eq!(owner("next"), other);
     }
 
     /// A commit gives way to a snapshot that waits, and to none that comes later.

@@ -153,11 +153,12 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Closes the mapping for good: waits for operations, runs `last` and says `clean` in the header if it may, and gives
-    /// the lock of the file back. `may_be_clean` is asked when the last operation has ended: one of them may have panicked.
+    /// the lock of the file back. `may_be_clean` is asked when the last operation has ended: one of them may have panicked, or have
+    /// opened an index. Where it fails, the mapping stays open.
     pub(super) fn shut(
         &self,
         patience: Duration,
-        may_be_clean: impl FnOnce() -> bool,
+        may_be_clean: impl FnOnce(&mut Session<M>) -> Result<bool>,
         last: impl FnOnce(&mut Session<M>, Option<&mut Writer>) -> Result<()>,
     ) -> Result<()> {
         if self.mapping.is_forked() {
@@ -167,7 +168,7 @@ impl<M: Medium> PoolFile<M> {
         // Before the gate is closed: whoever commits closes it while holding the writer.
         let mut writer = self.journal.get().map(|journal| journal.writer());
         self.mapping.quiesce(&mut session, patience, |session| {
-            let marked = if may_be_clean() && self.refuse_read_only().is_ok() {
+            let marked = if may_be_clean(session)? && self.refuse_read_only().is_ok() {
                 last(session, writer.as_deref_mut()).and_then(|()| self.mark_clean(session))
             } else {
                 Ok(())

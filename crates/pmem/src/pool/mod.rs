@@ -16,6 +16,7 @@
 //! | `with_journal` | what a pool with a journal offers beside that |
 
 mod asking;
+mod before_drop;
 mod dropping;
 mod file;
 mod gather;
@@ -47,6 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use before_drop::BeforeDrop;
 pub use geometry::Geometry;
 pub use guarantee::{Durability, Guarantee, Reach};
 pub use header::State;
@@ -124,6 +126,8 @@ struct Inner<M: Medium> {
     registry: Lock<Registry<M>>,
     /// The logs that ask for recovery; no structure is handed out before there are none.
     asking: Lock<Vec<asking::Asking>>,
+    /// Who is asked before an index is dropped.
+    before_drops: before_drop::Asked<M>,
     services: Services<M>,
     /// The checkpoint epochs, once a structure that takes part was opened.
     epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
@@ -188,6 +192,7 @@ impl<M: Medium> Pool<M> {
             _growth: growth,
             registry: Lock::new(Registry::default()),
             asking: Lock::new(asking),
+            before_drops: Lock::default(),
             epochs,
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
@@ -340,16 +345,12 @@ impl<M: Medium> Pool<M> {
         }
         // A step keeps its structure alive.
         let _paused = self.inner.services.pause(CLOSE_PATIENCE);
+        // A look before operations are waited for, so that nobody waits for nothing. The one that counts comes behind the gate.
         let alive = self.registry().alive();
         if let Some(owner) = alive {
-            return Err(Error::InUse { name: self.name_of(owner) });
+            return Err(in_use(&self.indices().unwrap_or_default(), owner));
         }
         self.inner.shut(CLOSE_PATIENCE)
-    }
-
-    fn name_of(&self, owner: crate::Owner) -> String {
-        let indices = self.indices().unwrap_or_default();
-        indices.into_iter().find(|i| i.owner == owner).map_or_else(|| format!("#{}", owner.0), |i| i.name)
     }
 
     fn registry(&self) -> LockGuard<'_, Registry<M>, M> {
@@ -357,16 +358,34 @@ impl<M: Medium> Pool<M> {
     }
 }
 
+/// The error of an index that somebody has.
+fn in_use(indices: &[IndexInfo], owner: crate::Owner) -> Error {
+    let info = indices.iter().find(|info| info.owner == owner);
+    Error::InUse { name: info.map_or_else(|| format!("#{}", owner.0), |info| info.name.clone()) }
+}
+
 impl<M: Medium> Inner<M> {
+    /// Refuses while somebody creates, opens or drops an index, or has one open.
+    fn ensure_unused(&self, op: &Op<'_, M>) -> Result<()> {
+        let alive = self.registry.lock(op.medium()).alive();
+        let indices = || indices::list(op, &self.file.geometry).unwrap_or_default();
+        alive.map_or(Ok(()), |owner| Err(in_use(&indices(), owner)))
+    }
+
     fn shut(&self, patience: Duration) -> Result<()> {
         let m = self.file.mapping.medium();
         let paused = self.services.pause(patience);
         if !paused.is_complete() {
             return Err(Error::Busy { operations: 1, waited: patience });
         }
-        let epochs = self.epochs.lock(m).clone();
-        let is_unharmed = || self.poisoned.lock(m).is_none();
-        self.file.shut(patience, is_unharmed, |session, writer| {
+        let may_be_clean = |session: &mut Session<M>| {
+            // Whoever opens an index enters an operation to get hold of its name: nobody does any more.
+            self.ensure_unused(&session.enter_exclusive())?;
+            Ok(self.poisoned.lock(m).is_none())
+        };
+        self.file.shut(patience, may_be_clean, |session, writer| {
+            // As for indices: epochs may have been opened until the gate was closed.
+            let epochs = self.epochs.lock(m).clone();
             // PERSIST EP-Z1: nothing can happen any more in the epoch that this begins.
             epochs.map_or(Ok(()), |epochs| epochs.cross(session, true))?;
             {

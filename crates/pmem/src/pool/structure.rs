@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -490,7 +491,7 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Errors
     /// [`Error::InUse`] while it is open, [`Error::NoSuchIndex`], [`Error::ReadOnly`], [`Error::DamagedRoot`],
-    /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
+    /// [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`]; what those say who are [asked](Self::ask_before_drops).
     pub fn drop_index(&self, name: &str) -> Result<()> {
         self.ensure_writable()?;
         let mut session = self.session()?;
@@ -500,6 +501,9 @@ impl<M: Medium> Pool<M> {
             return Err(Error::InUse { name: name.into() });
         };
         let _busy = Busy { pool: self, owner };
+        // The last user may have let go of it without a lock of ours.
+        fence(Ordering::Acquire);
+        self.before_drop(&mut session, &IndexInfo { name: record.name.clone(), kind: record.kind, owner })?;
         let op = session.enter()?;
         let root = RootRef::new(&op, self.geometry(), owner);
         root.begin_drop(record); // PERSIST RT-D1<RT-D2: flush+fence

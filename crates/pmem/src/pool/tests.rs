@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::backing::HeapBacking;
+use crate::medium::{Rmw, forward};
 use crate::pool::layout::{Header, RootEntry};
 use crate::pool::roots::RootRef;
 use crate::testing::{Call, FaultBacking, Faults};
-use crate::{Op, Owner, Survives};
+use crate::{Lines, Op, Owner, Survives};
 
 /// A number in a block of its own, as a structure.
 #[derive(Debug)]
@@ -369,7 +370,7 @@ fn a_panic_in_an_operation_that_closing_waits_for_leaves_the_pool_unclean() {
     let mut session = pool.session().unwrap();
     let text = std::thread::scope(|s| {
         let op = session.enter().unwrap();
-        // As `close` does it when the index was opened after it had looked for open ones.
+        // As `close` does it when the index was opened after it had looked for open ones. It is gone before the operation ends.
         let closing = s.spawn(|| pool.inner.shut(Duration::from_secs(3600)));
         while pool.mapping().gate().load(Ordering::Acquire) != crate::gate::CLOSED {
             std::thread::yield_now();
@@ -379,6 +380,7 @@ fn a_panic_in_an_operation_that_closing_waits_for_leaves_the_pool_unclean() {
             panic!("planted");
         }));
         assert!(panicked.is_err());
+        drop((cell, poison));
         drop(op);
         closing.join().unwrap().unwrap_err().to_string()
     });
@@ -386,6 +388,87 @@ fn a_panic_in_an_operation_that_closing_waits_for_leaves_the_pool_unclean() {
     let image = HeapBacking::image_of(pool.mapping());
     let found = options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap();
     assert_ne!(found.state(), State::Clean);
+}
+
+/// Memory that counts the turns of those who wait.
+#[derive(Clone, Copy, Debug)]
+struct Waited {
+    inner: Hardware,
+    turns: &'static AtomicU64,
+}
+
+// SAFETY: every access is handed on unchanged; it only counts.
+unsafe impl Medium for Waited {
+    forward! {
+        survives, attach, detach, load, store, store_nt, store_nt_line, compare_exchange, rmw, checked,
+        order, write_back, shared_load, shared_store, shared_compare_exchange, shared_rmw, synced
+    }
+
+    fn describe(self) -> String {
+        self.inner.describe()
+    }
+
+    fn fence(self) {
+        self.inner.fence();
+    }
+
+    fn spin(self, turn: u32) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.inner.spin(turn);
+    }
+}
+
+/// Closes a pool while something happens between the look for open indices and the closing of the gate: there `close` waits for
+/// the end of another quiescence.
+fn close_around<T>(
+    turns: &'static AtomicU64,
+    between: impl FnOnce(&Pool<Waited>) -> T,
+) -> (Pool<Waited>, T, Result<()>) {
+    let medium = Waited { inner: Hardware::PAGE_CACHE, turns };
+    let pool = options().create_on(HeapBacking::new(96 << 10), medium).unwrap();
+    let (happened, closed) = std::thread::scope(|s| {
+        let turn = pool.mapping().quiescing().lock(medium);
+        let before = turns.load(Ordering::Relaxed);
+        let closing = s.spawn(|| pool.close());
+        while turns.load(Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        let happened = between(&pool);
+        drop(turn);
+        (happened, closing.join().unwrap())
+    });
+    (pool, happened, closed)
+}
+
+#[test]
+fn an_index_that_is_opened_when_closing_has_looked_for_open_ones_keeps_the_pool_open() {
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    let open = |pool: &Pool<Waited>| pool.open_structure::<Cell<_>>("late", &7).unwrap();
+    let (pool, cell, closed) = close_around(&TURNS, open);
+    let text = closed.unwrap_err().to_string();
+    assert!(text.starts_with("index \"late\" is in use"), "{text}");
+    let state = |pool: &Pool<Waited>| {
+        let image = HeapBacking::image_of(pool.mapping());
+        options().open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().state()
+    };
+    assert_ne!(state(&pool), State::Clean);
+    assert_eq!(cell.value(&pool.session().unwrap().enter().unwrap()), 7);
+    drop(cell);
+    pool.close().unwrap();
+    assert_eq!(state(&pool), State::Clean);
+}
+
+#[test]
+fn epochs_that_are_opened_when_closing_has_looked_for_open_indices_end_with_a_boundary() {
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    let open = |pool: &Pool<Waited>| {
+        let epochs = pool.epochs().unwrap();
+        let ticket = epochs.ticket(&pool.session().unwrap().enter().unwrap());
+        (epochs, ticket)
+    };
+    let (_pool, (epochs, ticket), closed) = close_around(&TURNS, open);
+    closed.unwrap();
+    assert!(epochs.is_durable(ticket), "epoch {} has not ended", ticket.epoch());
 }
 
 #[test]

@@ -27,6 +27,8 @@
 //! Words of a record that a crash has cut off stay in the lane. Words of a later record with the same changes could make it whole again, after a
 //! second crash, when others have changed its keys. So recovery raises `retired` above its number (TX-C).
 
+#[cfg(test)]
+mod dropped;
 pub(crate) mod layout;
 pub(crate) mod record;
 pub(crate) mod retired;
@@ -186,6 +188,16 @@ impl<M: Medium> IntentLog<M> {
     /// Whether no lane holds a record that counts.
     pub(crate) fn is_idle(&self, m: M) -> bool {
         self.lanes.lock(m).iter().all(|lane| !lane.taken)
+    }
+
+    /// Whether a record that counts changes an index that nobody has open. So no commit is under way that changes it.
+    pub(crate) fn names(&self, op: &Op<'_, M>, owner: Owner) -> bool {
+        let lanes = self.lanes.lock(op.medium()).clone();
+        lanes.iter().filter(|lane| lane.taken).any(|lane| {
+            // What is being written meanwhile, by another commit, does not count yet, or names others.
+            let intents = read(op, lane).ok().flatten().and_then(|(.., payload)| record::parse(&payload));
+            intents.is_some_and(|intents| intents.iter().any(|intent| intent.owner == owner))
+        })
     }
 
     // ---- committing ----
