@@ -1,7 +1,7 @@
 //! What writing back the lines of an epoch takes, by one thread and by two: whether a boundary should share its work.
 //!
 //! ```text
-//! cargo run --release -p durix-incll --example write_back -- [lines] [rounds]
+//! cargo run --release -p durix-bench --example write_back -- [lines] [rounds]
 //! ```
 //!
 //! Lines are scattered over anonymous memory of a thousand bytes a line, in pages of 4 KiB; before each round all are stored to.

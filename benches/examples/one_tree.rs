@@ -1,7 +1,7 @@
 //! One tree and one kind of operation, and nothing else: for profilers and for counting instructions.
 //!
 //! ```text
-//! cargo run --release -p durix-incll --example one_tree -- durable|volatile|volatile15 4k|2m <operation> [keys] [operations]
+//! cargo run --release -p durix-bench --example one_tree -- durable|volatile|volatile15 4k|2m <operation> [keys] [operations]
 //! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/one_tree volatile 4k get 100000 100000
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! One operation of a tree, many times, for a profiler: `profile insert|update|get|scan|recover|load|reload [KEYS]`, a million keys unless given. In
+//! One operation of a tree, many times, for a profiler: `dptree_profile insert|update|get|scan|recover|load|reload [KEYS]`, a million keys unless given. In
 //! the folder `DURIX_DIR`, `/dev/shm` unless set. Nothing is written back, as a profiler that emulates a processor may not know how.
 //!
 //! What is to be looked at happens in the function `measured`: `valgrind --tool=callgrind --toggle-collect='*measured*'`.

@@ -1,6 +1,6 @@
 //! Times the set's operations, interleaved with the floor (store, write-back, fence of one line):
 //!
-//! `cargo run --release -p durix-pset --example set_probe -- <keys> <threads> <bytes of a value>`
+//! `cargo run --release -p durix-bench --example one_pset -- <keys> <threads> <bytes of a value>`
 //!
 //! The pool is a file in the directory `DURIX_DIR`, `/dev/shm` unless set, taken for persistent memory. Numbers are medians
 //! over rounds, in nanoseconds an operation of all threads together.

@@ -1,7 +1,7 @@
 //! How long boundaries keep operations out, on a tree that another thread writes to: all write-backs inside the boundary, ahead
 //! of it, and in rounds while the epoch runs.
 //!
-//! `cargo run --release -p durix-incll --example pause -- [KEYS] [BOUNDARIES A MODE]`; the modes take turns.
+//! `cargo run --release -p durix-bench --example checkpoint_pause -- [KEYS] [BOUNDARIES A MODE]`; the modes take turns.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

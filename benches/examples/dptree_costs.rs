@@ -1,4 +1,4 @@
-//! Processor time of a tree's operations on one thread: `costs [KEYS]`, a million unless given. In the folder `DURIX_DIR`, `/dev/shm` unless set.
+//! Processor time of a tree's operations on one thread: `dptree_costs [KEYS]`, a million unless given. In the folder `DURIX_DIR`, `/dev/shm` unless set.
 //!
 //! The floor is a store, a write-back and a fence on one line after the other of the same pool.
 
