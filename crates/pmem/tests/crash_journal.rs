@@ -40,8 +40,10 @@ enum Do {
     All(u64),
     /// Takes more space than there is.
     Grow,
+    /// Takes as much as the pool has at first.
+    Take,
 }
-use Do::{All, Grow, One};
+use Do::{All, Grow, One, Take};
 
 /// Which checksums are not looked at, or not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -116,6 +118,7 @@ impl Live {
         match what {
             One(number, value) => store(&self.words[number], value),
             All(value) => self.words.iter().for_each(|words| store(words, value)),
+            Take => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.geometry().min_size())?),
             Grow => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.mapping().len())?),
         }
         op.note_commit();
@@ -155,7 +158,7 @@ impl FileSubject for Journaled {
         match *what {
             One(number, value) => model[number] = value,
             All(value) => model.fill(value),
-            Grow => {}
+            Grow | Take => {}
         }
         true
     }
@@ -348,6 +351,20 @@ fn calls_that_fail_lose_nothing() {
     let report =
         files(explorer).each_fault(true).run_then(&Journaled::new(2), &[All(1), Grow, All(2)], &[All(3)]).assert_ok();
     println!("{report}");
+}
+
+/// A sync that fails marks as written what is not. So the length that growth has given the file may be lost later, by whichever sync that succeeds:
+/// one of the same process, or of the next one, whose journal speaks of what lies there.
+#[test]
+fn a_length_whose_sync_has_failed_is_not_built_on() {
+    let one = files(Explorer::new()).each_fault(true);
+    println!("{}", one.run_then(&Journaled::new(1), &[Grow, Grow, All(2)], &[All(3)]).assert_ok());
+}
+
+#[test]
+fn a_length_that_a_dead_process_has_left_after_a_failed_sync_is_not_built_on() {
+    let two = files(Explorer::new().process_deaths(true).crashes(2).crash_later(true)).each_fault(true);
+    println!("{}", two.run_then(&Journaled::new(1), &[Take], &[Take, All(3)]).assert_ok());
 }
 
 /// By number, since all of them go through trait objects. What may be left out, and why:

@@ -154,6 +154,14 @@ impl Backing for SimulatedPoolFile {
         self.file.allocate(before, len - before).map_err(no_room("allocating space for", self.file.path(), len))
     }
 
+    #[track_caller]
+    fn cut(&self, len: u64) -> Result<()> {
+        if self.len()? > len {
+            self.file.set_len(len).map_err(self.failed("shortening"))?;
+        }
+        Ok(())
+    }
+
     fn reserve(&self, least: u64, wanted: u64) -> Result<Reserve> {
         Ok(Reserve::heap(wanted.min(self.limit).max(least) as usize))
     }

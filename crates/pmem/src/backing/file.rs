@@ -330,6 +330,14 @@ impl Backing for FileBacking {
         filled
     }
 
+    fn cut(&self, len: u64) -> Result<()> {
+        if self.len()? > len {
+            self.filled.fetch_min(len, Ordering::AcqRel);
+            self.file.set_len(len).map_err(self.io("shortening"))?;
+        }
+        Ok(())
+    }
+
     fn map(&self, window: &Window<'_>) -> Result<()> {
         let (reserve, range, access) = (window.reserve(), window.range(), window.access());
         assert!(reserve.is_pages(), "a file over memory that is not made of pages");

@@ -230,6 +230,18 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         self.allocate(len)
     }
 
+    /// Takes off what lies behind `len` bytes: what was allocated there and never used. Not durable before the next
+    /// [`allocate`](Backing::allocate). It is for a length that may not be on the medium although the next sync succeeds: one that an earlier process has
+    /// left, or whose sync has failed. What is allocated afterwards is new. If it is not overridden, nothing is done. A backing that wraps
+    /// another one hands it on.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) if the system refuses.
+    fn cut(&self, len: u64) -> Result<()> {
+        let _ = len;
+        Ok(())
+    }
+
     /// Reserves addresses for it: `least` bytes at least, `wanted` if they can be had.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! A pool's file while it is mapped, and the few words of its header that closing changes.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) max: u64,
     /// Held by whoever makes the pool grow.
     pub(super) grower: Lock<Grower<M>>,
+    /// Whether a sync of the file has failed since its length was known to be durable, or an earlier process may have met one: the next sync
+    /// that succeeds says nothing of what the failed one should have written.
+    pub(super) doubtful: AtomicBool,
     /// The service that makes it grow ahead of need.
     pub(super) growth: OnceLock<Registered<M>>,
     /// Where the medium of a journaled pool notes lines.
@@ -81,7 +85,7 @@ impl<M: Medium> PoolFile<M> {
         let name = backing.describe();
         let (growth, journal, committer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (audit, dropper) = (OnceLock::new(), OnceLock::new());
-        let notes = None;
+        let (notes, doubtful) = (None, AtomicBool::new(false));
         Ok(PoolFile {
             backing,
             name,
@@ -91,6 +95,7 @@ impl<M: Medium> PoolFile<M> {
             geometry,
             max,
             grower,
+            doubtful,
             growth,
             notes,
             journal,
@@ -130,12 +135,17 @@ impl<M: Medium> PoolFile<M> {
         self.notes.as_ref().inspect(|notes| gather(op, notes.notes(), &mut draft, |_| {}));
         images.add(draft.seal(Place::default()));
         images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
-        self.backing.sync()
+        self.noting_failure(self.backing.sync())
+    }
+
+    /// After a sync: remembers it if it has failed.
+    pub(super) fn noting_failure(&self, synced: Result<()>) -> Result<()> {
+        synced.inspect_err(|_| self.doubtful.store(true, Ordering::Release))
     }
 
     /// Makes everything reach the disk, past any page cache.
     pub(super) fn sync(&self) -> Result<()> {
-        self.backing.sync()?;
+        self.noting_failure(self.backing.sync())?;
         self.mapping.medium().synced();
         Ok(())
     }

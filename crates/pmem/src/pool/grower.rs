@@ -19,6 +19,8 @@ pub(super) struct Grower<M: Medium> {
     pub(super) session: Session<M>,
     /// Bytes of the file that are allocated, if more than are published.
     pub(super) allocated: u64,
+    /// Bytes of the file whose allocation was synced, if the size in the header may be more than what is published.
+    pub(super) synced: u64,
     /// Bytes of the next piece.
     pub(super) piece: u64,
     /// Whether the last publication was slow.
@@ -27,7 +29,7 @@ pub(super) struct Grower<M: Medium> {
 
 impl<M: Medium> Grower<M> {
     pub(super) fn new(session: Session<M>) -> Self {
-        Grower { session, allocated: 0, piece: FIRST_PIECE, slow: false }
+        Grower { session, allocated: 0, synced: 0, piece: FIRST_PIECE, slow: false }
     }
 
     /// Makes the next piece as large as can be allocated in the time there is, given how long `bytes` have taken.

@@ -14,11 +14,13 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | PL-G1 file longer < PL-G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail |
+//! | PL-G1 file longer < PL-G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail, and cuts it off before it grows |
 //! | PL-G2 < PL-G3 the first store behind the old size | write-back, fence; a sync where the medium's fence does not reach the disk | the old size | ignores the tail |
 //!
-//! A piece that is allocated and not published is such a tail, also after the pool is closed. Nothing was ever stored there, so
-//! the next growth finds it zero, and allocated already.
+//! A piece that is allocated and not published is such a tail, also after the pool is closed. Nobody knows whether its length is durable: a sync that
+//! has failed marks it as written, and the next one, which succeeds, says nothing of it. So what an earlier process has left, and what was allocated
+//! when a sync failed, is cut off and allocated once more before it is published. Otherwise a power failure could make the file shorter than its
+//! header or its journal says.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,6 +83,19 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
+    /// Allocates once more what is not published, if a sync may have failed since: it was marked as written then, and is not.
+    fn allocate_anew(&self, grower: &mut Grower<M>) -> Result<()> {
+        if self.doubtful.load(Ordering::Acquire) {
+            let (wanted, sure) = (grower.allocated, self.mapping.len().max(grower.synced));
+            grower.allocated = sure;
+            self.backing.cut(sure)?;
+            self.doubtful.store(false, Ordering::Release);
+            self.backing.allocate_ahead(wanted)?;
+            grower.allocated = wanted;
+        }
+        Ok(())
+    }
+
     /// Makes all that is allocated part of the pool. Returns its new length.
     fn publish(&self, grower: &mut Grower<M>) -> Result<u64> {
         let (start, len, new_len) = (Instant::now(), self.mapping.len(), grower.allocated);
@@ -88,7 +103,9 @@ impl<M: Medium> PoolFile<M> {
             return Ok(len);
         }
         self.journal.get().map_or(Ok(()), |journal| journal.grow_sums(new_len))?;
-        self.backing.allocate(new_len)?; // PERSIST PL-G1<PL-G2: the backing syncs
+        self.allocate_anew(grower)?;
+        self.noting_failure(self.backing.allocate(new_len))?; // PERSIST PL-G1<PL-G2: the backing syncs
+        grower.synced = new_len;
         self.extend(len, new_len)?;
         let op = grower.session.enter_past_gate();
         HeaderRef::new(&op, &self.name).write_size(&self.geometry, new_len);

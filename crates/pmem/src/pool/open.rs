@@ -1,6 +1,7 @@
 //! Creating, opening and recovering a pool. The edges C, B, Z and G are those of [`header`](super::header).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Pool;
@@ -281,6 +282,8 @@ pub(super) fn open<M: Medium>(
     file.geometry = sound.geometry;
     file.was_closed = sound.state == State::Clean;
     file.mapping.set_len(sound.size);
+    // What lies behind may not be durable, and no sync would make it so: see `growth`.
+    file.doubtful.store(len > sound.size, Ordering::Release);
     if options.read_only {
         let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));
         return Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: None });

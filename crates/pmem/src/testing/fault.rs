@@ -188,6 +188,10 @@ impl<B: Backing> Backing for FaultBacking<B> {
         self.inner.allocate_ahead(len)
     }
 
+    fn cut(&self, len: u64) -> Result<()> {
+        self.inner.cut(len)
+    }
+
     fn reserve(&self, least: u64, wanted: u64) -> Result<Reserve> {
         self.pass(Call::Reserve)?;
         self.inner.reserve(least, wanted)

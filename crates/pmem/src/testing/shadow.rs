@@ -322,6 +322,10 @@ impl Backing for ShadowBacking {
         self.file.allocate_ahead(len)
     }
 
+    fn cut(&self, len: u64) -> Result<()> {
+        self.file.cut(len)
+    }
+
     fn map(&self, window: &Window<'_>) -> Result<()> {
         if window.access() == Access::Shared {
             let len = window.reserve().len() as u64;
