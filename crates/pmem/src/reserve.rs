@@ -16,6 +16,8 @@ use crate::word::MAX_OBJECT;
 
 /// Alignment of a reserve made of pages, so that huge pages fit.
 const HUGE: usize = 2 << 20;
+/// Alignment of a reserve on the heap.
+const PAGE: usize = 4096;
 
 /// A range of addresses: `len()` bytes, a power of two, and a guard.
 #[derive(Debug)]
@@ -36,9 +38,38 @@ enum Memory {
 
 /// Memory of the heap, freed with the last reserve of it.
 #[derive(Debug)]
-struct Heap {
-    base: NonNull<u8>,
+struct Heap(Block);
+
+/// An allocation, with a reserve from its first whole page on.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    start: NonNull<u8>,
     layout: Layout,
+}
+
+impl Block {
+    /// Zeroed memory. The allocator takes much of it from the system, which zeroes a page when it is touched. It is asked for no
+    /// alignment: aligned memory it would zero by itself, all of it.
+    fn zeroed(layout: Layout) -> Block {
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        Block { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+
+    /// Frees it.
+    ///
+    /// # Safety
+    /// Nobody uses it any more, and it was not freed.
+    unsafe fn free(self) {
+        // SAFETY: allocated with this layout; the rest is the caller's.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+
+    /// Its first whole page.
+    fn base(self) -> NonNull<u8> {
+        let base = self.start.as_ptr().map_addr(|start| start.next_multiple_of(PAGE));
+        NonNull::new(base).expect("an allocation does not end at the last address")
+    }
 }
 
 // SAFETY: as of `Reserve`, below.
@@ -48,9 +79,9 @@ unsafe impl Sync for Heap {}
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        if !Spare::keep(self.base, self.layout) {
-            // SAFETY: allocated in `Reserve::heap` with this layout, and not freed since.
-            unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        if !Spare::keep(self.0) {
+            // SAFETY: the last reserve of it is gone.
+            unsafe { self.0.free() }
         }
     }
 }
@@ -58,7 +89,7 @@ impl Drop for Heap {
 /// Freed heap reserves that a thread keeps for the next of the same size: a simulation makes one for each recovery, and the
 /// system would hand its pages out and take them back each time.
 #[derive(Default)]
-struct Spare(Vec<(NonNull<u8>, Layout)>);
+struct Spare(Vec<Block>);
 
 /// Most of them, and the largest, in bytes. None under a sanitizer, which then sees who uses one that was freed.
 const SPARES: usize = if cfg!(durix_sanitize) { 0 } else { 2 };
@@ -70,22 +101,22 @@ thread_local! {
 
 impl Spare {
     /// Memory of this layout, with whatever its last owner left in it.
-    fn take(layout: Layout) -> Option<NonNull<u8>> {
+    fn take(layout: Layout) -> Option<Block> {
         let taken = SPARE.try_with(|spare| {
             let spare = &mut spare.borrow_mut().0;
-            let at = spare.iter().position(|(_, of)| *of == layout)?;
-            Some(spare.swap_remove(at).0)
+            let at = spare.iter().position(|block| block.layout == layout)?;
+            Some(spare.swap_remove(at))
         });
         taken.ok().flatten()
     }
 
     /// Whether the memory was kept.
-    fn keep(base: NonNull<u8>, layout: Layout) -> bool {
+    fn keep(block: Block) -> bool {
         let keep = |spare: &RefCell<Spare>| {
             let spare = &mut spare.borrow_mut().0;
-            let room = spare.len() < SPARES && layout.size() <= LARGEST_SPARE;
+            let room = spare.len() < SPARES && block.layout.size() <= LARGEST_SPARE;
             if room {
-                spare.push((base, layout));
+                spare.push(block);
             }
             room
         };
@@ -95,9 +126,9 @@ impl Spare {
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        for (base, layout) in self.0.drain(..) {
-            // SAFETY: allocated in `heap` with this layout; its reserve is gone.
-            unsafe { dealloc(base.as_ptr(), layout) }
+        for block in self.0.drain(..) {
+            // SAFETY: its reserves are gone.
+            unsafe { block.free() }
         }
     }
 }
@@ -143,16 +174,12 @@ impl Reserve {
     /// If that is more than a quarter of all addresses.
     pub fn heap(min_len: usize) -> Reserve {
         let (len, layout) = heap_layout(min_len).expect("a reserve of at most a quarter of the addresses");
-        let base = Spare::take(layout).inspect(|base| {
+        let block = Spare::take(layout).inspect(|block| {
             // SAFETY: it has this layout, and no other owner.
-            unsafe { base.write_bytes(0, layout.size()) }
+            unsafe { block.start.write_bytes(0, layout.size()) }
         });
-        let base = base.unwrap_or_else(|| {
-            // SAFETY: the size is not zero.
-            let start = unsafe { alloc_zeroed(layout) };
-            NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
-        });
-        Reserve { base, len, memory: Memory::Heap(Arc::new(Heap { base, layout })) }
+        let block = block.unwrap_or_else(|| Block::zeroed(layout));
+        Reserve { base: block.base(), len, memory: Memory::Heap(Arc::new(Heap(block))) }
     }
 
     /// Another reserve of the same heap memory, for a simulation that maps the same bytes again and again. `None` for one made
@@ -208,16 +235,34 @@ impl Reserve {
     }
 }
 
-/// The length of a heap reserve of at least `min_len` bytes, a power of two, and its layout with the guard.
+/// The length of a heap reserve of at least `min_len` bytes, a power of two, and its layout with the guard and what comes before its
+/// first page.
 fn heap_layout(min_len: usize) -> Option<(usize, Layout)> {
     let len = min_len.max(64).checked_next_power_of_two()?;
-    let layout = Layout::from_size_align(len.checked_add(MAX_OBJECT)?, 4096).ok()?;
+    let layout = Layout::from_size_align(len.checked_add(MAX_OBJECT + PAGE)?, align_of::<u64>()).ok()?;
     Some((len, layout))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Resident memory of this process in bytes.
+    #[cfg(target_os = "linux")]
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_heap_reserve_takes_no_memory_before_it_is_touched() {
+        let before = resident();
+        let reserve = Reserve::heap(1 << 30);
+        let taken = resident().saturating_sub(before);
+        assert!(taken < reserve.len() / 2, "{taken} bytes of {}", reserve.len());
+        assert!(reserve.base().as_ptr().addr().is_multiple_of(PAGE));
+    }
 
     #[test]
     fn reserves_are_powers_of_two_with_an_accessible_guard() {

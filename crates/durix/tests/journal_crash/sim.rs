@@ -266,6 +266,13 @@ impl Backing for SimPool {
         self.0.disk().lengthen(Name::Pool, len)?;
         self.sync()
     }
+    fn cut(&self, len: u64) -> Result<()> {
+        let mut disk = self.0.disk();
+        if disk.file(Name::Pool).len() as u64 > len {
+            disk.apply(Event::Len(Name::Pool, len));
+        }
+        Ok(())
+    }
     fn reserve(&self, _least: u64, _wanted: u64) -> Result<Reserve> {
         Ok(Reserve::heap(LIMIT as usize))
     }
