@@ -1,7 +1,7 @@
 //! A tree with values of any length: every crash state of what tells it from a tree of words, beside merges, log pages that are used again,
 //! records that are used again at once, and a full pool.
 
-use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_sweeps};
 use durix_dptree::{Options, Shape};
 use durix_pmem::Plan;
 
@@ -94,8 +94,9 @@ fn processes_die_in_an_update_of_a_value() {
 fn every_fence_before_a_link_to_a_record_is_needed() {
     // Where locked instructions do not wait for write-backs: a batch takes locks after its fence.
     let explorer = Explorer::new().locked_drains(false).executions_per_point(200).samples(60);
-    for file in ["dptree/src/values.rs", "dptree/src/together.rs"] {
-        println!("{}", mutation_sweep(&Sites::in_files(file), |plan| run(&explorer, plan)).assert_all_caught(&[]));
+    let sites = ["dptree/src/values.rs", "dptree/src/together.rs"].map(Sites::in_files);
+    for sweep in mutation_sweeps(&sites, |plan| run(&explorer, plan)) {
+        println!("{}", sweep.assert_all_caught(&[]));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Maps of byte strings: every crash state of records that are written, replaced and removed, in one unit or in parts; what is left of
 //! them by the death of a process; and the mutation of every write-back and fence.
 
-use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweeps};
 use durix_logfree::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash};
 use durix_pmem::{Plan, SiteKind};
 
@@ -100,11 +100,12 @@ fn crashes_in_the_recovery_of_records_change_nothing() {
 #[test]
 fn every_write_back_and_fence_of_records_is_needed() {
     let quick = Explorer::new().executions_per_point(200).samples(60);
+    let sites = ["crates/logfree/src/pages/units/", "crates/logfree/src/records/record.rs"].map(|files| Sites {
+        kinds: vec![SiteKind::WriteBack, SiteKind::Fence],
+        ..Sites::in_files(files)
+    });
     let mut mutants = 0;
-    for files in ["crates/logfree/src/pages/units/", "crates/logfree/src/records/record.rs"] {
-        let mut sites = Sites::in_files(files);
-        sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
-        let sweep = mutation_sweep(&sites, |plan| run::<BlobHash<Sim>>(&quick, plan));
+    for sweep in mutation_sweeps(&sites, |plan| run::<BlobHash<Sim>>(&quick, plan)) {
         mutants += sweep.mutants.len();
         println!("{}", sweep.assert_all_caught(&[]));
     }
