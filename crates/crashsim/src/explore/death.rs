@@ -73,33 +73,29 @@ impl<S: Subject> Run<'_, S> {
         trace.push(Event::Death);
         trace.append(&mut second.trace);
         self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
-        let mut models = self.models[at.oldest..=newest].to_vec();
+        let mut models = self.judge.models[at.oldest..=newest].to_vec();
         let found = models.len();
         models.append(&mut second.models);
-        let states = models.iter().map(|m| self.subject.expect(m)).collect();
-        let before = Before {
-            trace: std::mem::replace(&mut self.trace, Rc::new(trace)),
-            models: std::mem::replace(&mut self.models, models),
-            states: std::mem::replace(&mut self.states, states),
-        };
+        let (models, states) = self.judge.replace(models);
+        let before = Before { trace: std::mem::replace(&mut self.trace, Rc::new(trace)), models, states };
         self.death = Some(Death { event: at.event, crash: (at.completed, at.in_flight), told, found, before });
         self.report.deaths += 1;
         let outcome = match second.wrong {
             Some(cause) => Err(Box::new(self.died(cause))),
             None => self.crash_everywhere().map_err(|found: Box<Found>| Box::new(self.story(*found))),
         };
-        self.unwind();
+        self.crashes.unwind();
         let Some(Death { before, .. }) = self.death.take() else { unreachable!("set above") };
-        (self.trace, self.models, self.states) = (before.trace, before.models, before.states);
+        (self.trace, self.judge.models, self.judge.states) = (before.trace, before.models, before.states);
         outcome
     }
 
     /// Runs the second process on everything that the first had made visible.
     fn second_process(&mut self, event: usize, allowed: std::ops::RangeInclusive<usize>) -> Second<S> {
         let recorder = self.sim.recorder;
-        self.unwind();
+        self.crashes.unwind();
         recorder.lock().machine.model = Persistency::Eadr;
-        self.push_layer();
+        self.crashes.push_layer();
         for (seq, event) in self.trace[..event].iter().enumerate() {
             recorder.step(0, seq as u32, event);
         }
@@ -115,7 +111,7 @@ impl<S: Subject> Run<'_, S> {
         };
         recorder.mode.store(0, Ordering::Relaxed);
         let trace = std::mem::take(&mut recorder.lock().trace);
-        self.pop_layer();
+        self.crashes.pop_layer();
         recorder.lock().machine = self.explorer.machine;
         Second { trace, models, wrong: dropped.err() }
     }
@@ -133,14 +129,14 @@ impl<S: Subject> Run<'_, S> {
         let mut live = subject.recover(store).map_err(|message| Cause::Recovery { message })?;
         let shown = if self.explorer.observe_first { Some(subject.observe(&mut live)) } else { None };
         mark(Event::Recovered);
-        let is_shown = |n: &usize| shown.as_ref().is_none_or(|shown| self.states[*n] == *shown);
+        let is_shown = |n: &usize| shown.as_ref().is_none_or(|shown| self.judge.states[*n] == *shown);
         // Of each state that may have been found: the models from the recovery on. The newest first.
         let mut candidates: Vec<Vec<S::Model>> =
-            allowed.clone().rev().filter(is_shown).map(|n| vec![self.models[n].clone()]).collect();
+            allowed.clone().rev().filter(is_shown).map(|n| vec![self.judge.models[n].clone()]).collect();
         if let (Some(shown), true) = (shown, candidates.is_empty()) {
             return Err(self.not_allowed(&shown, allowed));
         }
-        for (number, op) in self.after.iter().enumerate() {
+        for (number, op) in self.judge.after.iter().enumerate() {
             mark(Event::Invoke);
             let answer = subject.apply(&mut live, op);
             mark(Event::Return((base + number) as u32));
@@ -172,7 +168,7 @@ impl<S: Subject> Run<'_, S> {
     }
 
     fn not_allowed(&self, observed: &S::State, allowed: std::ops::RangeInclusive<usize>) -> Cause {
-        let allowed = allowed.map(|n| (n, format!("{:?}", self.states[n]))).collect();
+        let allowed = allowed.map(|n| (n, format!("{:?}", self.judge.states[n]))).collect();
         Cause::State { observed: format!("{observed:?}"), allowed }
     }
 
@@ -191,7 +187,7 @@ impl<S: Subject> Run<'_, S> {
             failure.crash.take().and_then(|(done, in_it)| Some((done.checked_sub(death.found)?, in_it)));
         failure.crash = Some(death.crash);
         failure.death = Some(death.told.clone());
-        failure.after = self.after.iter().map(|op| format!("{op:?}")).collect();
+        failure.after = self.judge.after.iter().map(|op| format!("{op:?}")).collect();
         failure.code.death = Some(death.event);
     }
 
@@ -199,7 +195,7 @@ impl<S: Subject> Run<'_, S> {
     pub(super) fn syncs(&self, number: usize) -> bool {
         match &self.death {
             None => self.subject.is_sync(&self.ops[number]),
-            Some(death) => self.subject.is_sync(&self.after[number - death.found]),
+            Some(death) => self.subject.is_sync(&self.judge.after[number - death.found]),
         }
     }
 }

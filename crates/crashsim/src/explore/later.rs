@@ -6,18 +6,18 @@
 use super::run::{Found, Point, Run};
 use crate::model::trace::Event;
 use crate::report::Cause;
-use crate::subject::{Contract, Subject};
+use crate::subject::Subject;
 
 /// How far a recovery and the operations after it have come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct At {
     /// The contents have been observed.
-    shown: bool,
+    pub(super) shown: bool,
     /// Operations that have returned.
-    done: usize,
-    in_flight: bool,
+    pub(super) done: usize,
+    pub(super) in_flight: bool,
     /// Operations that are durable under a buffered contract.
-    synced: usize,
+    pub(super) synced: usize,
 }
 
 impl At {
@@ -37,14 +37,6 @@ impl At {
 }
 
 impl<S: Subject> Run<'_, S> {
-    /// Takes note of the models that agree with everything shown so far, if this execution is to be crashed.
-    pub(super) fn stage(&mut self, event: Event, models: &[S::Model]) {
-        if self.sim.recorder.records() {
-            self.sim.recorder.lock().trace.push(event);
-            self.stages.push(models.to_vec());
-        }
-    }
-
     /// Crashes the execution after a recovery, by `crash`, with what is then allowed. `stages` are the models that agree with
     /// what was shown, after the recovery and after each operation.
     pub(super) fn crash_later(
@@ -54,39 +46,22 @@ impl<S: Subject> Run<'_, S> {
         stages: &[Vec<S::Model>],
         crash: impl FnOnce(&mut Self, &Point) -> Result<(), Box<Found>>,
     ) -> Result<(), Box<Found>> {
-        let Some(models) = at.shown.then(|| self.allowed_later(at, stages)).filter(|models| !models.is_empty()) else {
+        let Some(models) = at.shown.then(|| self.judge.allowed_later(at, stages)).filter(|models| !models.is_empty())
+        else {
             return crash(self, point);
         };
         let newest = models.len() - 1;
-        let states = models.iter().map(|model| self.subject.expect(model)).collect();
-        let models = std::mem::replace(&mut self.models, models);
-        let states = std::mem::replace(&mut self.states, states);
+        let before = self.judge.replace(models);
         let outcome = crash(self, &Point { oldest: 0, newest, ..*point });
-        (self.models, self.states) = (models, states);
+        (self.judge.models, self.judge.states) = before;
         outcome.map_err(|found| self.told_later(found, at))
-    }
-
-    fn allowed_later(&self, at: At, stages: &[Vec<S::Model>]) -> Vec<S::Model> {
-        let oldest = match self.explorer.contract {
-            Contract::Strict => at.done,
-            Contract::Buffered => at.synced,
-        };
-        let shown = stages.get(oldest..=at.done).unwrap_or_default();
-        let mut models: Vec<S::Model> = shown.iter().flatten().cloned().collect();
-        if at.in_flight {
-            models.extend(stages[at.done].iter().cloned().map(|mut model| {
-                self.subject.step(&mut model, &self.after[at.done]);
-                model
-            }));
-        }
-        models
     }
 
     /// Says of a failure in which operation after the recovery the second crash was.
     fn told_later(&self, mut found: Box<Found>, at: At) -> Box<Found> {
-        let depth = self.inner.len();
+        let depth = self.crashes.inner.len();
         if let Some(told) = found.crashes.get_mut(depth - 1) {
-            *told += &match self.after.get(at.done) {
+            *told += &match self.judge.after.get(at.done) {
                 Some(op) if at.in_flight => format!(", in the operation {op:?} after the recovery"),
                 _ => format!(", after the recovery and {} operations", at.done),
             };

@@ -1,7 +1,8 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
+use super::crashes::Frozen;
 use super::later::At;
-use super::run::{Found, Frozen, Point, Run};
+use super::run::{Found, Point, Run};
 use super::suggest;
 use crate::count::Count;
 use crate::model::trace::Event;
@@ -63,7 +64,7 @@ impl<S: Subject> Run<'_, S> {
         first_new: Option<usize>,
     ) -> Result<Next, Box<Found>> {
         let recorder = self.sim.recorder;
-        let nested = self.inner.len() + 1 < self.explorer.crashes;
+        let nested = self.crashes.inner.len() + 1 < self.explorer.crashes;
         let outcome = self.attempt(point, if nested { RECORD } else { 0 });
         let mut state = recorder.lock();
         let consistent = !state.nondeterministic && state.cursor == state.path.len() && recorder.met_expected();
@@ -119,10 +120,10 @@ impl<S: Subject> Run<'_, S> {
         trace: &[Event],
         first_new: Option<usize>,
     ) -> Result<(), Box<Found>> {
-        let stages = std::mem::take(&mut self.stages);
-        self.push_layer();
-        let depth = self.inner.len() + 1;
-        self.inner.push((0, trace.to_vec()));
+        let stages = std::mem::take(&mut self.judge.stages);
+        self.crashes.push_layer();
+        let depth = self.crashes.inner.len() + 1;
+        self.crashes.inner.push((0, trace.to_vec()));
         // With the addition that is being tried, if any.
         let changed = self.trying.map(|fix| suggest::applied(trace, fix));
         let mut at = At::default();
@@ -133,14 +134,14 @@ impl<S: Subject> Run<'_, S> {
                 self.crash_later(point, at, &stages, |run, point| run.crash_inside(point, seq))?;
             }
             self.sim.recorder.step(depth, step as u32, event);
-            at.advance(event, |number| self.subject.is_sync(&self.after[number]));
+            at.advance(event, |number| self.subject.is_sync(&self.judge.after[number]));
         }
         let stored = !self.sim.recorder.lock().layers[depth].lines.is_empty();
         if stored && self.is_new_point(trace.len(), first_new) {
             self.crash_later(point, at, &stages, |run, point| run.crash_inside(point, trace.len()))?;
         }
-        self.inner.pop();
-        self.pop_layer();
+        self.crashes.inner.pop();
+        self.crashes.pop_layer();
         Ok(())
     }
 
@@ -166,7 +167,7 @@ impl<S: Subject> Run<'_, S> {
     }
 
     fn crash_inside(&mut self, point: &Point, seq: usize) -> Result<(), Box<Found>> {
-        let frozen_before = self.frozen.len();
+        let frozen_before = self.crashes.frozen.len();
         let rejected_before;
         let decisions: Vec<Frozen> = {
             let mut state = self.sim.recorder.lock();
@@ -194,40 +195,22 @@ impl<S: Subject> Run<'_, S> {
             state.rejected.extend(rejected);
             frozen
         };
-        self.frozen.extend(decisions);
-        self.freeze(frozen_before);
-        self.inner.last_mut().expect("a recovery is being crashed").0 = seq;
+        self.crashes.frozen.extend(decisions);
+        self.crashes.freeze(frozen_before);
+        self.crashes.inner.last_mut().expect("a recovery is being crashed").0 = seq;
         self.report.nested_points += 1;
         self.explore(point)?;
-        self.thaw(frozen_before);
+        self.crashes.thaw(frozen_before);
         self.sim.recorder.lock().rejected.truncate(rejected_before);
         Ok(())
-    }
-
-    pub(super) fn freeze(&mut self, from: usize) {
-        let recorder = self.sim.recorder;
-        let mut state = recorder.lock();
-        for f in &self.frozen[from..] {
-            state.layers[f.layer as usize].windows[f.line as usize].decide(f.word as usize, f.choice);
-            recorder.queue(&mut state, f.line);
-        }
-    }
-
-    fn thaw(&mut self, from: usize) {
-        let recorder = self.sim.recorder;
-        let mut state = recorder.lock();
-        for f in self.frozen.drain(from..) {
-            state.layers[f.layer as usize].windows[f.line as usize].undecide(f.word as usize);
-            recorder.queue(&mut state, f.line);
-        }
     }
 
     /// Runs every state of the uppermost layer's open windows, those below being fixed already.
     pub(super) fn explore_eagerly(&mut self, point: &Point) -> Result<(), Box<Found>> {
         let all = self.sim.recorder.lock().open_windows();
-        let top = self.inner.len() as u32;
+        let top = self.crashes.inner.len() as u32;
         let windows: Vec<_> = all.iter().copied().filter(|(layer, _)| *layer == top).collect();
-        let total = self.states_here(&windows);
+        let total = self.crashes.states_here(&windows);
         if !total.at_most(u128::from(self.explorer.executions_per_point)) {
             self.report.complete = false;
             return self.sample(point, &all);
@@ -237,7 +220,7 @@ impl<S: Subject> Run<'_, S> {
         let mut executions = 0u128;
         loop {
             for (window, (states, at)) in windows.iter().zip(states.iter().zip(&at)) {
-                self.fix(*window, &states[*at]);
+                self.crashes.fix(*window, &states[*at]);
             }
             self.one_eager(point, &all)?;
             executions += 1;
@@ -246,14 +229,14 @@ impl<S: Subject> Run<'_, S> {
             at[..next].fill(0);
         }
         for window in &windows {
-            self.unfix(*window);
+            self.crashes.unfix(*window);
         }
         self.report.count(&total, total.equals(executions));
         Ok(())
     }
 
     fn one_eager(&mut self, point: &Point, windows: &[(u32, u32)]) -> Result<(), Box<Found>> {
-        let nested = self.inner.len() + 1 < self.explorer.crashes;
+        let nested = self.crashes.inner.len() + 1 < self.explorer.crashes;
         let outcome = self.attempt(point, if nested { RECORD } else { 0 });
         let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
         if let Err(cause) = outcome {
@@ -263,20 +246,6 @@ impl<S: Subject> Run<'_, S> {
             self.crash_in_recovery(point, &trace, None)?;
         }
         Ok(())
-    }
-
-    pub(super) fn fix(&mut self, window: (u32, u32), positions: &Positions) {
-        let recorder = self.sim.recorder;
-        let mut state = recorder.lock();
-        state.fix(window, positions);
-        recorder.queue(&mut state, window.1);
-    }
-
-    pub(super) fn unfix(&mut self, window: (u32, u32)) {
-        let recorder = self.sim.recorder;
-        let mut state = recorder.lock();
-        state.unfix(window);
-        recorder.queue(&mut state, window.1);
     }
 }
 

@@ -1,22 +1,18 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
-use super::run::{Found, Missing, Point, Run};
+use super::crashes::TRIES;
+use super::run::{Found, Point, Run};
 use super::story::{Read, position};
 use crate::model::window::Positions;
-use crate::replay::Crash;
 use crate::report::Cause;
 use crate::subject::Subject;
-
-/// States of a line tried in search of one with fewer missing stores.
-const TRIES: usize = 256;
 
 /// Recoveries spent on finding a state with fewer deviating lines.
 const FEWER: usize = 4000;
 
-/// States of windows, the windows being (layer, line).
-/// A window, and the positions that its words are at.
-type Deviation = ((u32, u32), Positions);
-type States = [Deviation];
+/// A window, by layer and line, and the positions that its words are at.
+pub(super) type Deviation = ((u32, u32), Positions);
+pub(super) type States = [Deviation];
 
 impl<S: Subject> Run<'_, S> {
     /// Takes the decisions in force as the failing state, and lets as many stores as possible reach memory while it
@@ -39,7 +35,7 @@ impl<S: Subject> Run<'_, S> {
             states
         };
         if !matches!(cause, Cause::Nondeterministic) {
-            self.hold(&states);
+            self.crashes.hold(&states);
             match self.attempt(point, 0) {
                 Ok(()) => cause = Cause::Nondeterministic,
                 Err(again) => {
@@ -53,17 +49,10 @@ impl<S: Subject> Run<'_, S> {
                 }
             }
         }
-        self.canonical(&mut states);
-        let deviating = self.deviating(&states);
+        self.crashes.canonical(&mut states);
+        let deviating = self.crashes.deviating(&states);
         let reads = self.reads(point, &deviating);
         self.found(point, &deviating, reads, cause)
-    }
-
-    /// Positions that cannot be told apart, because the values are equal, become those that a replay arrives at.
-    fn canonical(&mut self, states: &mut States) {
-        self.hold(states);
-        let state = self.sim.recorder.lock();
-        states.iter_mut().for_each(|(window, positions)| *positions = state.window(*window).highest_fitting());
     }
 
     /// The decisions in force as they are, without running anything.
@@ -72,7 +61,7 @@ impl<S: Subject> Run<'_, S> {
             let state = self.sim.recorder.lock();
             windows.iter().map(|w| (*w, state.window(*w).highest_fitting())).collect()
         };
-        let deviating = self.deviating(&states);
+        let deviating = self.crashes.deviating(&states);
         self.found(point, &deviating, Vec::new(), cause)
     }
 
@@ -84,58 +73,16 @@ impl<S: Subject> Run<'_, S> {
             cause,
             deviating: deviating.len(),
             details,
-            crashes: self.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect(),
-            replay: self.replay_of(point, deviating),
-            missing: self.missing(deviating, &reads),
+            crashes: self.crashes.inner.iter().map(|(seq, trace)| position(trace, *seq)).collect(),
+            replay: self.crashes.replay_of(point, deviating),
+            missing: self.crashes.missing(deviating, &reads),
         })
-    }
-
-    fn replay_of(&self, point: &Point, deviating: &States) -> Vec<Crash> {
-        let state = self.sim.recorder.lock();
-        let events = std::iter::once(point.event).chain(self.inner.iter().map(|(seq, _)| *seq));
-        let crashes = events.enumerate().map(|(layer, event)| {
-            let here = deviating.iter().filter(|((of, _), _)| *of == layer as u32);
-            let lines = here.map(|((_, line), positions)| (state.lines[*line as usize].number, *positions));
-            Crash { event, lines: Some(lines.collect()) }
-        });
-        crashes.collect()
-    }
-
-    /// The missing stores; those of the recovery that was crashed last come first.
-    fn missing(&self, deviating: &States, reads: &[Read]) -> Vec<Missing> {
-        let state = self.sim.recorder.lock();
-        let stores = deviating.iter().flat_map(|(window, positions)| {
-            let line = state.lines[window.1 as usize].number;
-            let read = reads.iter().find(|read| read.window == *window).map(|read| read.at);
-            let of_line = state.window(*window).missing(positions);
-            of_line.map(move |store| Missing { layer: window.0, line, seq: store.seq, at: store.at, read })
-        });
-        let mut missing: Vec<_> = stores.collect();
-        missing.sort_by_key(|missing| std::cmp::Reverse(missing.layer));
-        missing
-    }
-
-    fn hold(&mut self, states: &States) {
-        for (window, positions) in states {
-            self.unfix(*window);
-            self.fix(*window, positions);
-        }
-    }
-
-    /// What each line could be at most, given the decisions that led to a nested crash.
-    fn ceilings(&mut self, states: &States) -> Vec<Positions> {
-        for (window, _) in states {
-            self.unfix(*window);
-        }
-        self.freeze(0);
-        let state = self.sim.recorder.lock();
-        states.iter().map(|(window, _)| state.window(*window).highest_fitting()).collect()
     }
 
     /// Lets each line reach memory, or as much of it as may be, until nothing more can.
     fn raise(&mut self, point: &Point, states: &mut States, cause: &mut Cause) {
-        let ceilings = self.ceilings(states);
-        self.hold(states);
+        let ceilings = self.crashes.ceilings(states);
+        self.crashes.hold(states);
         loop {
             let mut raised = false;
             for (at, ceiling) in ceilings.iter().enumerate() {
@@ -151,10 +98,10 @@ impl<S: Subject> Run<'_, S> {
 
     /// Looks for a failing state of this crash point in which one line alone deviates, or two.
     fn fewer_lines(&mut self, point: &Point, states: &mut Vec<((u32, u32), Positions)>, cause: &mut Cause) {
-        let ceilings = self.ceilings(states);
+        let ceilings = self.crashes.ceilings(states);
         let top: Vec<_> = states.iter().zip(&ceilings).map(|((window, _), ceiling)| (*window, *ceiling)).collect();
         let lower: Vec<Vec<Positions>> =
-            top.iter().map(|(window, ceiling)| self.lower_states(*window, ceiling)).collect();
+            top.iter().map(|(window, ceiling)| self.crashes.lower_states(*window, ceiling)).collect();
         let mut budget = FEWER;
         for lines in 1..=2 {
             if states.iter().zip(&ceilings).filter(|((_, at), ceiling)| at != *ceiling).count() <= lines {
@@ -165,21 +112,7 @@ impl<S: Subject> Run<'_, S> {
                 return;
             }
         }
-        self.hold(states);
-    }
-
-    /// The states of a window below the greatest, those with the fewest missing stores first.
-    fn lower_states(&self, window: (u32, u32), ceiling: &Positions) -> Vec<Positions> {
-        let state = self.sim.recorder.lock();
-        let window = state.window(window);
-        let mut lower = Vec::new();
-        window.for_each_state(|positions| {
-            if positions != ceiling && lower.len() < TRIES && window.agrees(positions) {
-                lower.push((window.missing(positions).count(), *positions));
-            }
-        });
-        lower.sort_by_key(|(missing, _)| *missing);
-        lower.into_iter().map(|(_, positions)| positions).collect()
+        self.crashes.hold(states);
     }
 
     /// A failing state in which so many lines (one or two) deviate from `top`.
@@ -202,7 +135,7 @@ impl<S: Subject> Run<'_, S> {
                 if let Some((second, positions)) = second {
                     states[second].1 = *positions;
                 }
-                self.hold(&states);
+                self.crashes.hold(&states);
                 if let Err(cause) = self.attempt(point, 0) {
                     return Some((states, cause));
                 }
@@ -221,8 +154,8 @@ impl<S: Subject> Run<'_, S> {
         cause: &mut Cause,
     ) -> bool {
         let window = states[at].0;
-        self.unfix(window);
-        self.fix(window, positions);
+        self.crashes.unfix(window);
+        self.crashes.fix(window, positions);
         match self.attempt(point, 0) {
             Err(again) => {
                 *cause = again;
@@ -231,8 +164,8 @@ impl<S: Subject> Run<'_, S> {
             }
             Ok(()) => {
                 let before = states[at].1;
-                self.unfix(window);
-                self.fix(window, &before);
+                self.crashes.unfix(window);
+                self.crashes.fix(window, &before);
                 false
             }
         }
@@ -240,8 +173,8 @@ impl<S: Subject> Run<'_, S> {
 
     fn fewer_missing(&mut self, point: &Point, states: &mut States, at: usize, cause: &mut Cause) -> bool {
         let mut others: Vec<(usize, Positions)> = {
-            self.unfix(states[at].0);
-            self.freeze(0);
+            self.crashes.unfix(states[at].0);
+            self.crashes.freeze(0);
             let state = self.sim.recorder.lock();
             let window = state.window(states[at].0);
             let missing_now = window.missing(&states[at].1).count();
@@ -256,12 +189,7 @@ impl<S: Subject> Run<'_, S> {
         };
         others.sort_by_key(|(missing, _)| *missing);
         let before = states[at];
-        self.hold(&[before]);
+        self.crashes.hold(&[before]);
         others.iter().any(|(_, positions)| self.try_state(point, states, at, positions, cause))
-    }
-
-    fn deviating(&self, states: &States) -> Vec<((u32, u32), Positions)> {
-        let state = self.sim.recorder.lock();
-        states.iter().filter(|(window, positions)| *positions != state.window(*window).highest()).copied().collect()
     }
 }

@@ -1,9 +1,11 @@
 //! The explorer: one execution, every crash.
 
 mod attempt;
+mod crashes;
 mod death;
 mod explorer;
 pub(crate) mod fix;
+mod judge;
 mod later;
 mod lazy;
 mod minimise;
@@ -204,7 +206,7 @@ impl<'a, S: Subject> Run<'a, S> {
     /// Walks the trace, and crashes at each crash point.
     fn crash_everywhere(&mut self) -> Result<(), Box<Found>> {
         let trace = Rc::clone(&self.trace);
-        self.push_layer();
+        self.crashes.push_layer();
         let created = self.explorer.crash_in_create && self.death.is_none();
         let mut walk = Walk { created, dirty: true, last: None, completed: 0, ahead: 0, synced: 0 };
         let mut born = self.death.is_none();
@@ -285,7 +287,7 @@ impl<'a, S: Subject> Run<'a, S> {
         }
         for window in &windows {
             let lowest = self.sim.recorder.lock().window(*window).lowest_fitting();
-            self.fix(*window, &lowest);
+            self.crashes.fix(*window, &lowest);
         }
         let (oldest, newest, completed) = (walk.completed, walk.completed + 1, walk.completed);
         let point = Point { oldest, newest, completed, in_flight: walk.ahead > 0, event };
@@ -327,7 +329,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let Some((crash, deeper)) = crashes.split_first() else { return Ok(()) };
         let Some(lines) = &crash.lines else { return self.explore(point) };
         let windows = self.sim.recorder.lock().open_windows();
-        let top = self.inner.len() as u32;
+        let top = self.crashes.inner.len() as u32;
         for window in windows.iter().copied().filter(|(layer, _)| *layer == top) {
             let positions = {
                 let state = self.sim.recorder.lock();
@@ -337,24 +339,24 @@ impl<'a, S: Subject> Run<'a, S> {
                 // What is no state of this line is a string from other code.
                 named.filter(|at| state.window(window).is_state(at)).unwrap_or(highest)
             };
-            self.fix(window, &positions);
+            self.crashes.fix(window, &positions);
         }
         if deeper.is_empty() {
             return self.attempt(point, 0).map_err(|cause| self.named(point, &windows, cause));
         }
         let _ = self.attempt(point, RECORD);
         let trace = std::mem::take(&mut self.sim.recorder.lock().trace);
-        let stages = std::mem::take(&mut self.stages);
-        self.push_layer();
-        let depth = self.inner.len() + 1;
+        let stages = std::mem::take(&mut self.judge.stages);
+        self.crashes.push_layer();
+        let depth = self.crashes.inner.len() + 1;
         let end = deeper[0].event.min(trace.len());
         self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
-        self.inner.push((end, trace));
+        self.crashes.inner.push((end, trace));
         let mut at = later::At::default();
         for seq in 0..end {
-            let event = self.inner[depth - 1].1[seq];
+            let event = self.crashes.inner[depth - 1].1[seq];
             self.sim.recorder.step(depth, seq as u32, &event);
-            at.advance(&event, |number| self.subject.is_sync(&self.after[number]));
+            at.advance(&event, |number| self.subject.is_sync(&self.judge.after[number]));
         }
         self.crash_later(point, at, &stages, |run, point| run.rerun(point, deeper))
     }
@@ -382,7 +384,7 @@ impl<'a, S: Subject> Run<'a, S> {
             fix: suggestion,
             replay: replay.encode(),
             code: replay,
-            after: self.after.iter().map(|op| format!("{op:?}")).collect(),
+            after: self.judge.after.iter().map(|op| format!("{op:?}")).collect(),
             assumed: self.explorer.assumptions(),
             explored: self.report.so_far(),
             ..self.plain_failure(found.cause)

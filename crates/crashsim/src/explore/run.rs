@@ -1,27 +1,16 @@
 //! One execution under exploration: its operations, the models of what they make, and the crashes in force.
 
-use std::fmt::Debug;
 use std::rc::Rc;
 
+use super::crashes::Crashes;
 use super::explorer::Explorer;
 use super::fix::Fix;
-use crate::count::Count;
-use crate::model::layer::Layer;
+use super::judge::{Judge, Observe};
 use crate::model::trace::{At, Event};
-use crate::model::window::Choice;
 use crate::record::medium::Simulated;
 use crate::replay::Crash;
 use crate::report::{Cause, Failure, Report};
 use crate::subject::Subject;
-
-/// A decision that holds for all executions below a nested crash point.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Frozen {
-    pub(super) layer: u32,
-    pub(super) line: u32,
-    pub(super) word: u8,
-    pub(super) choice: Choice,
-}
 
 /// Which models a recovered state may agree with, and where the crash was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +25,6 @@ pub(crate) struct Point {
     pub(crate) event: usize,
 }
 
-type Observe<'a> = &'a mut dyn FnMut(&dyn Debug);
-
 /// One execution under exploration.
 pub(crate) struct Run<'a, S: Subject> {
     pub(crate) explorer: &'a Explorer,
@@ -46,16 +33,9 @@ pub(crate) struct Run<'a, S: Subject> {
     /// `None` only while it is being dropped.
     pub(crate) store: Option<S::Store>,
     pub(crate) ops: &'a [S::Op],
-    pub(super) after: &'a [S::Op],
-    pub(super) observe: Option<Observe<'a>>,
-    pub(super) models: Vec<S::Model>,
-    pub(super) states: Vec<S::State>,
     pub(crate) trace: Rc<Vec<Event>>,
-    /// Crash points of recoveries in force, outermost first.
-    pub(crate) inner: Vec<(usize, Vec<Event>)>,
-    pub(super) frozen: Vec<Frozen>,
-    /// What the last recovery that was recorded has shown: see [`later`](super::later).
-    pub(super) stages: Vec<Vec<S::Model>>,
+    pub(super) judge: Judge<'a, S>,
+    pub(super) crashes: Crashes,
     pub(super) death: Option<Death<S>>,
     /// A suggestion that is being tried: everything is explored, whatever a replay string names.
     pub(super) trying: Option<Fix>,
@@ -76,13 +56,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let sim = Simulated::new();
         sim.recorder.reset(explorer.machine);
         let store = Some(subject.store(sim));
-        let mut models = vec![subject.model()];
-        for op in ops {
-            let mut model = models.last().expect("never empty").clone();
-            subject.step(&mut model, op);
-            models.push(model);
-        }
-        let states = models.iter().map(|m| subject.expect(m)).collect();
+        let judge = Judge::new(explorer, subject, sim, (ops, after), observe);
         let random = explorer.seed | 1;
         Run {
             explorer,
@@ -90,57 +64,15 @@ impl<'a, S: Subject> Run<'a, S> {
             sim,
             store,
             ops,
-            after,
-            observe,
-            models,
-            states,
             trace: Rc::default(),
-            inner: Vec::new(),
-            frozen: Vec::new(),
-            stages: Vec::new(),
+            judge,
+            crashes: Crashes::new(sim),
             death: None,
             trying: None,
             kept: None,
             report: Report::default(),
             random,
         }
-    }
-
-    /// A new layer on top, empty.
-    pub(crate) fn push_layer(&mut self) {
-        let mut state = self.sim.recorder.lock();
-        state.depth += 1;
-        if state.layers.len() < state.depth {
-            state.layers.push(Layer::default());
-        }
-        let depth = state.depth;
-        state.layers[depth - 1].clear();
-    }
-
-    pub(crate) fn pop_layer(&mut self) {
-        let recorder = self.sim.recorder;
-        let mut state = recorder.lock();
-        let depth = state.depth - 1;
-        for line in state.layers[depth].lines.clone() {
-            recorder.queue(&mut state, line);
-        }
-        state.layers[depth].clear();
-        state.depth = depth;
-    }
-
-    /// Number of states at this crash point.
-    pub(crate) fn states_here(&self, windows: &[(u32, u32)]) -> Count {
-        self.sim.recorder.lock().states_of(windows)
-    }
-
-    /// Forgets the crash under exploration, wherever it was left.
-    pub(super) fn unwind(&mut self) {
-        self.inner.clear();
-        self.frozen.clear();
-        while self.sim.recorder.lock().depth > 0 {
-            self.pop_layer();
-        }
-        self.sim.recorder.lock().forget_path();
     }
 
     pub(super) fn plain_failure(&self, cause: Cause) -> Failure {

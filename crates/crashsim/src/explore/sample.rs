@@ -21,7 +21,7 @@ impl<S: Subject> Run<'_, S> {
                 states[at] = other[at];
                 plan.push(states);
             }
-            let middle = self.middle(windows[at]);
+            let middle = self.crashes.middle(windows[at]);
             for base in [&highs, &lows] {
                 if let Some(middle) = middle {
                     let mut states = base.clone();
@@ -44,13 +44,6 @@ impl<S: Subject> Run<'_, S> {
         Ok(())
     }
 
-    fn middle(&self, window: (u32, u32)) -> Option<Positions> {
-        let state = self.sim.recorder.lock();
-        let window = state.window(window);
-        let middle = window.prefix(window.stores.len() / 2);
-        window.agrees(&middle).then_some(middle)
-    }
-
     fn random(&mut self, window: (u32, u32), otherwise: &Positions) -> Positions {
         let state = self.sim.recorder.lock();
         let window = state.window(window);
@@ -60,7 +53,7 @@ impl<S: Subject> Run<'_, S> {
 
     fn sample_one(&mut self, point: &Point, windows: &[(u32, u32)], states: &[Positions]) -> Result<(), Box<Found>> {
         for (window, positions) in windows.iter().zip(states) {
-            self.fix(*window, positions);
+            self.crashes.fix(*window, positions);
         }
         self.report.samples += 1;
         let outcome = self.attempt(point, 0);
@@ -68,9 +61,9 @@ impl<S: Subject> Run<'_, S> {
             return Err(self.minimise(point, windows, cause));
         }
         for window in windows {
-            self.unfix(*window);
+            self.crashes.unfix(*window);
         }
-        self.freeze(0);
+        self.crashes.freeze(0);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ impl<S: Subject> Run<'_, S> {
     /// Runs the failing state once more to see where the lines that matter are read.
     pub(super) fn reads(&mut self, point: &Point, deviating: &[((u32, u32), Positions)]) -> Vec<Read> {
         for (window, _) in deviating {
-            self.unfix(*window);
+            self.crashes.unfix(*window);
         }
         self.sim.recorder.lock().forced = deviating.to_vec();
         let _ = self.attempt(point, 0);
@@ -52,7 +52,7 @@ impl<S: Subject> Run<'_, S> {
     ) -> Vec<String> {
         let state = self.sim.recorder.lock();
         let number = state.lines[window.1 as usize].number;
-        let (trace, end, who) = match window.0.checked_sub(1).map(|inner| &self.inner[inner as usize]) {
+        let (trace, end, who) = match window.0.checked_sub(1).map(|inner| &self.crashes.inner[inner as usize]) {
             None => (&**self.trace, point.event, "line"),
             Some((end, trace)) => (&**trace, *end, "stored after the first crash to line"),
         };

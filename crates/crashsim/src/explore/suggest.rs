@@ -21,10 +21,11 @@ impl<S: Subject> Run<'_, S> {
         let report = self.report.clone();
         let mut fixes = Vec::new();
         for missing in missing.iter().take(TRIED) {
-            let (trace, end) = match missing.layer.checked_sub(1).and_then(|inner| self.inner.get(inner as usize)) {
-                Some((end, trace)) => (&**trace, *end),
-                None => (&**original, event),
-            };
+            let (trace, end) =
+                match missing.layer.checked_sub(1).and_then(|inner| self.crashes.inner.get(inner as usize)) {
+                    Some((end, trace)) => (&**trace, *end),
+                    None => (&**original, event),
+                };
             fixes.extend(fixes_for(trace, end, *missing));
         }
         let mut tried: Vec<String> = Vec::new();
@@ -34,7 +35,7 @@ impl<S: Subject> Run<'_, S> {
                 return false;
             }
             tried.push(told);
-            self.unwind();
+            self.crashes.unwind();
             self.trying = Some(*fix);
             self.trace = Rc::new(applied(&original, *fix).into_iter().map(|(_, event)| event).collect());
             self.crash_everywhere().is_ok()

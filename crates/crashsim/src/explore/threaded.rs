@@ -119,22 +119,21 @@ impl<S: Concurrent> Run<'_, S> {
         mut crash: impl FnMut(&mut Self, &Point) -> Result<(), Box<Found>>,
     ) -> Result<(), Box<Found>> {
         let trace = Rc::clone(&self.trace);
-        self.push_layer();
+        self.crashes.push_layer();
         let mut taken = 0;
         for allowed in points {
             for seq in taken..allowed.event {
                 self.sim.recorder.step(0, seq as u32, &trace[seq]);
             }
             taken = allowed.event;
-            self.models = allowed.models.to_vec();
-            self.states = self.models.iter().map(|model| self.subject.expect(model)).collect();
-            let newest = self.models.len() - 1;
+            self.judge.replace(allowed.models.to_vec());
+            let newest = self.judge.models.len() - 1;
             let completed = allowed.completed;
             let point = Point { oldest: 0, newest, completed, in_flight: false, event: allowed.event };
             self.report.crash_points += 1;
             crash(self, &point)?;
         }
-        self.pop_layer();
+        self.crashes.pop_layer();
         Ok(())
     }
 
@@ -157,7 +156,7 @@ impl<S: Concurrent> Run<'_, S> {
             deviating: found.deviating,
             replay: code.encode(),
             code,
-            after: self.after.iter().map(|op| format!("{op:?}")).collect(),
+            after: self.judge.after.iter().map(|op| format!("{op:?}")).collect(),
             assumed: self.explorer.assumptions(),
             ..Failure::plain(cause, Vec::new())
         }
