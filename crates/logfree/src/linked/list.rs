@@ -120,6 +120,7 @@ impl<M: Medium> WordMap<M> for ListCore<M> {
         findings.extend(self.pages.check_tally(op, |add| self.for_each(op, add))?);
         Ok(findings)
     }
+
     fn durability(&self) -> Durability {
         self.pages.durability()
     }
