@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use durix_bench::workload::key;
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::{Hardware, Mapping, Session};
 
@@ -13,12 +14,6 @@ const INTERVAL: Duration = Duration::from_millis(64);
 const MODES: [&str; 3] = ["inside", "ahead", "rounds"];
 /// Boundaries of a mode before the next takes its turn.
 const TURN: usize = 10;
-
-fn mix(seed: u64) -> u64 {
-    let z = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 /// What a mode has shown.
 #[derive(Default)]
@@ -43,9 +38,9 @@ fn put(
 ) {
     let mut state = thread + 1;
     while !stop.load(Ordering::Relaxed) {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        state = key(state);
         let start = Instant::now();
-        let key = mix(mix(state) % keys).to_be_bytes();
+        let key = key(state % keys).to_be_bytes();
         tree.insert(&session.enter().expect("a session"), &key, &state.to_le_bytes()).expect("room");
         longest.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         puts.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +67,7 @@ fn main() {
     let mut session = mapping.session().expect("a slot");
     let tree = Masstree::open_bare(&mut session, &mapping, BareOptions::default()).expect("an empty mapping");
     for n in 0..keys {
-        tree.insert(&session.enter().expect("a session"), &mix(n).to_be_bytes(), &[0; 8]).expect("room");
+        tree.insert(&session.enter().expect("a session"), &key(n).to_be_bytes(), &[0; 8]).expect("room");
     }
     tree.sync(&mut session).expect("nobody works");
     let (stop, puts, longest) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

@@ -13,12 +13,13 @@
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use durix::kind::Entry;
 use durix_crashsim::{Concurrent, Contract, Explorer, Persistency, Report, Subject, Threads};
 use durix_cso::log::{ChainLog, FvbLog, LinesLog, OneLine, RandomLog, VbLog, WordsLog};
 use durix_cso::testing::{Do, Plain, Tested, Tiny};
 use durix_incll::testing::subject as masstree;
 use durix_logfree::testing as logfree;
-use durix_logfree::{Bst, HashTable, LinkCacheMode, List, Options, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{HashTable, LinkCacheMode, List, Options};
 use durix_pmem::Plan;
 use durix_pset::testing::concurrent as shared_set;
 use durix_pset::testing::set::{self, SetUnderTest};
@@ -139,6 +140,15 @@ fn links<S: logfree::Map<logfree::Sim> + 'static>(name: &str) -> [Structure; 2] 
     [structure(name, sparse(), subject(), map_ops(), 8), threads(name, sparse(), subject(), map_op())]
 }
 
+/// Adds each map.
+struct Maps<'a>(&'a mut Vec<Structure>);
+
+impl logfree::Visit<logfree::Sim> for Maps<'_> {
+    fn map<S: logfree::Listed<logfree::Sim>>(&mut self, entry: Entry<logfree::Sim>) {
+        self.0.extend(links::<S>(entry.name));
+    }
+}
+
 /// With a link cache of one bucket, durable and buffered.
 fn with_link_cache<S: logfree::Map<logfree::Sim, Options = Options> + 'static>(name: &str) -> [Structure; 3] {
     use logfree::{Act, UnderTest, small};
@@ -219,15 +229,9 @@ fn structures() -> Vec<Structure> {
         structure("space", sparse(), Allocator { plan: Plan::new() }, space, 8),
     ];
     all.extend(cso_set());
-    all.extend(links::<List<logfree::Sim>>("List"));
-    all.extend(with_link_cache::<List<logfree::Sim>>("List"));
-    all.extend(links::<HashTable<logfree::Sim>>("HashTable"));
-    all.extend(with_link_cache::<HashTable<logfree::Sim>>("HashTable"));
-    all.extend(links::<Bst<logfree::Sim>>("Bst"));
-    all.extend(links::<SkipList<logfree::Sim>>("SkipList"));
-    all.extend(links::<SoftHash<logfree::Sim>>("SoftHash"));
-    all.extend(links::<SoftList<logfree::Sim>>("SoftList"));
-    all.extend(links::<SoftSkipList<logfree::Sim>>("SoftSkipList"));
+    logfree::each(&mut Maps(&mut all));
+    all.extend(with_link_cache::<List<logfree::Sim>>("list"));
+    all.extend(with_link_cache::<HashTable<logfree::Sim>>("hash-fast-open"));
     all.extend(tree());
     all
 }

@@ -36,6 +36,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut times: Vec<[f64; 2]> = (0..rounds.max(1)).map(|_| set.round()).collect();
     times.sort_by(|a, b| a[0].total_cmp(&b[0]));
     let [each, update] = times[times.len() / 2];
-    println!("{}, {}: {each:.1} ns an operation, {update:.1} ns a successful update", shape.name(), set.name());
+    println!("{}, {}: {each:.1} ns an operation, {update:.1} ns a successful update", shape.name(), way.name());
     Ok(())
 }

@@ -8,18 +8,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use durix_bench::workload::key as spread;
 use durix_pmem::{Hardware, Mapping, Off, Op, Pool, PoolOptions, Word};
 use durix_pset::{PersistentSet, SetOptions};
 
 const ROUNDS: usize = 7;
 const OPS: u64 = 200_000;
-
-fn mix(i: u64) -> u64 {
-    let mut z = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 type Work<'a> = &'a (dyn Fn(&Op<'_>, u64, &mut Vec<u8>) + Sync);
 
@@ -51,14 +45,14 @@ fn main() {
     let floor = Mapping::heap(64 << 20, Hardware::write_back_instruction().unwrap());
     for set in [&set, &plain] {
         let new =
-            |op: &Op<'_>, i: u64, _: &mut Vec<u8>| assert!(set.insert(op, &mix(i).to_le_bytes(), &value).unwrap());
+            |op: &Op<'_>, i: u64, _: &mut Vec<u8>| assert!(set.insert(op, &spread(i).to_le_bytes(), &value).unwrap());
         println!(
             "{keys} keys, {threads} thread(s), {} bytes: insert new {:.0}",
             value.len(),
             time(pool.mapping(), threads, keys, 0, &new)
         );
     }
-    let key = |i: u64| mix(mix(i) % keys).to_le_bytes();
+    let key = |i: u64| spread(spread(i) % keys).to_le_bytes();
     let work: [(&str, &Mapping<Hardware>, Work<'_>); 8] = [
         ("floor", &floor, &|op, i, _| {
             let word = op.at(Off::<Word>::new((i * 64) % (64 << 20)));
@@ -68,7 +62,7 @@ fn main() {
         ("update", pool.mapping(), &|op, i, _| assert!(!set.insert(op, &key(i), &value).unwrap())),
         ("update, no overlap", pool.mapping(), &|op, i, _| assert!(!plain.insert(op, &key(i), &value).unwrap())),
         ("get", pool.mapping(), &|op, i, out| assert!(set.get(op, &key(i), out).unwrap())),
-        ("miss", pool.mapping(), &|op, i, out| assert!(!set.get(op, &mix(keys + i).to_le_bytes(), out).unwrap())),
+        ("miss", pool.mapping(), &|op, i, out| assert!(!set.get(op, &spread(keys + i).to_le_bytes(), out).unwrap())),
         ("get 50, update 50", pool.mapping(), &|op, i, out| {
             if i % 2 == 0 {
                 set.get(op, &key(i), out).unwrap()

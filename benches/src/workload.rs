@@ -1,6 +1,7 @@
 //! What the figures work on: the medium, and how keys are drawn.
 
 use durix_pmem::Hardware;
+use durix_pmem::testing::mix;
 
 /// The medium of the benches: the write-back instruction of this processor, whatever the platform says about its caches, since
 /// this is what the papers measured; the page cache where there is none.
@@ -72,10 +73,7 @@ impl Zipf {
 
 /// Key number `i`: different for each `i`, neighbours far apart.
 pub fn key(i: u64) -> u64 {
-    let mut z = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
+    mix(i)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Many sequences of operations: all short ones, or generated and shrunk by proptest.
 
+use durix_pmem::testing::mix;
 use proptest::strategy::{Strategy as Generate, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -141,12 +142,4 @@ fn tree<G: Generate>(generate: &G, seed: u64) -> G::Tree {
     let rng = TestRng::from_seed(RngAlgorithm::XorShift, &bytes);
     let mut runner = TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);
     generate.new_tree(&mut runner).expect("the generator of operations rejects too much")
-}
-
-/// splitmix64: neighbouring numbers become unrelated seeds.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
 }

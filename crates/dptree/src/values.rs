@@ -20,7 +20,7 @@ use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writ
 use durix_index::{
     Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
 };
-use durix_logfree::{Blobs, Error, MAX_VALUE, WordMap};
+use durix_logfree::{Blobs, Error, Found, MAX_VALUE, Ordered, OrderedWordMap, RecordMap, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
@@ -51,7 +51,7 @@ pub(crate) fn of_tree(error: crate::Error) -> Error {
 }
 
 impl<M: Medium> Words<M> {
-    fn walk(
+    fn step(
         &self,
         op: &Op<'_, M>,
         from: u64,
@@ -63,11 +63,18 @@ impl<M: Medium> Words<M> {
 }
 
 impl<M: Medium> WordMap<M> for Words<M> {
-    const BLOBS: Kind = Kind { tag: *b"DPTREE V", version: LAYOUT_VERSION };
-    const ORDERED: bool = true;
-    const PAGE_WORD: usize = 5;
+    const NAME: &'static str = "DpTree";
+    type Order = Ordered;
 
-    fn insert_word(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> durix_logfree::Result<bool> {
+    fn root(&self) -> &Root<M> {
+        self.0.root()
+    }
+
+    fn get(&self, op: &Op<'_, M>, key: u64) -> durix_logfree::Result<Option<u64>> {
+        self.0.get(op, key).map_err(of_tree)
+    }
+
+    fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> durix_logfree::Result<bool> {
         let new = |old: Option<u64>| {
             let off = if old.is_none() { value() } else { None }?;
             op.fence(); // PERSIST DP-W1: flush+fence
@@ -76,12 +83,7 @@ impl<M: Medium> WordMap<M> for Words<M> {
         Ok(self.0.change_with_room(op, key, new).map_err(of_tree)?.is_some())
     }
 
-    fn update_word(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        new: impl Fn(u64) -> Option<u64>,
-    ) -> durix_logfree::Result<Option<(u64, bool)>> {
+    fn update_with(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> durix_logfree::Result<Found> {
         let found = Cell::new(None);
         let new = |old: Option<u64>| {
             found.set(old);
@@ -93,12 +95,7 @@ impl<M: Medium> WordMap<M> for Words<M> {
         Ok(found.get().map(|old| (old, changed.is_some())))
     }
 
-    fn remove_word(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        wanted: impl Fn(u64) -> bool,
-    ) -> durix_logfree::Result<Option<(u64, bool)>> {
+    fn remove_with(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> durix_logfree::Result<Found> {
         let found = Cell::new(None);
         let decide = |old: Option<u64>| {
             found.set(old);
@@ -108,31 +105,25 @@ impl<M: Medium> WordMap<M> for Words<M> {
         Ok(found.get().map(|old| (old, changed.is_some())))
     }
 
-    fn word(&self, op: &Op<'_, M>, key: u64) -> durix_logfree::Result<Option<u64>> {
-        self.0.get(op, key).map_err(of_tree)
-    }
-
-    fn walk_words(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> durix_logfree::Result<Option<u64>> {
-        self.walk(op, from, Direction::Forward, into)
-    }
-
-    fn walk_words_back(
-        &self,
-        op: &Op<'_, M>,
-        to: u64,
-        into: &mut Vec<(u64, u64)>,
-    ) -> durix_logfree::Result<Option<u64>> {
-        self.walk(op, to, Direction::Backward, into)
+    fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> durix_logfree::Result<Option<u64>> {
+        self.step(op, from, Direction::Forward, into)
     }
 
     /// The tree's findings have a form of their own: see [`DpTreeValues`].
-    fn check_words(&self, _: &Op<'_, M>) -> durix_logfree::Result<Vec<durix_logfree::Finding>> {
+    fn check(&self, _: &Op<'_, M>) -> durix_logfree::Result<Vec<durix_logfree::Finding>> {
         Ok(Vec::new())
     }
+}
 
-    fn place(&self) -> &Root<M> {
-        self.0.root()
+impl<M: Medium> OrderedWordMap<M> for Words<M> {
+    fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> durix_logfree::Result<Option<u64>> {
+        self.step(op, to, Direction::Backward, into)
     }
+}
+
+impl<M: Medium> RecordMap<M> for Words<M> {
+    const BLOBS: Kind = Kind { tag: *b"DPTREE V", version: LAYOUT_VERSION };
+    const PAGE_WORD: usize = 5;
 }
 
 /// A strict ordered map from 8-byte keys to byte strings: a [`DpTree`] whose values lie in records of their own.
@@ -374,7 +365,7 @@ impl<M: Medium> OrderedIndex<M> for DpTreeValues<M> {
             let mut entries = Vec::new();
             let next = match direction {
                 Direction::Forward => self.0.walk(op, from, &mut entries),
-                Direction::Backward => self.0.walk_down(op, from, &mut entries),
+                Direction::Backward => self.0.walk_back(op, from, &mut entries),
             };
             let place = next.as_ref().ok().copied().flatten();
             let place = words.and_then(|words| match direction {

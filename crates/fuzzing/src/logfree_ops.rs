@@ -1,10 +1,10 @@
-//! Runs operations, given as bytes, on all maps of `durix-logfree` and on a model, with reopening in between; in a second
+//! Runs operations, given as bytes, on three maps of `durix-logfree` and on a model, with reopening in between; in a second
 //! part of the input, words of the pool are changed first, and nothing may panic or hang then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use durix_logfree::{Error, HashTable, List, Options, SoftHash, SoftOptions};
+use durix_logfree::{Error, HashTable, List, Options, SoftHash, SoftOptions, WordMap, Words};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Off, Op, Pool, PoolOptions, Word};
 use std::sync::atomic::Ordering;
@@ -14,43 +14,57 @@ const LEN: u64 = 40 * CHUNK;
 /// Bytes of an operation: what, key, value.
 const STEP: usize = 3;
 
-/// All maps, over the same operations.
-struct Maps {
-    list: Arc<List>,
-    hash: Arc<HashTable>,
-    soft: Arc<SoftHash>,
+/// What is done with a map, whichever.
+trait Map {
+    /// What it answers.
+    fn run(&self, op: &Op<'_>, what: u8, key: u64, value: u64) -> Result<Option<u64>, Error>;
+    /// How much a check finds.
+    fn check(&self, op: &Op<'_>) -> Result<usize, Error>;
+    fn len(&self, op: &Op<'_>) -> Result<u64, Error>;
 }
+
+impl<S: WordMap<Hardware>> Map for Words<S> {
+    fn run(&self, op: &Op<'_>, what: u8, key: u64, value: u64) -> Result<Option<u64>, Error> {
+        let flag = |done: bool| done.then_some(value);
+        match what % 6 {
+            0 | 1 => self.insert(op, key, value).map(flag),
+            2 => self.remove(op, key),
+            3 => self.update(op, key, value),
+            4 => self.compare_and_set(op, key, value ^ 1, value).map(flag),
+            _ => self.get(op, key),
+        }
+    }
+
+    fn check(&self, op: &Op<'_>) -> Result<usize, Error> {
+        Ok(Words::check(self, op)?.len())
+    }
+
+    fn len(&self, op: &Op<'_>) -> Result<u64, Error> {
+        Words::len(self, op)
+    }
+}
+
+/// Maps, over the same operations.
+struct Maps([Arc<dyn Map>; 3]);
 
 impl Maps {
     fn open(pool: &Pool) -> Result<Maps, Error> {
         let options = Options::default().page_size(256).active_pages(4).generation(2).buckets(4).recovery_threads(1);
         let soft = SoftOptions::default().recovery_threads(1);
-        Ok(Maps {
-            list: List::open_with(pool, "list", &options)?,
-            hash: HashTable::open_with(pool, "hash", &options)?,
-            soft: SoftHash::open_with(pool, "soft", &soft)?,
-        })
+        Ok(Maps([
+            List::open_with(pool, "list", &options)?,
+            HashTable::open_with(pool, "hash", &options)?,
+            SoftHash::open_with(pool, "soft", &soft)?,
+        ]))
     }
 
     /// What all maps answer.
     fn run(&self, op: &Op<'_>, what: u8, key: u64, value: u64) -> [Result<Option<u64>, Error>; 3] {
-        let Maps { list, hash, soft } = self;
-        let flag = |done: Result<bool, Error>| done.map(|done| done.then_some(value));
-        match what % 6 {
-            0 | 1 => [list.insert(op, key, value), hash.insert(op, key, value), soft.insert(op, key, value)].map(flag),
-            2 => [list.remove(op, key), hash.remove(op, key), soft.remove(op, key)],
-            3 => [list.update(op, key, value), hash.update(op, key, value), soft.update(op, key, value)],
-            4 => {
-                let old = value ^ 1;
-                let done = list.compare_and_set(op, key, old, value);
-                [done, hash.compare_and_set(op, key, old, value), soft.compare_and_set(op, key, old, value)].map(flag)
-            }
-            _ => [list.get(op, key), hash.get(op, key), soft.get(op, key)],
-        }
+        self.0.each_ref().map(|map| map.run(op, what, key, value))
     }
 
     fn check(&self, op: &Op<'_>) -> Result<usize, Error> {
-        Ok(self.list.check(op)?.len() + self.hash.check(op)?.len() + self.soft.check(op)?.len())
+        self.0.iter().try_fold(0, |found, map| Ok(found + map.check(op)?))
     }
 }
 
@@ -106,7 +120,9 @@ pub fn run(input: &[u8]) {
             }
         }
         assert_eq!(maps.check(&op).expect("the pool is sound"), 0);
-        assert_eq!(maps.list.len(&op).expect("the pool is sound"), model.len() as u64);
+        for map in &maps.0 {
+            assert_eq!(map.len(&op).expect("the pool is sound"), model.len() as u64);
+        }
     }
 }
 
@@ -143,7 +159,7 @@ pub fn corrupt(input: &[u8]) {
         }
     }
     let _ = maps.check(&op);
-    let _ = (maps.list.len(&op), maps.hash.len(&op), maps.soft.len(&op));
+    let _ = maps.0.each_ref().map(|map| map.len(&op));
 }
 
 #[cfg(test)]

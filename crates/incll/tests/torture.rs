@@ -10,28 +10,22 @@
 //! what it answered. Those of the cut, with what is found, are a history with a crash in it, and have to be durably linearizable.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
 use std::ops::{Bound, ControlFlow};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use durix_crashsim::Contract;
 use durix_crashsim::linear::{History, Moment, Moments, Spec, Verdict, check};
 use durix_incll::Masstree;
-use durix_pmem::backing::FileBacking;
-use durix_pmem::testing::Shadow;
-use durix_pmem::{Hardware, Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, Session, SiteKind};
+use durix_killing::{Board, POOL, Progress, kill_when, mix, open_up_to, rounds, task};
+use durix_pmem::{Medium, Mutating, Mutation, Op, Plan, Pool, PoolOptions, Session, SiteKind};
 
 const WRITERS: u64 = 2;
 /// Keys that both writers share.
 const SHARED: u64 = 5;
 /// Operations of a writer that have room; it stops there.
 const MOST: u64 = 1 << 22;
-const CHILD: &str = "DURIX_TORTURE_CHILD";
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -48,13 +42,6 @@ struct Size {
 
 const QUICK: Size = Size { keys: 60, pool: 64 << 20, life: 50_000 };
 const DEEP: Size = Size { keys: 500_000, pool: 1 << 30, life: 900_000 };
-
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 /// Eight bytes for most; for some two layers and a suffix.
 fn key(writer: u64, number: u64) -> Vec<u8> {
@@ -201,49 +188,15 @@ fn read_mark(bytes: &[u8]) -> [u64; 3] {
 
 // ---- the child ----
 
-/// Fields of a writer in the file of counts.
-const BEGUN: u64 = 0;
-const PROMISED: u64 = 1;
-
-struct Counter<'a> {
-    file: &'a File,
-    writer: u64,
-}
-
-impl Counter<'_> {
-    fn set(&self, field: u64, value: u64) {
-        self.file.write_all_at(&value.to_le_bytes(), (self.writer * 2 + field) * 8).unwrap();
-    }
-
-    fn get(&self, field: u64) -> u64 {
-        let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, (self.writer * 2 + field) * 8).unwrap();
-        u64::from_le_bytes(bytes)
-    }
-}
-
-fn counts(dir: &Path) -> File {
-    File::options().read(true).write(true).create(true).truncate(false).open(dir.join("counts")).unwrap()
-}
-
-fn open<M: Medium>(dir: &Path, size: Size, seed: u64, medium: impl FnOnce(Shadow<Hardware>) -> M) -> Pool<M> {
-    let file = FileBacking::create(dir.join("pool")).unwrap();
-    let (backing, shadow) = Shadow::over(Hardware::PAGE_CACHE, file, 200, seed);
-    PoolOptions::new().max_size(size.pool).open_on(backing, medium(shadow)).unwrap().recover().unwrap()
-}
-
 fn work<M: Medium>(pool: &Pool<M>, dir: &Path, size: Size, seed: u64) {
     let tree = Masstree::open(pool, "tree").unwrap();
     tree.epochs().set_interval(Duration::from_millis(1));
-    let (file, done) = (counts(dir), [(); WRITERS as usize].map(|()| AtomicU64::new(0)));
+    let (board, done) = (Board::open(dir, WRITERS), [(); WRITERS as usize].map(|()| AtomicU64::new(0)));
     let moments = moments(dir);
     std::thread::scope(|s| {
         for writer in 0..WRITERS {
-            let (tree, file, done, moments) = (&tree, &file, &done, &moments);
-            s.spawn(move || {
-                let counter = Counter { file, writer };
-                write(tree, &mut pool.session().unwrap(), (&counter, moments), done, size, seed);
-            });
+            let (tree, board, done, moments) = (&tree, &board, &done, &moments);
+            s.spawn(move || write(tree, &mut pool.session().unwrap(), (writer, board, moments), done, size, seed));
         }
         s.spawn(|| scan(&tree, &mut pool.session().unwrap(), seed));
     });
@@ -252,16 +205,20 @@ fn work<M: Medium>(pool: &Pool<M>, dir: &Path, size: Size, seed: u64) {
 fn write<M: Medium>(
     tree: &Masstree<M>,
     session: &mut Session<M>,
-    (counter, moments): (&Counter<'_>, &Moments),
+    (writer, board, moments): (u64, &Board, &Moments),
     done: &[AtomicU64],
     size: Size,
     seed: u64,
 ) {
-    let writer = counter.writer;
-    let mut ticket = None;
+    let (mut ticket, mut promised) = (None, 0);
+    // All that a checkpoint covers is promised.
+    let mut promise = |done: u64| {
+        promised = promised.max(done);
+        board.end(writer, promised - 1);
+    };
     for number in 0.. {
         let (key, value) = step(size, seed, writer, number);
-        counter.set(BEGUN, number + 1);
+        board.begin(writer, number);
         {
             let op = session.enter().unwrap();
             let seen = done[(1 - writer) as usize].load(Ordering::SeqCst);
@@ -283,10 +240,10 @@ fn write<M: Medium>(
         }
         if number % 300 == 299 {
             tree.sync(session).unwrap();
-            counter.set(PROMISED, number + 1);
+            promise(number + 1);
         }
-        if let Some((_, promised)) = ticket.take_if(|(ticket, _)| tree.epochs().is_durable(*ticket)) {
-            counter.set(PROMISED, promised.max(counter.get(PROMISED)));
+        if let Some((_, done)) = ticket.take_if(|(ticket, _)| tree.epochs().is_durable(*ticket)) {
+            promise(done);
         }
     }
 }
@@ -320,18 +277,16 @@ fn scan<M: Medium>(tree: &Masstree<M>, session: &mut Session<M>, seed: u64) {
 /// Not a test of its own: the body of the child, which ends when it is killed.
 #[test]
 fn child() {
-    let Ok(task) = std::env::var(CHILD) else { return };
-    end_at_the_first_panic();
-    let words: Vec<_> = task.split(' ').collect();
-    let [dir, seed, size, mutant] = words[..] else { panic!("dir seed size mutant") };
+    let Some(words) = task() else { return };
+    let [dir, seed, size, mutant] = &words[..] else { panic!("dir seed size mutant") };
     let (dir, seed) = (PathBuf::from(dir), seed.parse().unwrap());
     let size = if size == "deep" { DEEP } else { QUICK };
     if mutant == "sound" {
-        return work(&open(&dir, size, seed, |shadow| shadow), &dir, size, seed);
+        return work(&open_up_to(size.pool, &dir, seed, |shadow| shadow), &dir, size, seed);
     }
     // The write-backs of a boundary: the site that is met again and again when many lines are dirty.
     let plan = Plan::new();
-    let pool = open(&dir, size, seed, |shadow| Mutating::new(shadow, plan));
+    let pool = open_up_to(size.pool, &dir, seed, |shadow| Mutating::new(shadow, plan));
     {
         // In another tree: what is done to this one is not promised.
         let tree = Masstree::open(&pool, "probe").unwrap();
@@ -349,25 +304,7 @@ fn child() {
     work(&pool, &dir, size, seed);
 }
 
-/// A panic in any thread ends the child at once, and is told: after the kill nobody would hear of it.
-fn end_at_the_first_panic() {
-    std::panic::set_hook(Box::new(|info| {
-        // Not by `eprintln`, which the test harness captures.
-        let _ = writeln!(std::io::stderr(), "{info}");
-        std::process::exit(70);
-    }));
-}
-
 // ---- the parent ----
-
-/// Waits until a child has promised something, or has ended. On a busy machine its start may take longer than its life is to be;
-/// the kills that come before are those of every fourth round.
-fn wait_until_at_work(file: &File, child: &mut std::process::Child) {
-    let promised = || (0..WRITERS).any(|writer| Counter { file, writer }.get(PROMISED) > 0);
-    while !promised() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_micros(500));
-    }
-}
 
 struct Torture {
     dir: tempfile::TempDir,
@@ -383,7 +320,7 @@ impl Torture {
     fn new(size: Size, mutant: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = PoolOptions::new().initial_size(8 << 20).max_size(size.pool);
-        let pool: Pool = options.create(dir.path().join("pool")).unwrap();
+        let pool: Pool = options.create(dir.path().join(POOL)).unwrap();
         let mut model = Contents::new();
         {
             let tree = Masstree::open(&pool, "tree").unwrap();
@@ -402,34 +339,19 @@ impl Torture {
     /// Runs a child for a while and kills it; returns how many operations were found.
     fn round(&mut self, seed: u64) -> Result<u64, String> {
         let dir = self.dir.path();
-        let file = counts(dir);
-        file.set_len(0).unwrap();
-        file.set_len(WRITERS * 16).unwrap();
+        let board = Board::open(dir, WRITERS);
         moments(dir).clear().unwrap();
         let size = if self.size.keys == DEEP.keys { "deep" } else { "quick" };
         let mutant = if self.mutant { "mutant" } else { "sound" };
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--test-threads=1"])
-            .env(CHILD, format!("{} {seed} {size} {mutant}", dir.display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        if !seed.is_multiple_of(4) {
-            wait_until_at_work(&file, &mut child);
-        }
-        std::thread::sleep(Duration::from_micros(3000 + mix(seed) % self.size.life));
-        child.kill().unwrap();
-        let output = child.wait_with_output().unwrap();
-        // What it told counts, too, if the kill came before its end.
-        if output.status.code().is_some() || !output.stderr.is_empty() {
-            return Err(format!("the child ended by itself: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        self.verify(&file, seed)
+        // The kills before anything is promised are those of every fourth round.
+        let has_promised = || seed.is_multiple_of(4) || board.total().ended > 0;
+        let more = Duration::from_micros(3000 + mix(seed) % self.size.life);
+        kill_when(&board, &format!("{} {seed} {size} {mutant}", dir.display()), has_promised, more)?;
+        self.verify(&board, seed)
     }
 
-    fn verify(&mut self, file: &File, seed: u64) -> Result<u64, String> {
-        let pool: Pool = PoolOptions::new().open(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
+    fn verify(&mut self, board: &Board, seed: u64) -> Result<u64, String> {
+        let pool: Pool = PoolOptions::new().open(self.dir.path().join(POOL)).map_err(|e| e.to_string())?;
         let tree = Masstree::open(&pool, "tree").map_err(|e| e.to_string())?;
         self.failed_ranges = self.failed_ranges.max(tree.epochs().stats().failed_ranges);
         let mut session = pool.session().unwrap();
@@ -450,13 +372,12 @@ impl Torture {
         let mut done = [0; WRITERS as usize];
         let mut seen = [0; WRITERS as usize];
         for writer in 0..WRITERS as usize {
-            let counter = Counter { file, writer: writer as u64 };
             if let [round, count, other] = read_mark(&marks[writer])
                 && round == seed
             {
                 (done[writer], seen[writer]) = (count, other);
             }
-            let (promised, begun) = (counter.get(PROMISED), counter.get(BEGUN));
+            let Progress { begun, ended: promised } = board.progress(writer as u64);
             if !(promised..=begun).contains(&done[writer]) {
                 return Err(format!("{} operations found, {promised} promised, {begun} begun", done[writer]));
             }
@@ -508,18 +429,14 @@ fn a_history_of_shared_keys_is_judged_with_what_is_found() {
     judge(&held(Some(3)), &[change(0, None, 1, 2, 1)], &held(Some(3))).unwrap_err();
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|n| n.parse().ok())
-}
-
 #[test]
 fn nothing_promised_is_lost_and_what_is_found_is_one_cut() {
     let deep = std::env::var_os("DURIX_DEEP").is_some();
-    let rounds = number("DURIX_TORTURE_ROUNDS").unwrap_or(if deep { 500 } else { 25 });
+    let rounds = rounds(25);
     let mut torture = Torture::new(if deep { DEEP } else { QUICK }, false);
     let mut done = 0;
     // From 1 on: zero is what an unwritten mark says.
-    let first = number("DURIX_TORTURE_FIRST").unwrap_or(1).max(1);
+    let first = std::env::var("DURIX_TORTURE_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(1u64).max(1);
     for round in first..first + rounds {
         done += torture.round(round).unwrap_or_else(|e| panic!("round {round} (its number is its seed): {e}"));
         if round.is_multiple_of(50) {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use durix_pmem::backing::FileBacking;
 use durix_pmem::testing::Shadow;
+pub use durix_pmem::testing::mix;
 use durix_pmem::{Hardware, Medium, Pool, PoolOptions};
 
 /// The variable by which a child learns its task.
@@ -22,14 +23,6 @@ const TASK: &str = "DURIX_TORTURE_CHILD";
 pub const POOL: &str = "pool";
 /// Largest size of the pool in bytes.
 pub const MAX_SIZE: u64 = 64 << 20;
-
-/// Scrambles a number: all bits of the result depend on all of its.
-pub fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 /// Rounds of a torture: `usual` of them, 500 with `DURIX_DEEP`, or `DURIX_TORTURE_ROUNDS`.
 pub fn rounds(usual: u64) -> u64 {
@@ -42,7 +35,7 @@ pub fn rounds(usual: u64) -> u64 {
 pub struct Progress {
     /// Operations begun.
     pub begun: u64,
-    /// Operations ended; one less than begun, or as many.
+    /// Operations ended: one less than begun, or as many. Of a structure that promises later, operations promised.
     pub ended: u64,
 }
 
@@ -81,7 +74,7 @@ impl Board {
         self.set(thread * ENTRY, number + 1);
     }
 
-    /// Notes that the operation has returned.
+    /// Notes that the operation has returned, or, of a structure that promises later, that it and those before it are promised.
     pub fn end(&self, thread: u64, number: u64) {
         self.set(thread * ENTRY + 8, number + 1);
     }
@@ -91,8 +84,11 @@ impl Board {
         Progress { begun: self.get(thread * ENTRY), ended: self.get(thread * ENTRY + 8) }
     }
 
-    fn is_at_work(&self) -> bool {
-        (0..self.threads).any(|thread| self.progress(thread).begun > 0)
+    /// Operations that all threads have begun and ended.
+    pub fn total(&self) -> Progress {
+        (0..self.threads).map(|thread| self.progress(thread)).fold(Progress { begun: 0, ended: 0 }, |sum, one| {
+            Progress { begun: sum.begun + one.begun, ended: sum.ended + one.ended }
+        })
     }
 
     fn set(&self, at: u64, value: u64) {
@@ -126,9 +122,22 @@ pub fn task() -> Option<Vec<String>> {
 /// # Panics
 /// If it cannot be opened.
 pub fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardware>) -> M) -> Pool<M> {
+    open_up_to(MAX_SIZE, dir, seed, medium)
+}
+
+/// As [`open`], of a pool with another largest size.
+///
+/// # Panics
+/// If it cannot be opened.
+pub fn open_up_to<M: Medium>(
+    max_size: u64,
+    dir: &Path,
+    seed: u64,
+    medium: impl FnOnce(Shadow<Hardware>) -> M,
+) -> Pool<M> {
     let file = FileBacking::create(dir.join(POOL)).expect("the file of the pool");
     let (backing, shadow) = Shadow::over(Hardware::PAGE_CACHE, file, 200, seed);
-    let unrecovered = PoolOptions::new().max_size(MAX_SIZE).open_on(backing, medium(shadow)).expect("a pool");
+    let unrecovered = PoolOptions::new().max_size(max_size).open_on(backing, medium(shadow)).expect("a pool");
     unrecovered.recover().expect("recovered")
 }
 
@@ -142,6 +151,19 @@ pub fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardwar
 /// # Panics
 /// If no process can be started or killed.
 pub fn kill(board: &Board, task: &str, seed: u64) -> Result<(), String> {
+    // On a busy machine its start may take longer than its life is to be.
+    let is_at_work = || seed.is_multiple_of(4) || board.total().begun > 0;
+    kill_when(board, task, is_at_work, Duration::from_micros(3000 + mix(seed) % 45_000))
+}
+
+/// Runs a child until something is so, if it does not end by itself before, and for a while more; then kills it.
+///
+/// # Errors
+/// What it said, if it ended by itself.
+///
+/// # Panics
+/// If no process can be started or killed.
+pub fn kill_when(board: &Board, task: &str, is_so: impl Fn() -> bool, and_then: Duration) -> Result<(), String> {
     board.clear();
     let mut child = Command::new(std::env::current_exe().expect("the test binary"))
         .args(["--exact", "child", "--test-threads=1"])
@@ -150,13 +172,10 @@ pub fn kill(board: &Board, task: &str, seed: u64) -> Result<(), String> {
         .stderr(Stdio::piped())
         .spawn()
         .expect("a child");
-    if !seed.is_multiple_of(4) {
-        // On a busy machine its start may take longer than its life is to be.
-        while !board.is_at_work() && child.try_wait().expect("its state").is_none() {
-            std::thread::sleep(Duration::from_micros(500));
-        }
+    while !is_so() && child.try_wait().expect("its state").is_none() {
+        std::thread::sleep(Duration::from_micros(500));
     }
-    std::thread::sleep(Duration::from_micros(3000 + mix(seed) % 45_000));
+    std::thread::sleep(and_then);
     child.kill().expect("a kill");
     let output = child.wait_with_output().expect("its end");
     // What it told counts, too, if the kill came before its end.

@@ -8,18 +8,21 @@
 //! | [`link`] | link-and-persist: a link that tells whether it is durable |
 //! | `linked` | the four maps whose links are durable, the list under them, and the link cache |
 //! | `pages` | NV-epochs: memory of nodes, reclaimed without logging single nodes |
+//! | `map` | [`WordMap`], [`OrderedWordMap`]: the one interface of maps of words |
+//! | [`Words`] | the maps of words as programs use them: the four rows below |
 //! | [`List`], [`HashTable`] | lock-free maps over durable links |
 //! | [`SkipList`] | a lock-free skip list over durable links, on all levels |
 //! | [`Bst`] | a lock-free search tree, leaves and branch in one line |
-//! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps above, and for keys, over the hash table |
 //! | [`SoftHash`], [`SoftSkipList`], [`SoftList`] | members in persistent memory, links in volatile memory: one fence an update |
+//! | [`Blobs`], [`BytesHash`] | byte strings for values, over the four maps with durable links, and for keys, over the hash table |
 //! | `leftovers` | what lies in the lines of a damaged map, for repair |
-//! | `index` | the maps as [`Index`](durix_index::Index), and their entries among the kinds |
+//! | `index` | the maps as [`Index`](durix_index::Index), and the list of them |
 //!
 //! # Guarantees
 //! All operations are durably linearizable: an update is durable when it returns, and no operation returns what a crash
-//! can take back. (With a link cache in [`LinkCacheMode::Buffered`], updates are durable after the next `sync`.) [`List`], [`HashTable`], [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`] assumes
-//! that stores to one cache line reach memory in order.
+//! can take back. (With a link cache in [`LinkCacheMode::Buffered`], updates are durable after the next `sync`.) [`List`], [`HashTable`],
+//! [`SkipList`] and [`Bst`] assume nothing of the memory beyond 8-byte atomicity; [`SoftHash`], [`SoftSkipList`] and [`SoftList`] assume that
+//! stores to one cache line reach memory in order.
 
 mod error;
 mod finding;
@@ -28,6 +31,7 @@ mod layout;
 mod leftovers;
 pub mod link;
 mod linked;
+mod map;
 mod options;
 mod pages;
 mod range;
@@ -37,6 +41,7 @@ mod soft;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod words;
 
 pub use error::{Error, Result};
 pub use finding::Finding;
@@ -46,10 +51,12 @@ pub use linked::bst::Bst;
 pub use linked::hash::HashTable;
 pub use linked::list::List;
 pub use linked::skip::SkipList;
+pub use map::{Found, Order, Ordered, OrderedWordMap, Unordered, WordMap};
 pub use options::{LinkCacheMode, Options};
 pub use pages::PageStats;
 pub use records::{
     BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, MAX_BYTES_VALUE, MAX_KEY, MAX_VALUE, Record,
-    RecordStore, WordMap,
+    RecordMap, RecordStore,
 };
-pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftOrdered, SoftSkipList};
+pub use soft::{LAYOUT_VERSION as SOFT_LAYOUT_VERSION, SoftHash, SoftList, SoftOptions, SoftSkipList};
+pub use words::Words;

@@ -20,6 +20,16 @@ pub(crate) fn ends(range: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
     (first <= last).then_some((first, last))
 }
 
+/// Where a walk goes on after entries that it has taken, unless those were all.
+pub(crate) fn after(taken: &[(u64, u64)], all: bool) -> Option<u64> {
+    taken.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all)
+}
+
+/// As [`after`], of a walk downwards.
+pub(crate) fn before(taken: &[(u64, u64)], all: bool) -> Option<u64> {
+    taken.last().and_then(|(key, _)| key.checked_sub(1)).filter(|_| !all)
+}
+
 /// Calls `f` for all entries of a range, upwards. `take` appends up to [`BATCH`] entries between two keys, both included,
 /// and returns whether those were all.
 pub(crate) fn upwards<E>(
@@ -32,8 +42,7 @@ pub(crate) fn upwards<E>(
         batch.clear();
         let all = take((first, last), &mut batch)?;
         batch.iter().for_each(|(key, value)| f(*key, *value));
-        let next = batch.last().and_then(|(key, _)| key.checked_add(1));
-        left = next.filter(|next| !all && *next <= last).map(|next| (next, last));
+        left = after(&batch, all).filter(|next| *next <= last).map(|next| (next, last));
     }
     Ok(())
 }
@@ -49,8 +58,7 @@ pub(crate) fn downwards<E>(
         batch.clear();
         let all = take((first, last), &mut batch)?;
         batch.iter().for_each(|(key, value)| f(*key, *value));
-        let next = batch.last().and_then(|(key, _)| key.checked_sub(1));
-        left = next.filter(|next| !all && *next >= first).map(|next| (first, next));
+        left = before(&batch, all).filter(|next| *next >= first).map(|next| (first, next));
     }
     Ok(())
 }

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{
-    BlobBst, BlobHash, BlobList, BlobSkipList, Bst, BytesHash, Error, Finding, HashTable, List, Options, SkipList,
-    SoftHash, SoftList, SoftOptions, SoftSkipList,
-};
+pub use crate::index::{Listed, Visit, each};
+use crate::linked::{bst::BstCore, hash::HashCore, list::ListCore, skip::SkipCore};
+use crate::soft::{SoftHashCore, SoftOrderedCore};
+use crate::{Blobs, BytesHash, Error, Finding, Options, RecordMap, SoftOptions, WordMap, Words};
 use durix_crashsim::{AnyConcurrent, Concurrent, Simulated, Subject};
 use durix_pmem::{
     Error as PoolError, Killable, Medium, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Structure, Word,
@@ -47,59 +47,103 @@ pub trait Map<M: Medium>: Structure<M, Error = Error> {
     }
 }
 
-macro_rules! map {
-    ($name:ident, $small:expr $(, $last_fences:expr)? $(; $sync:ident $(, $grow:ident)?)?) => {
-        impl<M: Medium> Map<M> for $name<M> {
-            fn small() -> Self::Options {
-                $small
-            }
-            $(fn last_fences() -> [u64; 3] {
-                $last_fences
-            })?
-            fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
-                $name::insert(self, op, key, value)
-            }
-            fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
-                $name::remove(self, op, key)
-            }
-            fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
-                $name::get(self, op, key)
-            }
-            fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error> {
-                $name::update(self, op, key, value)
-            }
-            fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error> {
-                $name::compare_and_set(self, op, key, expected, value)
-            }
-            fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
-                $name::for_each(self, op, |k, v| f(k, v))
-            }
-            fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
-                $name::check(self, op)
-            }
-            $(fn sync(&self, op: &Op<'_, M>) {
-                $name::$sync(self, op).unwrap();
-            }
-            $(fn grow(&self, op: &Op<'_, M>) {
-                $name::$grow(self, op).unwrap();
-            })?)?
-        }
-    };
-}
-
 /// Three nodes a page, a table that is trimmed soon, generations of two.
 pub fn small() -> Options {
     Options::default().page_size(256).active_pages(4).generation(2).buckets(2).grow_at(0).recovery_threads(1)
 }
 
-map!(List, small(); sync);
-map!(HashTable, small(); sync, grow);
-// Towers are tall, so that few keys make many levels.
-map!(SkipList, small().tower_ratio(2));
-map!(Bst, small(), [2, 2, 2]);
-map!(SoftHash, SoftOptions::default().buckets(1).recovery_threads(1));
-map!(SoftList, SoftOptions::default().recovery_threads(1));
-map!(SoftSkipList, SoftOptions::default().recovery_threads(1));
+/// How a map of words is tested.
+pub trait Tested<M: Medium>: WordMap<M> + Structure<M, Error = Error> {
+    /// See [`Map::small`].
+    fn small() -> Self::Options;
+    /// See [`Map::last_fences`].
+    fn last_fences() -> [u64; 3] {
+        [2, 1, 3]
+    }
+    /// See [`Map::grow`].
+    fn grow(&self, op: &Op<'_, M>) {
+        let _ = op;
+    }
+}
+
+impl<M: Medium> Tested<M> for ListCore<M> {
+    fn small() -> Options {
+        small()
+    }
+}
+
+impl<M: Medium> Tested<M> for HashCore<M> {
+    fn small() -> Options {
+        small()
+    }
+    fn grow(&self, op: &Op<'_, M>) {
+        HashCore::grow(self, op).unwrap();
+    }
+}
+
+impl<M: Medium> Tested<M> for SkipCore<M> {
+    /// Towers are tall, so that few keys make many levels.
+    fn small() -> Options {
+        small().tower_ratio(2)
+    }
+}
+
+impl<M: Medium> Tested<M> for BstCore<M> {
+    fn small() -> Options {
+        small()
+    }
+    fn last_fences() -> [u64; 3] {
+        [2, 2, 2]
+    }
+}
+
+impl<M: Medium> Tested<M> for SoftHashCore<M> {
+    fn small() -> SoftOptions {
+        SoftOptions::default().buckets(1).recovery_threads(1)
+    }
+}
+
+impl<M: Medium, const N: usize> Tested<M> for SoftOrderedCore<M, N> {
+    fn small() -> SoftOptions {
+        SoftOptions::default().recovery_threads(1)
+    }
+}
+
+impl<S: Tested<M>, M: Medium> Map<M> for Words<S, M> {
+    fn small() -> Self::Options {
+        S::small()
+    }
+    fn last_fences() -> [u64; 3] {
+        S::last_fences()
+    }
+    fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
+        Words::insert(self, op, key, value)
+    }
+    fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+        Words::remove(self, op, key)
+    }
+    fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
+        Words::get(self, op, key)
+    }
+    fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error> {
+        Words::update(self, op, key, value)
+    }
+    fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error> {
+        Words::compare_and_set(self, op, key, expected, value)
+    }
+    fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+        Words::for_each(self, op, f)
+    }
+    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
+        Words::check(self, op)
+    }
+    fn sync(&self, op: &Op<'_, M>) {
+        Words::sync(self, op).unwrap();
+    }
+    fn grow(&self, op: &Op<'_, M>) {
+        self.map.grow(op);
+    }
+}
 
 /// The bytes that stand for a value. In pages of 256 bytes they take a unit of one line, one of three, or one with one or three parts
 /// of three.
@@ -139,10 +183,11 @@ pub fn number(bytes: &[u8]) -> u64 {
     key
 }
 
-/// Maps with byte strings for values, and, with `$key`, for keys.
-macro_rules! long_map {
-    ($name:ident, $key:expr, $number:expr, $small:expr $(, $grow:ident)?) => {
-        impl<M: Medium> Map<M> for $name<M> {
+/// Maps with byte strings for values, whose keys are what `$key` makes of words, and back by `$number`. A macro, since keys of the two have
+/// different types.
+macro_rules! record_map {
+    ([$($generic:tt)*] $map:ty, $key:expr, $number:expr, $small:expr, $grow:expr) => {
+        impl<$($generic)*> Map<M> for $map {
             fn small() -> Self::Options {
                 $small
             }
@@ -157,42 +202,42 @@ macro_rules! long_map {
                 20
             }
             fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool, Error> {
-                $name::insert(self, op, $key(key), &long(value))
+                <$map>::insert(self, op, $key(key), &long(value))
             }
             fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
                 let mut old = Vec::new();
-                Ok($name::take(self, op, $key(key), &mut old)?.then(|| short(&old)))
+                Ok(<$map>::take(self, op, $key(key), &mut old)?.then(|| short(&old)))
             }
             fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>, Error> {
                 let mut value = Vec::new();
-                Ok($name::get(self, op, $key(key), &mut value)?.then(|| short(&value)))
+                Ok(<$map>::get(self, op, $key(key), &mut value)?.then(|| short(&value)))
             }
             fn update(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>, Error> {
                 let mut old = Vec::new();
-                Ok($name::replace(self, op, $key(key), &long(value), &mut old)?.then(|| short(&old)))
+                Ok(<$map>::replace(self, op, $key(key), &long(value), &mut old)?.then(|| short(&old)))
             }
             fn compare_and_set(&self, op: &Op<'_, M>, key: u64, expected: u64, value: u64) -> Result<bool, Error> {
-                $name::compare_and_set(self, op, $key(key), &long(expected), &long(value))
+                <$map>::compare_and_set(self, op, $key(key), &long(expected), &long(value))
             }
             fn for_each(&self, op: &Op<'_, M>, f: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
-                $name::for_each(self, op, |key, value| f($number(key), short(value)))
+                <$map>::for_each(self, op, |key, value| f($number(key), short(value)))
             }
             fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>, Error> {
-                $name::check(self, op)
+                <$map>::check(self, op)
             }
-            $(fn grow(&self, op: &Op<'_, M>) {
-                $name::$grow(self, op).unwrap();
-            })?
+            fn grow(&self, op: &Op<'_, M>) {
+                let grow: fn(&$map, &Op<'_, M>) = $grow;
+                grow(self, op);
+            }
         }
     };
 }
 
-long_map!(BlobList, u64::from, u64::from, small());
-long_map!(BlobHash, u64::from, u64::from, small(), grow);
-long_map!(BlobSkipList, u64::from, u64::from, small().tower_ratio(2));
-long_map!(BlobBst, u64::from, u64::from, small());
+record_map!([S: Tested<M, Options = Options> + RecordMap<M>, M: Medium] Blobs<S, M>, u64::from, u64::from, S::small(), |map, op| {
+    map.words().grow(op);
+});
 // Every second key has the same hash.
-long_map!(BytesHash, known_name, number, small().hash_bits(1), grow);
+record_map!([M: Medium] BytesHash<M>, known_name, number, small().hash_bits(1), |map, op| map.grow(op).unwrap());
 
 /// An operation.
 #[derive(Clone, Debug)]

@@ -4,36 +4,24 @@
 //! The test runs itself as a child. Each thread of the child has cells of its own; what transaction number n writes follows from
 //! the seed. It counts in a shared file how many transactions it has begun and ended.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
-use durix_pmem::backing::FileBacking;
+use durix_killing::{Board, MAX_SIZE, POOL, Progress, kill_when, mix, rounds, task};
 use durix_pmem::testing::Shadow;
 use durix_pmem::{Hardware, Medium, Mutating, Mutation, Off, Plan, Pool, PoolOptions, Session, SiteKind, Word};
 use durix_rewind::testing::all_options;
 use durix_rewind::{Error, LogKind, LogRecovery, Options, TransactionManager};
 
-const THREADS: usize = 2;
-const CHILD: &str = "DURIX_TORTURE_CHILD";
+const THREADS: u64 = 2;
 /// Cells of a thread: three numbers and a block.
 const CELLS: usize = 4;
 
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
-
 /// What a transaction writes, if it commits.
-fn step(seed: u64, thread: usize, number: u64) -> (u64, bool) {
-    let random = mix(seed ^ mix((thread as u64) << 40 | number));
+fn step(seed: u64, thread: u64, number: u64) -> (u64, bool) {
+    let random = mix(seed ^ mix(thread << 40 | number));
     (random | 1, !(random >> 8).is_multiple_of(5))
 }
 
@@ -46,26 +34,10 @@ fn configurations() -> Vec<Options> {
 
 // ---- the child ----
 
-fn set_counter(file: &File, at: usize, value: u64) {
-    file.write_all_at(&value.to_le_bytes(), at as u64 * 8).unwrap();
-}
-
-fn counter(file: &File, at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    file.read_exact_at(&mut bytes, at as u64 * 8).unwrap();
-    u64::from_le_bytes(bytes)
-}
-
-fn counters(dir: &Path) -> File {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).open(dir.join("counters")).unwrap()
-}
-
 fn open<M: Medium>(dir: &Path, seed: u64, medium: impl FnOnce(Shadow<Hardware>) -> M) -> Pool<M> {
-    let file = FileBacking::create(dir.join("pool")).unwrap();
-    let (backing, shadow) = Shadow::over(Hardware::PAGE_CACHE, file, 200, seed);
-    let options = PoolOptions::new().max_size(64 << 20);
-    options.open_on(backing, medium(shadow)).unwrap().recover_with(&[&LogRecovery]).unwrap()
+    let pool = durix_killing::open(dir, seed, medium);
+    pool.recover_logs(&[&LogRecovery]).unwrap();
+    pool
 }
 
 fn transaction<M: Medium>(
@@ -91,16 +63,16 @@ fn transaction<M: Medium>(
 
 fn work<M: Medium>(pool: &Pool<M>, dir: &Path, seed: u64, options: &Options) {
     let tm = TransactionManager::open(pool, "log", options).unwrap();
-    let file = counters(dir);
+    let board = Board::open(dir, THREADS);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (tm, file) = (&tm, &file);
+            let (tm, board) = (&tm, &board);
             scope.spawn(move || {
                 let mut session = pool.session().unwrap();
                 for number in 0.. {
-                    set_counter(file, thread * 2, number + 1);
-                    transaction(tm, &mut session, thread, step(seed, thread, number));
-                    set_counter(file, thread * 2 + 1, number + 1);
+                    board.begin(thread, number);
+                    transaction(tm, &mut session, thread as usize, step(seed, thread, number));
+                    board.end(thread, number);
                     if number % 16 == 15 {
                         tm.checkpoint(&mut session).unwrap();
                     }
@@ -113,16 +85,10 @@ fn work<M: Medium>(pool: &Pool<M>, dir: &Path, seed: u64, options: &Options) {
 /// Not a test of its own: the body of the child, which ends when it is killed.
 #[test]
 fn child() {
-    let Ok(task) = std::env::var(CHILD) else { return };
-    // A panic in any thread ends the child at once, and is told: after the kill nobody would hear of it.
-    std::panic::set_hook(Box::new(|info| {
-        let _ = writeln!(std::io::stderr(), "{info}");
-        std::process::exit(70);
-    }));
-    let mut words = task.split(' ');
-    let mut word = || words.next().expect("dir seed configuration mutant");
-    let (dir, seed) = (PathBuf::from(word()), word().parse().unwrap());
-    let (options, mutant) = (configurations()[word().parse::<usize>().unwrap()], word() == "mutant");
+    let Some(words) = task() else { return };
+    let [dir, seed, configuration, mutant] = &words[..] else { panic!("dir seed configuration mutant") };
+    let (dir, seed) = (PathBuf::from(dir), seed.parse().unwrap());
+    let (options, mutant) = (configurations()[configuration.parse::<usize>().unwrap()], mutant == "mutant");
     if !mutant {
         return work(&open(&dir, seed, |shadow| shadow), &dir, seed, &options);
     }
@@ -147,7 +113,7 @@ struct Torture {
     dir: tempfile::TempDir,
     configuration: usize,
     /// What each thread's cells must hold: 0 before its first commit.
-    model: [u64; THREADS],
+    model: [u64; THREADS as usize],
     mutant: bool,
 }
 
@@ -155,46 +121,28 @@ impl Torture {
     fn new(configuration: usize, mutant: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pool: Pool =
-            PoolOptions::new().initial_size(1 << 20).max_size(64 << 20).create(dir.path().join("pool")).unwrap();
+            PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE).create(dir.path().join(POOL)).unwrap();
         drop(TransactionManager::open(&pool, "log", &configurations()[configuration]).unwrap());
         pool.close().unwrap();
-        Torture { dir, configuration, model: [0; THREADS], mutant }
+        Torture { dir, configuration, model: [0; THREADS as usize], mutant }
     }
 
     /// Runs a child for a while and kills it. Returns how many transactions had ended.
     fn round(&mut self, seed: u64) -> Result<u64, String> {
         let dir = self.dir.path();
-        let file = counters(dir);
-        file.set_len(0).unwrap();
-        file.set_len(THREADS as u64 * 16).unwrap();
+        let board = Board::open(dir, THREADS);
         let mutant = if self.mutant { "mutant" } else { "sound" };
         let task = format!("{} {seed} {} {mutant}", dir.display(), self.configuration);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--test-threads=1"])
-            .env(CHILD, task)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
         // Half of them early, in opening and recovery; the others when they have done something.
-        std::thread::sleep(Duration::from_micros(3000 + mix(seed) % 40_000));
-        if seed.is_multiple_of(2) {
-            let (start, least) = (Instant::now(), 5 + mix(seed ^ 1) % 150);
-            let done = || (0..THREADS).map(|thread| counter(&file, thread * 2 + 1)).sum::<u64>();
-            while done() < least && start.elapsed() < Duration::from_secs(20) && child.try_wait().unwrap().is_none() {
-                std::thread::sleep(Duration::from_micros(200 + mix(seed) % 300));
-            }
-        }
-        child.kill().unwrap();
-        let output = child.wait_with_output().unwrap();
-        if output.status.code().is_some() || !output.stderr.is_empty() {
-            return Err(format!("the child ended by itself: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        self.verify(&file, seed)
+        let (start, least) = (Instant::now(), 5 + mix(seed ^ 1) % 150);
+        let is_due =
+            || !seed.is_multiple_of(2) || board.total().ended >= least || start.elapsed() > Duration::from_secs(20);
+        kill_when(&board, &task, is_due, Duration::from_micros(3000 + mix(seed) % 40_000))?;
+        self.verify(&board, seed)
     }
 
-    fn verify(&mut self, file: &File, seed: u64) -> Result<u64, String> {
-        let found = PoolOptions::new().open_file(self.dir.path().join("pool")).map_err(|e| e.to_string())?;
+    fn verify(&mut self, board: &Board, seed: u64) -> Result<u64, String> {
+        let found = PoolOptions::new().open_file(self.dir.path().join(POOL)).map_err(|e| e.to_string())?;
         let pool: Pool = found.recover_with(&[&LogRecovery]).map_err(|e| e.to_string())?;
         let options = &configurations()[self.configuration];
         let tm = TransactionManager::open(&pool, "log", options).map_err(|e| e.to_string())?;
@@ -202,19 +150,19 @@ impl Torture {
         let mut done = 0;
         let mut held = Vec::new();
         for thread in 0..THREADS {
-            let (begun, ended) = (counter(file, thread * 2), counter(file, thread * 2 + 1));
+            let Progress { begun, ended } = board.progress(thread);
             done += ended;
             let commits = |number: &u64| step(seed, thread, *number).1;
             if let Some(last) = (0..ended).rev().find(commits) {
-                self.model[thread] = step(seed, thread, last).0;
+                self.model[thread as usize] = step(seed, thread, last).0;
             }
-            let (value, block) = contents(&tm, &mut session, thread)?;
+            let (value, block) = contents(&tm, &mut session, thread as usize)?;
             held.extend(Some(block).filter(|block| *block != 0));
             let in_flight = (ended..begun).find(commits).map(|number| step(seed, thread, number).0);
-            if value != self.model[thread] && Some(value) != in_flight {
-                return Err(format!("thread {thread}: {value:#x} found, {:#x} promised", self.model[thread]));
+            if value != self.model[thread as usize] && Some(value) != in_flight {
+                return Err(format!("thread {thread}: {value:#x} found, {:#x} promised", self.model[thread as usize]));
             }
-            self.model[thread] = value;
+            self.model[thread as usize] = value;
         }
         held.sort_unstable();
         let op = session.enter().unwrap();
@@ -246,8 +194,7 @@ fn contents(tm: &Arc<TransactionManager>, session: &mut Session, thread: usize) 
 
 #[test]
 fn nothing_committed_is_lost() {
-    let rounds = std::env::var("DURIX_TORTURE_ROUNDS").ok().and_then(|r| r.parse().ok());
-    let rounds: u64 = rounds.unwrap_or(if std::env::var_os("DURIX_DEEP").is_some() { 500 } else { 26 });
+    let rounds = rounds(26);
     let count = configurations().len();
     let mut tortures: Vec<Torture> = (0..count.min(rounds as usize)).map(|at| Torture::new(at, false)).collect();
     let mut done = 0;

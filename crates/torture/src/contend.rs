@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use durix::kind::Entry;
 use durix::{Durability, Hardware, Index, Pool, PoolOptions};
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::mix;
 
+use crate::Random;
 use crate::history::{Act, Event, Held, linearizable};
 use crate::hold::Holdable;
 use crate::keys::Keys;
 use crate::worker::{Worker, is_full};
-use crate::{Random, mix};
 
 /// Largest pool.
 const LARGEST: u64 = 64 << 20;

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use durix::{Lengths, Limits};
-
-use crate::mix;
+use durix_pmem::testing::mix;
 
 /// Keys of their own that a thread inserts at a time.
 pub(crate) const OWN: u64 = 40;

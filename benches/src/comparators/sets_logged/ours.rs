@@ -2,48 +2,36 @@
 
 use std::sync::Arc;
 
-use durix_logfree::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use durix_logfree::{WordMap, Words};
 use durix_pmem::{Mapping, Medium, Op};
 
 use super::Set;
 
-macro_rules! ours {
-    ($name:ident, $text:literal) => {
-        impl<M: Medium> Set<M> for Arc<$name<M>> {
-            type Local = ();
+impl<M: Medium, S: WordMap<M>> Set<M> for Arc<Words<S, M>> {
+    type Local = ();
 
-            fn name(&self) -> &'static str {
-                $text
-            }
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
 
-            fn bytes(&self, _threads: u64) -> u64 {
-                0
-            }
+    fn bytes(&self, _threads: u64) -> u64 {
+        0
+    }
 
-            fn create(&self, _mapping: &Mapping<M>) {}
+    fn create(&self, _mapping: &Mapping<M>) {}
 
-            fn local(&self, _thread: u64) {}
+    fn local(&self, _thread: u64) {}
 
-            #[inline(always)]
-            fn insert(&self, (): &mut (), op: &Op<'_, M>, key: u64, value: u64) -> bool {
-                $name::insert(self, op, key, value).expect("room enough")
-            }
+    #[inline(always)]
+    fn insert(&self, (): &mut (), op: &Op<'_, M>, key: u64, value: u64) -> bool {
+        Words::insert(self, op, key, value).expect("room enough")
+    }
 
-            #[inline(always)]
-            fn remove(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
-                $name::remove(self, op, key).expect("room enough").is_some()
-            }
-        }
-    };
+    #[inline(always)]
+    fn remove(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
+        Words::remove(self, op, key).expect("room enough").is_some()
+    }
 }
-
-ours!(List, "link-and-persist");
-ours!(HashTable, "link-and-persist");
-ours!(Bst, "link-and-persist");
-ours!(SkipList, "link-and-persist");
-ours!(SoftHash, "volatile links (SOFT)");
-ours!(SoftList, "volatile links (SOFT)");
-ours!(SoftSkipList, "volatile links (SOFT)");
 
 /// A set with a link cache in the buffered mode, which is made durable every so many operations.
 #[derive(Debug)]
@@ -65,15 +53,9 @@ pub trait Synced<M: Medium> {
     fn sync(&self, op: &Op<'_, M>);
 }
 
-impl<M: Medium> Synced<M> for Arc<List<M>> {
+impl<M: Medium, S: WordMap<M>> Synced<M> for Arc<Words<S, M>> {
     fn sync(&self, op: &Op<'_, M>) {
-        List::sync(self, op).expect("an operation of its pool");
-    }
-}
-
-impl<M: Medium> Synced<M> for Arc<HashTable<M>> {
-    fn sync(&self, op: &Op<'_, M>) {
-        HashTable::sync(self, op).expect("an operation of its pool");
+        Words::sync(self, op).expect("an operation of its pool");
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_logfree::{Bst, HashTable, Options, PageStats};
+use durix_logfree::{Bst, HashTable, Options, PageStats, WordMap, Words};
 use durix_pmem::{Hardware, Mapping, Medium, Off, Op, Pool, Session, Structure, Word};
 
 use super::sets::{check_room, figure, fits, panel, rounds, rounds_of_a_point, sizes_text};
@@ -77,13 +77,7 @@ trait Stats {
     fn stats(&self, op: &Op<'_, Hardware>) -> PageStats;
 }
 
-impl Stats for HashTable {
-    fn stats(&self, op: &Op<'_, Hardware>) -> PageStats {
-        self.page_stats(op)
-    }
-}
-
-impl Stats for Bst {
+impl<S: WordMap<Hardware>> Stats for Words<S> {
     fn stats(&self, op: &Op<'_, Hardware>) -> PageStats {
         self.page_stats(op)
     }

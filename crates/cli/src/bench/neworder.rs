@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use durix::kind::Entry;
 use durix::{Db, DbBuilder, Error, Guarantee, Hardware, Map, Medium, Pool, Transaction};
 use durix_pmem::backing::FileBacking;
+use durix_pmem::testing::mix;
 use durix_pmem::{Counting, Counts};
 use hdrhistogram::Histogram;
 use serde_json::json;
@@ -21,7 +22,6 @@ use super::{PERCENTILES, create, medium_of, on_threads, options};
 use crate::args::BenchArgs;
 use crate::failure::{Code, Failure};
 use crate::output::{self, table};
-use crate::torture::mix;
 
 const DISTRICTS: u64 = 10;
 /// Items, unless said otherwise.

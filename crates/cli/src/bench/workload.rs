@@ -1,7 +1,8 @@
 //! The workloads of YCSB (Cooper et al., SoCC'10): which operation, on which key.
 
+use durix_pmem::testing::mix;
+
 use crate::args::{Distribution, Workload};
-use crate::torture::mix;
 
 /// The skew of YCSB's zipfian distribution.
 const THETA: f64 = 0.99;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use durix::{Db, Direction, Durability, Hardware, Index, KeyRange, Level, Medium, Pool, PoolOptions};
 use durix_pmem::backing::FileBacking;
-use durix_pmem::testing::Shadow;
+use durix_pmem::testing::{Shadow, mix};
 use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
 
 use super::board::Board;
@@ -207,7 +207,7 @@ fn scan<M: Medium>(pool: &Pool<M>, index: &dyn Index<M>, plan: Plan) -> Result<I
     let ordered = index.as_ordered().expect("the caller has asked");
     let mut random = plan.seed;
     loop {
-        random = steps::mix(random);
+        random = mix(random);
         let from = plan.form.key(random % plan.threads, (random >> 32) % plan.keys_of_a_thread());
         let (range, direction) = match random >> 8 & 1 {
             0 => (KeyRange::new(Bound::Included(&from), Bound::Unbounded), Direction::Forward),

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use durix::kind::Entry;
 use durix::{Level, Pool, PoolOptions, Session};
 use durix_pmem::journal::DiskJournal;
+use durix_pmem::testing::mix;
 use serde_json::json;
 
 use crate::args::{TortureArgs, TortureMedium};
 use crate::failure::{Code, Failure};
 use crate::output;
 use board::{Board, Progress};
-pub use steps::mix;
 use steps::{Contents, Form, Plan};
 use verify::Model;
 

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use durix::{Db, Level, Map, Medium, Pool, PoolOptions, Snapshot};
 use durix_pmem::backing::FileBacking;
-use durix_pmem::testing::Shadow;
+use durix_pmem::testing::{Shadow, mix};
 use durix_pmem::{Hardware, Mutating, Mutation, Plan as Mutants, Site, SiteKind};
 use serde_json::json;
 
 use super::board::Board;
 use super::child::SEGMENT;
-use super::{MAX_SIZE, POOL, default_dir, mix, progress, random_seed};
+use super::{MAX_SIZE, POOL, default_dir, progress, random_seed};
 use crate::args::{TortureArgs, TortureChildArgs, TortureMedium};
 use crate::failure::{Code, Failure};
 use crate::output;

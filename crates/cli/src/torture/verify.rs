@@ -276,6 +276,7 @@ fn see(matched: &mut Option<(Cut, Contents)>, contents: &Contents, least: u64, m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use durix_pmem::testing::mix;
     use std::collections::VecDeque;
 
     const PLAN: Plan = Plan { seed: 5, threads: 1, keys: 10, form: Form::Bytes };
@@ -357,7 +358,7 @@ mod tests {
         };
         let (before, mut refused, mut overwritten) = (b"before".to_vec(), 0, 0);
         for random in 0..2_000 {
-            let random = steps::mix(random);
+            let random = mix(random);
             let mut left = [on_key(0), on_key(1)].map(VecDeque::from);
             let (mut held, mut history) = (Some(before.clone()), vec![Some(before.clone())]);
             let ended = [random % 240, random >> 8 & 127];

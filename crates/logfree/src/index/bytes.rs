@@ -8,13 +8,14 @@ use durix_index::{
     Result,
 };
 use durix_pmem::pool::Durability;
-use durix_pmem::{Medium, Op, Root, Session};
+use durix_pmem::{Medium, Op, Root, Session, Structure};
 use std::fmt;
 
 use super::words::{extent_bytes, finding};
-use crate::leftovers::{self, Lines};
-use crate::records::{read_blobs, read_bytes};
-use crate::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, MAX_KEY, MAX_VALUE};
+use crate::leftovers::{self, Lined, Lines};
+use crate::map::{Order, OrderedWordMap, WordMap};
+use crate::records::{RecordMap, read_blobs, read_bytes};
+use crate::{Blobs, BytesHash, MAX_KEY, MAX_VALUE, Options};
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -42,12 +43,14 @@ fn pairs(entries: Vec<(u64, Vec<u8>)>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>
     entries.into_iter().map(|(key, value)| (key.to_be_bytes().to_vec(), value))
 }
 
-/// Implements [`Index`] for a map of byte strings. `key` makes its keys of bytes, `walk` appends pairs from a place on.
-macro_rules! long_index {
-    ($map:ident, $limits:expr, $key:ident, walk: $walk:expr $(, ordered: $as_ordered:item)?) => {
-        impl<M: Medium> Index<M> for $map<M> {
+/// Implements [`Index`] for a map with records: `$key` makes its keys of bytes, `$walk` appends pairs from a place on.
+///
+/// A macro, since keys of the two maps have different types, and [`Index`] is another crate's: a trait over both could not implement it.
+macro_rules! record_index {
+    ([$($generic:tt)*] $map:ty, $limits:expr, $key:ident, walk: $walk:expr $(, ordered: $as_ordered:item)?) => {
+        impl<$($generic)*> Index<M> for $map {
             fn root(&self) -> &Root<M> {
-                $map::root(self)
+                <$map>::root(self)
             }
 
             fn durability(&self) -> Durability {
@@ -62,15 +65,15 @@ macro_rules! long_index {
 
             fn get(&self, op: &Op<'_, M>, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool> {
                 into.clear();
-                Ok($map::get(self, op, $key(bytes)?, into)?)
+                Ok(<$map>::get(self, op, $key(bytes)?, into)?)
             }
 
             fn contains(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
-                Ok($map::contains(self, op, $key(bytes)?)?)
+                Ok(<$map>::contains(self, op, $key(bytes)?)?)
             }
 
             fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
-                let walk: fn(&$map<M>, &Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>> = $walk;
+                let walk: fn(&$map, &Op<'_, M>, u64, &mut Pairs) -> Result<Option<u64>> = $walk;
                 let order = Index::as_ordered(self).map(|_| Direction::Forward);
                 Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| walk(self, op, from, into)))
             }
@@ -80,10 +83,10 @@ macro_rules! long_index {
                 let key = $key(bytes)?;
                 // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
                 loop {
-                    if $map::update(self, op, key, new)? {
+                    if <$map>::update(self, op, key, new)? {
                         return Ok(false);
                     }
-                    if $map::insert(self, op, key, new)? {
+                    if <$map>::insert(self, op, key, new)? {
                         return Ok(true);
                     }
                 }
@@ -91,12 +94,12 @@ macro_rules! long_index {
 
             fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
                 writable(self)?;
-                Ok($map::insert(self, op, $key(bytes)?, new)?)
+                Ok(<$map>::insert(self, op, $key(bytes)?, new)?)
             }
 
             fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
                 writable(self)?;
-                Ok($map::update(self, op, $key(bytes)?, new)?)
+                Ok(<$map>::update(self, op, $key(bytes)?, new)?)
             }
 
             fn compare_and_set(
@@ -110,27 +113,27 @@ macro_rules! long_index {
                 self.limits().check(bytes, new)?;
                 let key = $key(bytes)?;
                 Ok(match (expected, new) {
-                    (None, None) => !$map::contains(self, op, key)?,
-                    (None, Some(new)) => $map::insert(self, op, key, new)?,
-                    (Some(old), Some(new)) => $map::compare_and_set(self, op, key, old, new)?,
-                    (Some(old), None) => $map::compare_and_remove(self, op, key, old)?,
+                    (None, None) => !<$map>::contains(self, op, key)?,
+                    (None, Some(new)) => <$map>::insert(self, op, key, new)?,
+                    (Some(old), Some(new)) => <$map>::compare_and_set(self, op, key, old, new)?,
+                    (Some(old), None) => <$map>::compare_and_remove(self, op, key, old)?,
                 })
             }
 
             fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
                 writable(self)?;
-                Ok($map::remove(self, op, $key(bytes)?)?)
+                Ok(<$map>::remove(self, op, $key(bytes)?)?)
             }
 
             fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-                let findings = alone(self, session, |op| Ok($map::check(self, op)?))?;
+                let findings = alone(self, session, |op| Ok(<$map>::check(self, op)?))?;
                 Ok(findings.into_iter().map(finding).collect())
             }
 
             fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
                 let keys = Index::count(self, session)?;
                 let op = session.enter()?;
-                Ok(IndexStats::new(keys, extent_bytes($map::root(self), &op), None))
+                Ok(IndexStats::new(keys, extent_bytes(<$map>::root(self), &op), None))
             }
 
             fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -144,82 +147,74 @@ macro_rules! long_index {
     };
 }
 
-/// Implements [`Openable`] for a map with records, whose lines are read as `lines` says, and its records by `read`.
-macro_rules! openable {
-    ($($map:ident, $limits:expr, $lines:expr, $read:expr;)*) => {$(
-        impl<M: Medium> Openable<M> for $map<M> {
-            const LIMITS: Limits = $limits;
-            const HAS_LEFTOVERS: bool = true;
-
-            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-                leftovers::read(op, root, $lines)
-            }
-
-            fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
-                $read(op, root, all, found);
-            }
-        }
-    )*};
-}
-
-/// Reads the records of keys of 8 bytes.
-fn read_values<M: Medium>(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
-    read_blobs(op, root, all, &mut |key, value| found(&key.to_be_bytes(), value));
-}
-
-openable! {
-    BlobList, VALUES, Lines::List, read_values;
-    BlobSkipList, VALUES, Lines::Skip, read_values;
-    BlobBst, VALUES, Lines::Tree, read_values;
-    BlobHash, VALUES, Lines::Hash, read_values;
-    BytesHash, BYTES, Lines::Hash, read_bytes;
-}
-
-/// As [`long_index`], for ordered maps with keys of 8 bytes.
-macro_rules! long_ordered_index {
-    ($map:ident) => {
-        long_index!($map, VALUES, key, walk: |map, op, from, into| {
-            let mut entries = Vec::new();
-            let next = map.walk(op, from, &mut entries);
-            into.extend(pairs(entries));
-            Ok(next?)
-        }, ordered: fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
-
-        impl<M: Medium> OrderedIndex<M> for $map<M> {
-            fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
-                let words = WordRange::of(range);
-                match direction {
-                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
-                        let mut entries = Vec::new();
-                        let walked = self.walk(op, from, &mut entries);
-                        let next = walked.as_ref().ok().copied().flatten();
-                        let next = words.and_then(|words| words.cut_above(next, &mut entries));
-                        into.extend(pairs(entries));
-                        Ok(walked.map(|_| next)?)
-                    })),
-                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
-                        let mut entries = Vec::new();
-                        let next = self.walk_back(op, to, &mut entries)?;
-                        let next = words.and_then(|words| words.cut_below(next, &mut entries));
-                        into.extend(pairs(entries));
-                        Ok(next)
-                    })),
-                }
-            }
-        }
-    };
-}
-
-long_ordered_index!(BlobList);
-long_ordered_index!(BlobSkipList);
-long_ordered_index!(BlobBst);
-long_index!(BlobHash, VALUES, key, walk: |map, op, from, into| {
+record_index!([S: WordMap<M>, M: Medium] Blobs<S, M>, VALUES, key, walk: |map, op, from, into| {
     let mut entries = Vec::new();
     let next = map.walk(op, from, &mut entries);
     into.extend(pairs(entries));
     Ok(next?)
-});
-long_index!(BytesHash, BYTES, bytes, walk: |map, op, from, into| Ok(map.walk(op, from, into)?));
+}, ordered: fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { S::Order::of_blobs(self) });
+
+record_index!([M: Medium] BytesHash<M>, BYTES, bytes, walk: |map, op, from, into| Ok(map.walk(op, from, into)?));
+
+impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Blobs<S, M> {
+    fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        let words = WordRange::of(range);
+        match direction {
+            Direction::Forward => Box::new(Walk::new(
+                Some(direction),
+                words.map(|w| w.first),
+                move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    let mut entries = Vec::new();
+                    let walked = self.walk(op, from, &mut entries);
+                    let next = walked.as_ref().ok().copied().flatten();
+                    let next = words.and_then(|words| words.cut_above(next, &mut entries));
+                    into.extend(pairs(entries));
+                    Ok(walked.map(|_| next)?)
+                },
+            )),
+            Direction::Backward => Box::new(Walk::new(
+                Some(direction),
+                words.map(|w| w.last),
+                move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    let mut entries = Vec::new();
+                    let next = self.walk_back(op, to, &mut entries)?;
+                    let next = words.and_then(|words| words.cut_below(next, &mut entries));
+                    into.extend(pairs(entries));
+                    Ok(next)
+                },
+            )),
+        }
+    }
+}
+
+impl<S, M: Medium> Openable<M> for Blobs<S, M>
+where
+    S: RecordMap<M> + Structure<M, Options = Options, Error = crate::Error> + Lined,
+{
+    const LIMITS: Limits = VALUES;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root, S::LINES)
+    }
+
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        read_blobs(op, root, all, &mut |key, value| found(&key.to_be_bytes(), value));
+    }
+}
+
+impl<M: Medium> Openable<M> for BytesHash<M> {
+    const LIMITS: Limits = BYTES;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root, Lines::Hash)
+    }
+
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, all: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        read_bytes(op, root, all, found);
+    }
+}
 
 /// What a map says of a key or a value that is too long.
 pub(crate) fn too_long(what: &str, len: u64, limit: u64) -> Error {

@@ -2,10 +2,6 @@
 //!
 //! Bytes are words in big-endian order, so the order of words is the order of bytes, and `u64`, `i64` and whatever else
 //! encodes to 8 bytes keeps its order.
-//!
-//! A map joins with one line of [`word_index`]. What it needs: `root`, `get`, `insert` (if absent), `update`,
-//! `compare_and_set`, `compare_and_remove`, `remove`, `check`, and `walk` from an opaque place on, which an ordered map takes
-//! as a key; an ordered one also needs `walk_back`.
 
 use durix_index::implement::{WORDS, Walk, WordRange, alone, key_word as key, value_word as value, writable};
 use durix_index::{
@@ -13,11 +9,12 @@ use durix_index::{
     Ticket,
 };
 use durix_pmem::pool::Durability;
-use durix_pmem::{Medium, Op, Root, Session};
+use durix_pmem::{Medium, Op, Root, Session, Structure};
 use std::fmt;
 
-use crate::leftovers::{self, Lines};
-use crate::{Bst, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList};
+use crate::leftovers::{self, Lined};
+use crate::map::{Order, OrderedWordMap, WordMap};
+use crate::words::Words;
 
 /// Keys and values.
 type Pairs = Vec<(u64, u64)>;
@@ -44,187 +41,162 @@ pub(crate) fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
     root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum()
 }
 
-/// Implements [`Index`] for a map of words, and [`OrderedIndex`] if it is `ordered`. `volatile` says how many bytes of volatile
-/// memory a map has in an operation; `link_cache` stands for a map that can have one, and so can be buffered.
-macro_rules! word_index {
-    (@durability $map:ident) => {
-        fn durability(&self) -> Durability {
-            Durability::Strict
-        }
-    };
-    (@durability $map:ident, link_cache) => {
-        fn durability(&self) -> Durability {
-            $map::durability(self)
-        }
+impl<S: WordMap<M>, M: Medium> Index<M> for Words<S, M> {
+    fn root(&self) -> &Root<M> {
+        self.map.root()
+    }
 
-        /// Nothing has to be waited for: the link cache is flushed at once.
-        fn ticket(&self, op: &Op<'_, M>) -> Ticket {
-            let flushed = $map::sync(self, op);
-            assert!(flushed.is_ok(), "an operation of another pool");
-            Ticket::DURABLE
-        }
+    fn durability(&self) -> Durability {
+        self.map.durability()
+    }
 
-        fn sync(&self, session: &mut Session<M>) -> Result<()> {
-            Ok($map::sync(self, &session.enter()?)?)
-        }
-    };
-    ($map:ident, ordered, volatile: $volatile:expr $(, $link_cache:ident)?) => {
-        word_index!(@index $map, $volatile, [$($link_cache)?] fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> { Some(self) });
+    /// Nothing has to be waited for: a link cache is flushed at once.
+    fn ticket(&self, op: &Op<'_, M>) -> Ticket {
+        let flushed = self.map.sync(op);
+        assert!(flushed.is_ok(), "an operation of another pool");
+        Ticket::DURABLE
+    }
 
-        impl<M: Medium> OrderedIndex<M> for $map<M> {
-            fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
-                let words = WordRange::of(range);
-                match direction {
-                    Direction::Forward => Box::new(Walk::new(Some(direction), words.map(|w| w.first), move |op: &Op<'_, M>, from, into: &mut Pairs| {
-                        let walked = self.walk(op, from, into);
-                        let next = words.and_then(|words| words.cut_above(walked.as_ref().ok().copied().flatten(), into));
-                        Ok(walked.map(|_| next)?)
-                    })),
-                    Direction::Backward => Box::new(Walk::new(Some(direction), words.map(|w| w.last), move |op: &Op<'_, M>, to, into: &mut Pairs| {
-                        // What comes with an error need not be the next.
-                        let next = self.walk_back(op, to, into).inspect_err(|_| into.clear())?;
-                        Ok(words.and_then(|words| words.cut_below(next, into)))
-                    })),
-                }
+    fn sync(&self, session: &mut Session<M>) -> Result<()> {
+        Ok(self.map.sync(&session.enter()?)?)
+    }
+
+    fn limits(&self) -> Limits {
+        WORDS
+    }
+
+    fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
+        S::Order::of_words(self)
+    }
+
+    fn get(&self, op: &Op<'_, M>, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        let found = self.map.get(op, key(bytes)?)?;
+        found.inspect(|word| into.extend_from_slice(&word.to_be_bytes()));
+        Ok(found.is_some())
+    }
+
+    fn contains(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+        Ok(self.map.contains(op, key(bytes)?)?)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
+        let order = Index::as_ordered(self).map(|_| Direction::Forward);
+        Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| {
+            Ok(self.map.walk(op, from, into)?)
+        }))
+    }
+
+    fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        let (key, value) = (key(bytes)?, value(new)?);
+        // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
+        loop {
+            if Words::update(self, op, key, value)?.is_some() {
+                return Ok(false);
+            }
+            if Words::insert(self, op, key, value)? {
+                return Ok(true);
             }
         }
-    };
-    ($map:ident, unordered, volatile: $volatile:expr $(, $link_cache:ident)?) => {
-        word_index!(@index $map, $volatile, [$($link_cache)?]);
-    };
-    (@index $map:ident, $volatile:expr, [$($link_cache:ident)?] $($as_ordered:item)?) => {
-        impl<M: Medium> Index<M> for $map<M> {
-            fn root(&self) -> &Root<M> {
-                $map::root(self)
-            }
+    }
 
-            word_index!(@durability $map $(, $link_cache)?);
+    fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(Words::insert(self, op, key(bytes)?, value(new)?)?)
+    }
 
-            fn limits(&self) -> Limits {
-                WORDS
-            }
+    fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(Words::update(self, op, key(bytes)?, value(new)?)?.is_some())
+    }
 
-            $($as_ordered)?
+    fn compare_and_set(
+        &self,
+        op: &Op<'_, M>,
+        bytes: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        writable(self)?;
+        let (key, new) = (key(bytes)?, new.map(value).transpose()?);
+        // A value of another length cannot be the one that is there.
+        let expected = match expected.map(value) {
+            Some(Err(_)) => return Ok(false),
+            Some(Ok(word)) => Some(word),
+            None => None,
+        };
+        Ok(match (expected, new) {
+            (None, None) => !self.map.contains(op, key)?,
+            (None, Some(new)) => Words::insert(self, op, key, new)?,
+            (Some(old), Some(new)) => Words::compare_and_set(self, op, key, old, new)?,
+            (Some(old), None) => Words::compare_and_remove(self, op, key, old)?,
+        })
+    }
 
-            fn get(&self, op: &Op<'_, M>, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-                into.clear();
-                let found = $map::get(self, op, key(bytes)?)?;
-                found.inspect(|word| into.extend_from_slice(&word.to_be_bytes()));
-                Ok(found.is_some())
-            }
+    fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
+        writable(self)?;
+        Ok(Words::remove(self, op, key(bytes)?)?.is_some())
+    }
 
-            fn contains(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
-                Ok($map::contains(self, op, key(bytes)?)?)
-            }
+    fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
+        let findings = alone(self, session, |op| Ok(Words::check(self, op)?))?;
+        Ok(findings.into_iter().map(finding).collect())
+    }
 
-            fn cursor(&self) -> Box<dyn Cursor<M> + '_> {
-                let order = Index::as_ordered(self).map(|_| Direction::Forward);
-                Box::new(Walk::new(order, Some(0), move |op: &Op<'_, M>, from, into: &mut Pairs| Ok(self.walk(op, from, into)?)))
-            }
+    fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
+        let keys = Index::count(self, session)?;
+        let op = session.enter()?;
+        Ok(IndexStats::new(keys, extent_bytes(self.map.root(), &op), self.map.volatile_bytes(&op)))
+    }
 
-            fn insert(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
-                writable(self)?;
-                let (key, value) = (key(bytes)?, value(new)?);
-                // Each of the two takes effect at a moment of its own, and only if the key is, or is not, there.
-                loop {
-                    if $map::update(self, op, key, value)?.is_some() {
-                        return Ok(false);
-                    }
-                    if $map::insert(self, op, key, value)? {
-                        return Ok(true);
-                    }
-                }
-            }
-
-            fn insert_if_absent(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
-                writable(self)?;
-                Ok($map::insert(self, op, key(bytes)?, value(new)?)?)
-            }
-
-            fn update(&self, op: &Op<'_, M>, bytes: &[u8], new: &[u8]) -> Result<bool> {
-                writable(self)?;
-                Ok($map::update(self, op, key(bytes)?, value(new)?)?.is_some())
-            }
-
-            fn compare_and_set(
-                &self,
-                op: &Op<'_, M>,
-                bytes: &[u8],
-                expected: Option<&[u8]>,
-                new: Option<&[u8]>,
-            ) -> Result<bool> {
-                writable(self)?;
-                let (key, new) = (key(bytes)?, new.map(value).transpose()?);
-                // A value of another length cannot be the one that is there.
-                let expected = match expected.map(value) {
-                    Some(Err(_)) => return Ok(false),
-                    Some(Ok(word)) => Some(word),
-                    None => None,
-                };
-                Ok(match (expected, new) {
-                    (None, None) => !$map::contains(self, op, key)?,
-                    (None, Some(new)) => $map::insert(self, op, key, new)?,
-                    (Some(old), Some(new)) => $map::compare_and_set(self, op, key, old, new)?,
-                    (Some(old), None) => $map::compare_and_remove(self, op, key, old)?,
-                })
-            }
-
-            fn remove(&self, op: &Op<'_, M>, bytes: &[u8]) -> Result<bool> {
-                writable(self)?;
-                Ok($map::remove(self, op, key(bytes)?)?.is_some())
-            }
-
-            fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>> {
-                let findings = alone(self, session, |op| Ok($map::check(self, op)?))?;
-                Ok(findings.into_iter().map(finding).collect())
-            }
-
-            fn stats(&self, session: &mut Session<M>) -> Result<IndexStats> {
-                let keys = Index::count(self, session)?;
-                let op = session.enter()?;
-                let volatile: fn(&$map<M>, &Op<'_, M>) -> Option<u64> = $volatile;
-                Ok(IndexStats::new(keys, extent_bytes($map::root(self), &op), volatile(self, &op)))
-            }
-
-            fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
-                let mut cursor = self.cursor();
-                while let Some((key, value)) = cursor.next(op).map_err(|_| fmt::Error)? {
-                    writeln!(out, "{} {}", key.escape_ascii(), value.escape_ascii())?;
-                }
-                Ok(())
-            }
+    fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
+        let mut cursor = self.cursor();
+        while let Some((key, value)) = cursor.next(op).map_err(|_| fmt::Error)? {
+            writeln!(out, "{} {}", key.escape_ascii(), value.escape_ascii())?;
         }
-    };
+        Ok(())
+    }
 }
 
-/// Implements [`Openable`] for a map of words; what lies in its lines is read as `lines` says.
-macro_rules! openable {
-    ($($map:ident as $lines:expr),* $(,)?) => {$(
-        impl<M: Medium> Openable<M> for $map<M> {
-            const LIMITS: Limits = WORDS;
-            const HAS_LEFTOVERS: bool = true;
-
-            fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-                leftovers::read(op, root, $lines)
-            }
-
-            fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
-                leftovers.iter().for_each(|left| found(&left.key.to_be_bytes(), &left.word.to_be_bytes()));
-            }
+impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Words<S, M> {
+    fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
+        let words = WordRange::of(range);
+        match direction {
+            Direction::Forward => Box::new(Walk::new(
+                Some(direction),
+                words.map(|w| w.first),
+                move |op: &Op<'_, M>, from, into: &mut Pairs| {
+                    let walked = self.map.walk(op, from, into);
+                    let next = words.and_then(|words| words.cut_above(walked.as_ref().ok().copied().flatten(), into));
+                    Ok(walked.map(|_| next)?)
+                },
+            )),
+            Direction::Backward => Box::new(Walk::new(
+                Some(direction),
+                words.map(|w| w.last),
+                move |op: &Op<'_, M>, to, into: &mut Pairs| {
+                    // What comes with an error need not be the next.
+                    let next = self.map.walk_back(op, to, into).inspect_err(|_| into.clear())?;
+                    Ok(words.and_then(|words| words.cut_below(next, into)))
+                },
+            )),
         }
-    )*};
+    }
 }
 
-openable!(List as Lines::List, Bst as Lines::Tree, SkipList as Lines::Skip, HashTable as Lines::Hash);
-openable!(SoftList as Lines::Members, SoftSkipList as Lines::Members, SoftHash as Lines::Members);
+impl<S: WordMap<M> + Structure<M, Error = crate::Error> + Lined, M: Medium> Openable<M> for Words<S, M> {
+    const LIMITS: Limits = WORDS;
+    const HAS_LEFTOVERS: bool = true;
 
-word_index!(List, ordered, volatile: |_, _| None, link_cache);
-word_index!(Bst, ordered, volatile: |_, _| None);
-word_index!(SkipList, ordered, volatile: |_, _| None);
-word_index!(HashTable, unordered, volatile: |_, _| None, link_cache);
-word_index!(SoftList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
-word_index!(SoftSkipList, ordered, volatile: |map, op| Some(map.volatile_bytes(op)));
-word_index!(SoftHash, unordered, volatile: |map, op| Some(map.volatile_bytes(op)));
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root, S::LINES)
+    }
+
+    fn read_leftovers(_: &Op<'_, M>, _: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        leftovers.iter().for_each(|left| found(&left.key.to_be_bytes(), &left.word.to_be_bytes()));
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -232,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_buffered_link_cache_is_told_and_synced() {
-        use crate::{LinkCacheMode, Options};
+        use crate::{HashTable, LinkCacheMode, Options};
         use durix_pmem::{Counting, Hardware, PoolOptions, backing::HeapBacking};
         let medium = Counting::new(Hardware::PAGE_CACHE);
         let options = PoolOptions::new().initial_size(1 << 20).max_size(4 << 20);

@@ -736,7 +736,7 @@ mod tests {
         let (mut slow, mut fast) = (pool.session().unwrap(), pool.session().unwrap());
         assert!(list.insert(&fast.enter().unwrap(), 7, 0).unwrap());
         let held_up = slow.enter().unwrap();
-        let chain = |op| list.test_chain(op);
+        let chain = |op| list.map.test_chain(op);
         let first = chain(&held_up).find(7).unwrap().with(7).unwrap().0;
         for number in 1..=UPDATES {
             list.update(&fast.enter().unwrap(), 7, number).unwrap().unwrap();

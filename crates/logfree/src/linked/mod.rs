@@ -5,12 +5,10 @@
 //! | `chain` | Harris's list over durable links: one code for list, buckets and levels |
 //! | `list`, `hash`, `skip`, `bst` | the maps |
 //! | `link_cache` | the link cache: links that are written back together, in two modes |
-//! | `map_calls` | the calls that the maps have alike |
 
 pub(crate) mod bst;
 pub(crate) mod chain;
 pub(crate) mod hash;
 pub(crate) mod link_cache;
 pub(crate) mod list;
-mod map_calls;
 pub(crate) mod skip;

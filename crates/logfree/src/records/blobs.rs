@@ -12,15 +12,16 @@ use durix_pmem::{Extent, Hardware, Kind, Medium, OffsetSet, Op, Pool, Root, Sess
 
 use super::record::{Limits, Record, Records};
 use super::store::RecordStore;
-use super::words::WordMap;
+use super::words::RecordMap;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::ROOT_PAGE;
+use crate::linked::{bst::BstCore, hash::HashCore, list::ListCore, skip::SkipCore};
+use crate::map::{Order, OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::PageStats;
 use crate::pages::units::{Unit, Units, holds_records};
 use crate::range::ends;
-use crate::{Bst, HashTable, List, SkipList};
 
 /// Bytes of values that a step of an ordered walk takes, unless one value has more.
 const STEP: usize = 1 << 20;
@@ -50,24 +51,24 @@ pub struct Blobs<S, M: Medium = Hardware> {
     store: RecordStore<M>,
 }
 
-/// A [`List`] with byte strings for values.
-pub type BlobList<M = Hardware> = Blobs<List<M>, M>;
-/// A [`HashTable`] with byte strings for values.
-pub type BlobHash<M = Hardware> = Blobs<HashTable<M>, M>;
-/// A [`SkipList`] with byte strings for values.
-pub type BlobSkipList<M = Hardware> = Blobs<SkipList<M>, M>;
-/// A [`Bst`] with byte strings for values.
-pub type BlobBst<M = Hardware> = Blobs<Bst<M>, M>;
+/// A [`List`](crate::List) with byte strings for values.
+pub type BlobList<M = Hardware> = Blobs<ListCore<M>, M>;
+/// A [`HashTable`](crate::HashTable) with byte strings for values.
+pub type BlobHash<M = Hardware> = Blobs<HashCore<M>, M>;
+/// A [`SkipList`](crate::SkipList) with byte strings for values.
+pub type BlobSkipList<M = Hardware> = Blobs<SkipCore<M>, M>;
+/// A [`Bst`](crate::Bst) with byte strings for values.
+pub type BlobBst<M = Hardware> = Blobs<BstCore<M>, M>;
 
 impl<S: WordMap<M>, M: Medium> fmt::Debug for Blobs<S, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blobs").field("root", self.map.place()).finish_non_exhaustive()
+        f.debug_struct("Blobs").field("root", self.map.root()).finish_non_exhaustive()
     }
 }
 
 impl<S, M: Medium> Structure<M> for Blobs<S, M>
 where
-    S: WordMap<M> + Structure<M, Options = Options, Error = Error>,
+    S: RecordMap<M> + Structure<M, Options = Options, Error = Error>,
 {
     const KIND: Kind = S::BLOBS;
     const TALLIES: bool = true;
@@ -135,7 +136,7 @@ type Wanted<'a> = &'a dyn Fn(&Record) -> Result<bool>;
 
 impl<S, M: Medium> Blobs<S, M>
 where
-    S: WordMap<M> + Structure<M, Options = Options, Error = Error>,
+    S: RecordMap<M> + Structure<M, Options = Options, Error = Error>,
 {
     /// Opens the map named `name`, creating it if it is not there. Recovery takes the time of the map's, and of a look-up for
     /// each record in a page that was active.
@@ -156,9 +157,9 @@ where
     }
 }
 
-impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
+impl<S: RecordMap<M>, M: Medium> Blobs<S, M> {
     /// Notes in the root entry of a map that is created how large its pages of records are; the caller writes that back, with the fence
-    /// before the index goes live. For maps whose [`PAGE_WORD`](WordMap::PAGE_WORD) is their own.
+    /// before the index goes live. For maps whose [`PAGE_WORD`](RecordMap::PAGE_WORD) is their own.
     pub fn format(op: &Op<'_, M>, root: &Root<M>) {
         let page = Options::default().page.min(root.pool().space().chunk());
         op.store(&root.words(op)[S::PAGE_WORD], page, Relaxed);
@@ -170,12 +171,14 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn over(session: &mut Session<M>, map: S, options: &Options) -> Result<Self> {
-        let (units, found) = Units::open(&session.enter()?, map.place().clone(), S::PAGE_WORD, options)?;
+        let (units, found) = Units::open(&session.enter()?, map.root().clone(), S::PAGE_WORD, options)?;
         let blobs = Blobs { map, store: RecordStore(units) };
         blobs.store.0.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
         Ok(blobs)
     }
+}
 
+impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// Whether an extent of a map holds records. The rest is the map's of words.
     pub fn holds_records(op: &Op<'_, M>, extent: &Extent) -> bool {
         holds_records(op, extent)
@@ -193,7 +196,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 
     /// Its place in its pool.
     pub fn root(&self) -> &Root<M> {
-        self.map.place()
+        self.map.root()
     }
 
     /// When an update is durable: before it returns.
@@ -212,7 +215,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 
     /// The offset of the record of a key.
     pub(super) fn find(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        self.map.word(op, key)
+        self.map.get(op, key)
     }
 
     /// Appends what a record holds.
@@ -252,7 +255,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// [`Error::TooLong`]; [`Error::Pool`] where the pool is full; [`Error::Corrupt`].
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: &[u8]) -> Result<bool> {
         let change = RefCell::default();
-        let done = self.map.insert_word(op, key, || self.make(op, &change, key, value));
+        let done = self.map.insert_with(op, key, || self.make(op, &change, key, value));
         Ok(self.end(op, change, done.map(Some))? == Some(true))
     }
 
@@ -343,9 +346,9 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         let done = match value {
             Some(value) => {
                 let new = |off| if begin(off) { self.make(op, &change, key, value) } else { None };
-                self.map.update_word(op, key, new)
+                self.map.update_with(op, key, new)
             }
-            None => self.map.remove_word(op, key, begin),
+            None => self.map.remove_with(op, key, begin),
         };
         self.end(op, change, done.map(|done| done.map(|(_, happened)| happened)))
     }
@@ -411,7 +414,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// [`Error::Corrupt`].
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
         let mut words = Vec::new();
-        let walked = self.map.walk_words(op, from, &mut words);
+        let walked = self.map.walk(op, from, &mut words);
         let next = self.read_all(op, &words, walked.as_ref().ok().copied().flatten(), into)?;
         // What was found before an error is read first.
         if next.is_some() { Ok(next) } else { walked.map(|_| None) }
@@ -427,7 +430,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     ) -> Result<Option<u64>> {
         let mut bytes = 0;
         for (key, off) in words {
-            if S::ORDERED && bytes >= STEP {
+            if S::Order::KEPT && bytes >= STEP {
                 return Ok(Some(*key));
             }
             let mut value = Vec::new();
@@ -436,16 +439,6 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
             into.push((*key, value));
         }
         Ok(next)
-    }
-
-    /// As [`walk`](Self::walk), from key `to` down, descending; nothing where the map has no order. `into` is empty at first.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn walk_down(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
-        let mut words = Vec::new();
-        let next = self.map.walk_words_back(op, to, &mut words)?;
-        self.read_all(op, &words, next, into)
     }
 
     /// Calls `f` for each entry, in the order of keys where the map has one. Each entry was there at some moment of the call; it is no
@@ -471,7 +464,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
         let (mut words, mut from, mut len) = (Vec::new(), Some(0), 0);
         while let Some(place) = from {
             words.clear();
-            from = self.map.walk_words(op, place, &mut words)?;
+            from = self.map.walk(op, place, &mut words)?;
             len += words.len() as u64;
         }
         Ok(len)
@@ -487,7 +480,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 
     /// How the memory of the nodes is used; that of the records does not count.
     pub fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
-        self.map.nodes(op)
+        self.map.page_stats(op)
     }
 
     // ---- recovery and check ----
@@ -510,12 +503,12 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let mut findings = self.map.check_words(op)?;
+        let mut findings = self.map.check(op)?;
         let (mut in_use, mut words, mut from) = (OffsetSet::default(), Vec::new(), Some(0));
         let mut bytes = Vec::new();
         while let Some(place) = from {
             words.clear();
-            from = self.map.walk_words(op, place, &mut words)?;
+            from = self.map.walk(op, place, &mut words)?;
             for (key, off) in &words {
                 let record = self.records(op).at(*key, *off)?;
                 self.records(op).expect(&record)?;
@@ -533,67 +526,54 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
 }
 
 /// What only ordered maps can do.
-macro_rules! ordered {
-    ($($map:ident),*) => {$(
-        impl<M: Medium> Blobs<$map<M>, M> {
-            /// As [`walk`](Blobs::walk), from key `to` down, descending. `into` is empty at first.
-            ///
-            /// # Errors
-            /// [`Error::Corrupt`].
-            pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
-                self.walk_down(op, to, into)
-            }
-
-            /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
-            /// `f` may change the map.
-            ///
-            /// # Errors
-            /// [`Error::Corrupt`].
-            pub fn range(
-                &self,
-                op: &Op<'_, M>,
-                range: impl RangeBounds<u64>,
-                mut f: impl FnMut(u64, &[u8]),
-            ) -> Result<()> {
-                let Some((first, last)) = ends(&range) else { return Ok(()) };
-                let (mut entries, mut from) = (Vec::new(), Some(first));
-                while let Some(place) = from.filter(|from| *from <= last) {
-                    entries.clear();
-                    from = self.walk(op, place, &mut entries)?;
-                    entries.iter().filter(|(key, _)| *key <= last).for_each(|(key, value)| f(*key, value));
-                }
-                Ok(())
-            }
-
-            /// As [`range`](Self::range), descending.
-            ///
-            /// # Errors
-            /// [`Error::Corrupt`].
-            pub fn range_rev(
-                &self,
-                op: &Op<'_, M>,
-                range: impl RangeBounds<u64>,
-                mut f: impl FnMut(u64, &[u8]),
-            ) -> Result<()> {
-                let Some((first, last)) = ends(&range) else { return Ok(()) };
-                let (mut entries, mut from) = (Vec::new(), Some(last));
-                while let Some(place) = from.filter(|from| *from >= first) {
-                    entries.clear();
-                    from = self.walk_back(op, place, &mut entries)?;
-                    entries.iter().filter(|(key, _)| *key >= first).for_each(|(key, value)| f(*key, value));
-                }
-                Ok(())
-            }
-        }
-    )*};
-}
-ordered!(List, SkipList, Bst);
-
-impl<M: Medium> Blobs<HashTable<M>, M> {
-    /// Doubles the number of buckets: see [`HashTable::grow`].
+impl<S: OrderedWordMap<M>, M: Medium> Blobs<S, M> {
+    /// As [`walk`](Blobs::walk), from key `to` down, descending. `into` is empty at first.
     ///
     /// # Errors
-    /// As [`HashTable::grow`].
+    /// [`Error::Corrupt`].
+    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<u64>> {
+        let mut words = Vec::new();
+        let next = self.map.walk_back(op, to, &mut words)?;
+        self.read_all(op, &words, next, into)
+    }
+
+    /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
+    /// `f` may change the map.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, mut f: impl FnMut(u64, &[u8])) -> Result<()> {
+        let Some((first, last)) = ends(&range) else { return Ok(()) };
+        let (mut entries, mut from) = (Vec::new(), Some(first));
+        while let Some(place) = from.filter(|from| *from <= last) {
+            entries.clear();
+            from = self.walk(op, place, &mut entries)?;
+            entries.iter().filter(|(key, _)| *key <= last).for_each(|(key, value)| f(*key, value));
+        }
+        Ok(())
+    }
+
+    /// As [`range`](Self::range), descending.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, mut f: impl FnMut(u64, &[u8])) -> Result<()> {
+        let Some((first, last)) = ends(&range) else { return Ok(()) };
+        let (mut entries, mut from) = (Vec::new(), Some(last));
+        while let Some(place) = from.filter(|from| *from >= first) {
+            entries.clear();
+            from = self.walk_back(op, place, &mut entries)?;
+            entries.iter().filter(|(key, _)| *key >= first).for_each(|(key, value)| f(*key, value));
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> BlobHash<M> {
+    /// Doubles the number of buckets: see [`HashTable::grow`](crate::HashTable::grow).
+    ///
+    /// # Errors
+    /// As [`HashTable::grow`](crate::HashTable::grow).
     pub fn grow(&self, op: &Op<'_, M>) -> Result<()> {
         self.map.grow(op).map(drop)
     }

@@ -7,7 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `record` | reading and writing records |
-//! | `words` | what a map of words has to do for that |
+//! | `words` | what a map of words says of its records |
 //! | `blobs` | [`Blobs`]: 8-byte keys, byte strings for values, over each of the maps with durable links |
 //! | `store` | [`RecordStore`]: records for structures of other crates |
 //! | `bytes` | [`BytesHash`]: byte strings for keys, too, over the hash table |
@@ -42,4 +42,4 @@ pub(crate) use bytes::read_leftovers as read_bytes;
 pub use bytes::{BytesHash, MAX_BYTES_VALUE, MAX_KEY};
 pub use record::{MAX_VALUE, Record};
 pub use store::RecordStore;
-pub use words::WordMap;
+pub use words::RecordMap;

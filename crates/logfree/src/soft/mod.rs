@@ -30,9 +30,9 @@ mod recover;
 mod store;
 mod table;
 
-pub use hash::SoftHash;
+pub use hash::{SoftHash, SoftHashCore};
 pub use layout::LAYOUT_VERSION;
-pub use ordered::{SoftList, SoftOrdered, SoftSkipList};
+pub use ordered::{SoftList, SoftOrderedCore, SoftSkipList};
 pub(crate) use store::live_member;
 
 /// How a structure with links in volatile memory is opened. None of it changes what lies in the pool.

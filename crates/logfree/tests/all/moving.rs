@@ -8,6 +8,7 @@ use durix_logfree::testing::Act::{self, Get, Insert, Remove, Update, Walk};
 use durix_logfree::testing::{Map, Sim, UnderTest};
 use durix_logfree::{Bst, Error};
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::mix;
 use durix_pmem::{Hardware, Off, Op, Plan, Pool, PoolOptions, Word};
 
 /// Every place where the first thread can be held up, while the second does all that it does.
@@ -117,11 +118,4 @@ fn walk_both_ways(map: &Bst, op: &Op<'_, Hardware>) {
     map.range_rev(op, .., |key, _| down.push(key)).unwrap();
     assert!(up.is_sorted_by(|one, next| one < next), "{up:?}");
     assert!(down.is_sorted_by(|one, next| one > next), "{down:?}");
-}
-
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
 }

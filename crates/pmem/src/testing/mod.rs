@@ -6,13 +6,16 @@
 //! | [`Killable`] | a process dies at a given step |
 //! | [`Mutating`] | the write-backs or fences of one place are dropped, delayed or redirected |
 //! | [`FaultBacking`] | calls of the file system fail |
+//! | [`mix`] | numbers that look random |
 
 mod fault;
 mod killable;
 mod mutating;
+mod random;
 mod shadow;
 
 pub use fault::{Call, FaultBacking, Faults};
 pub use killable::Killable;
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
+pub use random::mix;
 pub use shadow::{Shadow, ShadowBacking};

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::mix;
 use crate::backing::{Access, Backing, BackingKind, FileBacking, FileId, Window};
 use crate::error::Result;
 use crate::line::{LINE, Lines};
@@ -120,14 +121,6 @@ impl Stage {
         // a line behaves as eight of those.
         unsafe { copy::line(base.add(line * LINE), file.base().as_ptr().add(line * LINE)) }
     }
-}
-
-/// splitmix64.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
 }
 
 /// Copying a line in one piece.

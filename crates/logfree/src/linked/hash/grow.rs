@@ -32,8 +32,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use durix_pmem::{Medium, Off, Op, Word};
 
-use super::HashTable;
 use super::runs::{Bucket, MAX_LEVEL};
+use super::{HashCore, HashTable};
 use crate::error::Result;
 use crate::layout::{Link, ROOT_HEAD};
 use crate::link::{clean, settle, swing};
@@ -76,6 +76,24 @@ fn parts(level: u32) -> u64 {
 type Cutting<'s> = (&'s Word<Link>, Link, &'s Word<Link>);
 
 impl<M: Medium> HashTable<M> {
+    /// Doubles the number of buckets: an array, and all cuts. Returns `false` where another thread is at it. About two fences
+    /// for eight buckets, and three for the array.
+    ///
+    /// A table does this by itself as keys are inserted, a little with each insert: see [`Options::grow_at`](crate::Options::grow_at).
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) where the pool is full; [`Error::Corrupt`](crate::Error::Corrupt).
+    pub fn grow(&self, op: &Op<'_, M>) -> Result<bool> {
+        self.map.grow(op)
+    }
+
+    /// Number of buckets.
+    pub fn buckets(&self, op: &Op<'_, M>) -> u64 {
+        1 << self.map.directory.level(op.medium())
+    }
+}
+
+impl<M: Medium> HashCore<M> {
     /// What an insert of a spread key does for growth. Never fails: a table that cannot grow goes on with longer runs.
     #[inline(always)]
     pub(super) fn help_grow(&self, op: &Op<'_, M>, key: u64) {
@@ -132,14 +150,8 @@ impl<M: Medium> HashTable<M> {
         length
     }
 
-    /// Doubles the number of buckets: an array, and all cuts. Returns `false` where another thread is at it. About two fences
-    /// for eight buckets, and three for the array.
-    ///
-    /// A table does this by itself as keys are inserted, a little with each insert: see [`Options::grow_at`](crate::Options::grow_at).
-    ///
-    /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) where the pool is full; [`Error::Corrupt`](crate::Error::Corrupt).
-    pub fn grow(&self, op: &Op<'_, M>) -> Result<bool> {
+    /// See [`HashTable::grow`].
+    pub(crate) fn grow(&self, op: &Op<'_, M>) -> Result<bool> {
         self.pages.expect_own(op)?;
         if !self.add_level(op)? {
             return Ok(false);
@@ -148,11 +160,6 @@ impl<M: Medium> HashTable<M> {
             self.cut_part(op, self.directory.level(op.medium()), part)?;
         }
         Ok(true)
-    }
-
-    /// Number of buckets.
-    pub fn buckets(&self, op: &Op<'_, M>) -> u64 {
-        1 << self.directory.level(op.medium())
     }
 
     // ---- an array ----

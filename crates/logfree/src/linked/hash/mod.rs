@@ -17,6 +17,7 @@ mod spread;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Structure, Word};
 
 use crate::error::{Error, Result};
@@ -24,9 +25,10 @@ use crate::finding::Finding;
 use crate::layout::{DIRECTORY, HASH_LAYOUT_VERSION, Link, Node, ROOT_BUCKETS, ROOT_HEAD};
 use crate::linked::chain::{self, Chain, Nothing};
 use crate::linked::link_cache::{Cached, LinkCache, on_chain};
-use crate::linked::map_calls::{link_cache_calls, map_calls};
+use crate::map::{Found, Unordered, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
+use crate::words::Words;
 use grow::Growth;
 use runs::{Bucket, Directory, MAX_LEVEL, Runs};
 pub(crate) use spread::gather;
@@ -34,10 +36,11 @@ use spread::spread;
 
 /// A durable lock-free hash table of 8-byte keys and values, with links in persistent memory: it recovers in the time that
 /// its active pages take, whatever its size. It doubles its buckets as keys come in, without a node being moved or a reader
-/// or writer waiting.
-///
-/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
-pub struct HashTable<M: Medium = Hardware> {
+/// or writer waiting. Recovery takes the time of a search for each node in a page that was active.
+pub type HashTable<M = Hardware> = Words<HashCore<M>, M>;
+
+/// What a [`HashTable`] is made of.
+pub struct HashCore<M: Medium> {
     pages: Pages<M>,
     directory: Directory,
     growth: Growth,
@@ -59,7 +62,7 @@ fn first_array(first: u32) -> u64 {
     (size_of::<Word<Link>>() as u64 * (1 << first)).next_multiple_of(64)
 }
 
-impl<M: Medium> Structure<M> for HashTable<M> {
+impl<M: Medium> Structure<M> for HashCore<M> {
     const KIND: Kind = Kind { tag: *b"LF-HASH ", version: HASH_LAYOUT_VERSION };
     const TALLIES: bool = true;
     type Options = Options;
@@ -93,7 +96,7 @@ impl<M: Medium> Structure<M> for HashTable<M> {
         let growth = Growth::of(directory.first, level);
         let (pages, found) = Pages::open(&op, root, &directory.arrays(op.medium()), options)?;
         drop(op);
-        let table = HashTable { pages: pages.with_link_cache(), directory, growth, grow_at: options.grow_at };
+        let table = HashCore { pages: pages.with_link_cache(), directory, growth, grow_at: options.grow_at };
         table.pages.recover(session, &found, &Reachable::Search(&|op, node| table.reaches(op, node)))?;
         Ok(table)
     }
@@ -142,10 +145,7 @@ impl<'a, 's, M: Medium> Chain<'a, 's, M, Runs<'a, 's, M, Nothing>> {
     }
 }
 
-map_calls!(HashTable, "hash table", "takes the time of a search for each node in a page that was active");
-link_cache_calls!(HashTable);
-
-impl<M: Medium> HashTable<M> {
+impl<M: Medium> HashCore<M> {
     #[inline(always)]
     fn runs<'a, 's>(&'a self, op: &'a Op<'s, M>, key: u64) -> Runs<'a, 's, M, Nothing> {
         Runs {
@@ -168,131 +168,6 @@ impl<M: Medium> HashTable<M> {
 
     fn reaches(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<bool> {
         self.chain(op, op.load(&op.at(node).key, Relaxed))?.reaches(node)
-    }
-
-    /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
-    #[inline(always)]
-    pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
-        let key = spread(key);
-        let inserted = on_chain!(self, self.chain(op, key)?, insert(key, value))?;
-        if inserted {
-            self.help_grow(op, key);
-        }
-        Ok(inserted)
-    }
-
-    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
-    pub(crate) fn update_with(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        new: impl Fn(u64) -> Option<u64>,
-    ) -> Result<Option<(u64, bool)>> {
-        let key = spread(key);
-        on_chain!(self, self.chain(op, key)?, update(key, new))
-    }
-
-    /// Removes a key if its value is `wanted`. Returns the value found, and whether it was removed.
-    pub(crate) fn remove_with(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        wanted: impl Fn(u64) -> bool,
-    ) -> Result<Option<(u64, bool)>> {
-        let key = spread(key);
-        on_chain!(self, self.chain(op, key)?, remove_if(key, wanted))
-    }
-
-    /// Removes a key; returns its value. One fence; none if it is not there.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
-    #[inline]
-    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        let key = spread(key);
-        on_chain!(self, self.chain(op, key)?, remove(key))
-    }
-
-    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        let key = spread(key);
-        on_chain!(self, self.chain(op, key)?, get(key))
-    }
-
-    /// Appends the entries of a part of the table: the one at `from`, 0 for the first; returns where to go on, if it was not
-    /// the last. Each entry was there at some moment of the call; in a walk over all parts none comes twice, and growth hides
-    /// none.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let had = into.len();
-        loop {
-            let walked = on_chain!(self, self.chain(op, from)?, collect_run(from, usize::MAX, into));
-            if let Ok(None) = walked {
-                into.truncate(had);
-                continue;
-            }
-            // Also what was found before an error.
-            into[had..].iter_mut().for_each(|(key, _)| *key = gather(*key));
-            return Ok(walked?.and_then(|end| Bucket::of(from, end.level()).past()));
-        }
-    }
-
-    /// Calls `f` for each entry, in no order. Each entry was there at some moment of the call; it is no snapshot. `f` may
-    /// change the table.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
-        let (mut entries, mut from) = (Vec::new(), Some(0));
-        while let Some(part) = from {
-            entries.clear();
-            from = self.walk(op, part, &mut entries)?;
-            entries.iter().for_each(|(key, value)| f(*key, *value));
-        }
-        Ok(())
-    }
-
-    /// Whether there is no key. Linear in the number of buckets.
-    ///
-    /// # Errors
-    /// As [`for_each`](Self::for_each).
-    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
-        Ok(self.len(op)? == 0)
-    }
-
-    /// Compares what is allocated with what is reachable. No other operation may be open meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        self.pages.expect_own(op)?;
-        let (m, mut reachable, mut findings) = (op.medium(), OffsetSet::default(), Vec::new());
-        let level = self.directory.level(m);
-        for index in 0..1 << level {
-            let bucket = Bucket { level, index };
-            let (_, head) = self.directory.head(m, bucket);
-            if op.load(op.at(head), Acquire) == Link::NULL {
-                // Part of the run before.
-                continue;
-            }
-            let (nodes, past) = self.nodes(op, bucket, head)?;
-            for (node, key) in nodes {
-                let belongs = key >= bucket.least() && past.is_none_or(|past| key < past);
-                if !reachable.insert(node.get()) || !belongs {
-                    findings.push(Finding::Misplaced { off: node.get(), key: gather(key) });
-                }
-                findings.extend(chain::damaged(op, node));
-            }
-        }
-        findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));
-        let tallied = |add: &mut dyn FnMut(u64, u64)| self.for_each(op, |key, value| add(spread(key), value));
-        findings.extend(self.pages.check_tally(op, tallied)?);
-        Ok(findings)
     }
 
     /// The nodes of the run that begins with a bucket, with their keys, and the least key that does not belong to it. What
@@ -329,6 +204,105 @@ impl<M: Medium> HashTable<M> {
     }
 }
 
+impl<M: Medium> WordMap<M> for HashCore<M> {
+    const NAME: &'static str = "HashTable";
+    type Order = Unordered;
+
+    fn root(&self) -> &Root<M> {
+        self.pages.root()
+    }
+
+    fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key)?, get(key))
+    }
+
+    #[inline(always)]
+    fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
+        let key = spread(key);
+        let inserted = on_chain!(self, self.chain(op, key)?, insert(key, value))?;
+        if inserted {
+            self.help_grow(op, key);
+        }
+        Ok(inserted)
+    }
+
+    fn update_with(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key)?, update(key, new))
+    }
+
+    fn remove_with(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key)?, remove_if(key, wanted))
+    }
+
+    #[inline]
+    fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let key = spread(key);
+        on_chain!(self, self.chain(op, key)?, remove(key))
+    }
+
+    /// A place is the first key of a bucket, in the order of the table.
+    fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let had = into.len();
+        loop {
+            let walked = on_chain!(self, self.chain(op, from)?, collect_run(from, usize::MAX, into));
+            if let Ok(None) = walked {
+                into.truncate(had);
+                continue;
+            }
+            // Also what was found before an error.
+            into[had..].iter_mut().for_each(|(key, _)| *key = gather(*key));
+            return Ok(walked?.and_then(|end| Bucket::of(from, end.level()).past()));
+        }
+    }
+
+    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        self.pages.expect_own(op)?;
+        let (m, mut reachable, mut findings) = (op.medium(), OffsetSet::default(), Vec::new());
+        let level = self.directory.level(m);
+        for index in 0..1 << level {
+            let bucket = Bucket { level, index };
+            let (_, head) = self.directory.head(m, bucket);
+            if op.load(op.at(head), Acquire) == Link::NULL {
+                // Part of the run before.
+                continue;
+            }
+            let (nodes, past) = self.nodes(op, bucket, head)?;
+            for (node, key) in nodes {
+                let belongs = key >= bucket.least() && past.is_none_or(|past| key < past);
+                if !reachable.insert(node.get()) || !belongs {
+                    findings.push(Finding::Misplaced { off: node.get(), key: gather(key) });
+                }
+                findings.extend(chain::damaged(op, node));
+            }
+        }
+        findings.extend(self.pages.check(op, &reachable, &self.directory.arrays(m)));
+        let tallied = |add: &mut dyn FnMut(u64, u64)| self.for_each(op, |key, value| add(spread(key), value));
+        findings.extend(self.pages.check_tally(op, tallied)?);
+        Ok(findings)
+    }
+
+    fn durability(&self) -> Durability {
+        self.pages.durability()
+    }
+
+    fn sync(&self, op: &Op<'_, M>) -> Result<()> {
+        self.pages.expect_own(op)?;
+        self.pages.flush_links(op);
+        Ok(())
+    }
+
+    fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,7 +328,7 @@ mod tests {
                 insert(&op, key);
             }
         }
-        let noted = table.pages.noted(&session.enter().unwrap());
+        let noted = table.map.pages.noted(&session.enter().unwrap());
         // There are a thousand pages, and a few are noted between two looks.
         assert!(noted < 4000, "{noted}");
     }

@@ -5,7 +5,6 @@ mod run;
 mod tower;
 
 use std::fmt;
-use std::ops::RangeBounds;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,17 +16,19 @@ use crate::finding::Finding;
 use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{persist_own, swing_own};
 use crate::linked::chain::Chain;
-use crate::linked::map_calls::map_calls;
+use crate::map::{Found, Ordered, OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
-use crate::range::{BATCH, ends, upwards};
+use crate::range::{BATCH, after};
+use crate::words::Words;
 use tower::{Last, NewNode, Rising, Towers, Trust};
 
 /// A durable lock-free skip list of 8-byte keys and values: an ordered map whose operations take logarithmic time. Its upper
-/// levels are durable, too, so it recovers in the time that its active pages take, whatever its size.
-///
-/// All operations take the calling thread's [`Op`]; an update is durable when it returns.
-pub struct SkipList<M: Medium = Hardware> {
+/// levels are durable, too, so it recovers in the time of a search for each node in a page that was active, whatever its size.
+pub type SkipList<M = Hardware> = Words<SkipCore<M>, M>;
+
+/// What a [`SkipList`] is made of.
+pub struct SkipCore<M: Medium> {
     pages: Pages<M>,
     heads: Off<Word<Link>>,
     /// The number of this opening.
@@ -38,7 +39,7 @@ pub struct SkipList<M: Medium = Hardware> {
     random: PerSession<AtomicU64>,
 }
 
-impl<M: Medium> Structure<M> for SkipList<M> {
+impl<M: Medium> Structure<M> for SkipCore<M> {
     const KIND: Kind = Kind { tag: *b"LF-SKIP ", version: SKIP_LAYOUT_VERSION };
     const TALLIES: bool = true;
     type Options = Options;
@@ -67,7 +68,7 @@ impl<M: Medium> Structure<M> for SkipList<M> {
         drop(op);
         let random = PerSession::new(|slot| AtomicU64::new(mix(u64::from(slot))));
         let ratio_bits = options.tower_ratio.trailing_zeros();
-        let map = SkipList { pages, heads: Off::new(heads), run, ratio_bits, random };
+        let map = SkipCore { pages, heads: Off::new(heads), run, ratio_bits, random };
         map.pages.recover_in_order(session, &found, &map)?;
         Ok(map)
     }
@@ -88,9 +89,7 @@ fn mix(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
-map_calls!(SkipList, "skip list", "takes the time of a search for each node in a page that was active");
-
-impl<M: Medium> SkipList<M> {
+impl<M: Medium> SkipCore<M> {
     #[inline(always)]
     fn towers<'a, 's>(&'a self, op: &'a Op<'s, M>) -> Towers<'a, 's, M> {
         let heads = op.slice("the first links", self.heads, LEVELS as u64).unwrap_or_default();
@@ -150,15 +149,6 @@ impl<M: Medium> SkipList<M> {
     fn discard(&self, op: &Op<'_, M>, new: Option<NewNode>) {
         let lines = new.into_iter().flat_map(|new| new.more.into_iter().chain([new.off]));
         lines.for_each(|line| self.pages.give_back(op, line));
-    }
-
-    /// As [`insert`](Self::insert), with what `value` gives when it is needed, and may give nothing.
-    #[inline(always)]
-    pub(crate) fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
-        let mut spare = None;
-        let inserted = self.insert_using(op, key, value, &mut spare);
-        self.discard(op, spare);
-        inserted
     }
 
     /// As `insert_with`; leaves a node in `spare` that was allocated, and that nothing has led to.
@@ -224,57 +214,6 @@ impl<M: Medium> SkipList<M> {
         }
     }
 
-    /// Removes a key; returns its value. One fence; none if it is not there.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`]; [`Error::Pool`] where the table of active pages has to grow and the pool is full.
-    pub fn remove(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        Ok(self.remove_with(op, key, |_| true)?.map(|(value, _)| value))
-    }
-
-    /// Removes a key if its value is `wanted`; returns its value, and whether it was removed.
-    pub(crate) fn remove_with(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        wanted: impl Fn(u64) -> bool,
-    ) -> Result<Option<(u64, bool)>> {
-        let towers = self.towers_of(op)?;
-        loop {
-            let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
-            let Some(place) = chain.try_find(key)? else {
-                towers.expect_first_link()?;
-                continue;
-            };
-            let Some((node, next)) = place.with(key) else {
-                chain.settle(place.link.0, place.link.1);
-                return Ok(None);
-            };
-            let value = op.load(&node.value, Relaxed);
-            if !wanted(value) {
-                chain.settle(place.link.0, place.link.1);
-                return Ok(Some((value, false)));
-            }
-            let next = chain.settle(&node.next, next);
-            if let Some(value) = chain.delete(&place, node, next, next, || (), || ())? {
-                return Ok(Some((value, true)));
-            }
-        }
-    }
-
-    /// Replaces a value by what `new` makes of it. Returns the value found, and whether it was replaced.
-    pub(crate) fn update_with(
-        &self,
-        op: &Op<'_, M>,
-        key: u64,
-        new: impl Fn(u64) -> Option<u64>,
-    ) -> Result<Option<(u64, bool)>> {
-        let mut spare = None;
-        let outcome = self.update_using(op, key, new, &mut spare);
-        self.discard(op, spare);
-        outcome
-    }
-
     /// As `update_with`; leaves a node in `spare` that was allocated, and that nothing has led to.
     #[inline(always)]
     fn update_using(
@@ -283,7 +222,7 @@ impl<M: Medium> SkipList<M> {
         key: u64,
         new: impl Fn(u64) -> Option<u64>,
         spare: &mut Option<NewNode>,
-    ) -> Result<Option<(u64, bool)>> {
+    ) -> Result<Found> {
         let (towers, height) = (self.towers_of(op)?, self.height(op));
         let mut room = None;
         loop {
@@ -323,74 +262,6 @@ impl<M: Medium> SkipList<M> {
         }
     }
 
-    /// The value of a key. No fence, unless it was changed so recently that this read has to make it durable.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
-        let towers = self.towers_of(op)?;
-        self.chain(towers, towers.descend(key, false, &mut [])?).get(key)
-    }
-
-    /// Calls `f` for each entry of a range, ascending. Each entry was there at some moment of the call; it is no snapshot.
-    /// `f` may change the skip list.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn range(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, f: impl FnMut(u64, u64)) -> Result<()> {
-        let take = |(first, last): (u64, u64), batch: &mut Vec<(u64, u64)>| {
-            let towers = self.towers_of(op)?;
-            let all = self.chain(towers, towers.descend(first, false, &mut [])?).collect(first, BATCH, batch)?;
-            let within = batch.partition_point(|(key, _)| *key <= last);
-            let all = all || within < batch.len();
-            batch.truncate(within);
-            Ok(all)
-        };
-        upwards(&range, take, f)
-    }
-
-    /// As [`range`](Self::range), descending.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn range_rev(&self, op: &Op<'_, M>, range: impl RangeBounds<u64>, mut f: impl FnMut(u64, u64)) -> Result<()> {
-        let Some((first, mut last)) = ends(&range) else { return Ok(()) };
-        let mut batch = Vec::new();
-        loop {
-            batch.clear();
-            let from = self.walk_back(op, last, &mut batch)?;
-            batch.iter().take_while(|(key, _)| *key >= first).for_each(|(key, value)| f(*key, *value));
-            match from {
-                Some(key) if key >= first => last = key,
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    /// Appends some entries from key `from` on, ascending; returns where to go on, if that was not all. Each entry was there
-    /// at some moment of the call.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let towers = self.towers_of(op)?;
-        let all = self.chain(towers, towers.descend(from, false, &mut [])?).collect(from, BATCH, into)?;
-        Ok(into.last().and_then(|(key, _)| key.checked_add(1)).filter(|_| !all))
-    }
-
-    /// Appends some entries from key `to` down, descending; as [`walk`](Self::walk). `into` is empty at first.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
-        let mut last = Some(to);
-        while let Some(to) = last.filter(|_| into.is_empty()) {
-            last = self.before(op, to, into)?;
-        }
-        into.reverse();
-        Ok(last)
-    }
-
     /// The entries up to `last` from a node some way before it, which does not count; returns that node's key.
     fn before(&self, op: &Op<'_, M>, last: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         /// About 64 entries, where one of four nodes is on the next level.
@@ -402,52 +273,70 @@ impl<M: Medium> SkipList<M> {
         chain.collect_to(from, last, into)?;
         Ok(key)
     }
+}
 
-    /// The entry with the smallest key.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
-        let (towers, mut found) = (self.towers_of(op)?, Vec::new());
-        self.chain(towers, &towers.heads[0]).collect(0, 1, &mut found)?;
-        Ok(found.pop())
+impl<M: Medium> WordMap<M> for SkipCore<M> {
+    const NAME: &'static str = "SkipList";
+    type Order = Ordered;
+
+    fn root(&self) -> &Root<M> {
+        self.pages.root()
     }
 
-    /// The entry with the largest key.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn last(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
-        let mut found = Vec::new();
-        self.walk_back(op, u64::MAX, &mut found)?;
-        Ok(found.first().copied())
+    #[inline]
+    fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
+        let towers = self.towers_of(op)?;
+        self.chain(towers, towers.descend(key, false, &mut [])?).get(key)
     }
 
-    /// Calls `f` for each entry, ascending; as [`range`](Self::range).
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn for_each(&self, op: &Op<'_, M>, f: impl FnMut(u64, u64)) -> Result<()> {
-        self.range(op, .., f)
+    #[inline(always)]
+    fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
+        let mut spare = None;
+        let inserted = self.insert_using(op, key, value, &mut spare);
+        self.discard(op, spare);
+        inserted
     }
 
-    /// Whether there is no key.
-    ///
-    /// # Errors
-    /// As [`range`](Self::range).
-    pub fn is_empty(&self, op: &Op<'_, M>) -> Result<bool> {
-        Ok(self.first(op)?.is_none())
+    #[inline]
+    fn update_with(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found> {
+        let mut spare = None;
+        let outcome = self.update_using(op, key, new, &mut spare);
+        self.discard(op, spare);
+        outcome
     }
 
-    // ---- recovery and check ----
+    #[inline]
+    fn remove_with(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found> {
+        let towers = self.towers_of(op)?;
+        loop {
+            let chain = self.chain(towers, towers.descend(key, true, &mut [])?);
+            let Some(place) = chain.try_find(key)? else {
+                towers.expect_first_link()?;
+                continue;
+            };
+            let Some((node, next)) = place.with(key) else {
+                chain.settle(place.link.0, place.link.1);
+                return Ok(None);
+            };
+            let value = op.load(&node.value, Relaxed);
+            if !wanted(value) {
+                chain.settle(place.link.0, place.link.1);
+                return Ok(Some((value, false)));
+            }
+            let next = chain.settle(&node.next, next);
+            if let Some(value) = chain.delete(&place, node, next, next, || (), || ())? {
+                return Ok(Some((value, true)));
+            }
+        }
+    }
 
-    /// Compares what is allocated with what is reachable, every level with the one below, and, before the first insert, the
-    /// runs of nodes with the present one. No other operation may be open
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+    fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let towers = self.towers_of(op)?;
+        let all = self.chain(towers, towers.descend(from, false, &mut [])?).collect(from, BATCH, into)?;
+        Ok(after(into, all))
+    }
+
+    fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let (towers, mut findings) = (self.towers_of(op)?, Vec::new());
         let (mut nodes, mut lines) = (OffsetSet::default(), OffsetSet::default());
         // LF-U7: no node is of this run before one was written.
@@ -473,13 +362,40 @@ impl<M: Medium> SkipList<M> {
         Ok(findings)
     }
 
+    fn page_stats(&self, op: &Op<'_, M>) -> PageStats {
+        self.pages.stats(op)
+    }
+
+    fn next_address(&self, op: &Op<'_, M>) -> Option<u64> {
+        self.pages.next_address(op)
+    }
+}
+
+impl<M: Medium> OrderedWordMap<M> for SkipCore<M> {
+    fn walk_back(&self, op: &Op<'_, M>, to: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
+        let mut last = Some(to);
+        while let Some(to) = last.filter(|_| into.is_empty()) {
+            last = self.before(op, to, into)?;
+        }
+        into.reverse();
+        Ok(last)
+    }
+
+    fn first(&self, op: &Op<'_, M>) -> Result<Option<(u64, u64)>> {
+        let (towers, mut found) = (self.towers_of(op)?, Vec::new());
+        self.chain(towers, &towers.heads[0]).collect(0, 1, &mut found)?;
+        Ok(found.pop())
+    }
+}
+
+impl<M: Medium> SkipList<M> {
     /// Writes every node with its height and its marks, in the order of keys, for people who look for a fault.
     ///
     /// # Errors
     /// What `out` returns.
     pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
-        let (towers, mut result) = (self.towers_of(op).map_err(|_| fmt::Error)?, Ok(()));
-        let walked = self.chain(towers, &towers.heads[0]).walk(|_, off, key| {
+        let (towers, mut result) = (self.map.towers_of(op).map_err(|_| fmt::Error)?, Ok(()));
+        let walked = self.map.chain(towers, &towers.heads[0]).walk(|_, off, key| {
             let node: &TallNode = op.at(off.cast());
             let (next, value) = (op.load(&node.next, Relaxed), op.load(&node.value, Relaxed));
             let (height, marks) =

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::{Medium, Off, Op};
 
 use super::tower::{Path, Towers, Trust};
-use super::{SkipList, run};
+use super::{SkipCore, run};
 use crate::error::Result;
 use crate::layout::{LEVELS, Link, NODE, Node, TallNode, Upper};
 use crate::pages::{InOrder, Known};
@@ -13,7 +13,7 @@ use crate::pages::{InOrder, Known};
 /// Steps for which recovery waits together: four or so on each level.
 const WARM_STEPS: usize = 64;
 
-impl<M: Medium> InOrder<M> for SkipList<M> {
+impl<M: Medium> InOrder<M> for SkipCore<M> {
     fn is_node(&self, op: &Op<'_, M>, line: Off<Node>, known: &Known<'_>) -> Result<bool> {
         let towers = Towers { trust: Trust::Known(known), ..self.towers(op) };
         let node: &TallNode = op.at(line.cast());
@@ -54,7 +54,7 @@ impl<M: Medium> InOrder<M> for SkipList<M> {
     }
 
     fn end(&self, op: &Op<'_, M>, known: &Known<'_>) {
-        run::write_back(op, self.root());
+        run::write_back(op, self.pages.root());
         for link in known.take_links() {
             // PERSIST LF-U8: flush, with the fence of LF-N9.
             op.write_back(op.at(link));

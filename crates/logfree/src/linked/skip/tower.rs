@@ -653,10 +653,10 @@ mod tests {
         let map = SkipList::open(&pool, "map").unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
-        let towers = map.towers(&op);
+        let towers = map.map.towers(&op);
         let above = towers.path(7, true).unwrap().above;
         for taken_back in 1..=3 {
-            let new = map.allocate(&op, 4).unwrap();
+            let new = map.map.allocate(&op, 4).unwrap();
             let node = towers.write(&new, (7, 70), Link::NULL, &above[..3]);
             let rising = towers.raise(node, &above[..3]);
             let link = |level: usize| op.load(&towers.heads[level], Relaxed);
@@ -681,10 +681,10 @@ mod tests {
         let map = SkipList::open(&pool, "map").unwrap();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
-        let towers = map.towers(&op);
+        let towers = map.map.towers(&op);
         let above = towers.path(7, true).unwrap().above;
         for taken_back in 0..=3 {
-            let new = map.allocate(&op, 4).unwrap();
+            let new = map.map.allocate(&op, 4).unwrap();
             let node = towers.write(&new, (7, 70), Link::NULL, &above[..3]);
             op.store(&towers.heads[0], node.dirty(), Relaxed);
             let _rising = towers.raise(node, &above[..3]);
@@ -765,7 +765,7 @@ mod tests {
         let map = SkipList::open_with(&pool, "map", &Options::default().tower_ratio(2)).unwrap();
         let (mut own, mut other) = (pool.session().unwrap(), pool.session().unwrap());
         let op = own.enter().unwrap();
-        let towers = map.towers(&op);
+        let towers = map.map.towers(&op);
         let node = loop {
             assert!(map.insert(&op, KEY, 1).unwrap());
             let link = op.load(&towers.heads[1], Relaxed);

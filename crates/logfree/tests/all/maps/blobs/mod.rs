@@ -5,26 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_logfree::{
-    BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash, Error, Finding, LinkCacheMode, MAX_KEY, MAX_VALUE, Options,
+    BlobBst, BlobHash, BlobList, BlobSkipList, Blobs, BytesHash, Error, Finding, LinkCacheMode, MAX_KEY, MAX_VALUE,
+    Options, OrderedWordMap,
 };
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Hardware, Off, Pool, PoolOptions, Word};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, prop_oneof, proptest};
 
-use super::{M, act, against_model, against_model_with, cost, pool};
+use super::{M, act, against_model_with, cost, pool};
 use durix_logfree::testing::Act::Grow;
 use durix_logfree::testing::{Map, small};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
-    #[test]
-    fn maps_of_byte_strings_are_maps(acts in vec(act(), 0..150)) {
-        against_model::<BlobList<M>>(&acts);
-        against_model::<BlobSkipList<M>>(&acts);
-        against_model::<BlobBst<M>>(&acts);
-    }
-
     #[test]
     fn a_hash_table_of_byte_strings_that_grows_is_a_map(acts in vec(prop_oneof![20 => act(), 1 => Just(Grow)], 0..150)) {
         against_model_with::<BlobHash<M>>(&acts, &small().buckets(1));
@@ -211,37 +205,46 @@ fn a_callback_may_change_the_map() {
     assert_eq!(map.check(&op).unwrap(), []);
 }
 
-macro_rules! ranges {
-    ($test:ident, $map:ident) => {
-        #[test]
-        fn $test() {
-            use std::ops::Bound::{Excluded, Included, Unbounded};
-            let (pool, _) = pool();
-            let map = $map::open(&pool, "map").unwrap();
-            let mut session = pool.session().unwrap();
-            let op = session.enter().unwrap();
-            let value = |key: u64| vec![key as u8; key as usize % 200];
-            let keys = [0, 1, 5, u64::MAX - 1, u64::MAX].into_iter().chain((0..200).map(|n| 1000 + n * 7919 % 200));
-            let model: BTreeMap<u64, Vec<u8>> = keys.map(|key| (key, value(key))).collect();
-            model.iter().for_each(|(key, value)| assert!(map.insert(&op, *key, value).unwrap()));
-            for from in [Unbounded, Included(1), Excluded(1), Excluded(1010), Excluded(u64::MAX)] {
-                for to in [Unbounded, Included(5), Excluded(1100), Excluded(0)] {
-                    let within = |key: &u64| std::ops::RangeBounds::contains(&(from, to), key);
-                    let expected: Vec<_> =
-                        model.iter().filter(|(key, _)| within(key)).map(|(k, v)| (*k, v.clone())).collect();
-                    let (mut up, mut down) = (Vec::new(), Vec::new());
-                    map.range(&op, (from, to), |k, v| up.push((k, v.to_vec()))).unwrap();
-                    map.range_rev(&op, (from, to), |k, v| down.push((k, v.to_vec()))).unwrap();
-                    down.reverse();
-                    assert_eq!((&up, &down), (&expected, &expected), "{from:?} to {to:?}");
-                }
-            }
+/// How a map is opened.
+type Open<S> = fn(&Pool<M>, &str) -> Result<Arc<Blobs<S, M>>, Error>;
+
+fn ranges_both_ways<S: OrderedWordMap<M>>(open: Open<S>) {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let (pool, _) = pool();
+    let map = open(&pool, "map").unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let value = |key: u64| vec![key as u8; key as usize % 200];
+    let keys = [0, 1, 5, u64::MAX - 1, u64::MAX].into_iter().chain((0..200).map(|n| 1000 + n * 7919 % 200));
+    let model: BTreeMap<u64, Vec<u8>> = keys.map(|key| (key, value(key))).collect();
+    model.iter().for_each(|(key, value)| assert!(map.insert(&op, *key, value).unwrap()));
+    for from in [Unbounded, Included(1), Excluded(1), Excluded(1010), Excluded(u64::MAX)] {
+        for to in [Unbounded, Included(5), Excluded(1100), Excluded(0)] {
+            let within = |key: &u64| std::ops::RangeBounds::contains(&(from, to), key);
+            let expected: Vec<_> = model.iter().filter(|(key, _)| within(key)).map(|(k, v)| (*k, v.clone())).collect();
+            let (mut up, mut down) = (Vec::new(), Vec::new());
+            map.range(&op, (from, to), |k, v| up.push((k, v.to_vec()))).unwrap();
+            map.range_rev(&op, (from, to), |k, v| down.push((k, v.to_vec()))).unwrap();
+            down.reverse();
+            assert_eq!((&up, &down), (&expected, &expected), "{from:?} to {to:?}");
         }
-    };
+    }
 }
-ranges!(ranges_of_a_list_of_byte_strings, BlobList);
-ranges!(ranges_of_a_skip_list_of_byte_strings, BlobSkipList);
-ranges!(ranges_of_a_search_tree_of_byte_strings, BlobBst);
+
+#[test]
+fn ranges_of_a_list_of_byte_strings() {
+    ranges_both_ways(BlobList::open);
+}
+
+#[test]
+fn ranges_of_a_skip_list_of_byte_strings() {
+    ranges_both_ways(BlobSkipList::open);
+}
+
+#[test]
+fn ranges_of_a_search_tree_of_byte_strings() {
+    ranges_both_ways(BlobBst::open);
+}
 
 /// A step of a walk ends where it has read enough, and the walk goes on there.
 #[test]
