@@ -10,6 +10,7 @@ use durix_pmem::{Mapping, Medium, Mutating, Plan, Session};
 use super::Ordered;
 use super::fast_fair::FastFair;
 use super::fptree::FpTree;
+use super::lb_tree::LbTree;
 use super::wort::Wort;
 
 /// Opens a tree after a crash.
@@ -135,6 +136,13 @@ fn every_state_of_the_fptrees() {
     // that is more than is needed where lines keep the order of their stores.
     assert_eq!(survives::<FpTree<true>>("fptree.rs", &befores), 9);
     assert_eq!(survives::<FpTree<false>>("fptree.rs", &befores), 0);
+}
+
+#[test]
+fn every_state_of_the_lb_tree() {
+    // Its first line has room, or not; a split, and one with a neighbour.
+    let befores = [mixed(2), mixed(5), mixed(14), descending(21)];
+    assert_eq!(survives::<LbTree>("lb_tree.rs", &befores), 0);
 }
 
 #[test]

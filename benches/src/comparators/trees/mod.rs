@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fast_fair`] | FAST&FAIR (Hwang et al., FAST 2018): sorted nodes in persistent memory, shifted word by word |
 //! | [`fptree`] | FPTree (Oukid et al., SIGMOD 2016): unsorted leaves with fingerprints, inner nodes in DRAM |
+//! | [`lb_tree`] | LB+-Tree (Liu et al., VLDB 2020): unsorted leaves of four lines, most inserts change one of them |
 //! | [`wort`] | WORT (Lee et al., FAST 2017): a radix tree in persistent memory |
 //! | [`hashed_leaf`] | leaves of hashed slots, and four ways to search them |
 //! | [`two_tier`] | a B+-tree over a buffer manager in DRAM and persistent memory |
@@ -19,6 +20,7 @@ pub mod fast_fair;
 pub mod fptree;
 pub mod hashed_leaf;
 pub mod index;
+pub mod lb_tree;
 pub mod memory;
 #[cfg(test)]
 mod tests;

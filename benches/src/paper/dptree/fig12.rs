@@ -10,12 +10,12 @@ use crate::place::Place;
 
 pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig12",
-    "throughput of five mixes of operations, beside FAST&FAIR and FPTree, one thread",
+    "throughput of five mixes of operations, beside FAST&FAIR, FPTree and LB+-Tree, one thread",
     "keys before the mixes, instead of 50 million (one million with --quick)",
     run,
 );
 
-const WHICH: [Which; 4] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest];
+const WHICH: [Which; 5] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest, Which::LbTree];
 const WARM_UP: usize = 1;
 /// Values of updates; inserted keys have smaller ones.
 const FIRST_UPDATE: u64 = 1 << 40;

@@ -1,7 +1,7 @@
 //! Figure 8a: the time of an insert of a new key, by the number of keys; one thread. Merges are done by the same thread, and are in the time
 //! of ours.
 
-use super::peers::{FAST_FAIR, FPTREE, FPTREE_BEST, OURS, WORT, Which, in_turn, named, notes, peers};
+use super::peers::{FAST_FAIR, FPTREE, FPTREE_BEST, LB_TREE, OURS, WORT, Which, in_turn, named, notes, peers};
 use super::trees::figure;
 use crate::cso_append::medium;
 use crate::interleave::Series;
@@ -11,12 +11,12 @@ use crate::place::Place;
 
 pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-fig8a",
-    "time of an insert by number of keys, beside FAST&FAIR, FPTree and WORT",
+    "time of an insert by number of keys, beside FAST&FAIR, FPTree, LB+-Tree and WORT",
     "keys in the end, instead of 50 million (one million with --quick)",
     run,
 );
 
-const WHICH: [Which; 5] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest, Which::Wort];
+const WHICH: [Which; 6] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest, Which::LbTree, Which::Wort];
 /// Sizes at which the time is shown: that of the inserts since the last size.
 const POINTS: u64 = 4;
 
@@ -81,6 +81,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         claim(FAST_FAIR, "1.27 to 1.43", Some(1.27));
         claim(FPTREE, "1.76 to 1.78", Some(1.76));
         claim(FPTREE_BEST, "–", None);
+        claim(LB_TREE, "–", None);
         claim(WORT, "1.25", Some(1.25));
     }
     Ok(measured)

@@ -13,16 +13,16 @@ use durix_pmem::{Hardware, Medium};
 
 pub(in crate::paper) const FIGURE: Figure = figure(
     "dptree-flushcost",
-    "what write-backs and fences cost an insert, beside FAST&FAIR, FPTree and WORT",
+    "what write-backs and fences cost an insert, beside FAST&FAIR, FPTree, LB+-Tree and WORT",
     "keys in the end, instead of 50 million (400 thousand with --quick)",
     run,
 );
 
-const WHICH: [Which; 5] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest, Which::Wort];
+const WHICH: [Which; 6] = [Which::Ours, Which::FastFair, Which::FpTree, Which::FpTreeBest, Which::LbTree, Which::Wort];
 const LEVELS: [&str; 3] = ["neither", "write-backs", "write-backs and fences"];
 /// The paper: time with write-backs to that without; time with fences, too, to that.
-const PAPER: [Option<(f64, f64)>; 5] =
-    [Some((1.59, 1.10)), Some((1.34, 1.12)), Some((1.83, 1.10)), None, Some((1.45, 1.13))];
+const PAPER: [Option<(f64, f64)>; 6] =
+    [Some((1.59, 1.10)), Some((1.34, 1.12)), Some((1.83, 1.10)), None, None, Some((1.45, 1.13))];
 
 /// The media of the three trees.
 fn media(medium: Hardware) -> [Fenceless; 3] {

@@ -14,6 +14,7 @@ use crate::place::{Place, free_bytes};
 use crate::trees::Ordered;
 use crate::trees::fast_fair::FastFair;
 use crate::trees::fptree::FpTree;
+use crate::trees::lb_tree::LbTree;
 use crate::trees::wort::Wort;
 
 /// A tree that takes part, operation by operation. Key number `i` is [`key`]`(i)`, and has the value `i + 1` until it is updated. Each
@@ -142,6 +143,7 @@ pub(super) enum Which {
     FpTree,
     /// As good as we can make it.
     FpTreeBest,
+    LbTree,
     Wort,
 }
 
@@ -149,6 +151,7 @@ pub(super) const OURS: &str = "DPTree";
 pub(super) const FAST_FAIR: &str = <FastFair as Ordered<Hardware>>::NAME;
 pub(super) const FPTREE: &str = <FpTree<true> as Ordered<Hardware>>::NAME;
 pub(super) const FPTREE_BEST: &str = <FpTree<false> as Ordered<Hardware>>::NAME;
+pub(super) const LB_TREE: &str = <LbTree as Ordered<Hardware>>::NAME;
 pub(super) const WORT: &str = <Wort as Ordered<Hardware>>::NAME;
 
 type Make<M> = fn(&Mapping<M>) -> Result<Box<dyn Peer>, Error>;
@@ -161,6 +164,7 @@ impl Which {
             Which::FastFair => FAST_FAIR,
             Which::FpTree => FPTREE,
             Which::FpTreeBest => FPTREE_BEST,
+            Which::LbTree => LB_TREE,
             Which::Wort => WORT,
         }
     }
@@ -175,6 +179,7 @@ impl Which {
             Which::FastFair => of::<FastFair, M>(keys),
             Which::FpTree => of::<FpTree<true>, M>(keys),
             Which::FpTreeBest => of::<FpTree<false>, M>(keys),
+            Which::LbTree => of::<LbTree, M>(keys),
             Which::Wort => of::<Wort, M>(keys),
         }
     }
