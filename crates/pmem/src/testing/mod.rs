@@ -6,13 +6,16 @@
 //! | [`Killable`] | a process dies at a given step |
 //! | [`Mutating`] | the write-backs or fences of one place are dropped, delayed or redirected |
 //! | [`FaultBacking`] | calls of the file system fail |
+//! | [`assert_each_has_a_row`], [`variants!`](crate::variants) | a table of tests has a row for each variant of an enum |
 
 mod fault;
 mod killable;
 mod mutating;
 mod shadow;
+mod variants;
 
 pub use fault::{Call, FaultBacking, Faults};
 pub use killable::Killable;
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
 pub use shadow::{Shadow, ShadowBacking};
+pub use variants::assert_each_has_a_row;
