@@ -49,3 +49,80 @@ impl Error {
         matches!(self, Error::Pool(durix_pmem::Error::Full { .. }))
     }
 }
+
+/// What can make no sense in a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wrong {
+    /// The head of an extent.
+    ExtentHead,
+    /// The head of an extent of units.
+    UnitsHead,
+    /// The head of a log page.
+    PageHead,
+    /// The polarity of a log page.
+    Polarity,
+    /// The root word of a tree.
+    RootWord,
+    /// The parameters of a tree.
+    Parameters,
+    /// The place of a range.
+    RangePlace,
+    /// The first line of a range.
+    RangeMagic,
+    /// The smallest key of a range.
+    RangeLow,
+    /// The state of a range.
+    RangeState,
+    /// The first descriptor of a range without leaves.
+    NoLeaves,
+    /// The number of leaves of a range.
+    LeafNumber,
+    /// The slots of a leaf.
+    LeafSlots,
+    /// The place of a leaf.
+    LeafPlace,
+    /// The smallest key of a leaf.
+    LeafLow,
+    /// The version of a log record.
+    Version,
+    /// The checksum of a log record.
+    RecordSum,
+    /// The order of keys in a leaf.
+    LeafOrder,
+    /// Keys of a walk out of order.
+    TreeOrder,
+}
+
+impl Wrong {
+    /// What an error says of it.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Wrong::ExtentHead => "the head of an extent",
+            Wrong::UnitsHead => "the head of an extent of units",
+            Wrong::PageHead => "the head of a log page",
+            Wrong::Polarity => "the polarity of a log page",
+            Wrong::RootWord => "the root word of a tree",
+            Wrong::Parameters => "the parameters of a tree",
+            Wrong::RangePlace => "the place of a range",
+            Wrong::RangeMagic => "the first line of a range",
+            Wrong::RangeLow => "the smallest key of a range",
+            Wrong::RangeState => "the state of a range",
+            Wrong::NoLeaves => "the first descriptor of a range without leaves",
+            Wrong::LeafNumber => "the number of leaves of a range",
+            Wrong::LeafSlots => "the slots of a leaf",
+            Wrong::LeafPlace => "the place of a leaf",
+            Wrong::LeafLow => "the smallest key of a leaf",
+            Wrong::Version => "the version of a log record",
+            Wrong::RecordSum => "the checksum of a log record",
+            Wrong::LeafOrder => "the order of keys in a leaf",
+            Wrong::TreeOrder => "a leaf out of order, in the tree whose root",
+        }
+    }
+}
+
+impl Error {
+    /// `part`, which holds `found`, makes no sense.
+    pub(crate) fn corrupt(part: Wrong, offset: u64, found: u64) -> Error {
+        Error::Corrupt { what: part.text(), offset, found }
+    }
+}

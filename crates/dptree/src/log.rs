@@ -37,7 +37,7 @@ use crossbeam_utils::CachePadded;
 use durix_pmem::{Extent, Lock, Medium, Off, Op, PerSession, Rmw, Root, Word};
 
 use crate::chains::Chains;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wrong};
 use crate::layout::{ExtentHead, LINE_RECORDS, PAGE_MAGIC, Shape, head_sum, record_line};
 use crate::record::{Damaged, Place, Record};
 
@@ -439,7 +439,7 @@ impl Log {
             })?;
         }
         if let Some(Damaged { off, found }) = chains.damaged.get() {
-            return Err(Error::Corrupt { what: "the checksum of a log record", offset: off, found });
+            return Err(Error::corrupt(Wrong::RecordSum, off, found));
         }
         let mut pages = self.pages.lock(op.medium());
         for extent in extents {
@@ -459,12 +459,12 @@ impl Log {
     fn recover_head<M: Medium>(&self, op: &Op<'_, M>, extent: &Extent) -> Result<u64> {
         let head = op.at(Off::<ExtentHead>::new(extent.off));
         let [size, polarity, sum] = [&head.size, &head.polarity, &head.sum].map(|word| op.load(word, Relaxed));
-        let corrupt = |what, found| Error::Corrupt { what, offset: extent.off, found };
+        let corrupt = |part, found| Error::corrupt(part, extent.off, found);
         if size != self.shape.page_lines || sum != head_sum(PAGE_MAGIC, size) || self.shape.page_bytes() > extent.len {
-            return Err(corrupt("the head of a log page", size));
+            return Err(corrupt(Wrong::PageHead, size));
         }
         if polarity > 1 {
-            return Err(corrupt("the polarity of a log page", polarity));
+            return Err(corrupt(Wrong::Polarity, polarity));
         }
         op.write_back(head); // PERSIST DP-R1: the caller's fence
         Ok(polarity)
@@ -484,5 +484,18 @@ impl Log {
         let open = self.tails.iter().map(|tail| tail.page.load(Relaxed)).filter(|page| *page != 0);
         let rest = pages.free.iter().chain(pages.sealed.iter().map(|sealed| &sealed.page)).map(|page| page.off);
         (open.chain(rest).collect(), pages.count)
+    }
+}
+
+#[cfg(test)]
+impl Log {
+    /// Forgets a page that is free, or takes another one for it.
+    pub(crate) fn lose_page<M: Medium>(&self, m: M, by_another: bool) {
+        let mut pages = self.pages.lock(m);
+        pages.free.pop().expect("a free page");
+        if by_another {
+            let other = pages.free.last().copied().expect("another free page");
+            pages.free.push(other);
+        }
     }
 }

@@ -14,7 +14,7 @@ use durix_pmem::{Medium, Off, Op};
 use crate::DpTree;
 use crate::arena::Shared;
 use crate::bloom::hash;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wrong};
 use crate::front::Entry;
 use crate::layout::{Descriptor, LINE_SLOTS, NAMED, RANGE_MAGIC, RangeHead, State, slot_line};
 use crate::leaf::{Leaf, Taken, bits, clear, load_pair, set, store_pair};
@@ -182,9 +182,7 @@ impl<M: Medium> DpTree<M> {
             }
         }
         match new.windows(2).find(|pair| pair[0].low >= pair[1].low).map(|pair| &pair[1]) {
-            Some(Part { low, leaf }) => {
-                Err(Error::Corrupt { what: "the order of keys in a leaf", offset: leaf.off, found: *low })
-            }
+            Some(Part { low, leaf }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
             None => Ok(new),
         }
     }

@@ -18,7 +18,7 @@ use durix_pmem::{Extent, Lock, Medium, Off, Op, Root, Session};
 
 use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wrong};
 use crate::layout::{
     Descriptor, ExtentHead, NAMED, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC,
     root_words,
@@ -83,7 +83,7 @@ impl<M: Medium> DpTree<M> {
             match op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed) {
                 UNITS_MAGIC => survey.add(&op, extent, shape.unit())?,
                 PAGE_MAGIC => pages.push(extent),
-                found => return Err(Error::Corrupt { what: "the head of an extent", offset: extent.off, found }),
+                found => return Err(Error::corrupt(Wrong::ExtentHead, extent.off, found)),
             }
         }
         let directory = Walk { op: &op, shape, options, survey: &mut survey }.ranges(&root)?;
@@ -128,8 +128,7 @@ impl<'a> Replay<'a> {
             return Ok(false);
         }
         if record.version > SANE_VERSION {
-            let what = "the version of a log record";
-            return Err(Error::Corrupt { what, offset: range.block.get(), found: record.version });
+            return Err(Error::corrupt(Wrong::Version, range.block.get(), record.version));
         }
         records.push(record);
         Ok(true)
@@ -167,11 +166,11 @@ pub(crate) fn read_shape<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Sh
     let offset = op.off_of(words).get();
     let magic = op.load(&words.magic, Relaxed);
     if magic != ROOT_MAGIC {
-        return Err(Error::Corrupt { what: "the root word of a tree", offset, found: magic });
+        return Err(Error::corrupt(Wrong::RootWord, offset, magic));
     }
     let [units, page_lines] = [&words.units, &words.page_lines].map(|word| op.load(word, Relaxed));
     let shape = Shape::from_words([units, page_lines]);
-    shape.ok_or(Error::Corrupt { what: "the parameters of a tree", offset, found: units })
+    shape.ok_or(Error::corrupt(Wrong::Parameters, offset, units))
 }
 
 /// Whether the first descriptor of a side without leaves says that it is one. Ranges of earlier builds do not say it.
@@ -220,7 +219,7 @@ impl<M: Medium> Walk<'_, '_, M> {
         while let Some((block, Block { low, floor, side, leaves, next })) = blocks.next() {
             let last = blocks.peek().map_or(u64::MAX, |(_, after)| after.low - 1);
             if let Some(Part { low, leaf }) = leaves.last().filter(|part| part.low > last) {
-                return Err(self.corrupt("the smallest key of a leaf", leaf.off, *low));
+                return Err(Error::corrupt(Wrong::LeafLow, leaf.off, *low));
             }
             let bound = self.options.bound(keys_in(&leaves));
             let bloom = Bloom::new(bound);
@@ -230,26 +229,22 @@ impl<M: Medium> Walk<'_, '_, M> {
         Ok(Directory::of(ranges.into_iter()))
     }
 
-    fn corrupt(&self, what: &'static str, offset: u64, found: u64) -> Error {
-        Error::Corrupt { what, offset, found }
-    }
-
     /// Reads a block, which must begin above the one before it.
     fn block(&mut self, block: Off<RangeHead>, above: Option<u64>) -> Result<Block> {
         let at = block.get();
-        self.survey.mark(at, self.shape.unit()).ok_or_else(|| self.corrupt("the place of a range", at, at))?;
+        self.survey.mark(at, self.shape.unit()).ok_or_else(|| Error::corrupt(Wrong::RangePlace, at, at))?;
         let head = self.op.at(block);
         let magic = self.op.load(&head.magic, Relaxed);
         if magic != RANGE_MAGIC {
-            return Err(self.corrupt("the first line of a range", at, magic));
+            return Err(Error::corrupt(Wrong::RangeMagic, at, magic));
         }
         let low = self.op.load(&head.low, Relaxed);
         if above.is_some_and(|above| low <= above) || (above.is_none() && low != 0) {
-            return Err(self.corrupt("the smallest key of a range", at, low));
+            return Err(Error::corrupt(Wrong::RangeLow, at, low));
         }
         let state = self.op.load(&head.state, Acquire);
         if !(FIRST..=SANE_VERSION).contains(&state.floor()) {
-            return Err(self.corrupt("the state of a range", at, state.floor()));
+            return Err(Error::corrupt(Wrong::RangeState, at, state.floor()));
         }
         self.op.write_back(head); // PERSIST DP-R1: the fence of `recover`
         let (leaves, next) = self.side(block, state.side(), low)?;
@@ -261,21 +256,17 @@ impl<M: Medium> Walk<'_, '_, M> {
         let number = self.op.load(&first.count, Relaxed);
         if number == 0 && !names_itself(self.op, self.shape, block, side) {
             let found = self.op.load(&first.leaf, Relaxed);
-            return Err(self.corrupt(
-                "the first descriptor of a range without leaves",
-                self.op.off_of(first).get(),
-                found,
-            ));
+            return Err(Error::corrupt(Wrong::NoLeaves, self.op.off_of(first).get(), found));
         }
         if number > self.shape.leaves as u64 {
-            return Err(self.corrupt("the number of leaves of a range", block.get(), number));
+            return Err(Error::corrupt(Wrong::LeafNumber, block.get(), number));
         }
         let mut leaves: Vec<Part> = Vec::with_capacity(number as usize);
         for index in 0..number as usize {
             let part = self.leaf(self.op.at(self.shape.descriptor(block, side, index)))?;
             let above = leaves.last().map(|before| before.low);
             if part.low < low || above.is_some_and(|above| part.low <= above) {
-                return Err(self.corrupt("the smallest key of a leaf", part.leaf.off, part.low));
+                return Err(Error::corrupt(Wrong::LeafLow, part.leaf.off, part.low));
             }
             leaves.push(part);
         }
@@ -287,9 +278,9 @@ impl<M: Medium> Walk<'_, '_, M> {
         let taken: Taken = std::array::from_fn(|i| self.op.load(&descriptor.taken[i], Relaxed));
         let beyond = bits(&taken).find(|slot| *slot >= self.shape.slots);
         if beyond.is_some() || count(&taken) == 0 {
-            return Err(self.corrupt("the slots of a leaf", off, taken[0]));
+            return Err(Error::corrupt(Wrong::LeafSlots, off, taken[0]));
         }
-        self.survey.mark(off, self.shape.unit()).ok_or_else(|| self.corrupt("the place of a leaf", off, off))?;
+        self.survey.mark(off, self.shape.unit()).ok_or_else(|| Error::corrupt(Wrong::LeafPlace, off, off))?;
         Ok(Part { low, leaf: Shared::new(Leaf::unknown(off, taken)) })
     }
 }

@@ -11,7 +11,7 @@ use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
 use crate::bloom::hash;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wrong};
 use crate::front::{Entry, prefetch};
 use crate::layout::root_words;
 use crate::window::{Filled, Pair, Window};
@@ -68,7 +68,7 @@ impl<M: Medium> DpTree<M> {
             match filled {
                 Some(Filled { wrong: Some(found), .. }) => {
                     let offset = op.off_of(root_words(op, &self.root)).get();
-                    return Err(Error::Corrupt { what: "a leaf out of order, in the tree whose root", offset, found });
+                    return Err(Error::corrupt(Wrong::TreeOrder, offset, found));
                 }
                 Some(Filled { number, last, .. }) => {
                     let next = match direction {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Extent, LINE, Lock, Medium, Off, Op, Root};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wrong};
 use crate::layout::{ExtentHead, UNITS_MAGIC, head_sum};
 
 /// An extent is this part of what the tree has, so that the number of extents stays small.
@@ -48,7 +48,7 @@ impl Survey {
         let head = op.at(Off::<ExtentHead>::new(extent.off));
         let [size, sum] = [&head.size, &head.sum].map(|word| op.load(word, Relaxed));
         if size != unit || sum != head_sum(UNITS_MAGIC, size) {
-            return Err(Error::Corrupt { what: "the head of an extent of units", offset: extent.off, found: size });
+            return Err(Error::corrupt(Wrong::UnitsHead, extent.off, size));
         }
         self.extents.insert(extent.off, vec![false; units_in(extent.len, unit) as usize]);
         self.bytes += extent.len;

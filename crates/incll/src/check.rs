@@ -10,8 +10,8 @@ use durix_pmem::pool::tally::{Marked, Totals};
 use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
-use crate::error::Result;
-use crate::layout::{KEYS, Kinds, Node, SLOTS, kind};
+use crate::error::{Error, Result};
+use crate::layout::{KEYS, Kinds, Node, Permutation, kind, version};
 use crate::node::context::Context;
 use crate::node::part::Part;
 use crate::tree::Masstree;
@@ -21,6 +21,60 @@ use crate::value::Record;
 const MAX_FINDINGS: usize = 100;
 /// Levels after which a check takes a chain of nodes for a circle.
 const MAX_LEVELS: usize = 48;
+
+/// What a check can find wrong. Tests have a row for each.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("two links lead to this block")]
+    TwoLinks,
+    #[error("{level} levels")]
+    Levels { level: usize },
+    #[error("a link that leads to no node")]
+    NoNode,
+    #[error("the stamp of a node makes no sense")]
+    Stamp,
+    #[error("a deleted node is part of the tree")]
+    Deleted,
+    #[error("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}")]
+    Sibling { next: Off<Node>, bound: Option<u64>, off: Off<Node>, low: Option<u64> },
+    #[error("the last node has a right sibling")]
+    LastSibling,
+    #[error("{0}")]
+    Slotted(String),
+    #[error("keys out of order")]
+    Separators,
+    #[error("{count} keys in an interior node")]
+    Count { count: u64 },
+    #[error("a key that does not count is not the largest number")]
+    SpareKey,
+    #[error("permutation {0:?}")]
+    Permutation(Permutation),
+    #[error("keys out of order at rank {rank}")]
+    Order { rank: usize },
+    #[error("slice {slice:#x} is outside {low:x?}..{high:x?}")]
+    Outside { slice: u64, low: Option<u64>, high: Option<u64> },
+    #[error("kind {kind} at rank {rank}")]
+    Kind { kind: u64, rank: usize },
+    #[error("a suffix of {suffix} bytes for kind {kind}")]
+    Suffix { suffix: usize, kind: u64 },
+    #[error("the checksum of a record is wrong")]
+    Checksum,
+    #[error("{0}")]
+    Unreadable(Error),
+    #[error("a block of {size} bytes is taken, and nothing leads to it")]
+    NotReached { size: u64 },
+    #[error("a block of {size} bytes, used as one of {used}")]
+    OtherSize { size: u64, used: u64 },
+    #[error("a block of {size} bytes is in use and not taken")]
+    NotTaken { size: u64 },
+    #[error("{0}")]
+    Mark(String),
+    #[error("{0}")]
+    OtherEntries(String),
+}
+
+/// Faults, each with the offset of what it is about.
+pub(crate) type Faults = Vec<(u64, Fault)>;
 
 /// What a tree consists of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +99,7 @@ pub struct Shape {
 struct Walk<'a, M: Medium, P: Policy> {
     cx: Context<'a, M, P>,
     shape: Shape,
-    findings: Vec<Finding>,
+    faults: Faults,
     /// Blocks reached, with their sizes.
     reached: BTreeMap<u64, u64>,
 }
@@ -54,9 +108,9 @@ struct Walk<'a, M: Medium, P: Policy> {
 type Visit = (Off<Node>, Option<u64>, Option<u64>, usize);
 
 impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
-    fn find(&mut self, off: u64, what: String) {
-        if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding { offset: off, what });
+    fn find(&mut self, off: u64, fault: Fault) {
+        if self.faults.len() < MAX_FINDINGS {
+            self.faults.push((off, fault));
         }
     }
 
@@ -65,7 +119,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         self.shape.bytes += size;
         let new = self.reached.insert(off, size).is_none();
         if !new {
-            self.find(off, "two links lead to this block".into());
+            self.find(off, Fault::TwoLinks);
         }
         new
     }
@@ -75,23 +129,23 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         let mut todo: Vec<Visit> = vec![(root, None, None, 0)];
         let mut last: Option<(Off<Node>, Option<u64>)> = None;
         while let Some((off, low, high, level)) = todo.pop() {
-            if self.findings.len() >= MAX_FINDINGS || level > MAX_LEVELS {
-                self.find(off.get(), format!("{level} levels"));
+            if self.faults.len() >= MAX_FINDINGS || level > MAX_LEVELS {
+                self.find(off.get(), Fault::Levels { level });
                 return Ok(());
             }
-            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() || !off.get().is_multiple_of(64) {
-                self.find(off.get(), "a link that leads to no node".into());
+            if self.cx.op.slice("a node", off, 1).is_err() || off.is_null() {
+                self.find(off.get(), Fault::NoNode);
                 continue;
             }
             if !self.reach(off.get(), size_of::<Node>() as u64) {
                 continue;
             }
             if !self.cx.is_stamped(off) {
-                self.find(off.get(), "the stamp of a node makes no sense".into());
+                self.find(off.get(), Fault::Stamp);
             }
-            let (node, version) = self.cx.enter(off)?;
-            if version & crate::layout::version::DELETED != 0 {
-                self.find(off.get(), "a deleted node is part of the tree".into());
+            let (node, word) = self.cx.enter(off)?;
+            if word & version::DELETED != 0 {
+                self.find(off.get(), Fault::Deleted);
             }
             if self.cx.op.load(&node.stamp, Relaxed).is_interior() {
                 self.interior(off, (low, high), level, &mut todo);
@@ -99,10 +153,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                 if let Some((left, bound)) = last {
                     let next = self.cx.op.load(&self.cx.border(left).next, Relaxed);
                     if next != off || bound != low {
-                        self.find(
-                            left.get(),
-                            format!("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}"),
-                        );
+                        self.find(left.get(), Fault::Sibling { next, bound, off, low });
                     }
                 }
                 let bound = self.border(off, low, high, layers)?;
@@ -110,7 +161,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             }
         }
         if let Some((left, Some(_))) = last {
-            self.find(left.get(), "the last node has a right sibling".into());
+            self.find(left.get(), Fault::LastSibling);
         }
         Ok(())
     }
@@ -124,14 +175,14 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
     ) {
         self.shape.interiors += 1;
         if P::INTERIOR_IN_LINE {
-            self.cx.slotted_finding(off).into_iter().for_each(|what| self.find(off.get(), what));
+            self.cx.slotted_finding(off).into_iter().for_each(|what| self.find(off.get(), Fault::Slotted(what)));
         } else {
             self.spare_keys(off);
         }
         let (keys, children) = self.cx.content(off);
         let bounds: Vec<_> = std::iter::once(low).chain(keys.iter().map(|k| Some(*k))).chain([high]).collect();
         if bounds.windows(2).any(|pair| pair[1].is_some_and(|to| pair[0].is_some_and(|from| from >= to))) {
-            self.find(off.get(), "keys out of order".into());
+            self.find(off.get(), Fault::Separators);
         }
         // Children from left to right: the stack gives them back in reverse.
         todo.extend((0..children.len()).rev().map(|i| (children[i], bounds[i], bounds[i + 1], level + 1)));
@@ -141,11 +192,11 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         let interior = self.cx.interior(off);
         let count = self.cx.op.load(&interior.count, Relaxed);
         if count > KEYS as u64 {
-            self.find(off.get(), format!("{count} keys in an interior node"));
+            self.find(off.get(), Fault::Count { count });
         }
         let mut spare = interior.keys.iter().skip(count.min(KEYS as u64) as usize);
         if spare.any(|key| self.cx.op.load(key, Relaxed) != u64::MAX) {
-            self.find(off.get(), "a key that does not count is not the largest number".into());
+            self.find(off.get(), Fault::SpareKey);
         }
     }
 
@@ -162,24 +213,24 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         let permutation = op.load(&border.permutation, Relaxed);
         let kinds: Kinds = op.load(&border.kinds, Relaxed);
         let mask = permutation.mask();
-        if mask.count_ones() as usize != permutation.len() || mask >> SLOTS != 0 || permutation.len() > P::CAPACITY {
-            self.find(off.get(), format!("permutation {permutation:?}"));
+        if mask.count_ones() as usize != permutation.len() || permutation.len() > P::CAPACITY {
+            self.find(off.get(), Fault::Permutation(permutation));
         }
         let mut before: Option<Part> = None;
         for rank in 0..permutation.len() {
             let entry = self.cx.entry_in(border, kinds, permutation.slot(rank));
             if before.is_some_and(|part| part >= entry.part()) {
-                self.find(off.get(), format!("keys out of order at rank {rank}"));
+                self.find(off.get(), Fault::Order { rank });
             }
             if low.is_some_and(|low| entry.slice < low) || high.is_some_and(|high| entry.slice >= high) {
-                self.find(off.get(), format!("slice {:#x} is outside {low:x?}..{high:x?}", entry.slice));
+                self.find(off.get(), Fault::Outside { slice: entry.slice, low, high });
             }
             before = Some(entry.part());
             match entry.kind {
                 kind::LAYER => layers.push(Off::new(entry.word)),
                 0..=kind::LAST_SHORT if entry.inline => self.shape.keys += 1,
                 0..=kind::SUFFIX => self.record(off, entry.kind, entry.word),
-                other => self.find(off.get(), format!("kind {other} at rank {rank}")),
+                kind => self.find(off.get(), Fault::Kind { kind, rank }),
             }
         }
         let next = op.load(&border.next, Relaxed);
@@ -192,14 +243,14 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         match Record::read(self.cx.op, off) {
             Ok(record) => {
                 if (kind == kind::SUFFIX) != (record.head.suffix() > 0) {
-                    self.find(off, format!("a suffix of {} bytes for kind {kind}", record.head.suffix()));
+                    self.find(off, Fault::Suffix { suffix: record.head.suffix(), kind });
                 }
                 if !record.is_sealed() {
-                    self.find(off, "the checksum of a record is wrong".into());
+                    self.find(off, Fault::Checksum);
                 }
                 self.reach(off, self.cx.tree.slabs.block_size(record.head.bytes()));
             }
-            Err(error) => self.find(node.get(), error.to_string()),
+            Err(error) => self.find(node.get(), Fault::Unreadable(error)),
         }
     }
 
@@ -210,16 +261,14 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             self.shape.extents += extent.len;
             for (off, size) in self.cx.tree.slabs.taken(self.cx.op, self.cx.durably(), extent, head) {
                 match reached.remove(&off) {
-                    None => self.find(off, format!("a block of {size} bytes is taken, and nothing leads to it")),
-                    Some(found) if found != size => {
-                        self.find(off, format!("a block of {size} bytes, used as one of {found}"))
-                    }
+                    None => self.find(off, Fault::NotReached { size }),
+                    Some(used) if used != size => self.find(off, Fault::OtherSize { size, used }),
                     Some(_) => {}
                 }
             }
         }
         for (off, size) in reached {
-            self.find(off, format!("a block of {size} bytes is in use and not taken"));
+            self.find(off, Fault::NotTaken { size });
         }
         Ok(())
     }
@@ -232,21 +281,27 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Pool`](crate::Error::Pool), where it cannot go on.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
-        let mut findings = self.walk(op)?.1;
-        let Some(root) = self.root().filter(|_| findings.is_empty()) else { return Ok(findings) };
+        let finding = |(offset, fault): (u64, Fault)| Finding { offset, what: fault.to_string() };
+        Ok(self.faults(op)?.into_iter().map(finding).collect())
+    }
+
+    pub(crate) fn faults(&self, op: &Op<'_, M>) -> Result<Faults> {
+        let mut faults = self.walk(op)?.1;
+        let Some(root) = self.root().filter(|_| faults.is_empty()) else { return Ok(faults) };
         match root.marked(op) {
             Marked::Nothing => {}
-            Marked::Damaged { offset } => findings.push(Finding::of_mark(offset)),
+            Marked::Damaged { offset } => faults.push((offset, Fault::Mark(Finding::of_mark(offset).what))),
             Marked::Held(held) => {
                 let mut found = Totals::default();
                 self.range(op, Bound::Unbounded, Bound::Unbounded, |key, value| {
                     found.add(value.number(key));
                     ControlFlow::Continue(())
                 })?;
-                findings.extend(Finding::of_totals(op.off_of(&root.words(op)[0]).get(), held, found));
+                let other = Finding::of_totals(op.off_of(&root.words(op)[0]).get(), held, found);
+                faults.extend(other.map(|Finding { offset, what }| (offset, Fault::OtherEntries(what))));
             }
         }
-        Ok(findings)
+        Ok(faults)
     }
 
     /// What the tree consists of. Walks all of it; nobody may write meanwhile.
@@ -257,20 +312,20 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(self.walk(op)?.0)
     }
 
-    fn walk(&self, op: &Op<'_, M>) -> Result<(Shape, Vec<Finding>)> {
+    fn walk(&self, op: &Op<'_, M>) -> Result<(Shape, Faults)> {
         let cx = self.cx(op, &[])?;
-        let mut walk = Walk { cx, shape: Shape::default(), findings: Vec::new(), reached: BTreeMap::new() };
+        let mut walk = Walk { cx, shape: Shape::default(), faults: Faults::new(), reached: BTreeMap::new() };
         let mut layers = vec![self.root];
         while let Some(root) = layers.pop() {
             walk.layer(root, &mut layers)?;
-            if walk.findings.len() >= MAX_FINDINGS {
-                return Ok((walk.shape, walk.findings));
+            if walk.faults.len() >= MAX_FINDINGS {
+                return Ok((walk.shape, walk.faults));
             }
         }
         if P::DURABLE {
             walk.blocks()?;
         }
-        Ok((walk.shape, walk.findings))
+        Ok((walk.shape, walk.faults))
     }
 
     /// Writes every node, a line each, with its keys, for people to read.
@@ -307,3 +362,6 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         Ok(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Bits, Error as PoolError, Extent, LINE, Lock, Medium, Off, Op, Rmw, Root};
 
 use super::entry::Entry;
-use super::error::{Error, Result};
+use super::error::{Error, Part, Result};
 use super::layout::{CLASSES, Class, EXTENT_MAGIC, EXTENTS, ExtentHead, Meta, extent_sum, fresh_info, slot_off};
 use super::shard::class_of;
 use super::table::MAX_OFF;
@@ -180,16 +180,16 @@ fn slots_in(len: u64, class: Class) -> u64 {
 pub(super) fn read_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Result<(Class, u64)> {
     let head = &op.slice("extent of a set", Off::<ExtentHead>::new(off), len / LINE as u64)?[0];
     let [magic, lines, slots, sum] = [&head.magic, &head.lines, &head.slots, &head.sum].map(|w| op.load(w, Relaxed));
-    let corrupt = |what, found| Error::Corrupt { what, offset: off, found };
+    let corrupt = |part, found| Error::corrupt(part, off, found);
     if magic != EXTENT_MAGIC {
-        return Err(corrupt("the first word of an extent", magic));
+        return Err(corrupt(Part::ExtentMagic, magic));
     }
     if sum != extent_sum(lines, slots) {
-        return Err(corrupt("the checksum of an extent's header", sum));
+        return Err(corrupt(Part::ExtentSum, sum));
     }
-    let class = Class::exact(lines).ok_or(corrupt("the size class of an extent", lines))?;
+    let class = Class::exact(lines).ok_or(corrupt(Part::ExtentClass, lines))?;
     if slots == 0 || slots != slots_in(len, class) {
-        return Err(corrupt("the number of slots of an extent", slots));
+        return Err(corrupt(Part::ExtentSlots, slots));
     }
     Ok((class, slots))
 }

@@ -9,7 +9,7 @@ use durix_pmem::{Medium, OffsetMap, Op};
 use super::PersistentSet;
 use super::arena::read_extent;
 use super::entry::Entry;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::layout::{Class, EXTENTS, WATERMARK, slot_off};
 use super::recover::{Entered, Slot, missing_extents, not_whole, read_slot};
 use super::reuse::Held;
@@ -43,10 +43,44 @@ pub struct Stats {
 
 /// What is known of a slot in volatile memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
+pub(super) enum Role {
     Live,
     Waiting(Held),
 }
+
+/// What a check can find wrong. Tests have a row for each.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("the slot is both {other:?} and {role:?}")]
+    TwoRoles { other: Role, role: Role },
+    #[error("{missing}; the pool's table of space has {known}")]
+    Extents { missing: Error, known: usize },
+    #[error("a slot in no extent is {role:?}")]
+    InNoExtent { role: Role },
+    #[error("{counted} keys are counted, {live} are there")]
+    Count { counted: u64, live: u64 },
+    #[error("{0}")]
+    Unreadable(Error),
+    #[error("{0}")]
+    HalfWritten(Error),
+    #[error("the slot is neither live nor waiting for reuse")]
+    NoRole,
+    #[error("the slot is {role:?}, and holds no entry")]
+    NoEntry { role: Role },
+    #[error("the slot is free, and holds an entry")]
+    FreeEntry,
+    #[error("a live tombstone")]
+    LiveTombstone,
+    #[error("the checksum of an entry is wrong")]
+    Checksum,
+    #[error("the same key and version as at {other:#x}")]
+    SameVersion { other: u64 },
+    #[error("the newest entry of its key (version {version}), but the index has {found:x?}")]
+    NotNewest { version: u64, found: Option<u64> },
+}
+
+/// Faults, each with the offset of what it is about.
+pub(super) type Faults = Vec<(u64, Fault)>;
 
 /// The newest entry of a key found so far: version, offset, whether the key is not there.
 type Newest = BTreeMap<Vec<u8>, (u64, u64, bool)>;
@@ -58,43 +92,50 @@ impl<M: Medium> PersistentSet<M> {
     /// # Errors
     /// [`Error::Pool`](super::Error::Pool) where the pool cannot be read at all.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
+        let finding = |(offset, fault): (u64, Fault)| Finding { offset, what: fault.to_string() };
+        let mut findings: Vec<_> = self.faults(op)?.into_iter().map(finding).collect();
+        findings.sort_by(|a, b| (a.offset, &a.what).cmp(&(b.offset, &b.what)));
+        Ok(findings)
+    }
+
+    /// As [`check`](Self::check), in no order.
+    pub(super) fn faults(&self, op: &Op<'_, M>) -> Result<Faults> {
         self.poison.expect_own(op)?;
         let m = op.medium();
         let _committing = self.committing.lock(m);
         let guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
-        let mut findings = Vec::new();
+        let mut faults = Faults::new();
         let mut roles: OffsetMap<Role> = OffsetMap::default();
-        let mut give = |off, role, findings: &mut Vec<Finding>| {
+        let mut give = |off, role, faults: &mut Faults| {
             if let Some(other) = roles.insert(off, role) {
-                findings.push(Finding { offset: off, what: format!("the slot is both {other:?} and {role:?}") });
+                faults.push((off, Fault::TwoRoles { other, role }));
             }
         };
         for (shard, inner) in self.shards.iter().zip(&guards) {
-            shard.index.iter(m).for_each(|cell| give(cell.off(), Role::Live, &mut findings));
-            inner.reuse.iter().for_each(|(off, held)| give(off, Role::Waiting(held), &mut findings));
+            shard.index.iter(m).for_each(|cell| give(cell.off(), Role::Live, &mut faults));
+            inner.reuse.iter().for_each(|(off, held)| give(off, Role::Waiting(held), &mut faults));
         }
         for off in self.arena.free_slots(m) {
-            give(off, Role::Waiting(Held::Free), &mut findings);
+            give(off, Role::Waiting(Held::Free), &mut faults);
         }
         let mut newest = Newest::new();
         let known = self.root.pool().space().extents(op, self.root.owner()).len();
         if self.lacks_extents(op, known) {
-            let (word, more) = (&self.root.words(op)[EXTENTS], "the pool's table of space has");
-            let missing = missing_extents(op.off_of(word).get(), op.load(word, std::sync::atomic::Ordering::Relaxed));
-            findings.push(Finding { offset: op.off_of(word).get(), what: format!("{missing}; {more} {known}") });
+            let word = &self.root.words(op)[EXTENTS];
+            let offset = op.off_of(word).get();
+            let missing = missing_extents(offset, op.load(word, std::sync::atomic::Ordering::Relaxed));
+            faults.push((offset, Fault::Extents { missing, known }));
         }
         for extent in self.extents(op) {
-            self.check_extent(op, extent.off, extent.len, &mut roles, &mut newest, &mut findings);
+            self.check_extent(op, extent.off, extent.len, &mut roles, &mut newest, &mut faults);
         }
-        let lost = |(off, role)| Finding { offset: off, what: format!("a slot in no extent is {role:?}") };
-        findings.extend(roles.into_iter().map(lost));
-        self.check_newest(op, &newest, &mut findings);
-        let (keys, live) = (self.len(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
-        if keys != live {
-            findings.push(Finding { offset: 0, what: format!("{keys} keys are counted, {live} are there") });
+        faults.extend(roles.into_iter().map(|(off, role)| (off, Fault::InNoExtent { role })));
+        self.check_newest(op, &newest, &mut faults);
+        let (counted, live) = (self.len(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
+        if counted != live {
+            faults.push((0, Fault::Count { counted, live }));
         }
-        findings.sort_by(|a, b| (a.offset, &a.what).cmp(&(b.offset, &b.what)));
-        Ok(findings)
+        Ok(faults)
     }
 
     fn check_extent(
@@ -104,21 +145,21 @@ impl<M: Medium> PersistentSet<M> {
         len: u64,
         roles: &mut OffsetMap<Role>,
         newest: &mut Newest,
-        findings: &mut Vec<Finding>,
+        faults: &mut Faults,
     ) {
         let (class, slots) = match read_extent(op, off, len) {
             Ok(read) => read,
-            Err(error) => return findings.push(Finding { offset: off, what: error.to_string() }),
+            Err(error) => return faults.push((off, Fault::Unreadable(error))),
         };
         for index in 0..slots {
             let offset = slot_off(off, class, index);
-            let mut report = |what: String| findings.push(Finding { offset, what });
+            let mut report = |fault| faults.push((offset, fault));
             let role = roles.remove(&offset);
             let mut version = 0;
             let slot = match read_slot(op, class, offset, &mut version) {
                 Ok(slot) => slot,
                 Err(error) => {
-                    report(error.to_string());
+                    report(Fault::Unreadable(error));
                     continue;
                 }
             };
@@ -129,14 +170,12 @@ impl<M: Medium> PersistentSet<M> {
             };
             match (slot, role) {
                 (Slot::Entry(entered), None) if is_left_out(entered) => {}
-                (Slot::Interrupted, _) => report(not_whole(offset, version).to_string()),
-                (_, None) => report("the slot is neither live nor waiting for reuse".into()),
+                (Slot::Interrupted, _) => report(Fault::HalfWritten(not_whole(offset, version))),
+                (_, None) => report(Fault::NoRole),
                 (Slot::Free, Some(Role::Waiting(Held::Free))) => {}
-                (Slot::Free, Some(role)) => report(format!("the slot is {role:?}, and holds no entry")),
-                (Slot::Entry(_), Some(Role::Waiting(Held::Free))) => {
-                    report("the slot is free, and holds an entry".into())
-                }
-                (Slot::Entry(e), Some(Role::Live)) if e.info.is_tombstone() => report("a live tombstone".into()),
+                (Slot::Free, Some(role)) => report(Fault::NoEntry { role }),
+                (Slot::Entry(_), Some(Role::Waiting(Held::Free))) => report(Fault::FreeEntry),
+                (Slot::Entry(e), Some(Role::Live)) if e.info.is_tombstone() => report(Fault::LiveTombstone),
                 (Slot::Entry(_), Some(_)) => {}
             }
             if let Slot::Entry(entered) = slot
@@ -144,7 +183,7 @@ impl<M: Medium> PersistentSet<M> {
             {
                 let is_sealed = entry.is_sealed(op);
                 if !is_sealed {
-                    report("the checksum of an entry is wrong".into());
+                    report(Fault::Checksum);
                 }
                 let mut key = Vec::new();
                 entry.read_key(op, &mut key);
@@ -152,7 +191,7 @@ impl<M: Medium> PersistentSet<M> {
                 let this = (entered.version, offset, is_gone);
                 let known = newest.entry(key).or_insert(this);
                 if known.0 == this.0 && known.1 != this.1 {
-                    report(format!("the same key and version as at {:#x}", known.1));
+                    report(Fault::SameVersion { other: known.1 });
                 }
                 *known = this.max(*known);
             }
@@ -160,15 +199,14 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// The newest entry of each key must be what the index leads to.
-    fn check_newest(&self, op: &Op<'_, M>, newest: &Newest, findings: &mut Vec<Finding>) {
+    fn check_newest(&self, op: &Op<'_, M>, newest: &Newest, faults: &mut Faults) {
         for (key, (version, offset, is_tombstone)) in newest {
             let hash = self.hash(key);
             let shard = self.shard(hash);
             let found = shard.find(op, Tag::of(hash), key).map(|f| f.off);
             let expected = (!is_tombstone).then_some(*offset);
             if found != expected {
-                let what = format!("the newest entry of its key (version {version}), but the index has {found:x?}");
-                findings.push(Finding { offset: *offset, what });
+                faults.push((*offset, Fault::NotNewest { version: *version, found }));
             }
         }
     }

@@ -45,3 +45,62 @@ pub enum Error {
         found: u64,
     },
 }
+
+/// What can make no sense in a set's extents and root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// [`EXTENT_MAGIC`](super::layout::EXTENT_MAGIC).
+    ExtentMagic,
+    /// The checksum of an extent's header.
+    ExtentSum,
+    /// Lines of a slot, as the header says.
+    ExtentClass,
+    /// The number of slots, as the header says.
+    ExtentSlots,
+    /// More extents are counted than are there.
+    Extents,
+    /// A version, or a tag, that was never given.
+    Version,
+    /// The first word of a slot.
+    Validity,
+    /// The second word of a slot that was never written.
+    Fresh,
+    /// The second word of an entry.
+    Lengths,
+    /// A slot is half written, and no update was interrupted.
+    Line,
+    /// The checksum of an entry that decides about others.
+    EntrySum,
+    /// The watermark is larger than any version.
+    Watermark,
+    /// Entries of a committed transaction are missing.
+    Transaction,
+}
+
+impl Part {
+    /// What an error says of it.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Part::ExtentMagic => "the first word of an extent",
+            Part::ExtentSum => "the checksum of an extent's header",
+            Part::ExtentClass => "the size class of an extent",
+            Part::ExtentSlots => "the number of slots of an extent",
+            Part::Extents => "the number of extents",
+            Part::Version => "the version of an entry",
+            Part::Validity => "the validity of a slot",
+            Part::Fresh => "a slot that was never written",
+            Part::Lengths => "the lengths of an entry",
+            Part::Line => "a line of an entry",
+            Part::EntrySum => "the checksum of an entry",
+            Part::Watermark => "the watermark of transactions",
+            Part::Transaction => "the number of entries of a transaction",
+        }
+    }
+}
+
+impl Error {
+    /// `part`, which holds `found`, makes no sense.
+    pub(super) fn corrupt(part: Part, offset: u64, found: u64) -> Error {
+        Error::Corrupt { what: part.text(), offset, found }
+    }
+}

@@ -38,7 +38,7 @@ use durix_pmem::{Bits, Lock, Medium, Off, Op, Rmw, Root, Session};
 
 use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
-use super::error::{Error, Result};
+use super::error::{Error, Part, Result};
 use super::layout::{
     Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
@@ -103,12 +103,12 @@ struct Collected {
 
 /// The error for what an interrupted update has left, where none was interrupted.
 pub(super) fn not_whole(off: u64, version: u64) -> Error {
-    Error::Corrupt { what: "a line of an entry", offset: off, found: version }
+    Error::corrupt(Part::Line, off, version)
 }
 
 /// The error for extents that the pool's tables do not know of.
 pub(super) fn missing_extents(off: u64, number: u64) -> Error {
-    Error::Corrupt { what: "the number of extents", offset: off, found: number }
+    Error::corrupt(Part::Extents, off, number)
 }
 
 /// Reads the slot at `off`, raising `max_version` to what any of its lines names.
@@ -124,24 +124,21 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
         }
     }
     if newest > MAX_VERSION {
-        return Err(Error::Corrupt { what: "the version of an entry", offset: off, found: newest });
+        return Err(Error::corrupt(Part::Version, off, newest));
     }
     *max_version = newest.max(*max_version);
     let info: Info = op.load(&op.at(head_at(off)).info, Ordering::Relaxed);
     match meta.holds() {
-        None => return Err(Error::Corrupt { what: "the validity of a slot", offset: off, found: meta.to_bits() }),
+        None => return Err(Error::corrupt(Part::Validity, off, meta.to_bits())),
         Some(Holds::Fresh) if info != fresh_info(off) => {
-            return Err(Error::Corrupt { what: "a slot that was never written", offset: off, found: info.to_bits() });
+            return Err(Error::corrupt(Part::Fresh, off, info.to_bits()));
         }
         Some(Holds::Fresh | Holds::Erased) => return Ok(Slot::Free),
         Some(Holds::Writing) => return Ok(Slot::Interrupted),
         Some(Holds::Entry) => {}
     }
-    let corrupt = Error::Corrupt { what: "the lengths of an entry", offset: off, found: info.to_bits() };
-    if !info.is_sound() || class_of(info) != class {
-        return Err(corrupt);
-    }
-    let entry = Entry::at(op, off).ok_or(corrupt)?;
+    let entry = Entry::at(op, off).filter(|_| class_of(info) == class);
+    let entry = entry.ok_or_else(|| Error::corrupt(Part::Lengths, off, info.to_bits()))?;
     if !entry.is_whole(op) {
         return Ok(Slot::Interrupted);
     }
@@ -236,7 +233,7 @@ impl<M: Medium> PersistentSet<M> {
         let watermark = op.load(word, Ordering::Relaxed);
         if watermark > MAX_VERSION && !self.options.salvage {
             let offset = op.off_of(word).get();
-            return Err(Error::Corrupt { what: "the watermark of transactions", offset, found: watermark });
+            return Err(Error::corrupt(Part::Watermark, offset, watermark));
         }
         // PERSIST PS-R2: write-back, with the fence that ends this session's reading.
         op.write_back(word);
@@ -320,7 +317,7 @@ impl<M: Medium> PersistentSet<M> {
                     let is_sealed = Entry::at(op, off).is_some_and(|entry| entry.is_sealed(op));
                     if !is_sealed && !self.options.salvage {
                         let found = entered.info.to_bits();
-                        return Err(Error::Corrupt { what: "the checksum of an entry", offset: off, found });
+                        return Err(Error::corrupt(Part::EntrySum, off, found));
                     }
                     collected.undecided.lock().unwrap_or_else(|e| e.into_inner()).push(entered);
                 }
@@ -378,7 +375,7 @@ impl<M: Medium> PersistentSet<M> {
             let is_closed = self.is_as_closed;
             if !is_complete && is_closed && !self.options.salvage {
                 let (offset, found) = (entries[0].off, entries.len() as u64);
-                return Err(Error::Corrupt { what: "the number of entries of a transaction", offset, found });
+                return Err(Error::corrupt(Part::Transaction, offset, found));
             }
             if is_complete || is_closed {
                 entries.into_iter().for_each(|e| self.admit(op, e, &mut Vec::new(), collected));

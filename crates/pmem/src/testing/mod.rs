@@ -7,15 +7,18 @@
 //! | [`Mutating`] | the write-backs or fences of one place are dropped, delayed or redirected |
 //! | [`FaultBacking`] | calls of the file system fail |
 //! | [`mix`] | numbers that look random |
+//! | [`assert_each_has_a_row`], [`variants!`](crate::variants) | a table of tests has a row for each variant of an enum |
 
 mod fault;
 mod killable;
 mod mutating;
 mod random;
 mod shadow;
+mod variants;
 
 pub use fault::{Call, FaultBacking, Faults};
 pub use killable::Killable;
 pub use mutating::{Mutating, Mutation, Plan, Site, SiteKind};
 pub use random::mix;
 pub use shadow::{Shadow, ShadowBacking};
+pub use variants::assert_each_has_a_row;
