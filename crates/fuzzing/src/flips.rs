@@ -344,7 +344,7 @@ fn is_clean(pool: &Pool) -> bool {
     let Ok(mut session) = pool.session() else { return false };
     let of_space = session.enter().map(|op| {
         let live = |owner| indices.iter().any(|info| info.owner == owner);
-        pool.space().check(&op, live).is_empty()
+        pool.check_space(&op, live).is_empty()
     });
     damaged.is_empty()
         && indices.iter().any(|info| info.name == NAME)
@@ -605,6 +605,45 @@ mod tests {
             // With the seed of the test, which draws the same flips everywhere.
             let most = if crate::is_deep() { missed_at_most(name) } else { 0 };
             assert!(tally.missed <= most, "{name}: {tally:?}, {most} missed at most");
+        }
+    }
+
+    /// The pool's table of space says where the blocks of all indices lie. Whatever is in its place, blocks are found without it.
+    #[test]
+    fn a_lost_table_of_space_is_found_and_costs_no_key() {
+        for entry in kind::kinds::<Hardware>() {
+            let subject = Subject::new(entry);
+            let table = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).unwrap();
+            let table = table.geometry().heap_off() as usize;
+            let with = |range: Range<usize>, change: &dyn Fn(&mut [u8])| {
+                let mut image = subject.image.clone();
+                change(&mut image[range]);
+                image
+            };
+            let whole = table..table + CHUNK as usize;
+            let other = subject.image[whole.end..][..CHUNK as usize].to_vec();
+            let mut images = vec![
+                ("zeroes", with(whole.clone(), &|page| page.fill(0))),
+                ("ones", with(whole.clone(), &|page| page.fill(0xff))),
+                ("another page", with(whole.clone(), &|page| page.copy_from_slice(&other))),
+                (
+                    "whatever",
+                    with(whole.clone(), &|page| {
+                        let mut random = Random(7);
+                        page.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+                    }),
+                ),
+            ];
+            let lines = subject.lines.iter().filter(|line| whole.contains(line));
+            images.extend(lines.map(|line| ("a line of zeroes", with(*line..line + 64, &|line| line.fill(0)))));
+            for (what, image) in images {
+                let name = subject.entry.name;
+                let pool = open(image.clone()).unwrap_or_else(|| panic!("{name}: not opened with {what}"));
+                assert!(!is_clean(&pool), "{name}: {what} is missed");
+                let saved = subject.salvaged(image);
+                let lost = subject.pairs.iter().filter(|(key, value)| saved.get(*key) != Some(value)).count();
+                assert_eq!((lost, saved.len()), (0, subject.pairs.len()), "{name}: {what}");
+            }
         }
     }
 
