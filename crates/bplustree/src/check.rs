@@ -192,29 +192,27 @@ impl<M: Medium> BPlusTree<M> {
         (survey.findings, survey.stats)
     }
 
-    /// Calls `found` with every entry of every leaf that can be read, whether or not something leads to the leaf. While nobody writes.
+    /// Calls `found` with every entry of every leaf that can be read: those that the root leads to, wherever they lie, then those of
+    /// blocks of the tree. Of a key that comes twice the first one counts. While nobody writes.
     pub fn salvage(&self, op: &Op<'_, M>, found: &mut dyn FnMut(&[u8], &[u8])) -> Vec<Finding> {
-        let (words, mut findings) = (Committed { op, block_words: self.block_words() }, Vec::new());
+        let words = Committed { op, block_words: self.block_words() };
+        let root = words.word(self.root_off);
+        let mut salvage = Salvage { words, found, findings: Vec::new(), seen: BTreeSet::new(), astray: Vec::new() };
+        if root != 0 {
+            salvage.below(root);
+        }
         for (off, len) in self.root.pool().space().blocks(op, self.root.owner()) {
-            let Ok(leaf) = Node::of_level(&words, off, 0) else { continue };
-            if len != NODE {
-                continue;
-            }
-            for place in 0..leaf.len() {
-                let (slot, mut key, mut value) = (leaf.slot(&words, place), Vec::new(), Vec::new());
-                let record = slot.record().map_or(Ok(true), |off| Record::read(&words, off)?.is_sealed(&words));
-                if !matches!(record, Ok(true)) {
-                    let what = format!("entry {place}: its record is damaged");
-                    findings.push(Finding { offset: off, what });
-                    continue;
-                }
-                match key_of(&words, slot, &mut key).and_then(|()| value_of(&words, slot, &mut value)) {
-                    Ok(()) => found(&key, &value),
-                    Err(error) => findings.push(Finding { offset: off, what: format!("entry {place}: {error}") }),
-                }
+            if len == NODE
+                && let Ok(leaf) = Node::of_level(&salvage.words, off, 0)
+                && salvage.seen.insert(off)
+            {
+                salvage.leaf(leaf, None, None);
             }
         }
-        findings
+        for (key, value) in std::mem::take(&mut salvage.astray) {
+            (salvage.found)(&key, &value);
+        }
+        salvage.findings
     }
 
     /// Writes all nodes, from the root on.
@@ -231,6 +229,82 @@ impl<M: Medium> BPlusTree<M> {
             _ if root == 0 => Ok(()),
             Ok(node) => dump_node(&words, node, &mut left, out),
             Err(error) => writeln!(out, "{error}"),
+        }
+    }
+}
+
+/// A node to look at, and the separators that its keys lie between, as far as they are known.
+type Visit = (u64, Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// What can be read of a tree that may be damaged.
+struct Salvage<'a, 's, 'f, M: Medium> {
+    words: Committed<'a, 's, M>,
+    found: &'f mut dyn FnMut(&[u8], &[u8]),
+    findings: Vec<Finding>,
+    /// Nodes that were looked at.
+    seen: BTreeSet<u64>,
+    /// Entries that do not lie between the separators above: of a leaf that a damaged link leads to, or that was copied.
+    astray: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<M: Medium> Salvage<'_, '_, '_, M> {
+    fn find(&mut self, offset: u64, what: impl Into<String>) {
+        self.findings.push(Finding { offset, what: what.into() });
+    }
+
+    /// Gives the entries of all leaves that a node leads to. The pool's table of space is not asked: it may be damaged, too.
+    fn below(&mut self, off: u64) {
+        let mut todo: Vec<Visit> = vec![(off, None, None)];
+        while let Some((off, low, high)) = todo.pop() {
+            if !self.seen.insert(off) {
+                continue;
+            }
+            let node = Node::root(&self.words, off).and_then(|node| Node::of_level(&self.words, off, node.level));
+            match node {
+                Ok(node) if node.level > 0 => self.interior(node, low, high, &mut todo),
+                Ok(leaf) => self.leaf(leaf, low.as_deref(), high.as_deref()),
+                Err(error) => self.find(off, error.to_string()),
+            }
+        }
+    }
+
+    fn interior(&mut self, node: Node, low: Option<Vec<u8>>, high: Option<Vec<u8>>, todo: &mut Vec<Visit>) {
+        let separator = |place: usize| {
+            let mut key = Vec::new();
+            key_of(&self.words, node.slot(&self.words, place), &mut key).ok().map(|()| key)
+        };
+        let keys: Vec<_> = (0..node.len()).map(separator).collect();
+        // Those that are not in order say nothing.
+        let are_sound = keys.iter().all(Option::is_some) && keys.is_sorted_by(|a, b| a < b);
+        let bound = |place: usize| keys.get(place).cloned().flatten().filter(|_| are_sound);
+        for number in 0..=node.len() {
+            let low = if number == 0 { low.clone() } else { bound(number - 1) };
+            let high = if number == node.len() { high.clone() } else { bound(number) };
+            match node.child(&self.words, number) {
+                Ok(child) => todo.push((child.off, low, high)),
+                Err(error) => self.find(node.off, format!("child {number}: {error}")),
+            }
+        }
+    }
+
+    fn leaf(&mut self, leaf: Node, low: Option<&[u8]>, high: Option<&[u8]>) {
+        for place in 0..leaf.len() {
+            let (slot, mut key, mut value) = (leaf.slot(&self.words, place), Vec::new(), Vec::new());
+            let words = &self.words;
+            let record = slot.record().map_or(Ok(true), |off| Record::read(words, off)?.is_sealed(words));
+            if !matches!(record, Ok(true)) {
+                self.find(leaf.off, format!("entry {place}: its record is damaged"));
+                continue;
+            }
+            let read = key_of(words, slot, &mut key).and_then(|()| value_of(words, slot, &mut value));
+            if let Err(error) = read {
+                self.find(leaf.off, format!("entry {place}: {error}"));
+            } else if low.is_some_and(|low| &key[..] < low) || high.is_some_and(|high| &key[..] >= high) {
+                self.find(leaf.off, format!("entry {place} does not lie between the separators above"));
+                self.astray.push((key, value));
+            } else {
+                (self.found)(&key, &value);
+            }
         }
     }
 }

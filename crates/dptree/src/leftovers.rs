@@ -9,7 +9,7 @@
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
 //! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
 //!
-//! Where the pool's table of space is damaged, so that the first range lies in no extent of the owner, chunks that belong to nobody count, too,
+//! Where the pool's table of space is damaged, so that a range or a leaf lies in no extent of the owner, chunks that belong to nobody count, too,
 //! if they begin as an extent of a tree does.
 //!
 //! Of an extent whose head is damaged the ranges say what it is: units, if one lies there or leads there, otherwise a log page.
@@ -37,28 +37,22 @@ use crate::values::Records;
 /// Keys and values of all blocks that count.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     let shape = read_shape(op, root).unwrap_or(Options::default().shape);
-    let mut blocks = Blocks { op, shape, units: BTreeMap::new() };
-    let mut pages = Vec::new();
     let first = op.load(&root_words(op, root).first, Relaxed).get();
-    let mut extents = root.pool().space().extents(op, root.owner());
-    extents.retain(|extent| !Records::<M>::holds_records(op, extent));
-    if !extents.iter().any(|extent| (extent.off..extent.off + extent.len).contains(&first)) {
-        extents.extend(lost(op, root, shape));
-    }
-    for extent in extents {
-        let magic = op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed);
-        if magic != PAGE_MAGIC {
-            blocks.units.insert(extent.off, units_in(extent.len, shape.unit()));
-        }
-        if magic != UNITS_MAGIC && extent.len >= shape.page_bytes() {
-            pages.push(extent.off);
-        }
-    }
+    let known = root.pool().space().extents(op, root.owner());
+    let all = with_lost(op, root, shape);
+    let is_known = |off: u64| {
+        let before = known.partition_point(|extent| extent.off <= off).checked_sub(1);
+        before.is_some_and(|at| off - known[at].off < known[at].len)
+    };
+    let (in_known, in_all) = (Blocks::new(op, shape, &known), Blocks::new(op, shape, &all));
+    // What links lead to, and what begins as an extent of a tree, the table has lost.
+    let are_lost = !in_all.led_to(first).into_iter().all(is_known) || root.has_doubtful_space(op);
+    let blocks = if are_lost { in_all } else { in_known };
     let ranges = blocks.ranges(first);
     // Where ranges lie, and where they lead to, there is no log.
     let taken = ranges.iter().flat_map(|range| range.parts.iter().map(|part| part.leaf).chain([range.off]));
     let taken: BTreeSet<u64> = taken.filter_map(|off| blocks.extent_of(off)).collect();
-    pages.retain(|page| !taken.contains(page));
+    let pages: Vec<u64> = blocks.pages.iter().copied().filter(|page| !taken.contains(page)).collect();
 
     let mut pairs = BTreeMap::new();
     ranges.iter().for_each(|range| blocks.add_pairs(range, &mut pairs));
@@ -71,22 +65,20 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect()
 }
 
-/// Extents in chunks that the pool's tables give to nobody, by their heads: the table that has lost the first range has lost others, too.
-/// Each is taken to reach to the next one. Those of trees that were dropped can be among them.
-fn lost<M: Medium>(op: &Op<'_, M>, root: &Root<M>, shape: Shape) -> Vec<Extent> {
-    let space = root.pool().space();
-    let mut found: Vec<Extent> = Vec::new();
-    for off in space.unclaimed(op) {
+/// The extents, those too that the pool's table of space has lost: they have heads. One of units reaches to the next head, or as far as chunks
+/// belong to nobody. Those of trees that were dropped can be among them.
+fn with_lost<M: Medium>(op: &Op<'_, M>, root: &Root<M>, shape: Shape) -> Vec<Extent> {
+    let chunk = root.pool().space().chunk();
+    let magic_at = |off: u64| {
         let head = op.at(Off::<ExtentHead>::new(off));
         let [magic, size, sum] = [&head.magic, &head.size, &head.sum].map(|word| op.load(word, Relaxed));
         let is_known = [(UNITS_MAGIC, shape.unit()), (PAGE_MAGIC, shape.page_lines)].contains(&(magic, size));
-        match found.last_mut() {
-            _ if is_known && sum == head_sum(magic, size) => found.push(Extent { off, len: space.chunk() }),
-            Some(last) if last.off + last.len == off => last.len += space.chunk(),
-            _ => {}
-        }
-    }
-    found
+        (is_known && sum == head_sum(magic, size)).then_some(magic)
+    };
+    root.salvaged_extents(op, true, &mut |off, most| match magic_at(off)? {
+        PAGE_MAGIC => Some(shape.page_bytes()),
+        _ => Some((1..most / chunk).map(|more| more * chunk).find(|len| magic_at(off + len).is_some()).unwrap_or(most)),
+    })
 }
 
 struct Blocks<'a, 's, M: Medium> {
@@ -94,6 +86,8 @@ struct Blocks<'a, 's, M: Medium> {
     shape: Shape,
     /// Number of units by the offset of their extent.
     units: BTreeMap<u64, u64>,
+    /// Extents that may be log pages.
+    pages: Vec<u64>,
 }
 
 /// A range, as far as it can be read.
@@ -114,7 +108,21 @@ struct Part {
     taken: Taken,
 }
 
-impl<M: Medium> Blocks<'_, '_, M> {
+impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
+    fn new(op: &'a Op<'s, M>, shape: Shape, extents: &[Extent]) -> Self {
+        let mut blocks = Blocks { op, shape, units: BTreeMap::new(), pages: Vec::new() };
+        for extent in extents.iter().filter(|extent| !Records::<M>::holds_records(op, extent)) {
+            let magic = op.load(&op.at(Off::<ExtentHead>::new(extent.off)).magic, Relaxed);
+            if magic != PAGE_MAGIC {
+                blocks.units.insert(extent.off, units_in(extent.len, shape.unit()));
+            }
+            if magic != UNITS_MAGIC && extent.len >= shape.page_bytes() {
+                blocks.pages.push(extent.off);
+            }
+        }
+        blocks
+    }
+
     /// The extent in which a unit begins at `off`.
     fn extent_of(&self, off: u64) -> Option<u64> {
         let (extent, units) = self.units.range(..=off).next_back()?;
@@ -122,12 +130,14 @@ impl<M: Medium> Blocks<'_, '_, M> {
         (within.is_multiple_of(self.shape.unit()) && within / self.shape.unit() < *units).then_some(*extent)
     }
 
-    /// The ranges that the root leads to; where that ends too early, those above them that look like ranges, those with the highest floor
-    /// first.
-    fn ranges(&self, first: u64) -> Vec<Range> {
+    fn has_magic(&self, off: u64) -> bool {
+        self.op.load(&self.op.at(Off::<RangeHead>::new(off)).magic, Relaxed) == RANGE_MAGIC
+    }
+
+    /// The ranges that the root leads to, and whether these are all.
+    fn chain(&self, first: u64) -> (Vec<Range>, bool) {
         let (mut ranges, mut seen) = (Vec::<Range>::new(), BTreeSet::new());
-        let has_magic = |off: u64| self.op.load(&self.op.at(Off::<RangeHead>::new(off)).magic, Relaxed) == RANGE_MAGIC;
-        let is_range = |range: &Range| has_magic(range.off) || !range.parts.is_empty();
+        let is_range = |range: &Range| self.has_magic(range.off) || !range.parts.is_empty();
         let mut next = Some(first);
         while let Some(off) = next.filter(|off| *off != 0) {
             // One that leads back breaks the chain, too.
@@ -135,9 +145,25 @@ impl<M: Medium> Blocks<'_, '_, M> {
             next = range.as_ref().and_then(|range| range.next);
             ranges.extend(range);
         }
-        if next == Some(0) && !ranges.is_empty() {
+        let are_all = next == Some(0) && !ranges.is_empty();
+        (ranges, are_all)
+    }
+
+    /// Where the ranges lie that the root leads to, and their leaves.
+    fn led_to(&self, first: u64) -> Vec<u64> {
+        let of_range = |range: Range| range.parts.into_iter().map(|part| part.leaf).chain([range.off]);
+        self.chain(first).0.into_iter().flat_map(of_range).collect()
+    }
+
+    /// The ranges that the root leads to; where that ends too early, those above them that look like ranges, those with the highest floor
+    /// first.
+    fn ranges(&self, first: u64) -> Vec<Range> {
+        let (mut ranges, are_all) = self.chain(first);
+        if are_all {
             return ranges;
         }
+        let seen: BTreeSet<u64> = ranges.iter().map(|range| range.off).collect();
+        let has_magic = |off: u64| self.has_magic(off);
         let reached = ranges.last().map(|range| range.low);
         let unit = self.shape.unit();
         let all =

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writable};
 use durix_index::{
-    Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
+    Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
+    Result,
 };
 use durix_logfree::{Blobs, Error, Found, MAX_VALUE, Ordered, OrderedWordMap, RecordMap, WordMap};
 use durix_pmem::pool::Durability;
@@ -26,7 +27,7 @@ use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
 use crate::group::Edit;
 use crate::layout::{LAYOUT_VERSION, root_words};
-use crate::{DpTree, MAX_BATCH, Options, together};
+use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
 
 /// Pairs of a step of a walk at least, unless it is the last one.
 const STEP: usize = 128;
@@ -381,4 +382,13 @@ impl<M: Medium> OrderedIndex<M> for DpTreeValues<M> {
 
 impl<M: Medium> Openable<M> for DpTreeValues<M> {
     const LIMITS: Limits = LIMITS;
+    const HAS_LEFTOVERS: bool = true;
+
+    fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+        leftovers::read(op, root)
+    }
+
+    fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
+        Records::read_leftovers(op, root, leftovers, &mut |key, value| found(&key.to_be_bytes(), value));
+    }
 }

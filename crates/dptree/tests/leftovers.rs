@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_dptree::{DpTree, Options, Shape};
-use durix_index::Openable;
+use durix_dptree::{DpTree, DpTreeValues, Options, Shape};
+use durix_index::kind::Entry;
+use durix_index::{Index, Openable};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, LINE, Off, Op, Pool, PoolOptions, Root, Word};
 
@@ -216,4 +217,50 @@ fn a_first_descriptor_that_is_zeroed_is_found() {
         assert!(DpTree::open_with(&pool, "tree", &options()).is_ok());
     }
     assert!(ranges_without_leaves > 3, "{ranges_without_leaves}");
+}
+
+/// What repair saves of a pool with a tree `tree` of that kind; `None` where the pool does not open.
+fn saved(image: Vec<u8>, kind: &Entry<Hardware>) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let backing = HeapBacking::from_image(image).with_limit(LEN);
+    let options = PoolOptions::new().read_only(true).accept_unclean(true);
+    let pool = options.open_on(backing, Hardware::PAGE_CACHE).ok()?.recover().ok()?;
+    let (mut all, mut session) = (BTreeMap::new(), pool.session().unwrap());
+    let index = kind.salvage(&pool, "tree").unwrap();
+    let mut found = |key: &[u8], value: &[u8]| _ = all.entry(key.to_vec()).or_insert_with(|| value.to_vec());
+    let _ = index.salvage(&mut session, &mut found).unwrap();
+    Some(all)
+}
+
+/// A walk ends at the first damaged record, and a tree with a damaged log record does not open. Values in records are read without either.
+#[test]
+fn a_damaged_line_of_a_tree_with_values_costs_a_leaf_at_most() {
+    let pool = pool();
+    let map = DpTreeValues::open_with(&pool, "tree", &options()).unwrap();
+    let mut session = pool.session().unwrap();
+    let mut pairs = BTreeMap::new();
+    for step in 0..500_u64 {
+        let (key, value) = ((step * 7919 % 300).to_be_bytes(), vec![step as u8; step as usize % 90]);
+        Index::insert(&*map, &session.enter().unwrap(), &key, &value).unwrap();
+        pairs.insert(key.to_vec(), value);
+    }
+    let extents = pool.space().extents(&session.enter().unwrap(), map.tree().root().owner());
+    drop((map, session));
+    pool.close().unwrap();
+    let image = HeapBacking::image_of(pool.mapping());
+    let kind = durix_dptree::kinds::<Hardware>().into_iter().find(|kind| kind.name == "dptree-values").unwrap();
+    assert_eq!(saved(image.clone(), &kind).unwrap(), pairs);
+    let lines =
+        extents.iter().flat_map(|extent| (extent.off as usize..(extent.off + extent.len) as usize).step_by(LINE));
+    let is_used = |line: &usize| image[*line..*line + LINE] != [0; LINE];
+    let (mut fewest, mut looked) = (pairs.len(), 0);
+    for line in lines.filter(is_used) {
+        let mut damaged = image.clone();
+        damaged[line..line + LINE].fill(0);
+        let saved = saved(damaged, &kind).unwrap();
+        let right = saved.iter().filter(|(key, value)| pairs.get(*key) == Some(value)).count();
+        (fewest, looked) = (fewest.min(right), looked + 1);
+    }
+    let (slots, _) = SHAPE;
+    println!("{looked} lines: {fewest} of {} keys at least", pairs.len());
+    assert!(looked > 300 && fewest >= pairs.len() - slots, "{fewest} of {}, {looked} lines", pairs.len());
 }

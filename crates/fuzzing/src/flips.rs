@@ -269,9 +269,11 @@ impl Subject {
     }
 
     fn look(&self, image: Vec<u8>) -> Outcome {
-        let Some(pool) = open(image).filter(has_index) else { return Outcome::Refused };
+        let Some(pool) = open(image.clone()).filter(has_index) else { return Outcome::Refused };
         if !is_clean(&pool) {
-            let saved = self.salvaged(&pool);
+            // What the recovery of the check has stored is in its memory only: repair is another process.
+            drop(pool);
+            let saved = self.salvaged(image);
             let right = saved.iter().filter(|(key, value)| self.pairs.get(*key) == Some(value)).count() as u64;
             Outcome::Found { saved: right, wrong: saved.len() as u64 - right }
         } else if self.is_whole(&pool) {
@@ -287,8 +289,9 @@ impl Subject {
     }
 
     /// What `repair` would put into a new pool: the first value of each key.
-    fn salvaged(&self, pool: &Pool) -> Pairs {
+    fn salvaged(&self, image: Vec<u8>) -> Pairs {
         let mut saved = Pairs::new();
+        let Some(pool) = &open(image) else { return saved };
         if durix::recover(pool).is_err() {
             pool.accept_pending_records();
         }
@@ -341,7 +344,7 @@ fn is_clean(pool: &Pool) -> bool {
     let Ok(mut session) = pool.session() else { return false };
     let of_space = session.enter().map(|op| {
         let live = |owner| indices.iter().any(|info| info.owner == owner);
-        pool.space().check(&op, live).is_empty()
+        pool.check_space(&op, live).is_empty()
     });
     damaged.is_empty()
         && indices.iter().any(|info| info.name == NAME)
@@ -569,8 +572,10 @@ mod tests {
         match kind {
             // Bytes of a key in a record of several blocks.
             "bplustree" => 2,
-            // A page of the table of space.
-            "list-rebuilt" => 2,
+            // A slot with the line of an erased one: one in 64 passes.
+            "pset" => 1,
+            // A word beside one that is the constant of the checksum.
+            "list-values" => 1,
             _ => 0,
         }
     }
@@ -579,15 +584,20 @@ mod tests {
     /// same flips everywhere.
     fn saved_at_least(kind: &str) -> u64 {
         match kind {
-            // Its logs and range blocks are not read without what leads to them.
-            "dptree-values" => 400,
-            // Few keys: a page has half of them.
-            "list" => 750,
-            "list-values" => 820,
-            "list-rebuilt" => 850,
-            // What hides a run of buckets is found now, and saves fewer.
-            "hash-fast-open" => 950,
-            _ => 960,
+            // Few keys: a page has a third of them.
+            "list" | "list-values" | "list-rebuilt" => 870,
+            _ => 970,
+        }
+    }
+
+    /// How many keys `repair` saves at least, whatever the flip: a page has the others, but for those of a layer, or of a group of keys with
+    /// the same first bytes, whose root lies there.
+    fn least(kind: &str) -> u64 {
+        match kind {
+            "list" | "list-values" | "list-rebuilt" => 77,
+            "masstree" => 0,
+            "dptree-bytes" => 561,
+            _ => 698,
         }
     }
 
@@ -599,9 +609,49 @@ mod tests {
             let (name, tally) = (subject.entry.name, subject.draw(flips, 1));
             assert_eq!(tally.refused + tally.found + tally.harmless + tally.missed, flips, "{name}");
             assert!(tally.saved_per_mille() >= saved_at_least(name), "{name}: {tally:?}");
+            assert!(tally.least >= least(name), "{name}: {tally:?}");
             // With the seed of the test, which draws the same flips everywhere.
             let most = if crate::is_deep() { missed_at_most(name) } else { 0 };
             assert!(tally.missed <= most, "{name}: {tally:?}, {most} missed at most");
+        }
+    }
+
+    /// The pool's table of space says where the blocks of all indices lie. Whatever is in its place, blocks are found without it.
+    #[test]
+    fn a_lost_table_of_space_is_found_and_costs_no_key() {
+        for entry in kind::kinds::<Hardware>() {
+            let subject = Subject::new(entry);
+            let table = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).unwrap();
+            let table = table.geometry().heap_off() as usize;
+            let with = |range: Range<usize>, change: &dyn Fn(&mut [u8])| {
+                let mut image = subject.image.clone();
+                change(&mut image[range]);
+                image
+            };
+            let whole = table..table + CHUNK as usize;
+            let other = subject.image[whole.end..][..CHUNK as usize].to_vec();
+            let mut images = vec![
+                ("zeroes", with(whole.clone(), &|page| page.fill(0))),
+                ("ones", with(whole.clone(), &|page| page.fill(0xff))),
+                ("another page", with(whole.clone(), &|page| page.copy_from_slice(&other))),
+                (
+                    "whatever",
+                    with(whole.clone(), &|page| {
+                        let mut random = Random(7);
+                        page.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+                    }),
+                ),
+            ];
+            let lines = subject.lines.iter().filter(|line| whole.contains(line));
+            images.extend(lines.map(|line| ("a line of zeroes", with(*line..line + 64, &|line| line.fill(0)))));
+            for (what, image) in images {
+                let name = subject.entry.name;
+                let pool = open(image.clone()).unwrap_or_else(|| panic!("{name}: not opened with {what}"));
+                assert!(!is_clean(&pool), "{name}: {what} is missed");
+                let saved = subject.salvaged(image);
+                let lost = subject.pairs.iter().filter(|(key, value)| saved.get(*key) != Some(value)).count();
+                assert_eq!((lost, saved.len()), (0, subject.pairs.len()), "{name}: {what}");
+            }
         }
     }
 
@@ -633,7 +683,7 @@ mod tests {
             let subject = Subject::new(entry);
             let pool = open(subject.image.clone()).expect("sound");
             assert!(is_clean(&pool) && subject.is_whole(&pool), "{}", subject.entry.name);
-            assert_eq!(subject.salvaged(&pool), subject.pairs, "{}", subject.entry.name);
+            assert_eq!(subject.salvaged(subject.image.clone()), subject.pairs, "{}", subject.entry.name);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | an interior node | nothing: right siblings lead to its children |
 //! | a record | its entry |
 //! | the link to a layer | the keys of that layer |
+//! | the root of a layer, or all that it leads to | nothing but its own entries, if no other layer has lost as much; otherwise the keys of these layers |
 //! | the link to the root, or the root | nothing but its own entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
 //!
@@ -33,6 +34,8 @@ use crate::{MAX_KEY, MAX_VALUE, Policy};
 
 /// Findings that are kept.
 const MAX_FINDINGS: usize = 100;
+/// Levels of a layer: more than any has.
+const MAX_LEVELS: usize = 64;
 
 /// Gets a key and its value.
 pub type Found<'f> = &'f mut dyn FnMut(&[u8], &[u8]);
@@ -55,6 +58,13 @@ impl Visit {
     }
 }
 
+/// Border nodes that lead to each other, and nothing else to them.
+struct Run {
+    /// Those that no node leads to from above, and interior nodes above others.
+    topmost: Vec<Off<Node>>,
+    borders: BTreeSet<Off<Node>>,
+}
+
 struct Salvage<'a, 'f, M: Medium, P: Policy> {
     cx: Context<'a, M, P>,
     found: Found<'f>,
@@ -71,6 +81,8 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     prefixes: Vec<Vec<u8>>,
     /// Layers that were met and not walked yet.
     todo: Vec<(Off<Node>, Vec<u8>)>,
+    /// The numbers of layers whose roots cannot be read, or lead to no node.
+    headless: Vec<usize>,
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
@@ -85,6 +97,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             layer_of: BTreeMap::new(),
             prefixes: Vec::new(),
             todo: Vec::new(),
+            headless: Vec::new(),
         };
         salvage.read_slabs();
         salvage
@@ -155,6 +168,10 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         while let Some((root, prefix)) = self.todo.pop() {
             if prefix.len() > MAX_KEY || !self.is_node(root) {
                 self.find(root.get(), "the link to a layer leads to no node".into());
+                if prefix.len() <= MAX_KEY {
+                    self.headless.push(self.prefixes.len());
+                    self.prefixes.push(prefix);
+                }
                 continue;
             }
             if self.layer_of.contains_key(&root) {
@@ -162,7 +179,12 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
                 continue;
             }
             self.prefixes.push(prefix);
-            self.nodes(self.prefixes.len() - 1, Visit::whole(root));
+            let before = self.layer_of.len();
+            let layer = self.prefixes.len() - 1;
+            self.nodes(layer, Visit::whole(root));
+            if self.layer_of.len() <= before + 1 && (self.is_interior(root) || !self.cx.is_stamped(root)) {
+                self.headless.push(layer);
+            }
         }
     }
 
@@ -286,55 +308,140 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 
-    /// The layer of a node that nothing leads to: that of what it leads to.
-    fn layer_below(&self, off: Off<Node>) -> Option<usize> {
-        let next = if self.is_interior(off) { self.cx.content(off).1 } else { vec![self.sibling(off)] };
-        next.iter().find_map(|off| self.layer_of.get(off).copied())
+    /// What a node leads to: its children, or its right sibling.
+    fn led_to(&self, off: Off<Node>) -> Vec<Off<Node>> {
+        if self.is_interior(off) { self.cx.content(off).1 } else { vec![self.sibling(off)] }
     }
 
-    /// Looks at nodes that nothing leads to, where it can be told what layer they belong to.
+    /// Looks at nodes that nothing leads to, where it can be told what layer they belong to: that of what they lead to.
     fn adopt(&mut self) {
         loop {
             self.layers();
             let orphans = self.orphans();
-            let known = orphans.iter().find_map(|off| Some((*off, self.layer_below(*off)?)));
-            match known {
-                Some((off, layer)) => self.nodes(layer, Visit::whole(off)),
-                None => return self.guess(&orphans),
+            let mut before: BTreeMap<Off<Node>, Vec<Off<Node>>> = BTreeMap::new();
+            for off in &orphans {
+                self.led_to(*off).into_iter().for_each(|next| before.entry(next).or_default().push(*off));
+            }
+            let known = before.iter().filter_map(|(next, orphans)| Some((self.layer_of.get(next)?, orphans)));
+            let mut known: Vec<_> = known.flat_map(|(layer, all)| all.iter().map(|off| (*off, *layer))).collect();
+            if known.is_empty() {
+                return self.guess(&orphans);
+            }
+            while let Some((off, layer)) = known.pop() {
+                if !self.layer_of.contains_key(&off) {
+                    self.nodes(layer, Visit::whole(off));
+                    // A node that is astray is none of this layer.
+                    self.layer_of.entry(off).or_insert(layer);
+                    known.extend(before.get(&off).into_iter().flatten().map(|off| (*off, layer)));
+                }
             }
         }
     }
 
-    /// What is left, and no node of it leads to, belongs to the first layer if nothing but the root of that was found.
+    /// What is left, and no node of it leads to. Nodes of a layer are a run of siblings, and each run belongs to a layer whose root cannot be
+    /// read: the first layer, if nothing but its root was found, or one that a link of another layer leads to. Where that can be told in one
+    /// way only, it is taken.
     fn guess(&mut self, orphans: &[Off<Node>]) {
+        let mut runs = self.runs(orphans);
         let first_is_empty = !self.layer_of.iter().any(|(off, layer)| *layer == 0 && *off != self.cx.tree.root);
-        let below: BTreeSet<Off<Node>> = orphans.iter().flat_map(|off| self.layers_of(*off)).collect();
         if self.prefixes.is_empty() {
             self.prefixes.push(Vec::new());
         }
-        let is_topmost = |off: &Off<Node>| !below.contains(off) && !self.is_below(orphans, *off);
-        let topmost: Vec<Off<Node>> = orphans.iter().copied().filter(is_topmost).collect();
-        for off in topmost {
-            if first_is_empty {
-                self.nodes(0, Visit::whole(off));
-                self.layers();
-            } else {
-                self.find(off.get(), "nothing leads to this node, and the first bytes of its keys are unknown".into());
+        if first_is_empty && !runs.is_empty() {
+            // Links of the first layer lead to all others.
+            let leads_to_others = |run: &Run| self.lost_roots_below(run) == runs.len() - 1;
+            let firsts: Vec<usize> = (0..runs.len()).filter(|run| leads_to_others(&runs[*run])).collect();
+            match firsts[..] {
+                [first] => self.take_run(0, &runs.remove(first)),
+                _ => std::mem::take(&mut runs).iter().for_each(|run| self.take_run(0, run)),
             }
         }
+        let headless: Vec<usize> = self.headless.iter().copied().filter(|layer| *layer != 0).collect();
+        match (&headless[..], &runs[..]) {
+            ([layer], [run]) => {
+                self.find(
+                    run.topmost[0].get(),
+                    "nothing leads to this node; the first bytes of its keys are a guess".into(),
+                );
+                self.take_run(*layer, run);
+            }
+            _ => runs.iter().flat_map(|run| &run.topmost).for_each(|off| {
+                let what = "nothing leads to this node, and the first bytes of its keys are unknown";
+                self.find(off.get(), what.into());
+            }),
+        }
+    }
+
+    fn take_run(&mut self, layer: usize, run: &Run) {
+        run.topmost.iter().for_each(|off| self.nodes(layer, Visit::whole(*off)));
+        self.layers();
+    }
+
+    /// The runs of siblings among nodes that nothing leads to, but those of layers below others.
+    fn runs(&self, orphans: &[Off<Node>]) -> Vec<Run> {
+        let (interiors, borders): (Vec<_>, Vec<_>) = orphans.iter().copied().partition(|off| self.is_interior(*off));
+        let children = interiors.iter().flat_map(|above| self.cx.content(*above).1);
+        let below: BTreeSet<Off<Node>> = borders.iter().flat_map(|off| self.layers_of(*off)).chain(children).collect();
+        let mut topmost: BTreeMap<Option<Off<Node>>, Vec<Off<Node>>> = BTreeMap::new();
+        for off in orphans.iter().filter(|off| !below.contains(off)) {
+            topmost.entry(self.first_border(*off)).or_default().push(*off);
+        }
+        let siblings: BTreeSet<Off<Node>> = borders.iter().map(|off| self.sibling(*off)).collect();
+        let borders: BTreeSet<Off<Node>> = borders.into_iter().collect();
+        let firsts: Vec<_> =
+            topmost.keys().copied().filter(|first| first.is_none_or(|off| !siblings.contains(&off))).collect();
+        let mut runs = Vec::new();
+        for first in firsts {
+            let mut run = Run { topmost: topmost.remove(&first).unwrap_or_default(), borders: BTreeSet::new() };
+            let mut next = first;
+            while let Some(off) = next.filter(|off| borders.contains(off) && run.borders.insert(*off)) {
+                run.topmost.extend(topmost.remove(&Some(off)).unwrap_or_default());
+                next = Some(self.sibling(off));
+            }
+            runs.push(run);
+        }
+        // Siblings in a circle are damaged.
+        runs.extend(topmost.into_values().map(|topmost| Run { topmost, borders: BTreeSet::new() }));
+        runs
+    }
+
+    /// The border node of the smallest keys below a node, if there is one.
+    fn first_border(&self, off: Off<Node>) -> Option<Off<Node>> {
+        let mut off = off;
+        for _ in 0..MAX_LEVELS {
+            if !self.is_interior(off) {
+                return Some(off);
+            }
+            off = self.cx.content(off).1.first().copied().filter(|off| self.is_node(*off))?;
+        }
+        None
+    }
+
+    /// How many layers have roots that cannot be read, or lead to no node, of those that the borders of a run lead to, from layer to layer.
+    fn lost_roots_below(&self, run: &Run) -> usize {
+        let (mut lost, mut seen) = (0, BTreeSet::new());
+        let mut todo: Vec<Off<Node>> = run.borders.iter().copied().collect();
+        let can_be_read = |off: &Off<Node>| self.is_node(*off) && self.cx.is_stamped(*off);
+        while let Some(off) = todo.pop() {
+            if !can_be_read(&off) {
+                lost += 1;
+            } else if seen.insert(off) {
+                let is_interior = self.is_interior(off);
+                let mut next = if is_interior { self.cx.content(off).1 } else { self.layers_of(off) };
+                if is_interior {
+                    next.retain(can_be_read);
+                    lost += usize::from(next.is_empty());
+                }
+                todo.extend(next);
+            }
+        }
+        lost
     }
 
     fn layers_of(&self, off: Off<Node>) -> Vec<Off<Node>> {
         let entries = if self.is_interior(off) { None } else { self.entries(off) };
         let layers = entries.into_iter().flatten().filter(|entry| entry.kind == kind::LAYER);
         layers.map(|entry| Off::new(entry.word)).collect()
-    }
-
-    /// Whether another node leads to one.
-    fn is_below(&self, orphans: &[Off<Node>], off: Off<Node>) -> bool {
-        let interiors = orphans.iter().filter(|above| self.is_interior(**above));
-        let mut children = interiors.flat_map(|above| self.cx.content(*above).1);
-        children.any(|child| child == off)
     }
 }
 

@@ -131,7 +131,7 @@ impl<S: Openable<M>, M: Medium> Index<M> for Salvaged<S, M> {
             }
             Err(what) => findings.push(Finding { offset: 0, what: what.clone() }),
         }
-        if findings.is_empty() {
+        if findings.is_empty() && !self.root.has_doubtful_space(&session.enter()?) {
             return Ok(findings);
         }
         let mut more = 0;

@@ -1,33 +1,37 @@
 //! What lies in the lines of a damaged structure, whether anything leads to it or not: for repair.
 //!
-//! The extents of the owner are read, page by page, without the structure's own links. A line counts if its page's bitmap says that it is
-//! allocated, or a line that counts leads to it; and if it looks like what it should be:
+//! First come the lines that links lead to, from the root on, wherever they lie: so the pool's table of space may be lost. Then those that
+//! the bitmaps of the owner's pages say are allocated, and what these lead to. A line counts if its checksum is right, and if it is live:
 //!
-//! | line | counts if | what it gives |
+//! | line | is live if | gives |
 //! |---|---|---|
-//! | node of a list | its link is not marked deleted, and leads to a line of the structure or to nothing | its key and value |
-//! | node of a skip list | the same, and it has 1 to 11 levels, and is no line of upper links | its key and value |
-//! | node of a hash table | the same; the last link of a run is an end | its key and value |
-//! | member (SOFT), whatever bitmaps say: there are none | its state is one of a live member | its key and value |
+//! | node of a list, a hash table | its link is not marked deleted | its key and value |
+//! | node of a skip list | the same, and it has 1 to 11 levels | its key and value |
 //! | branch | no edge is frozen | the leaves that its edges lead to, if they lie on their sides of the router |
+//! | member (SOFT), whatever bitmaps say: there are none | its state is one of a live member | its key and value |
 //!
-//! A removed node is marked, a spliced branch frozen, so neither comes back. Lines that were never written are all zero in a pool that
-//! was never used otherwise, and do not count; lines of chunks that had another owner before can hold what that wrote.
+//! A removed node is marked, a spliced branch frozen, so neither comes back. What a link says that leads nowhere means nothing: it is damaged,
+//! and the line keeps its entry; so does the side of a branch with such an edge, where no other line has the key.
+//!
+//! Members have no links, and no head that names their owner. Where the pool's table of space is damaged, all chunks that belong to nobody
+//! are read: members of an index that was dropped can be among them.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
-use durix_pmem::{Bits, Medium, Off, OffsetSet, Op, Root, Word};
+use durix_pmem::{Bits, Extent, Medium, Off, OffsetSet, Op, Root, Word};
 
-use crate::layout::{HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE};
+use crate::layout::{
+    HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE, TALL_SUM, branch_sum, node_sum,
+    tall_sum,
+};
 use crate::linked::bst::BstCore;
-use crate::linked::hash::{HashCore, arrays_of, gather};
+use crate::linked::hash::{HashCore, gather, heads_of};
 use crate::linked::list::ListCore;
 use crate::linked::skip::SkipCore;
 use crate::options::Options;
 use crate::pages::units::holds_records;
-use crate::soft::{SoftHashCore, SoftOrderedCore, live_member};
+use crate::soft::{SoftHashCore, SoftOrderedCore, live_member, salvaged_extents};
 
 /// What the lines of a structure are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +90,11 @@ struct Blocks<'a, 's, M: Medium> {
     op: &'a Op<'s, M>,
     lines: Lines,
     shape: PageShape,
-    /// Offset and length of each extent that holds pages.
-    extents: Vec<(u64, u64)>,
-    /// Whether arrays of buckets may be among them.
-    has_arrays: bool,
+    /// The extents of the owner, as far as the table of space knows.
+    extents: Vec<Extent>,
 }
 
-/// Keys and values of all lines that count.
+/// Keys and values of all lines that count. Of a key that comes twice the first one counts.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lines: Lines) -> Vec<Leftover> {
     if lines == Lines::Members {
         return members(op, root);
@@ -101,107 +103,126 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lines: Lines) -> V
     let bytes = op.load(&words[ROOT_PAGE], Relaxed);
     let is_sound = bytes.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&bytes);
     let shape = PageShape::of_nodes(if is_sound { bytes } else { Options::default().page });
-    let head = op.load(&words[ROOT_HEAD], Relaxed);
-    let arrays = match lines {
-        Lines::List | Lines::Tree | Lines::Members => Some(Vec::new()),
-        Lines::Skip => Some(vec![head]),
-        Lines::Hash => arrays_of(op, root),
-    };
-    let (has_arrays, arrays) = (arrays.is_none(), arrays.unwrap_or_default());
-    let mut extents = root.pool().space().extents(op, root.owner());
-    extents.retain(|extent| !arrays.contains(&extent.off) && !holds_records(op, extent));
-    let extents = extents.iter().map(|extent| (extent.off, extent.len)).collect();
-    Blocks { op, lines, shape, extents, has_arrays }.read()
+    let extents = root.pool().space().extents(op, root.owner());
+    Blocks { op, lines, shape, extents }.read(first_links(op, root, lines))
+}
+
+/// The links that the root of a structure holds, or leads to.
+fn first_links<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lines: Lines) -> Vec<Link> {
+    let head = op.load(&root.words(op)[ROOT_HEAD], Relaxed);
+    let load = |words: &[Word]| words.iter().map(|word| Link::from_bits(op.load(word, Relaxed))).collect();
+    match lines {
+        Lines::List | Lines::Tree => vec![Link::from_bits(head)],
+        Lines::Skip => op.slice("first links", Off::<Word>::new(head), LEVELS as u64).map(load).unwrap_or_default(),
+        Lines::Hash => heads_of(op, root),
+        Lines::Members => Vec::new(),
+    }
 }
 
 /// All members that are live.
 fn members<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-    let extents = root.pool().space().extents(op, root.owner());
+    let extents = salvaged_extents(op, root);
     let lines = extents.iter().flat_map(|extent| (extent.off..extent.off + extent.len).step_by(NODE as usize));
     lines.filter_map(|off| live_member(op, off)).map(|(key, word)| Leftover { key, word }).collect()
 }
 
 impl<M: Medium> Blocks<'_, '_, M> {
-    fn read(&self) -> Vec<Leftover> {
-        let mut todo: Vec<u64> = self.allocated();
-        let mut seen: OffsetSet = todo.iter().copied().collect();
-        let mut counted = Vec::new();
+    fn read(&self, first: Vec<Link>) -> Vec<Leftover> {
+        let (mut seen, mut counted) = (OffsetSet::default(), Vec::new());
+        self.follow(first.into_iter().filter(|link| !link.is_null()).map(Link::off).collect(), &mut seen, &mut counted);
+        self.follow(self.allocated(), &mut seen, &mut counted);
+        let (mut entries, mut doubtful) = (Vec::new(), Vec::new());
+        for (off, line) in &counted {
+            self.add_entries(*off, line, &mut entries, &mut doubtful);
+        }
+        entries.extend(doubtful);
+        entries
+    }
+
+    /// Adds the lines that count of some, and of all that these lead to.
+    fn follow(&self, mut todo: Vec<u64>, seen: &mut OffsetSet, counted: &mut Vec<(u64, Line)>) {
         while let Some(off) = todo.pop() {
-            let Some(line) = self.line(off) else { continue };
-            if !self.counts(off, &line) {
+            if !seen.insert(off) {
                 continue;
             }
+            let Some(line) = self.line(off).filter(|line| self.is_live(off, line)) else { continue };
+            // What a run is being cut from may have no other link yet.
+            let links = self.links(&line).into_iter().map(|link| if link.is_cut() { link.rest() } else { link });
+            todo.extend(links.filter(|link| !link.is_null()).map(Link::off));
             counted.push((off, line));
-            let links = if self.lines == Lines::Tree { 2 } else { 1 };
-            for link in line[..links].iter().map(|bits| Link::from_bits(*bits)).filter(|link| !link.is_null()) {
-                if self.holds(link.off()) && seen.insert(link.off()) {
-                    todo.push(link.off());
-                }
-            }
         }
-        // What is upper links of one node is no node.
-        let upper: BTreeSet<u64> = match self.lines {
-            Lines::Skip => counted.iter().map(|(_, line)| line[MORE_WORD]).filter(|more| *more != 0).collect(),
-            _ => BTreeSet::new(),
-        };
-        counted.sort_unstable_by_key(|(off, _)| *off);
-        counted.retain(|(off, _)| !upper.contains(off));
-        counted.iter().flat_map(|(_, line)| self.entries(line)).collect()
     }
 
     /// The lines that bitmaps say are allocated.
     fn allocated(&self) -> Vec<u64> {
         let mut lines = Vec::new();
-        for (start, len) in &self.extents {
-            for page in (*start..start + len).step_by(self.shape.bytes as usize) {
-                let bitmap = self.op.slice("the head of a page", Off::<Word>::new(page), self.shape.words());
-                for (index, word) in bitmap.unwrap_or_default().iter().enumerate() {
-                    let bits = self.op.load(word, Relaxed) & self.shape.mask(index as u64);
-                    let set = (0..64).filter(|bit| bits >> bit & 1 == 1);
-                    lines.extend(set.map(|bit| page + (index as u64 * 64 + bit) * NODE));
-                }
+        let pages = |extent: &Extent| (extent.off..extent.off + extent.len).step_by(self.shape.bytes as usize);
+        for page in self.extents.iter().flat_map(pages) {
+            if holds_records(self.op, &Extent { off: page, len: self.shape.bytes }) {
+                continue;
+            }
+            let bitmap = self.op.slice("the head of a page", Off::<Word>::new(page), self.shape.words());
+            for (index, word) in bitmap.unwrap_or_default().iter().enumerate() {
+                let bits = self.op.load(word, Relaxed) & self.shape.mask(index as u64);
+                let set = (0..64).filter(|bit| bits >> bit & 1 == 1);
+                lines.extend(set.map(|bit| page + (index as u64 * 64 + bit) * NODE));
             }
         }
         lines
     }
 
+    /// A line of the structure, with its checksum.
     fn line(&self, off: u64) -> Option<Line> {
-        let words = self.op.slice("a node", Off::<Word>::new(off), 8).ok()?;
-        Some(std::array::from_fn(|number| self.op.load(&words[number], Relaxed)))
-    }
-
-    /// Whether a line of the structure lies there.
-    fn holds(&self, off: u64) -> bool {
-        let at = self.extents.partition_point(|(start, _)| *start <= off);
-        off.is_multiple_of(NODE) && at.checked_sub(1).is_some_and(|at| off - self.extents[at].0 < self.extents[at].1)
-    }
-
-    fn counts(&self, off: u64, line: &Line) -> bool {
-        let link = Link::from_bits(line[0]);
-        let leads = |link: Link| link.is_null() || self.holds(link.off()) && link.off() != off;
-        let is_node = !link.is_deleted() && leads(link) && *line != [0; 8];
-        match self.lines {
-            Lines::Tree => {
-                let edges = [0, 1].map(|side| Link::from_bits(line[side]));
-                edges.iter().all(|edge| !edge.is_deleted() && (edge.is_leaf() || leads(*edge)))
+        let words = self.op.slice("a node", Off::<Word>::new(off), 8).ok().filter(|_| off.is_multiple_of(NODE))?;
+        let line: Line = std::array::from_fn(|number| self.op.load(&words[number], Relaxed));
+        let is_sealed = match self.lines {
+            Lines::Tree => line[7] == branch_sum(off, line[2], [(line[3], line[4]), (line[5], line[6])]),
+            Lines::Skip => {
+                let levels = line[LEVEL_WORD];
+                levels >> TALL_SUM << TALL_SUM == tall_sum(off, line[1], line[2], levels, line[MORE_WORD])
+                    && (1..=LEVELS as u64).contains(&(levels & HEIGHT))
             }
-            Lines::List | Lines::Members => is_node,
-            // An array of buckets has links in the place of keys and values.
-            Lines::Hash => {
-                is_node && link.off() != 0 && !(self.has_arrays && (1..3).all(|word| line[word].is_multiple_of(NODE)))
-            }
-            Lines::Skip => is_node && (1..=LEVELS as u64).contains(&(line[LEVEL_WORD] & HEIGHT)),
-        }
+            Lines::List | Lines::Hash | Lines::Members => line[3] == node_sum(off, line[1], line[2]),
+        };
+        is_sealed.then_some(line)
     }
 
-    fn entries(&self, line: &Line) -> Vec<Leftover> {
+    /// The links of a line, on the lowest level.
+    fn links(&self, line: &Line) -> Vec<Link> {
+        let links = if self.lines == Lines::Tree { 2 } else { 1 };
+        line[..links].iter().map(|bits| Link::from_bits(*bits)).collect()
+    }
+
+    /// Whether a link leads to nothing, or to a line of the structure.
+    fn is_sound(&self, link: Link, from: u64) -> bool {
+        let off = link.off();
+        let is_known = || {
+            let at = self.extents.partition_point(|extent| extent.off <= off);
+            at.checked_sub(1).is_some_and(|at| off - self.extents[at].off < self.extents[at].len)
+        };
+        link.is_null() || off.is_multiple_of(NODE) && off != from && (is_known() || self.line(off).is_some())
+    }
+
+    fn is_live(&self, off: u64, line: &Line) -> bool {
+        !self.links(line).iter().any(|link| link.is_deleted() && self.is_sound(*link, off))
+    }
+
+    /// Adds the entries of a line; to `doubtful` those of a side whose edge is damaged.
+    fn add_entries(&self, off: u64, line: &Line, entries: &mut Vec<Leftover>, doubtful: &mut Vec<Leftover>) {
         if self.lines != Lines::Tree {
             let key = if self.lines == Lines::Hash { gather(line[1]) } else { line[1] };
-            return vec![Leftover { key, word: line[2] }];
+            return entries.push(Leftover { key, word: line[2] });
         }
-        let (router, leaves) = (line[2], [(line[3], line[4]), (line[5], line[6])]);
-        let is_there = |side: usize| Link::from_bits(line[side]).is_leaf();
-        let sides = [0, 1].into_iter().filter(|side| is_there(*side) && (leaves[*side].0 >= router) == (*side == 1));
-        sides.map(|side| Leftover { key: leaves[side].0, word: leaves[side].1 }).collect()
+        for (side, (key, word)) in [(line[3], line[4]), (line[5], line[6])].into_iter().enumerate() {
+            let edge = Link::from_bits(line[side]);
+            if (key >= line[2]) != (side == 1) {
+                continue;
+            }
+            if edge.is_leaf() {
+                entries.push(Leftover { key, word });
+            } else if !self.is_sound(edge, off) && (key, word) != (0, 0) {
+                doubtful.push(Leftover { key, word });
+            }
+        }
     }
 }

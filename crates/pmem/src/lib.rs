@@ -73,7 +73,7 @@ pub use reserve::Reserve;
 pub use service::{Driver, Due, Lane, Registered, Service, Services, Tick, Urgency};
 pub use session::{LineAt, Op, Session};
 pub use session_log::{Chain, Segment, SessionLogs};
-pub use space::{Allocation, Change, Extent, Grow, Owner, Prepared, Reserved, Space, SpaceStats};
+pub use space::{Allocation, Change, Extent, Grow, LenAt, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use testing::{Killable, Mutating, Mutation, Plan, Site, SiteKind};
 pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};

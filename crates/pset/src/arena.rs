@@ -147,26 +147,15 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     Ok((Run { off: first, count: slots }, len))
 }
 
-/// Extents of a set in chunks that the pool's tables give to nobody: a table is damaged, and the heads of extents say how long they are.
-/// Extents of sets that were dropped, and of others whose part of a table is damaged, can be among them.
-pub(super) fn lost_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Extent> {
-    let space = root.pool().space();
-    let mut found: Vec<Extent> = Vec::new();
-    for off in space.unclaimed(op) {
-        if found.last().is_some_and(|last| off < last.off + last.len) {
-            continue;
-        }
+/// The extents of a set whose pool may have a damaged table of space: see [`Root::salvaged_extents`].
+pub(super) fn salvaged_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>, lost: bool) -> Vec<Extent> {
+    let chunk = root.pool().space().chunk();
+    root.salvaged_extents(op, lost, &mut |off, most| {
         let head = op.at(Off::<ExtentHead>::new(off));
-        let class = Class::exact(op.load(&head.lines, Relaxed));
-        let bytes = class.and_then(|class| class.bytes().checked_mul(op.load(&head.slots, Relaxed)));
-        let len = bytes.and_then(|bytes| bytes.checked_add(LINE as u64)?.checked_next_multiple_of(space.chunk()));
-        if let Some(len) = len
-            && read_extent(op, off, len).is_ok()
-        {
-            found.push(Extent { off, len });
-        }
-    }
-    found
+        let bytes = Class::exact(op.load(&head.lines, Relaxed))?.bytes().checked_mul(op.load(&head.slots, Relaxed))?;
+        let len = bytes.checked_add(LINE as u64)?.checked_next_multiple_of(chunk).filter(|len| *len <= most)?;
+        read_extent(op, off, len).is_ok().then_some(len)
+    })
 }
 
 fn slots_in(len: u64, class: Class) -> u64 {

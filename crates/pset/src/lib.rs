@@ -53,7 +53,7 @@ use durix_pmem::pool::Poison;
 use durix_pmem::{Extent, Hardware, Kind, Lock, Medium, Op, Pool, Root, Session, Structure};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use arena::{Arena, lost_extents};
+use arena::{Arena, salvaged_extents};
 pub use check::Stats;
 pub use durix_index::Finding;
 use entry::Entry;
@@ -232,12 +232,12 @@ impl<M: Medium> PersistentSet<M> {
 
     /// All extents, ascending. In a set that was opened for all that can be read, those too that the pool's tables have lost.
     fn extents(&self, op: &Op<'_, M>) -> Vec<Extent> {
-        let mut extents = self.root.pool().space().extents(op, self.root.owner());
-        if self.options.salvage && self.lacks_extents(op, extents.len()) {
-            extents.extend(lost_extents(op, &self.root));
-            extents.sort_unstable_by_key(|extent| extent.off);
+        let extents = self.root.pool().space().extents(op, self.root.owner());
+        if !self.options.salvage {
+            return extents;
         }
-        extents
+        let lost = self.lacks_extents(op, extents.len()) || self.root.has_doubtful_space(op);
+        salvaged_extents(op, &self.root, lost)
     }
 
     /// Whether the pool's tables know of fewer extents than there are.

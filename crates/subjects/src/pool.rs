@@ -288,7 +288,7 @@ impl Subject for Lifetime {
         let owners: Vec<_> = pool.indices().unwrap().iter().map(|i| i.owner).collect();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
-        let findings = pool.space().check(&op, |owner| owners.contains(&owner));
+        let findings = pool.check_space(&op, |owner| owners.contains(&owner));
         findings.iter().map(|f| format!("leaked or damaged: {f}")).collect()
     }
 

@@ -46,7 +46,7 @@ fn look(pool: &Pool, index: Option<&str>, pages: &PageReport) -> Result<(Vec<(St
     if damaged.is_empty() {
         let mut session = pool.session()?;
         let live = |owner| indices.iter().any(|info| info.owner == owner);
-        let found = pool.space().check(&session.enter()?, live);
+        let found = pool.check_space(&session.enter()?, live);
         findings.extend(found.iter().map(|finding| ("space".into(), finding.to_string())));
     }
     let mut checked = Vec::new();

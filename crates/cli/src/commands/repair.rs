@@ -28,6 +28,8 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     }
     let (indices, damaged) = source.readable_indices()?;
     let pages = source.check_pages().map_or_else(|error| vec![error.to_string()], |pages| page_findings(&pages));
+    // An entry that cannot be read may own space.
+    let space = if damaged.is_empty() { space_findings(&source, &indices)? } else { Vec::new() };
     let indices = pools::listed(indices);
     let partial = durix::copy::partial(&args.into);
     let _ = std::fs::remove_file(&partial);
@@ -36,8 +38,9 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     })?;
     durix::copy::publish(&partial, &args.into)?;
     let damaged: Vec<String> = damaged.iter().map(ToString::to_string).collect();
-    let whole = damaged.is_empty() && pages.is_empty() && saved.iter().all(|saved| saved.lost.is_empty());
-    report(args.json, &saved, &damaged, &pages)?;
+    let whole =
+        [&damaged, &pages, &space].iter().all(|of| of.is_empty()) && saved.iter().all(|saved| saved.lost.is_empty());
+    report(args.json, &saved, &damaged, &[("pages", pages), ("space", space)])?;
     Ok(if whole { Code::Done } else { Code::No })
 }
 
@@ -106,11 +109,20 @@ fn save_entries(source: &Pool, from: &dyn Index, target: &Pool, to: &dyn Index) 
     }
 }
 
-fn report(as_json: bool, saved: &[Saved], damaged: &[String], pages: &[String]) -> Result<(), Failure> {
+/// What is wrong with the table of space.
+fn space_findings(source: &Pool, indices: &[IndexInfo]) -> Result<Vec<String>, Failure> {
+    let live = |owner| indices.iter().any(|info| info.owner == owner);
+    let findings = source.check_space(&source.session()?.enter()?, live);
+    Ok(findings.iter().map(ToString::to_string).collect())
+}
+
+fn report(as_json: bool, saved: &[Saved], damaged: &[String], of_pool: &[(&str, Vec<String>)]) -> Result<(), Failure> {
     if as_json {
         let index = |s: &Saved| json!({ "index": s.name, "entries": s.entries, "findings": s.lost });
         let indices: Vec<_> = saved.iter().map(index).collect();
-        return output::json(&json!({ "indices": indices, "unreadable": damaged, "pages": pages }));
+        let mut all = json!({ "indices": indices, "unreadable": damaged });
+        of_pool.iter().for_each(|(place, findings)| all[*place] = json!(findings));
+        return output::json(&all);
     }
     let row = |s: &Saved| vec![s.name.clone(), s.entries.to_string(), s.lost.len().to_string()];
     let mut out = output::Out::new();
@@ -118,7 +130,9 @@ fn report(as_json: bool, saved: &[Saved], damaged: &[String], pages: &[String]) 
     for saved in saved {
         saved.lost.iter().try_for_each(|what| out.line(&format!("{}: {what}", saved.name)))?;
     }
-    pages.iter().try_for_each(|what| out.line(&format!("pages: {what}")))?;
+    for (place, findings) in of_pool {
+        findings.iter().try_for_each(|what| out.line(&format!("{place}: {what}")))?;
+    }
     damaged.iter().try_for_each(|what| out.line(&format!("an index is lost: {what}")))?;
     out.finish()
 }

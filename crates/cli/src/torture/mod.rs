@@ -277,7 +277,7 @@ impl Torture<'_> {
         let mut session = pool.session()?;
         let findings = index.check(&mut session)?;
         let op = session.enter()?;
-        let space = pool.space().check(&op, |owner| owner == index.root().owner());
+        let space = pool.check_space(&op, |owner| owner == index.root().owner());
         let first = findings.iter().map(ToString::to_string).chain(space.iter().map(ToString::to_string)).next();
         Ok(first.map_or(Ok(()), |what| Err(format!("check: {what}"))))
     }

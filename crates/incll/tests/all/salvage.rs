@@ -106,3 +106,29 @@ fn a_zeroed_line_costs_at_most_one_node() {
     println!("{tried} lines of {} entries: {lost} entries lost in all, {most} at most", all.len());
     assert!(tried > 300, "{tried} lines were tried");
 }
+
+/// Interior nodes lie in pages of their own. Without one of these nothing leads to the nodes below, but they lead to each other; and what is
+/// in a layer below them is found through them.
+#[test]
+fn a_lost_page_of_interior_nodes_costs_no_key() {
+    let long = |n: u32| format!("the same beginning of {:08}", n.wrapping_mul(0x9e37_79b9));
+    let long = (0..400u32).map(|n| (long(n).into_bytes(), vec![n as u8; 20]));
+    let all: Map = entries(900).into_iter().chain(long).collect();
+    let image = image_of(&all, true);
+    let kind = |chunk: usize| u64::from_le_bytes(image[chunk * 4096 + 8..][..8].try_into().unwrap());
+    let chunks = 2..image.len() / 4096;
+    let interiors: Vec<usize> =
+        chunks.filter(|chunk| image[chunk * 4096..][..8] == *b"DURIXSLB" && kind(*chunk) == 5).collect();
+    assert!(!interiors.is_empty());
+    for chunk in interiors {
+        let mut damaged = image.clone();
+        damaged[chunk * 4096..][..4096].fill(0);
+        let saved = save(damaged, &all).unwrap();
+        println!(
+            "{chunk}: {} lost, {} of the first layer, {} wrong, {} findings",
+            saved.lost, saved.lost_above, saved.wrong, saved.findings
+        );
+        assert_eq!((saved.lost, saved.wrong), (0, 0), "the page at {:#x}", chunk * 4096);
+        assert!(saved.findings > 0);
+    }
+}

@@ -95,8 +95,16 @@ pub(crate) fn read_leftovers<M: Medium>(
     leftovers: &[Leftover],
     found: &mut dyn FnMut(u64, &[u8]),
 ) {
-    let units = Units::to_read(op, root.clone(), ROOT_PAGE);
-    let (records, mut bytes) = (Records { op, units: &units, have_marks: false }, Vec::new());
+    read_records(op, &Units::to_read(op, root.clone(), ROOT_PAGE), leftovers, found);
+}
+
+fn read_records<M: Medium>(
+    op: &Op<'_, M>,
+    units: &Units<M>,
+    leftovers: &[Leftover],
+    found: &mut dyn FnMut(u64, &[u8]),
+) {
+    let (records, mut bytes) = (Records { op, units, have_marks: false }, Vec::new());
     for Leftover { key, word } in leftovers {
         bytes.clear();
         if records.at(*key, *word).and_then(|record| records.read(&record, &mut bytes)).is_ok() {
@@ -175,6 +183,12 @@ impl<S: RecordMap<M>, M: Medium> Blobs<S, M> {
         let blobs = Blobs { map, store: RecordStore(units) };
         blobs.store.0.recover(session, &found, &|op, unit| blobs.is_in_use(op, unit))?;
         Ok(blobs)
+    }
+
+    /// Calls `found` with keys and what their records hold, as far as these are whole: keys and offsets were found in a map that may be
+    /// damaged.
+    pub fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(u64, &[u8])) {
+        read_records(op, &Units::to_read(op, root.clone(), S::PAGE_WORD), leftovers, found);
     }
 }
 

@@ -33,7 +33,7 @@ mod table;
 pub use hash::{SoftHash, SoftHashCore};
 pub use layout::LAYOUT_VERSION;
 pub use ordered::{SoftList, SoftOrderedCore, SoftSkipList};
-pub(crate) use store::live_member;
+pub(crate) use store::{live_member, salvaged_extents};
 
 /// How a structure with links in volatile memory is opened. None of it changes what lies in the pool.
 #[derive(Clone, Debug)]

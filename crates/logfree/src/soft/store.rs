@@ -137,6 +137,20 @@ pub(crate) fn live_member<M: Medium>(op: &Op<'_, M>, off: u64) -> Option<(u64, u
     Some((key, values[value]))
 }
 
+/// The extents of a structure whose pool may have a damaged table of space. Extents have no heads, so a chunk counts by itself if there is a
+/// line in it as members, or free lines, are.
+pub(crate) fn salvaged_extents<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Extent> {
+    let chunk = root.pool().space().chunk();
+    root.salvaged_extents(op, root.has_doubtful_space(op), &mut |off, _| {
+        let is_line = |line| {
+            let member = op.at(Off::<Member>::new(line));
+            let (key, values) = read(op, member);
+            op.load(&member.state, Relaxed).decode(line, key, values).is_ok()
+        };
+        (off..off + chunk).step_by(MEMBER as usize).any(is_line).then_some(chunk)
+    })
+}
+
 /// Key and values of a member, that count or not.
 fn read<M: Medium>(op: &Op<'_, M>, member: &Member) -> (u64, [u64; 2]) {
     (op.load(&member.key, Relaxed), [0, 1].map(|word| op.load(&member.values[word], Relaxed)))

@@ -15,6 +15,8 @@ use crate::space::{Heap, Owner};
 pub const HEADER_SIZE: u64 = 4096;
 /// Where the record of the [checkpoint epochs](crate::epoch) lies, in the header's page.
 pub const EPOCHS_OFF: u64 = 1024;
+/// Where the closing mark of the table of space lies, in the header's page.
+pub const SPACE_MARK_OFF: u64 = 256;
 /// Bytes of a lane: the redo intents of one allocating operation.
 pub const LANE_SIZE: u64 = 128;
 /// Bytes of a root entry.

@@ -5,7 +5,7 @@
 //! 8-byte atomicity.
 
 use crate::epoch::layout::Seat;
-use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE};
+use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE, SPACE_MARK_OFF};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
 
@@ -25,8 +25,8 @@ pub const COMPATIBLE: u32 = 0;
 pub const MAX_NAME: usize = 63;
 
 persistent! {
-    /// The header, at offset zero of a pool; of the rest of its 4096 bytes, 1024 are the record of the
-    /// [checkpoint epochs](crate::epoch), and the others are zero and not read.
+    /// The header, at offset zero of a pool; of the rest of its 4096 bytes, the 32 behind it are the closing [`Mark`] of the table of
+    /// space, 1024 are the record of the [checkpoint epochs](crate::epoch), and the others are zero and not read.
     ///
     /// | line | words | what | written |
     /// |---|---|---|---|
@@ -117,7 +117,8 @@ persistent! {
 }
 
 persistent! {
-    /// What an index held when its pool was closed: see [`tally`](super::tally). All zero in an index that has never told.
+    /// What an index held when its pool was closed: see [`tally`](super::tally). All zero in an index that has never told. The same of the
+    /// table of space, whose entries are its words that are not zero.
     ///
     /// | word | what |
     /// |---|---|
@@ -205,7 +206,7 @@ const _: () = {
     assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
     assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
     assert!(size_of::<Mark>() as u64 == MARK_SIZE && LINE.is_multiple_of(size_of::<Mark>()));
-    assert!(EPOCHS_OFF as usize >= size_of::<Header>());
+    assert!(SPACE_MARK_OFF as usize >= size_of::<Header>() && EPOCHS_OFF >= SPACE_MARK_OFF + MARK_SIZE);
     assert!(EPOCHS_OFF + size_of::<crate::epoch::layout::EpochRecord>() as u64 <= HEADER_SIZE);
     assert!(offset_of!(Header, magic) == 0, "the magic is the first word of the file");
     assert!(offset_of!(Header, state) / LINE != offset_of!(Header, boot) / LINE, "fenced apart");
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(offset_of!(RootEntry, names), 64);
         assert_eq!(offset_of!(RootEntry, user), 192);
         assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
-        assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal)), (16, 24));
+        assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal), SPACE_MARK_OFF), (16, 24, 256));
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
         assert_eq!(LAYOUT_ID, 0x0eac_1de5);
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);

@@ -35,6 +35,7 @@ mod pages;
 mod poison;
 pub mod recovery;
 mod roots;
+mod salvage;
 mod scrubbing;
 mod stats;
 mod structure;
@@ -143,6 +144,8 @@ struct Inner<M: Medium> {
     poisoned: Lock<Option<String>>,
     /// What closed indices held.
     tallies: tally::Tallies,
+    /// What the table of space was when the pool was opened.
+    table: salvage::Table,
 }
 
 impl<M: Medium> Clone for Pool<M> {
@@ -158,7 +161,13 @@ impl<M: Medium> fmt::Debug for Pool<M> {
 }
 
 impl<M: Medium> Pool<M> {
-    fn new(file: Arc<PoolFile<M>>, id: PoolId, space: Space<M>, asking: Vec<asking::Asking>) -> Self {
+    fn new(
+        file: Arc<PoolFile<M>>,
+        id: PoolId,
+        space: Space<M>,
+        asking: Vec<asking::Asking>,
+        table: salvage::Table,
+    ) -> Self {
         let (services, space) = (Services::new(file.mapping.medium()), Arc::new(space));
         let growth = Growth::new(Arc::clone(&file), Arc::clone(&space));
         let _ = file.growth.set(services.register(&growth));
@@ -197,6 +206,7 @@ impl<M: Medium> Pool<M> {
             closed: AtomicU64::new(0),
             poisoned: Lock::new(None),
             tallies: tally::Tallies::default(),
+            table,
         };
         Pool { inner: Arc::new(inner), recovers: false }
     }
@@ -391,7 +401,8 @@ impl<M: Medium> Inner<M> {
             {
                 let op = session.enter_exclusive();
                 let crashes = HeaderRef::new(&op, &self.file.name).crashes();
-                if self.tallies.write(&op, &self.file.geometry, crashes) {
+                let marked = self.tallies.write(&op, &self.file.geometry, crashes);
+                if self.table.write_mark(&op, &self.space, crashes) || marked {
                     op.fence(); // PERSIST PL-T1<PL-Z2: flush+fence
                 }
             }

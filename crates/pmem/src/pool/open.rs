@@ -14,6 +14,7 @@ use super::options::PoolOptions;
 use super::pages::Audit;
 use super::recovery::Recovery;
 use super::roots::{RootRef, RootState};
+use super::salvage::Table;
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
@@ -388,10 +389,12 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     settle_visible(&op, &file.geometry); // PERSIST PL-V1<PL-V2: flush+fence, with the first fence of the space's recovery
     let grow = Box::new(Arc::clone(&file));
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
+    let crashes = HeaderRef::new(&op, &file.name).crashes();
+    let table = if file.was_closed { Table::read(&op, &space, crashes) } else { Table::Unknown };
     finish_roots(&op, &file.geometry, &space);
     let asking = asking(&op, &file.geometry);
     drop(op);
-    Ok(Pool::new(file, id, space, asking))
+    Ok(Pool::new(file, id, space, asking, table))
 }
 
 /// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its

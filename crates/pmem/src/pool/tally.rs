@@ -188,7 +188,7 @@ impl Tallies {
         let m = op.medium();
         let known = self.0.lock(m).get(&owner.0).cloned();
         known.unwrap_or_else(|| {
-            let tally = Arc::new(Tally::of_mark(read(op, geometry, owner, crashes)));
+            let tally = Arc::new(Tally::of_mark(read(op, geometry.mark_off(owner), crashes)));
             self.0.lock(m).insert(owner.0, Arc::clone(&tally));
             tally
         })
@@ -201,7 +201,7 @@ impl Tallies {
             self.0.lock(op.medium()).iter().map(|(owner, tally)| (*owner, Arc::clone(tally))).collect();
         let mut written = false;
         for (owner, tally) in all.iter().filter(|(_, tally)| tally.damaged.is_none()) {
-            written |= write(op, geometry, Owner(*owner), crashes, tally.totals());
+            written |= write(op, geometry.mark_off(Owner(*owner)), crashes, tally.totals());
         }
         written
     }
@@ -225,14 +225,9 @@ fn seal(off: u64, totals: Totals, state: u64) -> u64 {
     Checksum::at(off).pair(totals.count, totals.sum).pair(state, 0).finish()
 }
 
-fn mark_of<'s, M: Medium>(op: &Op<'s, M>, geometry: &Geometry, owner: Owner) -> (u64, &'s Mark) {
-    let off = geometry.mark_off(owner);
-    (off, op.at(Off::new(off)))
-}
-
-/// What the mark of an index says in a pool that was left open so often.
-pub(super) fn read<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, owner: Owner, crashes: u16) -> Marked {
-    let (offset, mark) = mark_of(op, geometry, owner);
+/// What the mark at an offset says in a pool that was left open so often.
+pub(super) fn read<M: Medium>(op: &Op<'_, M>, offset: u64, crashes: u16) -> Marked {
+    let mark: &Mark = op.at(Off::new(offset));
     let [count, sum, state, found] =
         [&mark.count, &mark.sum, &mark.state, &mark.seal].map(|word| op.load(word, Relaxed));
     let totals = Totals { count, sum };
@@ -243,18 +238,12 @@ pub(super) fn read<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, owner: Owner,
     }
 }
 
-/// Writes the mark of an index; the fence is the caller's. `None` makes it void. What is as it should be is not written: returns whether it
+/// Writes the mark at an offset; the fence is the caller's. `None` makes it void. What is as it should be is not written: returns whether it
 /// was.
-pub(super) fn write<M: Medium>(
-    op: &Op<'_, M>,
-    geometry: &Geometry,
-    owner: Owner,
-    crashes: u16,
-    totals: Option<Totals>,
-) -> bool {
-    let (offset, mark) = mark_of(op, geometry, owner);
+pub(super) fn write<M: Medium>(op: &Op<'_, M>, offset: u64, crashes: u16, totals: Option<Totals>) -> bool {
+    let mark: &Mark = op.at(Off::new(offset));
     let is_so = match totals {
-        Some(totals) => read(op, geometry, owner, crashes) == Marked::Held(totals),
+        Some(totals) => read(op, offset, crashes) == Marked::Held(totals),
         // Not one of another number of crashes either: that number comes again after 65,536 of them.
         None => op.load(&mark.state, Relaxed) == 0,
     };

@@ -301,6 +301,57 @@ impl<M: Medium> Structure<M> for Failing {
     }
 }
 
+/// What the table of space says after closing can make sense, and not be what it said before.
+#[test]
+fn a_table_of_space_that_has_changed_since_closing_is_found() {
+    let pool = heap_pool();
+    drop(pool.open_structure::<Cell<_>>("one", &1).unwrap());
+    let open_image = HeapBacking::image_of(pool.mapping());
+    pool.close().unwrap();
+    let closed = HeapBacking::image_of(pool.mapping());
+    let table = pool.geometry().heap_off() as usize;
+    let found = |pool: &Pool| {
+        let findings = pool.check_space(&pool.session().unwrap().enter().unwrap(), |_| true);
+        assert!(
+            findings.iter().all(|finding| matches!(finding, crate::space::Finding::NotAsClosed { .. })),
+            "{findings:?}"
+        );
+        findings.len()
+    };
+    for image in [closed.clone(), open_image.clone()] {
+        assert_eq!(found(&open_image_of(image)), 0);
+    }
+    // Each word of the table and of its mark, zeroed.
+    let words = (table..table + 4096).step_by(8).chain((256..288).step_by(8));
+    let mut damaged = Vec::new();
+    for word in words.filter(|word| closed[*word..word + 8] != [0; 8]) {
+        let mut image = closed.clone();
+        image[word..word + 8].fill(0);
+        if word != 256 + 16 {
+            assert_eq!(found(&open_image_of(image.clone())), 1, "{word:#x}");
+            damaged.push(image);
+        }
+    }
+    assert!(damaged.len() > 3);
+    for image in damaged {
+        // Closing it once more does not make it right.
+        let pool = open_image_of(image);
+        pool.close().unwrap();
+        assert_eq!(found(&reopen(&pool)), 1);
+    }
+    // A crash makes the mark void; the next closing makes a new one.
+    let pool = open_image_of(closed);
+    drop(pool.open_structure::<Cell<_>>("two", &2).unwrap());
+    let pool = open_image_of(HeapBacking::image_of(pool.mapping()));
+    assert_eq!(found(&pool), 0);
+    pool.close().unwrap();
+    assert_eq!(found(&reopen(&pool)), 0);
+}
+
+fn open_image_of(image: Vec<u8>) -> Pool {
+    open_image(image).unwrap()
+}
+
 #[test]
 fn a_creation_that_fails_or_panics_leaves_nothing() {
     let pool = heap_pool();

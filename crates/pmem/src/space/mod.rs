@@ -29,6 +29,7 @@ mod layout;
 mod logical;
 mod recover;
 mod runs;
+pub(crate) mod salvage;
 mod slabs;
 
 use std::sync::atomic::Ordering;
@@ -40,6 +41,7 @@ pub use logical::{Allocation, Change};
 pub use recover::Finding;
 pub(crate) use recover::stats;
 use runs::Runs;
+pub use salvage::LenAt;
 use slabs::{Slab, Slabs};
 
 use crate::error::{Error, Result};
@@ -49,7 +51,7 @@ use crate::mapping::Mapping;
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::session::Op;
-use crate::word::Word;
+use crate::word::{Bits, Word};
 
 /// Makes the pool longer.
 pub trait Grow: Send + Sync {
@@ -352,18 +354,6 @@ impl<M: Medium> Space<M> {
         self.extents_for(op, owner, Role::Data)
     }
 
-    /// Offsets of the chunks that the tables give to nobody, ascending: for repair, where a table is damaged. `O(chunks)`.
-    ///
-    /// # Panics
-    /// If the operation is one of another pool.
-    pub fn unclaimed(&self, op: &Op<'_, M>) -> Vec<u64> {
-        self.assert_own(op);
-        let all = recover::Walk::new(op, self.heap, self.backed_chunks(op));
-        all.filter(|(_, what)| matches!(what, Use::Free | Use::Unknown))
-            .map(|(chunk, _)| self.heap.chunk_off(chunk))
-            .collect()
-    }
-
     /// All segments of an owner's logs, ascending. `O(chunks)`.
     pub(crate) fn segments(&self, op: &Op<'_, M>, owner: Owner) -> Vec<Extent> {
         self.extents_for(op, owner, Role::Log)
@@ -399,6 +389,17 @@ impl<M: Medium> Space<M> {
             found.extend(allocated.map(|i| (self.heap.block_off(chunk, lines, i), u64::from(lines) * LINE as u64)));
         }
         found
+    }
+
+    /// Calls `f` with the words of the tables that are not zero, and where they lie.
+    pub(crate) fn each_word(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) {
+        for chunk in 0..self.backed_chunks(op) {
+            let off = self.heap.descriptor(chunk);
+            match op.load(op.at(off), Ordering::Relaxed).to_bits() {
+                0 => {}
+                word => f(off.get(), word),
+            }
+        }
     }
 
     /// What a byte of the file belongs to, as far as the tables tell. `O(chunks of a zone)`.

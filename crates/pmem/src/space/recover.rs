@@ -47,6 +47,11 @@ pub enum Finding {
         /// The lane.
         lane: u32,
     },
+    /// The table is not what it was when the pool was closed.
+    NotAsClosed {
+        /// The offset of the first table in bytes.
+        off: u64,
+    },
     /// An owner that is no index.
     UnknownOwner {
         /// Offset of what it owns, in bytes.
@@ -63,6 +68,12 @@ impl fmt::Display for Finding {
             Finding::Overlap { off, len } => write!(f, "the extent at {off:#x} of {len} bytes overlaps something else"),
             Finding::BadSlab { off, lines } => write!(f, "the slab at {off:#x} claims blocks of {lines} lines"),
             Finding::BadIntent { lane } => write!(f, "lane {lane} holds an intent that names words outside the heap"),
+            Finding::NotAsClosed { off } => {
+                write!(
+                    f,
+                    "the table at {off:#x} is not what it was when the pool was closed: indices may lack a part of their space"
+                )
+            }
             Finding::UnknownOwner { off, owner } => {
                 write!(f, "the space at {off:#x} belongs to root {}, which is no index", owner.0)
             }

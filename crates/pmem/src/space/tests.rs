@@ -444,3 +444,53 @@ fn changes_that_cannot_be_are_refused_and_change_nothing() {
     }
     assert_eq!((space.blocks(&op, A), space.extents(&op, A), space.stats(&op)), before);
 }
+
+/// Heads say which chunks belong together where the table does not.
+#[test]
+fn extents_are_found_by_their_heads_where_the_table_is_damaged() {
+    let bench = Bench::new(24);
+    let mut session = bench.session();
+    let op = session.enter().unwrap();
+    let space = bench.space(&op);
+    let extent = |owner, chunks: u64| {
+        let extent = space.activate(&op, space.reserve_extent(&op, owner, chunks * CHUNK).unwrap()).unwrap();
+        // The head of this test: whose it is, and how long.
+        op.store(op.at(Off::<Word>::new(extent.off)), u64::from(owner.0) << 32 | chunks << 8 | 7, Relaxed);
+        extent
+    };
+    let (first, second, other, last) = (extent(A, 2), extent(A, 3), extent(B, 2), extent(A, 1));
+    let salvaged = |lost: bool| {
+        space.salvaged_extents(&op, A, |owner| owner == A || owner == B, lost, &mut |off, most| {
+            let head = op.load(op.at(Off::<Word>::new(off)), Relaxed);
+            let len = (head >> 8 & 0xff) * CHUNK;
+            (head & 0xff == 7 && head >> 32 == 0 && len <= most).then_some(len)
+        })
+    };
+    let mine = [first, second, last];
+    assert_eq!(salvaged(true), mine);
+    assert_eq!(salvaged(false), mine);
+    let word = |extent: Extent| op.at(HEAP.descriptor(HEAP.chunk_of(extent.off).unwrap()));
+    let (unknown, dead) = (Descriptor::from_bits(u64::MAX), Descriptor::new(Use::Slab { owner: Owner(9), lines: 1 }));
+    let (short, log) = (
+        Descriptor::new(Use::Extent { owner: A, chunks: 1, role: Role::Data }),
+        Descriptor::new(Use::Extent { owner: A, chunks: 3, role: Role::Log }),
+    );
+    for what in [Descriptor::new(Use::Free), unknown, dead, short, log] {
+        let before = op.load(word(second), Relaxed);
+        op.store(word(second), what, Relaxed);
+        assert_eq!(salvaged(true), mine, "{what:?}");
+        // Without a look at what is nobody's, only what the table gives to the owner.
+        let expected: &[Extent] = if what == short { &mine } else { &[first, last] };
+        assert_eq!(salvaged(false), expected, "{what:?}");
+        op.store(word(second), before, Relaxed);
+    }
+    // All of the table, but what belongs to others.
+    let table = op.slice("table", HEAP.descriptor(1), 20).unwrap();
+    table.iter().filter(|found| !std::ptr::eq(*found, word(other))).for_each(|word| op.store(word, unknown, Relaxed));
+    assert_eq!(salvaged(true), mine);
+    // Without heads the table counts, and what is nobody's does not.
+    table.iter().for_each(|word| op.store(word, Descriptor::new(Use::Free), Relaxed));
+    op.store(word(second), Descriptor::new(Use::Extent { owner: A, chunks: 3, role: Role::Data }), Relaxed);
+    op.store(op.at(Off::<Word>::new(second.off)), 0, Relaxed);
+    assert_eq!(salvaged(true), mine);
+}

@@ -102,10 +102,22 @@ impl<M: Medium> Structure<M> for HashCore<M> {
     }
 }
 
-/// Where the arrays of a table are that may be damaged; `None` where that cannot be told.
-pub(crate) fn arrays_of<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Option<Vec<u64>> {
-    let directory = read_directory(op, root).ok()?;
-    Some(directory.arrays(op.medium()))
+/// The heads of all buckets of a table that may be damaged, as far as they can be found.
+pub(crate) fn heads_of<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Link> {
+    let words = root.words(op);
+    let (array, buckets) = (op.load(&words[ROOT_HEAD], Relaxed), op.load(&words[ROOT_BUCKETS], Relaxed));
+    if !buckets.is_power_of_two() || buckets > 1 << MAX_LEVEL {
+        return Vec::new();
+    }
+    let first = buckets.trailing_zeros();
+    let more = self::directory(op, array, first).unwrap_or_default().iter().map(|entry| op.load(entry, Relaxed));
+    let more = (0u32..).zip(more).filter(|(level, array)| *array != 0 && (first + 1..=MAX_LEVEL).contains(level));
+    let arrays = more.map(|(level, array)| (array, 1 << (level - 1)));
+    let heads = [(array, buckets)]
+        .into_iter()
+        .chain(arrays)
+        .filter_map(|(array, len)| op.slice("the buckets", Off::<Word<Link>>::new(array), len).ok());
+    heads.flatten().map(|head| op.load(head, Relaxed)).collect()
 }
 
 /// Reads where the arrays are, and makes durable what it has read.

@@ -100,10 +100,8 @@ fn crashes_in_the_recovery_of_records_change_nothing() {
 #[test]
 fn every_write_back_and_fence_of_records_is_needed() {
     let quick = Explorer::new().executions_per_point(200).samples(60);
-    let sites = ["crates/logfree/src/pages/units/", "crates/logfree/src/records/record.rs"].map(|files| Sites {
-        kinds: vec![SiteKind::WriteBack, SiteKind::Fence],
-        ..Sites::in_files(files)
-    });
+    let sites = ["crates/logfree/src/pages/units/", "crates/logfree/src/records/record.rs"]
+        .map(|files| Sites { kinds: vec![SiteKind::WriteBack, SiteKind::Fence], ..Sites::in_files(files) });
     let mut mutants = 0;
     for sweep in mutation_sweeps(&sites, |plan| run::<BlobHash<Sim>>(&quick, plan)) {
         mutants += sweep.mutants.len();
