@@ -95,7 +95,10 @@ pub struct Unsettled<M: Medium> {
 
 impl<M: Medium> std::fmt::Debug for Unsettled<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unsettled").field("changes", &self.changes).field("commit", &self.commit).finish_non_exhaustive()
+        f.debug_struct("Unsettled")
+            .field("changes", &self.changes)
+            .field("commit", &self.commit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -230,7 +233,6 @@ impl<M: Medium> Unsettled<M> {
 }
 
 #[inline(always)]
-#[track_caller]
 fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) -> Result<()> {
     debug_assert!(off.is_multiple_of(LINE as u64));
     let first = Off::<AnyLine>::new(off);

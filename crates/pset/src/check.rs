@@ -61,7 +61,10 @@ impl<M: Medium> PersistentSet<M> {
         self.poison.expect_own(op)?;
         let m = op.medium();
         let _committing = self.committing.lock(m);
-        let guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
+        let mut guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
+        for (shard, inner) in self.shards.iter().zip(&mut guards) {
+            self.settle_shard(op, shard, inner);
+        }
         let mut findings = Vec::new();
         let mut roles: OffsetMap<Role> = OffsetMap::default();
         let mut give = |off, role, findings: &mut Vec<Finding>| {
@@ -89,7 +92,7 @@ impl<M: Medium> PersistentSet<M> {
         let lost = |(off, role)| Finding { offset: off, what: format!("a slot in no extent is {role:?}") };
         findings.extend(roles.into_iter().map(lost));
         self.check_newest(op, &newest, &mut findings);
-        let (keys, live) = (self.len(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
+        let (keys, live) = (self.live(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
         if keys != live {
             findings.push(Finding { offset: 0, what: format!("{keys} keys are counted, {live} are there") });
         }
@@ -178,7 +181,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let (free, extent_bytes) = self.arena.totals(m);
         let mut stats = Stats {
-            keys: self.len(op),
+            keys: self.live(op),
             free,
             extent_bytes,
             shards: self.shards.len() as u64,
