@@ -125,8 +125,8 @@ impl<M: Medium> Session<M> {
         *self.unsettled.borrow_mut() = unsettled;
         self.ends.set(true);
         // A journal takes lines as they are noted, and has no fence to wait for.
-        let mut op = self.op();
-        op.later = self.mapping.gathering() == 0;
+        let op = self.op();
+        op.later.set(self.mapping.gathering() == 0);
         Ok(op)
     }
 
@@ -134,7 +134,7 @@ impl<M: Medium> Session<M> {
     fn op(&self) -> Op<'_, M> {
         let reserve = self.mapping.reserve();
         let (base, mask) = (reserve.base(), reserve.len() as u64 - 1);
-        Op { base, mask, m: self.m, later: false, session: self, _not_send: PhantomData }
+        Op { base, mask, m: self.m, later: Cell::new(false), session: self, _not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -215,7 +215,7 @@ pub struct Op<'s, M: Medium = Hardware> {
     base: NonNull<u8>,
     mask: u64,
     m: M,
-    later: bool,
+    later: Cell<bool>,
     session: &'s Session<M>,
     _not_send: PhantomData<*mut ()>,
 }
@@ -320,8 +320,15 @@ impl<'s, M: Medium> Op<'s, M> {
     /// Ends an operation, and returns what has to be waited for until its updates are durable: what was put off, and on a pool with a
     /// journal the commit. Does not wait.
     pub fn finish(self) -> Unsettled<M> {
+        self.note_commit();
+        self.finish_reading()
+    }
+
+    /// As [`finish`](Self::finish), of an operation that has changed nothing, or has [noted](Self::note_commit) its commit: what has to be
+    /// waited for is the commit that the session has noted. The session need not wait for it any more.
+    pub fn finish_reading(self) -> Unsettled<M> {
         let mut unsettled = self.session.unsettled.take();
-        let commit = self.note_commit();
+        let commit = self.session.commit.take();
         if commit > 0 && unsettled.belong_to(self.mapping()).is_ok() {
             unsettled.raise_commit(commit);
         }
@@ -332,7 +339,15 @@ impl<'s, M: Medium> Op<'s, M> {
     /// Whether its updates need not be durable when they return: a structure may [put off](Self::put_off) their lines.
     #[inline(always)]
     pub fn settles_later(&self) -> bool {
-        self.later
+        self.later.get()
+    }
+
+    /// Runs `f` as in an ordinary operation: what it changes and reads is durable when it returns.
+    pub fn at_once<R>(&self, f: impl FnOnce() -> R) -> R {
+        let later = self.later.replace(false);
+        let result = f();
+        self.later.set(later);
+        result
     }
 
     /// The number of the ticket that gets what is put off; unique among those that are not settled.
@@ -343,7 +358,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// Says which structure puts off what comes next. Returns whether it may: not in an ordinary operation, and not if the structure
     /// is going.
     pub fn begin_put_off<S: Settles<M> + 'static>(&self, structure: &Weak<S>) -> bool {
-        self.later && self.session.unsettled.borrow_mut().begin(structure)
+        self.later.get() && self.session.unsettled.borrow_mut().begin(structure)
     }
 
     /// Leaves the write-back of lines to whoever settles the ticket, and with it what [`Settles`] says of `words`. From the structure of
@@ -364,6 +379,12 @@ impl<'s, M: Medium> Op<'s, M> {
         let number = self.session.mapping.gathering();
         self.session.commit.set(number);
         number
+    }
+
+    /// As [`Session::raise_commit`], inside the operation.
+    #[inline(always)]
+    pub fn raise_commit(&self, number: u64) {
+        self.session.raise_commit(number);
     }
 
     // ---- offsets ----

@@ -38,23 +38,12 @@ pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Inf
     write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info.with_sum(sum), sum, key, value);
 }
 
-/// The same without the write-back: see [`write_back`].
+/// The same without the write-back, for whoever settles the entry.
 #[inline(never)]
 pub(super) fn write_later<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
     let sum = sum(off, version, info).bytes(key).bytes(value);
     let tails = tails(op, off, info.lines());
     store_lines(op, op.at(head_at(off)), tails, version, info.with_sum(sum), sum, key, value);
-}
-
-/// Issues the write-back of an entry of so many lines.
-pub(super) fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) {
-    // PERSIST PS-L1: write-back, with the caller's fence.
-    op.write_back(op.at(head_at(off)));
-    let tails = tails(op, off, lines as usize);
-    if !tails.is_empty() {
-        // PERSIST PS-L1: write-back, with the caller's fence.
-        op.write_back_slice(tails);
-    }
 }
 
 /// The same for a [short](Info::is_short) entry.

@@ -21,12 +21,12 @@
 //! *A ticket is waited for, others have settled its entries.* Offset and version name an entry. Either the record is there; or it is not, and
 //! what the entry replaced was queued by whoever took the record away.
 
-use durix_pmem::{Medium, Op, Settles};
+use durix_pmem::{Medium, Off, Op, Settles};
 
 use super::PersistentSet;
 use super::entry;
 use super::error::Result;
-use super::layout::Class;
+use super::layout::{Class, Tail};
 use super::shard::{Found, Inner, New, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::update::{Change, Key, check_value, info_of, is_full};
@@ -247,13 +247,21 @@ fn settle_and_find<M: Medium>(
     shard.find(op, tag, key)
 }
 
+/// Issues the write-back of an entry of so many lines.
+fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) {
+    // An entry lies within its slot, and slots lie in the pool.
+    if let Ok(lines) = op.slice("an unsettled entry", Off::<Tail>::new(off), lines) {
+        // PERSIST PS-L1: write-back, with the caller's fence.
+        op.write_back_slice(lines);
+    }
+}
+
 /// Settles an entry, and before it those that it replaces.
 #[cold]
 fn settle_entry<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, off: u64) {
     let (mut chain, mut next) = (Vec::new(), Some(off));
     while let Some((off, put)) = next.and_then(|off| Some((off, inner.reuse.unsettled.get(&off)?))) {
-        // PERSIST PS-L1: write-back.
-        entry::write_back(op, off, put.lines);
+        write_back(op, off, put.lines);
         chain.push(off);
         next = put.replaced.map(|replaced| replaced.off);
     }
@@ -270,8 +278,7 @@ fn settle_entries<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner) {
     let mut all: Vec<_> = inner.reuse.unsettled.iter().map(|(off, put)| (put.version, *off, put.lines)).collect();
     // In the order in which they were written, so that one that is replaced leaves first.
     all.sort_unstable();
-    // PERSIST PS-L1: write-back.
-    all.iter().for_each(|(_, off, lines)| entry::write_back(op, *off, *lines));
+    all.iter().for_each(|(_, off, lines)| write_back(op, *off, *lines));
     // PERSIST PS-L1: flush+fence.
     op.fence();
     all.into_iter().for_each(|(_, off, _)| leave(op.medium(), shard, inner, off));

@@ -1,7 +1,8 @@
 //! The hash table.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
 
 use durix_pmem::pool::Poison;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
@@ -33,12 +34,17 @@ use crate::finding::Finding;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// All operations take the calling thread's [`Op`]; an update is durable when it returns. Errors are [`Error::Pool`]: the
+/// All operations take the calling thread's [`Op`]; an update is durable when it returns, or, in an operation of
+/// [`enter_later`](Session::enter_later), when its ticket was waited for. Errors are [`Error::Pool`]: the
 /// pool is full, or a panic has met the map ([`durix_pmem::Error::Poisoned`]).
 pub struct SoftHash<M: Medium = Hardware> {
-    store: Store<M>,
-    table: Table,
-    poison: Poison<M>,
+    pub(super) store: Store<M>,
+    pub(super) table: Table,
+    pub(super) poison: Poison<M>,
+    /// Itself, for tickets.
+    pub(super) me: OnceLock<Weak<Self>>,
+    /// Whether an update was ever settled later.
+    pub(super) has_put_off: AtomicU64,
 }
 
 impl<M: Medium> fmt::Debug for SoftHash<M> {
@@ -59,11 +65,16 @@ impl<M: Medium> Structure<M> for SoftHash<M> {
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &SoftOptions) -> Result<Self> {
         let (poison, table) = (Poison::new(root.clone()), Table::new(options.buckets));
-        let map = SoftHash { store: Store::new(root), table, poison };
+        let (me, has_put_off) = (OnceLock::new(), AtomicU64::new(0));
+        let map = SoftHash { store: Store::new(root), table, poison, me, has_put_off };
         recover(&map.store, session, options.recovery_threads, |op, members| {
             members.iter().try_for_each(|member| map.adopt(op, member))
         })?;
         Ok(map)
+    }
+
+    fn opened(self: &Arc<Self>) {
+        self.me.get_or_init(|| Arc::downgrade(self));
     }
 }
 
@@ -97,9 +108,16 @@ impl<M: Medium> SoftHash<M> {
     pub fn insert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<bool> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.insert_later(op, key, value);
+        }
         loop {
             let look = self.table.look(op, hash, key, |_| ());
-            if look.found.is_some() {
+            if let Some((found, ())) = look.found {
+                if found.entry.is_unsettled() {
+                    self.settle(op, hash, found.entry.place());
+                    continue;
+                }
                 return Ok(false);
             }
             let _guard = self.poison.guard(op)?;
@@ -140,9 +158,16 @@ impl<M: Medium> SoftHash<M> {
     fn remove_if(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Option<(u64, bool)>> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.remove_later(op, key, wanted);
+        }
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
             let Some((found, value)) = look.found else { return Ok(None) };
+            if found.entry.is_unsettled() {
+                self.settle(op, hash, found.entry.place());
+                continue;
+            }
             if !wanted(value) {
                 return Ok(Some((value, false)));
             }
@@ -165,9 +190,16 @@ impl<M: Medium> SoftHash<M> {
     fn change(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Option<(u64, bool)>> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.change_later(op, key, new);
+        }
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
             let Some((found, old)) = look.found else { return Ok(None) };
+            if found.entry.is_unsettled() {
+                self.settle(op, hash, found.entry.place());
+                continue;
+            }
             let Some(value) = new(old) else { return Ok(Some((old, false))) };
             let _guard = self.poison.guard(op)?;
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
@@ -228,7 +260,10 @@ impl<M: Medium> SoftHash<M> {
     #[inline]
     pub fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         self.store.expect_own(op)?;
-        Ok(self.table.look(op, hash(key), key, |found| found.value(op)).found.map(|(_, value)| value))
+        match self.table.look(op, hash(key), key, |found| found.value(op)).found {
+            Some((found, _)) if found.entry.is_unsettled() => Ok(self.get_unsettled(op, key)),
+            found => Ok(found.map(|(_, value)| value)),
+        }
     }
 
     /// Whether a key is there; as [`get`](Self::get).
@@ -238,7 +273,10 @@ impl<M: Medium> SoftHash<M> {
     #[inline]
     pub fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         self.store.expect_own(op)?;
-        Ok(self.table.look(op, hash(key), key, |_| ()).found.is_some())
+        match self.table.look(op, hash(key), key, |_| ()).found {
+            Some((found, ())) if found.entry.is_unsettled() => Ok(self.get_unsettled(op, key).is_some()),
+            found => Ok(found.is_some()),
+        }
     }
 
     /// Appends the entries of a part of the map: the one at `from`, 0 for the first; returns where to go on, if it was not
@@ -249,7 +287,7 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     pub fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         self.store.expect_own(op)?;
-        Ok(self.table.walk(op, from, into))
+        Ok(self.table.walk(op, |place| self.store.give_back(op, place), from, into))
     }
 
     /// Bytes of the table in volatile memory.
@@ -264,7 +302,8 @@ impl<M: Medium> SoftHash<M> {
     /// None at present.
     pub fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
         self.store.expect_own(op)?;
-        self.table.for_each(op, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
+        let free = |place| self.store.give_back(op, place);
+        self.table.for_each(op, free, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
         Ok(())
     }
 
@@ -275,7 +314,7 @@ impl<M: Medium> SoftHash<M> {
     pub fn len(&self, op: &Op<'_, M>) -> Result<u64> {
         self.store.expect_own(op)?;
         let mut len = 0;
-        self.table.for_each(op, |entries| len += entries.len() as u64);
+        self.table.for_each(op, |place| self.store.give_back(op, place), |entries| len += entries.len() as u64);
         Ok(len)
     }
 
@@ -313,6 +352,7 @@ impl<M: Medium> SoftHash<M> {
     /// [`Error::Pool`] where the pool was corrupted since.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         self.store.expect_own(op)?;
+        self.settle_all(op);
         Ok(self.store.check(op, self.table.places(op)))
     }
 }

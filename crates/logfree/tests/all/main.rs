@@ -4,4 +4,5 @@ mod durable_links;
 mod maps;
 mod moving;
 mod soft;
+mod soft_later;
 mod threads;
