@@ -46,7 +46,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Pset => "pset",
-            Kind::SoftHash => "softhash",
+            Kind::SoftHash => "hash",
         }
     }
 

@@ -9,6 +9,7 @@ use durix_pmem::{Counting, Counts, Error as PoolError, PoolOptions};
 use proptest::prelude::*;
 
 mod damage;
+mod later;
 
 fn options() -> SetOptions {
     SetOptions::default().shards(2)

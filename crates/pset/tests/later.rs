@@ -184,8 +184,11 @@ fn scenarios_pass_and_every_write_back_and_fence_is_needed() {
 
 #[test]
 fn scenarios_pass_with_process_deaths_and_second_crashes() {
-    complete("process deaths", run(&explorer().process_deaths(true).crashes(2), Plan::new()));
-    println!("later crashes: {}", run(&explorer().crashes(2).crash_later(true), Plan::new()).assert_ok());
+    complete("process deaths", run(&explorer().process_deaths(true), Plan::new()));
+    println!(
+        "later crashes: {}",
+        run(&explorer().crashes(2).crash_later(true).executions_per_point(20).samples(4), Plan::new()).assert_ok()
+    );
 }
 
 #[test]
