@@ -1,5 +1,5 @@
 //! Updates that are settled later: every crash state of short sequences with two tickets, and of concurrent programs; and the mutation of
-//! every write-back, fence and order of stores that they need.
+//! every write-back, fence and order of stores that they need. With `DURIX_DEEP` set, sequences are longer, and preemptions more.
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, Threads, mutation_sweep, mutation_sweeps};
 use durix_pmem::{Mutation, Plan, SiteKind};
@@ -9,6 +9,10 @@ use durix_pset::testing::later::Act::{self, *};
 use durix_pset::testing::later::LaterUnderTest;
 use durix_pset::testing::set::Act::{Commit, Put, PutNew, Remove, Swap};
 use durix_pset::testing::set::{SetUnderTest, keys_of};
+
+fn deep() -> bool {
+    std::env::var_os("DURIX_DEEP").is_some()
+}
 
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
@@ -194,7 +198,7 @@ fn scenarios_pass_with_process_deaths_and_second_crashes() {
 #[test]
 fn all_short_sequences() {
     let of = |before: Vec<_>| LaterUnderTest(SetUnderTest { before, ..SetUnderTest::new() });
-    let len = if std::env::var_os("DURIX_DEEP").is_some() { 5 } else { 3 };
+    let len = if deep() { 5 } else { 3 };
     let one_key = [
         Later(0, Put(0, 1)),
         Later(0, Remove(0)),
@@ -249,17 +253,19 @@ fn programs(plan: &'static Plan) -> Vec<(&'static str, concurrent::SetUnderTest,
 }
 
 #[test]
-fn every_interleaving_of_two_threads() {
+fn two_threads_with_two_preemptions_or_any_number() {
+    let threads = Threads::new(Explorer::new());
+    let threads = if deep() { threads } else { threads.preemptions(2) };
     for (name, subject, program) in programs(Plan::new()) {
-        together(name, &Threads::new(Explorer::new()), &subject, &program);
+        together(name, &threads, &subject, &program);
     }
 }
 
 #[test]
-fn three_threads_with_two_preemptions() {
+fn three_threads_with_preemptions() {
     use Together::*;
     let subject = concurrent::SetUnderTest::new(&[Put(0, 1)]);
-    let threads = Threads::new(Explorer::new()).preemptions(2);
+    let threads = Threads::new(Explorer::new()).preemptions(if deep() { 2 } else { 1 });
     let programs = [
         ("writers and a reader", vec![vec![PutLater(0, 2)], vec![PutLater(0, 3)], vec![Get(0), Get(0)]]),
         ("a removal between", vec![vec![PutLater(0, 2)], vec![RemoveLater(0)], vec![Get(0), Put(1, 4)]]),
@@ -278,7 +284,7 @@ fn threads_need_every_write_back_and_fence() {
     let sweep = mutation_sweep(&sites, |plan| {
         let mut total = Report::default();
         for (_, subject, program) in programs(plan) {
-            total.merge(Threads::new(Explorer::new()).preemptions(2).run(&subject, &program, &concurrent::after()));
+            total.merge(Threads::new(Explorer::new()).preemptions(1).run(&subject, &program, &concurrent::after()));
             if total.failure.is_some() {
                 break;
             }

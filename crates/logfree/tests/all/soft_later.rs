@@ -1,5 +1,6 @@
 //! Updates of the hash table that are settled later: every crash state of short sequences with two tickets, and of concurrent programs;
-//! and the mutation of every write-back, fence and order of stores that they need.
+//! and the mutation of every write-back, fence and order of stores that they need. With `DURIX_DEEP` set, sequences are longer, and
+//! preemptions more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
