@@ -20,6 +20,7 @@ mod figure;
 mod incll;
 mod journal_commit;
 mod kinds;
+mod later;
 mod logfree;
 pub mod output;
 mod pauses;
@@ -95,6 +96,7 @@ pub const FIGURES: &[Figure] = &[
     rewind::words::FIGURE,
     bplustree::FIGURE,
     transactions::FIGURE,
+    later::FIGURE,
     facade_cost::FIGURE,
 ];
 

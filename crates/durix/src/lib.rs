@@ -51,6 +51,7 @@ mod shared;
 mod snapshot;
 mod transaction;
 mod types;
+mod unsettled;
 mod versions;
 mod visible;
 
@@ -73,3 +74,4 @@ pub use snapshot::{Snapshot, SnapshotIndex, SnapshotIter, SnapshotMap, SnapshotP
 pub use transaction::recover::recover;
 pub use transaction::{Later, Savepoint, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
 pub use types::Types;
+pub use unsettled::Unsettled;

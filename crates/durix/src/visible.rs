@@ -58,6 +58,14 @@ impl Visible {
         }
     }
 
+    /// The same, inside the operation of the read.
+    #[inline]
+    pub(crate) fn read_in<M: Medium>(&self, op: &Op<'_, M>, owner: impl FnOnce() -> Owner, key: &[u8]) {
+        if !self.table.is_empty() {
+            op.raise_commit(self.place(owner(), key).load(Ordering::Acquire));
+        }
+    }
+
     /// After a read of anything else.
     #[inline]
     pub(crate) fn read_all<M: Medium>(&self, session: &Session<M>) {

@@ -34,7 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What every structure can do: a map from byte strings to byte strings, shared by any number of threads.
 ///
 /// It is implemented by the structures themselves and can be used as `dyn Index<M>`. Where nothing else is said, an update
-/// is durable when it returns if the index is strict, and with the next sync if it is buffered.
+/// is durable when it returns if the index is strict and the medium's fence is enough, and with the next sync if the index is buffered.
+///
+/// A fence is enough on persistent memory. On a journaled pool an update is durable with the commit that its operation has
+/// [noted](Op::note_commit): `Pool::settle` and `Pool::wait` wait for it; the calls of the facade do so before they return.
+///
+/// In an operation of [`Session::enter_later`] an update of a strict index may return before it is durable: it is so when the ticket that
+/// [`Op::finish`] returns was waited for, by `Pool::wait`. So may what a read has returned in it. An index that knows nothing of it is durable
+/// as ever, and has nothing to gain. No read of an ordinary operation returns what a crash can still take back.
 pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// Its place in its pool: there are its name and the pool itself.
     fn root(&self) -> &Root<M>;

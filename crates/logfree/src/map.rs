@@ -4,6 +4,8 @@
 //! A map implements [`WordMap`], and [`OrderedWordMap`] if it keeps the order of keys: seven calls, or eight. Provided calls are there for
 //! maps that know a faster way, or have something that others lack. All calls are dispatched statically.
 
+use std::sync::Weak;
+
 use durix_index::OrderedIndex;
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root};
@@ -117,6 +119,9 @@ pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
     fn durability(&self) -> Durability {
         Durability::Strict
     }
+
+    /// Called once, when the map is open: `me` is what programs use, for maps that put work off and have to be found again.
+    fn opened(&self, _me: &Weak<Words<Self, M>>) {}
 
     /// Makes everything durable that was done before, by any thread, and has returned.
     ///

@@ -57,6 +57,10 @@ impl<S: WordMap<M> + Structure<M, Error = Error>, M: Medium> Structure<M> for Wo
     fn open(session: &mut Session<M>, root: Root<M>, options: &S::Options) -> Result<Self> {
         Ok(Words { map: S::open(session, root, options)?, medium: PhantomData })
     }
+
+    fn opened(self: &Arc<Self>) {
+        self.map.opened(&Arc::downgrade(self));
+    }
 }
 
 impl<S: WordMap<M> + Structure<M, Error = Error>, M: Medium> Words<S, M> {

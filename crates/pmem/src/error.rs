@@ -220,6 +220,10 @@ pub enum Error {
     #[error("the session belongs to another pool; use one of the pool that this structure lives in")]
     ForeignSession,
 
+    /// A ticket of another pool.
+    #[error("the ticket belongs to another pool; wait for it there, and use one ticket for each pool")]
+    ForeignTicket,
+
     // ---- services ----
     /// Work outside of operations went wrong.
     #[error("{service} failed: {source}")]

@@ -8,6 +8,7 @@
 //! | [`medium`] | the seam to the hardware: stores, write-backs, fences, and the media that count or delay them |
 //! | [`Mapping`] | a range of addresses with a medium, offsets resolved in it, and the sessions at work |
 //! | [`Session`], [`Op`] | a thread's ticket, and the short scope in which it reads and writes |
+//! | [`unsettled`] | updates that return before they are durable, and their ticket |
 //! | [`reclaim`], [`Pin`] | reclamation of volatile memory; the ticket that protects without holding anything up |
 //! | [`PerSession`] | volatile state of each session |
 //! | [`Grace`] | when persistent memory that was unlinked may be reused: once the operations of that moment have ended |
@@ -50,6 +51,7 @@ mod session;
 pub mod session_log;
 pub mod space;
 pub mod testing;
+pub mod unsettled;
 mod wide;
 mod word;
 
@@ -75,6 +77,7 @@ pub use session::{LineAt, Op, Session};
 pub use session_log::{Chain, Segment, SessionLogs};
 pub use space::{Allocation, Change, Extent, Grow, LenAt, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use testing::{Killable, Mutating, Mutation, Plan, Site, SiteKind};
+pub use unsettled::{PutOff, Settles, Unsettled};
 pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};
 #[doc(hidden)]

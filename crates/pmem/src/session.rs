@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arch;
@@ -15,6 +16,7 @@ use crate::mapping::{MAX_SESSIONS, Mapping, Seen};
 use crate::medium::Medium;
 use crate::membarrier;
 use crate::offset::Off;
+use crate::unsettled::{Settles, Unsettled};
 use crate::word::{Bits, MAX_OBJECT, Persistent, Word};
 use crate::{Hardware, Rmw};
 
@@ -29,6 +31,10 @@ pub struct Session<M: Medium = Hardware> {
     count: Cell<u64>,
     /// Lines to be written back before the next drain: base-relative line numbers, without duplicates.
     deferred: RefCell<Vec<u64>>,
+    /// What the open operation, if it is to be settled later, has put off.
+    unsettled: RefCell<Unsettled<M>>,
+    /// Whether the open operation has something to do when it ends.
+    ends: Cell<bool>,
     /// The commit that was [noted](Op::note_commit) last.
     commit: Cell<u64>,
 }
@@ -49,7 +55,9 @@ impl<M: Medium> Session<M> {
         let asymmetric = mapping.asymmetric();
         // It goes on where the slot's last session ended: a grace period must never see a number twice.
         let count = Cell::new(m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed));
-        Session { mapping, slot, m, asymmetric, count, deferred: RefCell::default(), commit: Cell::new(0) }
+        let (deferred, unsettled) = (RefCell::default(), RefCell::default());
+        let (ends, commit) = (Cell::new(false), Cell::new(0));
+        Session { mapping, slot, m, asymmetric, count, deferred, unsettled, ends, commit }
     }
 
     /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
@@ -101,10 +109,32 @@ impl<M: Medium> Session<M> {
         Ok(self.op())
     }
 
+    /// Opens an operation whose updates need not be durable when they return: [`Op::finish`] ends it, and returns `unsettled` with
+    /// what is to be waited for now. See [`Unsettled`]. Dropped, it settles all of it. What knows nothing of it, and what it
+    /// reads, is as ever. On a pool with a journal it is an ordinary operation.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter); [`Error::ForeignTicket`] if `unsettled` is one of another pool. It is dropped then, and so settled.
+    pub fn enter_later(&mut self, mut unsettled: Unsettled<M>) -> Result<Op<'_, M>> {
+        unsettled.belong_to(&self.mapping)?;
+        // An operation that was forgotten may have left something.
+        unsettled.join(self.unsettled.take())?;
+        if self.try_enter() != gate::OPEN {
+            self.wait_at_gate()?;
+        }
+        *self.unsettled.borrow_mut() = unsettled;
+        self.ends.set(true);
+        // A journal takes lines as they are noted, and has no fence to wait for.
+        let op = self.op();
+        op.later.set(self.mapping.gathering() == 0);
+        Ok(op)
+    }
+
     #[inline(always)]
     fn op(&self) -> Op<'_, M> {
         let reserve = self.mapping.reserve();
-        Op { base: reserve.base(), mask: reserve.len() as u64 - 1, m: self.m, session: self, _not_send: PhantomData }
+        let (base, mask) = (reserve.base(), reserve.len() as u64 - 1);
+        Op { base, mask, m: self.m, later: Cell::new(false), session: self, _not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -185,6 +215,7 @@ pub struct Op<'s, M: Medium = Hardware> {
     base: NonNull<u8>,
     mask: u64,
     m: M,
+    later: Cell<bool>,
     session: &'s Session<M>,
     _not_send: PhantomData<*mut ()>,
 }
@@ -284,6 +315,63 @@ impl<'s, M: Medium> Op<'s, M> {
         !mapping.taken().any(|slot| slot != self.slot() && is_inside(slot))
     }
 
+    // ---- updates that are settled later ----
+
+    /// Ends an operation, and returns what has to be waited for until its updates are durable: what was put off, and on a pool with a
+    /// journal the commit. Does not wait.
+    pub fn finish(self) -> Unsettled<M> {
+        self.note_commit();
+        self.finish_reading()
+    }
+
+    /// As [`finish`](Self::finish), of an operation that has changed nothing, or has [noted](Self::note_commit) its commit: what has to be
+    /// waited for is the commit that the session has noted. The session need not wait for it any more.
+    pub fn finish_reading(self) -> Unsettled<M> {
+        let mut unsettled = self.session.unsettled.take();
+        let commit = self.session.commit.take();
+        if commit > 0 && unsettled.belong_to(self.mapping()).is_ok() {
+            unsettled.raise_commit(commit);
+        }
+        self.session.ends.set(!self.session.deferred.borrow().is_empty());
+        unsettled
+    }
+
+    /// Whether its updates need not be durable when they return: a structure may [put off](Self::put_off) their lines.
+    #[inline(always)]
+    pub fn settles_later(&self) -> bool {
+        self.later.get()
+    }
+
+    /// Runs `f` as in an ordinary operation: what it changes and reads is durable when it returns.
+    pub fn at_once<R>(&self, f: impl FnOnce() -> R) -> R {
+        let later = self.later.replace(false);
+        let result = f();
+        self.later.set(later);
+        result
+    }
+
+    /// The number of the ticket that gets what is put off; unique among those that are not settled.
+    pub fn ticket(&self) -> u64 {
+        self.session.unsettled.borrow().id()
+    }
+
+    /// Says which structure puts off what comes next. Returns whether it may: not in an ordinary operation, and not if the structure
+    /// is going.
+    pub fn begin_put_off<S: Settles<M> + 'static>(&self, structure: &Weak<S>) -> bool {
+        self.later.get() && self.session.unsettled.borrow_mut().begin(structure)
+    }
+
+    /// Leaves the write-back of lines to whoever settles the ticket, and with it what [`Settles`] says of `words`. From the structure of
+    /// [`begin_put_off`](Self::begin_put_off).
+    ///
+    /// # Panics
+    /// If no structure has begun to put off in this operation.
+    pub fn put_off(&self, off: u64, lines: u64, words: [u64; 2]) {
+        self.session.unsettled.borrow_mut().put_off(off, lines, words);
+    }
+
+    // ---- commits ----
+
     /// Notes the commit that will hold what this operation does, and returns its number: on a journaled pool it is durable once that
     /// commit is ([`Pool::settle`](crate::Pool::settle)). Zero on others. Two loads and a store.
     #[inline(always)]
@@ -291,6 +379,12 @@ impl<'s, M: Medium> Op<'s, M> {
         let number = self.session.mapping.gathering();
         self.session.commit.set(number);
         number
+    }
+
+    /// As [`Session::raise_commit`], inside the operation.
+    #[inline(always)]
+    pub fn raise_commit(&self, number: u64) {
+        self.session.raise_commit(number);
     }
 
     // ---- offsets ----
@@ -555,6 +649,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// # Panics
     /// If the object does not lie in this mapping.
     pub fn defer<T: Persistent + ?Sized>(&self, object: &T) {
+        self.session.ends.set(true);
         let mut deferred = self.session.deferred.borrow_mut();
         for line in Lines::of_words(object.words()).iter() {
             let number = (line.addr().wrapping_sub(self.base.addr().get()) / LINE) as u64;
@@ -609,11 +704,27 @@ impl<'s, M: Medium> Op<'s, M> {
 impl<M: Medium> Drop for Op<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.session.deferred.borrow().is_empty() {
-            // What was deferred must not be left behind by an early return.
-            self.drain();
+        if self.session.ends.get() {
+            self.end();
         }
         self.session.leave();
+    }
+}
+
+impl<M: Medium> Op<'_, M> {
+    /// What was deferred, or put off, must not be left behind by an early return.
+    #[cold]
+    #[inline(never)]
+    fn end(&self) {
+        if !self.session.deferred.borrow().is_empty() {
+            self.drain();
+        }
+        let mut unsettled = self.session.unsettled.take();
+        if unsettled.has_changes() {
+            // Nobody is told what a structure says: nobody has the ticket.
+            _ = unsettled.settle(self);
+        }
+        self.session.ends.set(false);
     }
 }
 

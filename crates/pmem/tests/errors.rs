@@ -972,6 +972,10 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
             "the session belongs to another pool; use one of the pool that this structure lives in",
         ),
         (
+            Error::ForeignTicket,
+            "the ticket belongs to another pool; wait for it there, and use one ticket for each pool",
+        ),
+        (
             Error::Service { service: service(), source: full() },
             "the service \"merge\" failed: the pool is full: it would have to reach 4096 bytes; remove data, drop an index, or \
              create it with a larger maximal size",

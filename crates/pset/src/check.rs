@@ -103,7 +103,10 @@ impl<M: Medium> PersistentSet<M> {
         self.poison.expect_own(op)?;
         let m = op.medium();
         let _committing = self.committing.lock(m);
-        let guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
+        let mut guards: Vec<_> = self.shards.iter().map(|s| s.lock(m)).collect();
+        for (shard, inner) in self.shards.iter().zip(&mut guards) {
+            self.settle_shard(op, shard, inner);
+        }
         let mut faults = Faults::new();
         let mut roles: OffsetMap<Role> = OffsetMap::default();
         let mut give = |off, role, faults: &mut Faults| {
@@ -131,7 +134,7 @@ impl<M: Medium> PersistentSet<M> {
         }
         faults.extend(roles.into_iter().map(|(off, role)| (off, Fault::InNoExtent { role })));
         self.check_newest(op, &newest, &mut faults);
-        let (counted, live) = (self.len(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
+        let (counted, live) = (self.live(op), newest.values().filter(|(.., gone)| !gone).count() as u64);
         if counted != live {
             faults.push((0, Fault::Count { counted, live }));
         }
@@ -216,7 +219,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let (free, extent_bytes) = self.arena.totals(m);
         let mut stats = Stats {
-            keys: self.len(op),
+            keys: self.live(op),
             free,
             extent_bytes,
             shards: self.shards.len() as u64,

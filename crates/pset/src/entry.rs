@@ -38,6 +38,14 @@ pub(super) fn write<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Inf
     write_lines(op, op.at(head_at(off)), tails(op, off, info.lines()), version, info.with_sum(sum), sum, key, value);
 }
 
+/// The same without the write-back, for whoever settles the entry.
+#[inline(never)]
+pub(super) fn write_later<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
+    let sum = sum(off, version, info).bytes(key).bytes(value);
+    let tails = tails(op, off, info.lines());
+    store_lines(op, op.at(head_at(off)), tails, version, info.with_sum(sum), sum, key, value);
+}
+
 /// The same for a [short](Info::is_short) entry.
 #[inline(always)]
 pub(super) fn write_short<M: Medium>(op: &Op<'_, M>, off: u64, version: u64, info: Info, key: &[u8], value: &[u8]) {
@@ -51,10 +59,31 @@ fn sum(off: u64, version: u64, info: Info) -> Checksum {
     Checksum::at(off).pair(version, info.without_sum())
 }
 
-/// Writes the lines of an entry. Compiled for entries of one line, and for all others.
+/// Writes the lines of an entry, and issues their write-back. Compiled for entries of one line, and for all others.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "what the caller has in registers")]
 fn write_lines<M: Medium>(
+    op: &Op<'_, M>,
+    head: &Head,
+    tails: &[Tail],
+    version: u64,
+    info: Info,
+    sum: Checksum,
+    key: &[u8],
+    value: &[u8],
+) {
+    store_lines(op, head, tails, version, info, sum, key, value);
+    // PERSIST PS-E5: write-back, with the caller's fence.
+    op.write_back(head);
+    if !tails.is_empty() {
+        op.write_back_slice(tails);
+    }
+}
+
+/// Stores the lines of an entry.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "what the caller has in registers")]
+fn store_lines<M: Medium>(
     op: &Op<'_, M>,
     head: &Head,
     tails: &[Tail],
@@ -85,11 +114,6 @@ fn write_lines<M: Medium>(
     }
     // PERSIST PS-E2: same line.
     op.store(&head.meta, invalid.validated(version), Release);
-    // PERSIST PS-E5: write-back, with the caller's fence.
-    op.write_back(head);
-    if !tails.is_empty() {
-        op.write_back_slice(tails);
-    }
 }
 
 /// Makes the entry in the slot at `off` invalid and issues the write-back; it is gone for good with the operation's

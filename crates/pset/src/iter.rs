@@ -59,8 +59,9 @@ impl<M: Medium> Cursor<'_, M> {
         self.bytes.clear();
         self.pairs.clear();
         (self.next, self.start) = (0, 0);
-        let _inner = shard.lock(m);
+        let mut inner = shard.lock(m);
         self.set.poison.check(op)?;
+        self.set.settle_shard(op, shard, &mut inner);
         let mut part = Vec::new();
         for cell in shard.index.iter(m) {
             let Some(entry) = Entry::at(op, cell.off()) else { continue };

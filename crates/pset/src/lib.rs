@@ -16,6 +16,7 @@
 //! | `reuse` | which slot may be overwritten when |
 //! | `arena` | extents, and slots that no shard has yet (PS-X1, PS-X2) |
 //! | `update`, `txn` | updates (PS-U1 to PS-U5) and transactions (PS-T1 to PS-T3) |
+//! | `later` | updates that return before they are durable (PS-L1 to PS-L5) |
 //! | `read`, `iter` | reads |
 //! | `recover`, `check` | recovery (PS-R1), findings, statistics, dump |
 //! | `index` | the set as an [`Index`](durix_index::Index), and its entry among the kinds |
@@ -32,6 +33,7 @@ mod entry;
 mod error;
 mod index;
 mod iter;
+mod later;
 mod layout;
 mod read;
 mod recover;
@@ -45,8 +47,8 @@ mod txn;
 mod update;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::pool::Poison;
@@ -159,6 +161,8 @@ pub struct PersistentSet<M: Medium = Hardware> {
     poison: Poison<M>,
     /// Whether an interrupted update can have left nothing in it.
     is_as_closed: bool,
+    /// Itself, for tickets.
+    me: OnceLock<Weak<Self>>,
 }
 
 impl<M: Medium> fmt::Debug for PersistentSet<M> {
@@ -179,6 +183,10 @@ impl<M: Medium> Structure<M> for PersistentSet<M> {
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
         PersistentSet::recover(session, root, options)
+    }
+
+    fn opened(self: &Arc<Self>) {
+        self.me.get_or_init(|| Arc::downgrade(self));
     }
 }
 
@@ -222,6 +230,7 @@ impl<M: Medium> PersistentSet<M> {
             poison: Poison::new(root.clone()),
             root,
             is_as_closed: false,
+            me: OnceLock::new(),
         }
     }
 
@@ -374,6 +383,12 @@ impl<M: Medium> PersistentSet<M> {
 
     /// Number of keys: exact while nobody writes. Takes time in the number of shards.
     pub fn len(&self, op: &Op<'_, M>) -> u64 {
+        self.settle_all(op);
+        self.live(op)
+    }
+
+    /// The same, unsettled keys included.
+    fn live(&self, op: &Op<'_, M>) -> u64 {
         self.shards.iter().map(|s| s.len(op.medium())).sum()
     }
 

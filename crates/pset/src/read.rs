@@ -1,4 +1,4 @@
-//! Reads: no lock, no write, no fence, and nothing that is not durable.
+//! Reads: no lock, no write, no fence, and nothing that is not durable. (But for keys with unsettled entries: see `later.rs`.)
 //!
 //! # Why a hit is right
 //! A reader takes, in this order: the shard's sequence number, a cell, the entry's meta word, its bytes, the meta word
@@ -29,6 +29,9 @@ use super::update::Key;
 enum Attempt<R> {
     Hit(R, Meta),
     Miss,
+    /// A hit that a crash can still take back: what it has given, the entry's meta word, its offset, and whether it says that the key is
+    /// not there.
+    Unsettled(R, Meta, u64, bool),
     /// A writer was at work on what was read.
     Disturbed,
 }
@@ -51,7 +54,7 @@ impl<M: Medium> PersistentSet<M> {
         match self.first_attempt(op, key, &mut visit) {
             Attempt::Hit(result, meta) => Ok(Some((result, meta))),
             Attempt::Miss => Ok(None),
-            Attempt::Disturbed => self.lookup_further(op, key.bytes, key.hash, visit),
+            _ => self.lookup_further(op, key.bytes, key.hash, visit),
         }
     }
 
@@ -69,6 +72,10 @@ impl<M: Medium> PersistentSet<M> {
             match self.attempt(op, Key { bytes, hash }, &mut visit) {
                 Attempt::Hit(result, meta) => return Ok(Some((result, meta))),
                 Attempt::Miss => return Ok(None),
+                Attempt::Unsettled(result, meta, off, is_gone) => {
+                    self.settle_what_was_read(op, hash, off, meta.version())?;
+                    return Ok((!is_gone).then_some((result, meta)));
+                }
                 Attempt::Disturbed => {
                     self.poison.check(op)?;
                     op.medium().spin(turn);
@@ -79,7 +86,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// An attempt that gives up where anything is out of the ordinary: another key with the tag of this one, an entry that
-    /// is not short, a writer. What it finds is right for the same reasons.
+    /// is not short or unsettled, a writer. What it finds is right for the same reasons.
     #[inline(always)]
     fn first_attempt<R>(&self, op: &Op<'_, M>, key: Key<'_>, visit: &mut impl FnMut(&Entry<'_>) -> R) -> Attempt<R> {
         let m = op.medium();
@@ -91,6 +98,9 @@ impl<M: Medium> PersistentSet<M> {
             let missed = index.old_cells(m).is_none() && index.unmoved(m, seq);
             return if missed { Attempt::Miss } else { Attempt::Disturbed };
         };
+        if cell.is_unsettled() {
+            return Attempt::Disturbed;
+        }
         let Some(entry) = Entry::short_at(op, cell.off()) else { return Attempt::Disturbed };
         if !entry.key_is(op, key.bytes) {
             return Attempt::Disturbed;
@@ -143,8 +153,12 @@ impl<M: Medium> PersistentSet<M> {
             if !entry.unchanged(op) || cells.load(m, at) != Some(cell) || !index.unmoved(m, seq) {
                 return Attempt::Disturbed;
             }
-            if let Some(result) = result {
-                return Attempt::Hit(result, entry.meta);
+            match result {
+                Some(result) if cell.is_unsettled() => {
+                    return Attempt::Unsettled(result, entry.meta, cell.off(), entry.info.is_tombstone());
+                }
+                Some(result) => return Attempt::Hit(result, entry.meta),
+                None => {}
             }
         }
         Attempt::Miss

@@ -22,6 +22,9 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
+use durix_pmem::OffsetMap;
+
+use super::later::Put;
 use super::layout::{CLASSES, Class};
 
 /// Most entries that one operation scrubs.
@@ -63,6 +66,11 @@ impl Taken {
     #[inline(always)]
     pub(super) fn is_new(self) -> bool {
         self.from == From::Free
+    }
+
+    /// The freed number of the stale entry that the slot holds; the largest if it holds none.
+    pub(super) fn freed(self) -> u64 {
+        if let From::Stale(stale) = self.from { stale.freed } else { u64::MAX }
     }
 }
 
@@ -167,6 +175,11 @@ pub(super) struct Reuse {
     /// Smallest freed number that the current operation scrubs: not durably gone yet.
     scrubbing: u64,
     scrubbed: Vec<(Class, u64)>,
+    /// The unsettled entries, by the offsets of their slots: what they replace is not queued yet, and what their slots held is not
+    /// durably gone.
+    pub(super) unsettled: OffsetMap<Put>,
+    /// How many were settled so far.
+    pub(super) settled: u64,
 }
 
 /// Numbers of slots, for statistics.
@@ -186,6 +199,8 @@ impl Reuse {
             taken: u64::MAX,
             scrubbing: u64::MAX,
             scrubbed: Vec::with_capacity(SCRUB),
+            unsettled: OffsetMap::default(),
+            settled: 0,
         }
     }
 
@@ -248,7 +263,9 @@ impl Reuse {
     /// The smallest freed number of a stale entry that is not durably gone.
     fn oldest_stale(&self) -> u64 {
         let heads = self.classes().filter_map(|q| q.stale.front().map(|s| s.freed));
-        heads.fold(self.taken.min(self.scrubbing), u64::min)
+        // PERSIST PS-L4: what unsettled entries were written over.
+        let taken = self.unsettled.values().map(|put| put.taken);
+        heads.chain(taken).fold(self.taken.min(self.scrubbing), u64::min)
     }
 
     /// Takes a slot of one line for an operation that writes nothing else back and then calls [`Reuse::push_stale`]: a stale
@@ -349,6 +366,11 @@ impl Reuse {
     pub(super) fn settle(&mut self) {
         self.taken = u64::MAX;
         self.settle_scrubbed();
+    }
+
+    /// After an operation whose entry is unsettled: its record says what it took.
+    pub(super) fn hand_over(&mut self) {
+        self.taken = u64::MAX;
     }
 
     /// After a fence in the middle of an operation: what it erased is durably gone; what it took is not overwritten yet.

@@ -17,6 +17,8 @@ pub(super) struct Shard {
     pub(super) index: Index,
     /// Number of keys.
     live: AtomicU64,
+    /// Number of unsettled entries.
+    unsettled: AtomicU64,
     /// What the one writer at a time owns.
     inner: CachePadded<Lock<Inner>>,
 }
@@ -32,6 +34,9 @@ pub(super) struct Inner {
     pub(super) tables: Tables,
 }
 
+/// Turns of waiting for a lock that is not needed: about a second.
+const PATIENCE: u32 = 1 << 14;
+
 /// A key's place in a shard's index and its entry, as the holder of the lock finds them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
@@ -39,12 +44,14 @@ pub(super) struct Found {
     pub(super) off: u64,
     pub(super) meta: Meta,
     pub(super) info: Info,
+    /// Whether a crash can still take the entry back. It may be a tombstone then.
+    pub(super) is_unsettled: bool,
 }
 
 impl Found {
     #[inline(always)]
-    fn new(at: usize, off: u64, entry: &Entry<'_>) -> Found {
-        Found { at, off, meta: entry.meta, info: entry.info }
+    fn new(at: usize, cell: Cell, entry: &Entry<'_>) -> Found {
+        Found { at, off: cell.off(), meta: entry.meta, info: entry.info, is_unsettled: cell.is_unsettled() }
     }
 }
 
@@ -78,7 +85,12 @@ impl Shard {
     pub(super) fn new() -> Self {
         let (index, tables) = Index::new();
         let inner = Inner { version: 0, reuse: Reuse::new(), tables };
-        Shard { index, live: AtomicU64::new(0), inner: CachePadded::new(Lock::new(inner)) }
+        Shard {
+            index,
+            live: AtomicU64::new(0),
+            unsettled: AtomicU64::new(0),
+            inner: CachePadded::new(Lock::new(inner)),
+        }
     }
 
     #[inline]
@@ -89,6 +101,31 @@ impl Shard {
     /// The lock, unless somebody holds it.
     pub(super) fn try_lock<M: Medium>(&self, m: M) -> Option<LockGuard<'_, Inner, M>> {
         self.inner.try_lock(m)
+    }
+
+    /// The lock, unless somebody holds it for very long: then it may be the calling thread itself.
+    pub(super) fn lock_soon<M: Medium>(&self, m: M) -> Option<LockGuard<'_, Inner, M>> {
+        (0..PATIENCE).find_map(|turn| {
+            let inner = self.inner.try_lock(m);
+            if inner.is_none() {
+                m.spin(turn);
+            }
+            inner
+        })
+    }
+
+    /// What the holder of the lock owns, where nobody else has the shard.
+    pub(super) fn get_mut(&mut self) -> &mut Inner {
+        self.inner.get_mut()
+    }
+
+    /// Number of unsettled entries.
+    pub(super) fn unsettled<M: Medium>(&self, m: M) -> u64 {
+        m.shared_load(&self.unsettled, Ordering::Acquire)
+    }
+
+    pub(super) fn set_unsettled<M: Medium>(&self, m: M, number: usize) {
+        m.shared_store(&self.unsettled, number as u64, Ordering::Release);
     }
 
     /// Number of keys.
@@ -110,22 +147,25 @@ impl Shard {
         }
     }
 
-    /// Finds a key whose entry is short and the first with its tag, as most are; under the shard's lock.
+    /// Finds a key whose entry is settled, short and the first with its tag, as most are; under the shard's lock.
     #[inline(always)]
     pub(super) fn find_short<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
         let cells = self.index.cells(op.medium());
         let (at, cell) = cells.next(op.medium(), &mut cells.probe(tag))?;
+        if cell.is_unsettled() {
+            return None;
+        }
         let entry = Entry::short_at(op, cell.off())?;
-        entry.key_is(op, key).then(|| Found::new(at, cell.off(), &entry))
+        entry.key_is(op, key).then(|| Found::new(at, cell, &entry))
     }
 
     /// Finds a key, under the shard's lock: nothing that is reachable changes meanwhile.
     #[inline(never)]
     pub(super) fn find<M: Medium>(&self, op: &Op<'_, M>, tag: Tag, key: &[u8]) -> Option<Found> {
-        let (at, (off, entry)) = self.index.find(op.medium(), tag, |cell| {
-            Entry::at(op, cell.off()).filter(|entry| entry.key_is(op, key)).map(|entry| (cell.off(), entry))
+        let (at, (cell, entry)) = self.index.find(op.medium(), tag, |cell| {
+            Entry::at(op, cell.off()).filter(|entry| entry.key_is(op, key)).map(|entry| (cell, entry))
         })?;
-        Some(Found::new(at, off, &entry))
+        Some(Found::new(at, cell, &entry))
     }
 
     /// Makes the durable entry at `off` the one of its key, which had `old` so far.
@@ -160,6 +200,22 @@ impl Shard {
         if new.info.is_tombstone() {
             inner.reuse.push_tombstone(new.class, new.off, transaction_of(new.info, new.version));
         }
+    }
+
+    /// Makes the unsettled entry at `off` the one of its key, which had `old` so far. An unsettled tombstone stays in the index.
+    pub(super) fn publish_unsettled<M: Medium>(&self, m: M, inner: &mut Inner, new: New, old: Option<Found>) {
+        let cell = Cell::unsettled(new.tag, new.off);
+        match old {
+            Some(old) => self.index.cells(m).store(m, old.at, cell),
+            None => {
+                self.index.reserve(m, &mut inner.tables, 1);
+                self.index.add(m, &mut inner.tables, cell);
+            }
+        }
+        let was_there = old.is_some_and(|old| !old.info.is_tombstone());
+        let live = self.len(m) + u64::from(!new.info.is_tombstone());
+        self.set_len(m, live - u64::from(was_there));
+        self.set_unsettled(m, inner.reuse.unsettled.len());
     }
 }
 

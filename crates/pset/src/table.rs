@@ -1,7 +1,8 @@
 //! The volatile index of one shard: an open-addressing table of 64-bit cells, written under the shard's lock, read
 //! without any.
 //!
-//! A cell holds the line number of an entry (40 bits) and a tag (the top 24 bits of the key's hash); 0 is empty. A key's
+//! A cell holds the line number of an entry (40 bits), whether the entry is unsettled (`later.rs`), and a tag (the top 23 bits of the
+//! key's hash); 0 is empty. A key's
 //! home cell follows from its tag, so neither growing nor closing a gap has to read persistent memory. Probing is linear;
 //! removing closes the gap by moving cells back, so no markers pile up.
 //!
@@ -32,12 +33,15 @@ use durix_pmem::{LINE, Medium};
 
 /// Bits of a cell that hold the line number; the tag is above.
 const LINE_BITS: u32 = 40;
-const TAG_BITS: u32 = 64 - LINE_BITS;
+/// The entry is unsettled.
+const UNSETTLED: u64 = 1 << LINE_BITS;
+const TAG_SHIFT: u32 = LINE_BITS + 1;
+const TAG_BITS: u32 = 64 - TAG_SHIFT;
 const CELLS_A_LINE: usize = 8;
 /// Cells of the old table that each new key moves; two would be enough to be done before the new table is full.
 const STEP: usize = CELLS_A_LINE;
 /// What is left in the old table of a cell that has moved: no entry lies at offset 0.
-const MOVED: u64 = 1 << LINE_BITS;
+const MOVED: u64 = 1 << TAG_SHIFT;
 /// How many cells a hint looks at.
 const HINT: usize = 4;
 
@@ -52,7 +56,7 @@ impl Tag {
     /// The tag of a hash.
     #[inline(always)]
     pub(super) fn of(hash: u64) -> Tag {
-        Tag(hash >> LINE_BITS)
+        Tag(hash >> TAG_SHIFT)
     }
 }
 
@@ -64,12 +68,24 @@ impl Cell {
     /// An entry at `off`, a multiple of the line size below [`MAX_OFF`].
     #[inline(always)]
     pub(super) fn new(tag: Tag, off: u64) -> Cell {
-        Cell((tag.0 << LINE_BITS) | (off / LINE as u64))
+        Cell((tag.0 << TAG_SHIFT) | (off / LINE as u64))
+    }
+
+    /// The same, of an entry that a crash can still take back.
+    #[inline]
+    pub(super) fn unsettled(tag: Tag, off: u64) -> Cell {
+        Cell(Cell::new(tag, off).0 | UNSETTLED)
+    }
+
+    /// Whether a crash can still take the entry back.
+    #[inline(always)]
+    pub(super) fn is_unsettled(self) -> bool {
+        self.0 & UNSETTLED != 0
     }
 
     #[inline(always)]
     pub(super) fn tag(self) -> Tag {
-        Tag(self.0 >> LINE_BITS)
+        Tag(self.0 >> TAG_SHIFT)
     }
 
     /// Whether this is what a cell has left in the old table.
@@ -505,7 +521,7 @@ mod tests {
         let home = ((1usize << TAG_BITS) - 1) << (log - TAG_BITS);
         assert!(home < 1 << log);
         assert_eq!(Cell::new(Tag::of(u64::MAX), MAX_OFF - 64).off(), MAX_OFF - 64);
-        assert_eq!(Cell::new(Tag::of(u64::MAX), 64).tag(), Tag(0xff_ffff));
+        assert_eq!(Cell::new(Tag::of(u64::MAX), 64).tag(), Tag(0x7f_ffff));
     }
 
     #[test]
@@ -526,7 +542,7 @@ mod tests {
         let (index, mut tables) = Index::new();
         for i in 1..=5000u64 {
             index.reserve(M, &mut tables, 1);
-            index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0xff_ffff), i * 64));
+            index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0x7f_ffff), i * 64));
         }
         assert_eq!(index.cells(M).cells.len(), 8192);
         let outgrown: usize = tables.tables.iter().map(|table| table.len).sum::<usize>() - 8192;
@@ -547,7 +563,7 @@ mod tests {
             assert!(moved <= STEP, "key {i} moved {moved} cells");
             assert!(!grown || !was_moving, "key {i}: the growth before is not over");
             growths += u32::from(grown);
-            index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0xff_ffff), i * 64));
+            index.add(M, &mut tables, Cell::new(Tag(i.wrapping_mul(0x9e37_79b9) & 0x7f_ffff), i * 64));
         }
         assert!(growths > 10 && index.iter(M).count() == 20_000);
         index.move_all(M, &mut tables);
@@ -576,7 +592,7 @@ mod tests {
             });
             for i in 41.. {
                 index.reserve(M, &mut tables, 1);
-                index.add(M, &mut tables, Cell::new(Tag(i & 0xff_ffff), i * 64));
+                index.add(M, &mut tables, Cell::new(Tag(i & 0x7f_ffff), i * 64));
                 if i > 200_000 && rounds.load(Ordering::Relaxed) > 100 {
                     break;
                 }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 mod damage;
 mod faults;
+mod later;
 
 fn options() -> SetOptions {
     SetOptions::default().shards(2)

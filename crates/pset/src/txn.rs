@@ -175,6 +175,7 @@ impl<M: Medium> PersistentSet<M> {
         let writes = self.writes(batch)?;
         let _committing = self.committing.lock(op.medium());
         let mut guards = self.lock_shards(op, &writes, &[]);
+        self.settle_shards(op, &mut guards);
         self.commit_locked(op, writes, &mut guards)
     }
 
@@ -195,6 +196,7 @@ impl<M: Medium> PersistentSet<M> {
             let writes = self.writes(&txn.batch)?;
             let _committing = self.committing.lock(op.medium());
             let mut guards = self.lock_shards(op, &writes, &txn.reads);
+            self.settle_shards(op, &mut guards);
             if self.is_current(op, &txn.reads) {
                 self.commit_locked(op, writes, &mut guards)?;
                 return Ok(result);
@@ -205,6 +207,8 @@ impl<M: Medium> PersistentSet<M> {
         }
         let _committing = self.committing.lock(op.medium());
         let mut guards = (0..self.shards.len()).map(|s| (s, self.shards[s].lock(op.medium()))).collect();
+        // What the closure reads must not wait for one of these locks.
+        self.settle_shards(op, &mut guards);
         let result = f(&mut txn)?;
         self.commit_locked(op, self.writes(&txn.batch)?, &mut guards)?;
         Ok(result)
@@ -235,6 +239,13 @@ impl<M: Medium> PersistentSet<M> {
         shards.sort_unstable();
         shards.dedup();
         shards.into_iter().map(|s| (s, self.shards[s].lock(op.medium()))).collect()
+    }
+
+    /// Settles all entries of the locked shards: a transaction replaces durable ones only, and has read nothing else.
+    fn settle_shards(&self, op: &Op<'_, M>, guards: &mut Guards<'_, M>) {
+        for (shard, inner) in guards {
+            self.settle_shard(op, &self.shards[*shard], inner);
+        }
     }
 
     /// Whether the keys read are as they were, under the locks of their shards.
@@ -297,7 +308,8 @@ impl<M: Medium> PersistentSet<M> {
         for index in 0..writes.len() {
             let write = &mut writes[index];
             let class = class_of(info_of(write.key.bytes, write.change));
-            match self.take(op, &mut guards[write.guard].1, class) {
+            let (shard, inner) = &mut guards[write.guard];
+            match self.take(op, &self.shards[*shard], inner, class) {
                 Ok(taken) => write.taken = Some(taken),
                 Err(error) => {
                     for write in writes[..index].iter_mut().rev() {

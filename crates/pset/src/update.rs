@@ -59,15 +59,22 @@ pub(super) fn check_value(value: &[u8]) -> Result<()> {
 }
 
 /// Whether the pool cannot grow any further.
-fn is_full(error: &Error) -> bool {
+pub(super) fn is_full(error: &Error) -> bool {
     matches!(error, Error::Pool(PoolError::Full { .. } | PoolError::DiskFull { .. } | PoolError::TooLarge { .. }))
 }
 
 /// What an operation writes back besides its entry.
 #[derive(Clone, Copy, Debug, Default)]
-struct Extra {
+pub(super) struct Extra {
     scrub: Scrub,
     watermark: Option<u64>,
+}
+
+impl Extra {
+    /// Whether there is anything.
+    pub(super) fn is_some(&self) -> bool {
+        self.watermark.is_some() || self.scrub.iter().any(Option::is_some)
+    }
 }
 
 /// Slots whose entries an operation erases, so that others can be reused later.
@@ -86,7 +93,7 @@ impl<M: Medium> PersistentSet<M> {
 
     #[inline]
     pub(super) fn insert_key(&self, op: &Op<'_, M>, key: Key<'_>, value: &[u8]) -> Result<bool> {
-        if !self.options.overlap {
+        if !self.options.overlap || op.settles_later() {
             return Ok(self.change_key(op, key, |_| Some(Some(value)))?.is_some_and(|before| !before));
         }
         check_value(value)?;
@@ -128,7 +135,7 @@ impl<M: Medium> PersistentSet<M> {
         off: u64,
         info: Info,
     ) -> bool {
-        let old = shard.find(op, tag, key);
+        let old = self.find_settled(op, shard, inner, tag, key);
         // PERSIST PS-U1: flush+fence.
         op.fence();
         let new = New { tag, off, version: inner.version(), info, class: Class::FIRST };
@@ -151,12 +158,12 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let info = Info::of(key.len(), value.len());
         let class = class_of(info);
-        let taken = self.take(op, inner, class)?;
+        let taken = self.take(op, shard, inner, class)?;
         let extra = self.extra(op, inner, class, taken);
         let version = inner.next_version();
         entry::write(op, taken.off, version, info, key, value);
         self.write_back_extra(op, extra.as_ref());
-        let old = shard.find(op, tag, key);
+        let old = self.find_settled(op, shard, inner, tag, key);
         // PERSIST PS-U1: flush+fence.
         op.fence();
         self.settled(m, inner, extra.as_ref());
@@ -179,7 +186,10 @@ impl<M: Medium> PersistentSet<M> {
         shard.prefetch(op, key.tag());
         let inner = &mut *shard.lock(m);
         self.poison.check(op)?;
-        let old = shard.find(op, key.tag(), key.bytes);
+        if self.begins_to_put_off(op) {
+            return self.change_key_later(op, shard, inner, key, decide);
+        }
+        let old = self.find_settled(op, shard, inner, key.tag(), key.bytes);
         let Some(change) = decide(old) else { return Ok(None) };
         check_value(change.unwrap_or_default())?;
         if change.is_none() && old.is_none() {
@@ -199,15 +209,33 @@ impl<M: Medium> PersistentSet<M> {
         change: Change<'_>,
         old: Option<Found>,
     ) -> Result<()> {
-        let m = op.medium();
-        let info = info_of(key.bytes, change);
-        let class = class_of(info);
-        let taken = match (self.take(op, inner, class), change, old) {
+        let class = class_of(info_of(key.bytes, change));
+        let settled = inner.reuse.settled;
+        let taken = self.take(op, shard, inner, class);
+        // Where that has settled something, cells have moved.
+        let old = if inner.reuse.settled == settled { old } else { shard.find(op, key.tag(), key.bytes) };
+        let taken = match (taken, change, old) {
             (Ok(taken), ..) => taken,
             (Err(error), None, Some(old)) if is_full(&error) => return self.remove_in_place(op, shard, inner, old),
             (Err(error), ..) => return Err(error),
         };
         let extra = self.extra(op, inner, class, taken);
+        self.write_at_once(op, shard, inner, key, change, (old, taken, extra))
+    }
+
+    /// Writes the entry into the slot that was taken, and waits for it; what it replaces is settled.
+    #[inline(always)]
+    pub(super) fn write_at_once(
+        &self,
+        op: &Op<'_, M>,
+        shard: &Shard,
+        inner: &mut Inner,
+        key: Key<'_>,
+        change: Change<'_>,
+        (old, taken, extra): (Option<Found>, Taken, Option<Extra>),
+    ) -> Result<()> {
+        let (m, info) = (op.medium(), info_of(key.bytes, change));
+        let class = class_of(info);
         let _guard = self.poison.guard(op)?;
         let version = inner.next_version();
         entry::write(op, taken.off, version, info, key.bytes, change.unwrap_or_default());
@@ -227,22 +255,27 @@ impl<M: Medium> PersistentSet<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full and the shard has nothing left to reclaim.
     #[inline(always)]
-    pub(super) fn take(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class) -> Result<Taken> {
+    pub(super) fn take(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, class: Class) -> Result<Taken> {
         match inner.reuse.take(class, |s| self.may_overwrite(op, s)) {
             Some(taken) => Ok(taken),
-            None => self.take_fresh(op, inner, class),
+            None => self.take_fresh(op, shard, inner, class),
         }
     }
 
     #[cold]
-    fn take_fresh(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class) -> Result<Taken> {
+    fn take_fresh(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, class: Class) -> Result<Taken> {
         match self.arena.take(op, &self.root, class) {
             Ok(run) => {
                 (0..run.count).rev().for_each(|i| inner.reuse.push_free(class, run.off + i * class.bytes()));
             }
             Err(error) if !is_full(&error) => return Err(error),
             Err(error) => {
-                self.reclaim(op, inner)?;
+                // What unsettled entries replace may do.
+                self.settle_shard(op, shard, inner);
+                if let Some(taken) = inner.reuse.take(class, |s| self.may_overwrite(op, s)) {
+                    return Ok(taken);
+                }
+                self.reclaim(op, shard, inner)?;
                 // Tombstones of the class may have become free of what blocked them, or its own entries were erased.
                 if let Some(taken) = inner.reuse.take(class, |s| self.may_overwrite(op, s)) {
                     return Ok(taken);
@@ -264,7 +297,7 @@ impl<M: Medium> PersistentSet<M> {
 
     /// What this operation should write back besides its entry, so that slots which could not be reused now can be later.
     #[inline(always)]
-    fn extra(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Option<Extra> {
+    pub(super) fn extra(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class, taken: Taken) -> Option<Extra> {
         inner.reuse.has_waiting(class).then(|| self.extra_for_waiting(op, inner, class, taken))
     }
 
@@ -342,8 +375,10 @@ impl<M: Medium> PersistentSet<M> {
     // ---- a full pool ----
 
     /// Erases all stale entries of the shard, with fences of its own: what is left to do when the pool is full.
-    fn reclaim(&self, op: &Op<'_, M>, inner: &mut Inner) -> Result<()> {
+    fn reclaim(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner) -> Result<()> {
         let m = op.medium();
+        // What unsettled entries replace, and what their slots held, is stale, too.
+        self.settle_shard(op, shard, inner);
         if let Some(watermark) = self.raise_watermark(op) {
             self.write_back_watermark(op);
             op.fence();
@@ -368,7 +403,7 @@ impl<M: Medium> PersistentSet<M> {
     fn take_from_others(&self, op: &Op<'_, M>, inner: &mut Inner, class: Class) -> Result<bool> {
         for shard in &self.shards {
             let Some(mut other) = shard.try_lock(op.medium()) else { continue };
-            self.reclaim(op, &mut other)?;
+            self.reclaim(op, shard, &mut other)?;
             debug_assert_eq!(other.reuse.lengths().stale, 0, "what the watermark does not cover is not stale yet");
             let Some(taken) = other.reuse.take(class, |s| self.may_overwrite(op, s)) else { continue };
             // PERSIST PS-U6: by PS-U5's fence. Nothing stale is left there, so a tombstone has nothing to hide any more: to this
@@ -388,7 +423,7 @@ impl<M: Medium> PersistentSet<M> {
     /// Removes a key without a tombstone, right after [`reclaim`](Self::reclaim): nothing older of the key is left, so
     /// erasing its entry, one store, removes it. Readers of the key wait for the fence.
     #[cold]
-    fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found) -> Result<()> {
+    pub(super) fn remove_in_place(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, old: Found) -> Result<()> {
         let m = op.medium();
         let _guard = self.poison.guard(op)?;
         entry::erase(op, old.off);

@@ -105,14 +105,32 @@ impl<M: Medium> Guarded<M> {
         key: &[u8],
         update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
     ) -> Result<R> {
+        self.change_and_end(session, key, &mut AtOnce, update)
+    }
+
+    /// The same in an operation that ends as `ending` says.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    #[inline]
+    pub(crate) fn change_and_end<R>(
+        &self,
+        session: &mut Session<M>,
+        key: &[u8],
+        ending: &mut impl Ending<M>,
+        update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
+    ) -> Result<R> {
         {
-            let op = session.enter()?;
+            let op = ending.enter(session)?;
             if self.armed(op.medium()) == 0 {
                 self.note(&op, [key]);
-                return update(&*self.raw, &op);
+                let result = update(&*self.raw, &op);
+                ending.leave(&*self.raw, op);
+                return result;
             }
+            ending.leave(&*self.raw, op);
         }
-        self.change_armed(session, &[key], update)
+        self.change_armed(session, &[key], ending, update)
     }
 
     /// As [`change`](Self::change), for all keys of a batch.
@@ -130,7 +148,7 @@ impl<M: Medium> Guarded<M> {
             }
         }
         let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| key).collect();
-        self.change_armed(session, &keys, update)
+        self.change_armed(session, &keys, &mut AtOnce, update)
     }
 
     #[cold]
@@ -138,6 +156,7 @@ impl<M: Medium> Guarded<M> {
         &self,
         session: &mut Session<M>,
         keys: &[&[u8]],
+        ending: &mut impl Ending<M>,
         update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
     ) -> Result<R> {
         let mut held = None;
@@ -145,18 +164,22 @@ impl<M: Medium> Guarded<M> {
             if held.is_none() && self.armed(session.mapping().medium()) & LOCKS != 0 {
                 held = Some(self.lock_keys(session, keys)?);
             }
-            let op = session.enter()?;
+            let op = ending.enter(session)?;
             let armed = self.armed(op.medium());
             // The table may have come since.
             if armed & LOCKS != 0 && held.is_none() {
+                ending.leave(&*self.raw, op);
                 continue;
             }
             if armed & LOCKS != 0 {
                 self.settle_keys(&op, keys.iter().copied(), None);
             }
-            self.save(&op, armed, keys)?;
-            self.note(&op, keys.iter().copied());
-            return update(&*self.raw, &op);
+            let result = self.save(&op, armed, keys).and_then(|()| {
+                self.note(&op, keys.iter().copied());
+                update(&*self.raw, &op)
+            });
+            ending.leave(&*self.raw, op);
+            return result;
         }
     }
 
@@ -241,6 +264,12 @@ impl<M: Medium> Guarded<M> {
         self.transactions.visible.read(session, || self.raw.root().owner(), key);
     }
 
+    /// The same inside the operation of the read.
+    #[inline]
+    pub(crate) fn note_read_in(&self, op: &Op<'_, M>, key: &[u8]) {
+        self.transactions.visible.read_in(op, || self.raw.root().owner(), key);
+    }
+
     /// The same after any other read.
     #[inline]
     pub(crate) fn note_reads(&self, session: &Session<M>) {
@@ -310,7 +339,35 @@ impl<M: Medium> Guarded<M> {
         if armed & VERSIONS == 0 {
             return Ok(());
         }
-        keys.iter().try_for_each(|key| self.transactions.versions.save(op, &*self.raw, key))
+        // A snapshot returns no old value that a crash can take back.
+        op.at_once(|| keys.iter().try_for_each(|key| self.transactions.versions.save(op, &*self.raw, key)))
+    }
+}
+
+/// How the operation of a plain update begins and ends.
+pub(crate) trait Ending<M: Medium> {
+    /// Enters it.
+    ///
+    /// # Errors
+    /// As [`Session::enter`].
+    fn enter<'s>(&mut self, session: &'s mut Session<M>) -> durix_pmem::Result<Op<'s, M>>;
+
+    /// Ends it, whatever the update says.
+    fn leave(&mut self, index: &dyn Index<M>, op: Op<'_, M>);
+}
+
+/// It is durable when it has ended, as far as the index says so.
+struct AtOnce;
+
+impl<M: Medium> Ending<M> for AtOnce {
+    #[inline(always)]
+    fn enter<'s>(&mut self, session: &'s mut Session<M>) -> durix_pmem::Result<Op<'s, M>> {
+        session.enter()
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, _index: &dyn Index<M>, op: Op<'_, M>) {
+        drop(op);
     }
 }
 

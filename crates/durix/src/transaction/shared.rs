@@ -146,7 +146,7 @@ impl<M: Medium> Transactions<M> {
     }
 
     /// The checkpoint epochs; no operation is open.
-    pub(super) fn epochs(&self) -> Result<&Arc<Epochs<M>>> {
+    pub(crate) fn epochs(&self) -> Result<&Arc<Epochs<M>>> {
         if let Some(epochs) = self.epochs.get() {
             return Ok(epochs);
         }

@@ -1,5 +1,8 @@
 //! The hash table.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::{OnceLock, Weak};
+
 use durix_pmem::pool::Poison;
 use durix_pmem::{Hardware, Kind, Medium, Op, Root, Session, Structure};
 
@@ -35,9 +38,13 @@ pub type SoftHash<M = Hardware> = Words<SoftHashCore<M>, M>;
 
 /// What a [`SoftHash`] is made of.
 pub struct SoftHashCore<M: Medium> {
-    store: Store<M>,
-    table: Table,
-    poison: Poison<M>,
+    pub(super) store: Store<M>,
+    pub(super) table: Table,
+    pub(super) poison: Poison<M>,
+    /// The map that it is a part of, for tickets.
+    pub(super) me: OnceLock<Weak<SoftHash<M>>>,
+    /// Whether an update was ever settled later.
+    pub(super) has_put_off: AtomicU64,
 }
 
 impl<M: Medium> Structure<M> for SoftHashCore<M> {
@@ -52,7 +59,8 @@ impl<M: Medium> Structure<M> for SoftHashCore<M> {
 
     fn open(session: &mut Session<M>, root: Root<M>, options: &SoftOptions) -> Result<Self> {
         let (poison, table) = (Poison::new(root.clone()), Table::new(options.buckets));
-        let map = SoftHashCore { store: Store::new(root), table, poison };
+        let (me, has_put_off) = (OnceLock::new(), AtomicU64::new(0));
+        let map = SoftHashCore { store: Store::new(root), table, poison, me, has_put_off };
         recover(&map.store, session, options.recovery_threads, |op, members| {
             members.iter().try_for_each(|member| map.adopt(op, member))
         })?;
@@ -102,25 +110,42 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
         self.store.root()
     }
 
+    fn opened(&self, me: &Weak<SoftHash<M>>) {
+        self.me.get_or_init(|| Weak::clone(me));
+    }
+
     #[inline]
     fn get(&self, op: &Op<'_, M>, key: u64) -> Result<Option<u64>> {
         self.store.expect_own(op)?;
-        Ok(self.table.look(op, hash(key), key, |found| found.value(op)).found.map(|(_, value)| value))
+        match self.table.look(op, hash(key), key, |found| found.value(op)).found {
+            Some((found, _)) if found.entry.is_unsettled() => Ok(self.get_unsettled(op, key)),
+            found => Ok(found.map(|(_, value)| value)),
+        }
     }
 
     #[inline]
     fn contains(&self, op: &Op<'_, M>, key: u64) -> Result<bool> {
         self.store.expect_own(op)?;
-        Ok(self.table.look(op, hash(key), key, |_| ()).found.is_some())
+        match self.table.look(op, hash(key), key, |_| ()).found {
+            Some((found, ())) if found.entry.is_unsettled() => Ok(self.get_unsettled(op, key).is_some()),
+            found => Ok(found.is_some()),
+        }
     }
 
     #[inline]
     fn insert_with(&self, op: &Op<'_, M>, key: u64, value: impl Fn() -> Option<u64>) -> Result<bool> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.insert_later(op, key, value);
+        }
         loop {
             let look = self.table.look(op, hash, key, |_| ());
-            if look.found.is_some() {
+            if let Some((found, ())) = look.found {
+                if found.entry.is_unsettled() {
+                    self.settle(op, hash, found.entry.place());
+                    continue;
+                }
                 return Ok(false);
             }
             let _guard = self.poison.guard(op)?;
@@ -140,9 +165,16 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
     fn update_with(&self, op: &Op<'_, M>, key: u64, new: impl Fn(u64) -> Option<u64>) -> Result<Found> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.change_later(op, key, new);
+        }
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
             let Some((found, old)) = look.found else { return Ok(None) };
+            if found.entry.is_unsettled() {
+                self.settle(op, hash, found.entry.place());
+                continue;
+            }
             let Some(value) = new(old) else { return Ok(Some((old, false))) };
             let _guard = self.poison.guard(op)?;
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
@@ -160,9 +192,16 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
     fn remove_with(&self, op: &Op<'_, M>, key: u64, wanted: impl Fn(u64) -> bool) -> Result<Found> {
         self.store.expect_own(op)?;
         let (m, hash, mut turn) = (op.medium(), hash(key), 0);
+        if self.begins_to_put_off(op) {
+            return self.remove_later(op, key, wanted);
+        }
         loop {
             let look = self.table.look(op, hash, key, |found| found.value(op));
             let Some((found, value)) = look.found else { return Ok(None) };
+            if found.entry.is_unsettled() {
+                self.settle(op, hash, found.entry.place());
+                continue;
+            }
             if !wanted(value) {
                 return Ok(Some((value, false)));
             }
@@ -182,18 +221,20 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
 
     fn walk(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Result<Option<u64>> {
         self.store.expect_own(op)?;
-        Ok(self.table.walk(op, from, into))
+        Ok(self.table.walk(op, |place| self.store.give_back(op, place), from, into))
     }
 
     /// The table does not grow meanwhile.
     fn for_each(&self, op: &Op<'_, M>, mut f: impl FnMut(u64, u64)) -> Result<()> {
         self.store.expect_own(op)?;
-        self.table.for_each(op, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
+        let free = |place| self.store.give_back(op, place);
+        self.table.for_each(op, free, |entries| entries.iter().for_each(|(key, value)| f(*key, *value)));
         Ok(())
     }
 
     fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         self.store.expect_own(op)?;
+        self.settle_all(op);
         Ok(self.store.check(op, self.table.places(op)))
     }
 

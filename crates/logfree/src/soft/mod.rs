@@ -13,6 +13,7 @@
 //! | `layout` | the member |
 //! | `store` | how members are written (edges LF-M1 to LF-M8), and which lines are free |
 //! | `recover` | reading all members when a structure is opened |
+//! | `later` | updates of the hash table that are settled later (LF-L1 to LF-L4) |
 //! | `table`, `hash` | the volatile hash table; [`SoftHash`] |
 //! | `nodes`, `links`, `ordered` | the volatile skip list; [`SoftList`], [`SoftSkipList`] |
 //!
@@ -22,6 +23,7 @@
 //! reach memory in order (PCSO). On a medium that tears lines a member can be found with another key or value.
 
 mod hash;
+mod later;
 mod layout;
 mod links;
 mod nodes;

@@ -9,6 +9,7 @@
 //! | LF-M5 the new value < the state that names it, with its checksum | same line, by a release store | the old value | nothing |
 //! | LF-M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
 //! | LF-M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
+//! | LF-L1 to LF-L4 | see `later.rs` | | |
 //! | LF-M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
 //!
 //! A line whose state does not go with its key and value, or with its place, is none that a crash can leave.
@@ -287,6 +288,14 @@ impl<M: Medium> Store<M> {
     /// Starts making a member of a free line. The caller fences (LF-M4).
     #[inline(always)]
     pub(super) fn begin_insert(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
+        self.make(op, place, key, value);
+        // PERSIST LF-M4: flush, with the caller's fence.
+        op.write_back(op.at(place));
+    }
+
+    /// Makes a member of a free line, in the caches only.
+    #[inline(always)]
+    pub(super) fn make(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
         let member = op.at(place);
         // A reader that still reads the line's last member must find its bucket changed. For readers only, so no
         // `Op::order`: in memory the state before is durable already (LF-M7).
@@ -295,8 +304,6 @@ impl<M: Medium> Store<M> {
         op.store(&member.values[0], value, Relaxed);
         // PERSIST LF-M3: same line.
         op.store(&member.state, State::live(place.get(), key, value, 0), Release);
-        // PERSIST LF-M4: flush, with the caller's fence.
-        op.write_back(member);
     }
 
     /// Starts giving a member its next value, in word `next`. The caller fences (LF-M6).
@@ -320,6 +327,25 @@ impl<M: Medium> Store<M> {
         op.store(&member.state, State::free(place.get()), Release);
         // PERSIST LF-M7: flush, with the caller's fence.
         op.write_back(member);
+    }
+
+    // ---- members that are settled later ----
+
+    /// Gives a member its next value, or a free line that was its key's one again, in word `next`; in the caches only.
+    pub(super) fn change_later(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
+        let member = op.at(place);
+        // PERSIST LF-L3: same line. The state before may not be durable; it was stored before the bucket was locked, which is a
+        // read-modify-write. For readers, as above.
+        fence(Release);
+        op.store(&member.values[next & 1], value, Relaxed);
+        let key = op.load(&member.key, Relaxed);
+        // PERSIST LF-M5: same line.
+        op.store(&member.state, State::live(place.get(), key, value, next), Release);
+    }
+
+    /// Frees the line of a member, in the caches only. The key stays in it.
+    pub(super) fn remove_later(&self, op: &Op<'_, M>, place: Place) {
+        op.store(&op.at(place).state, State::free(place.get()), Release);
     }
 
     // ---- recovery ----

@@ -49,7 +49,13 @@ const CHANGE: u64 = 2;
 const TAG_SHIFT: u32 = 48;
 const TAG_SET: u64 = 1 << 63;
 
-/// A member in the table: bits of its key's hash, the offset of its line, and which word holds the value. 0 is none.
+/// Bits of an entry below the offset: which word holds the value; whether a crash can still take back what the line says; whether that
+/// is that the key is gone (see `later.rs`).
+const VALUE: u64 = 1;
+const UNSETTLED: u64 = 2;
+const REMOVED: u64 = 4;
+
+/// A member in the table: bits of its key's hash, the offset of its line, and what is known of it. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry(u64);
 
@@ -65,18 +71,45 @@ impl Entry {
 
     #[inline(always)]
     pub(super) fn place(self) -> Place {
-        Off::new(self.0 & ((1 << TAG_SHIFT) - 1) & !1)
+        Off::new(self.0 & ((1 << TAG_SHIFT) - 1) & !63)
     }
 
     #[inline(always)]
     pub(super) fn value(self) -> usize {
-        (self.0 & 1) as usize
+        (self.0 & VALUE) as usize
+    }
+
+    /// Whether a crash can still take back what its line says.
+    #[inline(always)]
+    pub(super) fn is_unsettled(self) -> bool {
+        self.0 & UNSETTLED != 0
+    }
+
+    /// Whether its key is gone. Only unsettled ones can be so.
+    #[inline(always)]
+    pub(super) fn is_removed(self) -> bool {
+        self.0 & REMOVED != 0
+    }
+
+    /// The same, settled.
+    pub(super) fn settled(self) -> Entry {
+        Entry(self.0 & !(UNSETTLED | REMOVED))
+    }
+
+    /// The same, unsettled.
+    pub(super) fn unsettled(self) -> Entry {
+        Entry(self.settled().0 | UNSETTLED)
+    }
+
+    /// The same, unsettled, without its key.
+    pub(super) fn removed(self) -> Entry {
+        Entry(self.0 | UNSETTLED | REMOVED)
     }
 
     /// The same member, with its value in the other word.
     #[inline(always)]
     pub(super) fn other_value(self) -> Entry {
-        Entry(self.0 ^ 1)
+        Entry(self.0 ^ VALUE)
     }
 
     #[inline(always)]
@@ -255,8 +288,8 @@ impl Table {
         }
     }
 
-    /// Searches a key, and makes something of its entry by `read`. Never waits; durable, because entries are published only
-    /// when their member is. Where the bucket changes meanwhile, it is read again.
+    /// Searches a key, and makes something of its entry by `read`. Never waits; durable unless the entry is unsettled, because others are
+    /// published only when their member is. Where the bucket changes meanwhile, it is read again.
     #[inline(always)]
     pub(super) fn look<M: Medium, R>(
         &self,
@@ -293,6 +326,44 @@ impl Table {
                 None
             }
         }
+    }
+
+    /// The number of the bucket of a hash.
+    pub(super) fn number<M: Medium>(&self, m: M, hash: u64) -> u64 {
+        index(hash, self.size(m))
+    }
+
+    /// The bucket of a hash, by its number, and its version: a number that the bucket has had is one that it has again only if it has not
+    /// changed.
+    pub(super) fn version<M: Medium>(&self, m: M, hash: u64) -> (u64, u64) {
+        loop {
+            let at = index(hash, self.size(m));
+            let version = m.shared_load(&self.buckets.at(at).version, Acquire) & !LOCKED;
+            // Otherwise it was split before the look at the version.
+            if index(hash, self.size(m)) == at {
+                return (at, version);
+            }
+        }
+    }
+
+    /// Locks a bucket if it still has this version. Then it was not split since either.
+    pub(super) fn lock_version<M: Medium>(&self, m: M, (at, version): (u64, u64)) -> Option<Locked<'_, M>> {
+        let bucket = self.buckets.at(at);
+        m.shared_compare_exchange(&bucket.version, version, version | LOCKED).ok()?;
+        Some(Locked { table: self, bucket, version, m })
+    }
+
+    /// The unsettled entry of a line in a bucket, as far as it can be seen without the lock.
+    pub(super) fn unsettled_at<M: Medium>(&self, m: M, at: u64, place: Place) -> bool {
+        let mut bucket = Some(self.buckets.at(at));
+        while let Some(here) = bucket {
+            let of = |cell| Entry(m.shared_load(cell, Acquire));
+            if here.cells.iter().map(of).any(|entry| entry.is_unsettled() && entry.place() == place) {
+                return true;
+            }
+            bucket = self.next(m, here);
+        }
+        false
     }
 
     /// Locks the bucket of a hash.
@@ -361,19 +432,22 @@ impl Table {
         }
     }
 
-    /// Calls `f` with all entries of each bucket in turn. The table does not grow meanwhile.
-    pub(super) fn for_each<M: Medium>(&self, op: &Op<'_, M>, mut f: impl FnMut(&[(u64, u64)])) {
+    /// Calls `f` with all entries of each bucket in turn, and `free` with lines that are free from then on. The table does not grow
+    /// meanwhile.
+    pub(super) fn for_each<M: Medium>(&self, op: &Op<'_, M>, free: impl Fn(Place), mut f: impl FnMut(&[(u64, u64)])) {
         let m = op.medium();
         let _growing = self.growing.lock(m);
         let mut entries = Vec::new();
         for at in 0..self.size(m) {
             entries.clear();
-            let locked = self.lock_bucket(m, at);
+            let mut locked = self.lock_bucket(m, at);
+            let freed = locked.settle(op);
             locked.for_each_cell(|cell, entry| {
                 let key = op.load(&op.at(entry.place()).key, Relaxed);
                 entries.push((key, Found { cell, entry }.value(op)));
             });
             drop(locked);
+            freed.into_iter().for_each(&free);
             f(&entries);
         }
     }
@@ -382,15 +456,23 @@ impl Table {
     ///
     /// Places are hashes with their bits reversed: in this order a bucket that is split is followed by its other half, so
     /// that a walk that goes on after a split has met neither half or both.
-    pub(super) fn walk<M: Medium>(&self, op: &Op<'_, M>, from: u64, into: &mut Vec<(u64, u64)>) -> Option<u64> {
+    pub(super) fn walk<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        free: impl Fn(Place),
+        from: u64,
+        into: &mut Vec<(u64, u64)>,
+    ) -> Option<u64> {
         let (m, first) = (op.medium(), from.reverse_bits());
-        let locked = self.lock_hash(m, first);
+        let mut locked = self.lock_hash(m, first);
+        let freed = locked.settle(op);
         // As long as it is locked it is not split.
         let width = width(first, self.size(m));
         locked.for_each_cell(|cell, entry| {
             into.push((op.load(&op.at(entry.place()).key, Relaxed), Found { cell, entry }.value(op)));
         });
         drop(locked);
+        freed.into_iter().for_each(free);
         let step = 1 << (u64::BITS - width);
         (from & !(step - 1)).checked_add(step)
     }
@@ -436,6 +518,38 @@ impl<'t, M: Medium> Locked<'t, M> {
             }
             bucket = self.table.next(self.m, here);
         }
+    }
+
+    /// Settles all entries of the chain. Returns the lines that are free once it is unlocked.
+    fn settle(&mut self, op: &Op<'_, M>) -> Vec<Place> {
+        let (mut unsettled, mut freed) = (Vec::new(), Vec::new());
+        self.for_each_cell(|_, entry| unsettled.extend(entry.is_unsettled().then(|| entry.place())));
+        if unsettled.is_empty() {
+            return freed;
+        }
+        // PERSIST LF-L1: flush+fence.
+        unsettled.iter().for_each(|place| op.write_back(op.at(*place)));
+        op.fence();
+        freed.extend(unsettled.into_iter().filter_map(|place| self.clear(place)));
+        freed
+    }
+
+    /// Takes the mark off the entry of a line all stores to which are durable, and the entry out if its key is gone: then it returns the
+    /// line, which is free once the bucket is unlocked.
+    pub(super) fn clear(&mut self, place: Place) -> Option<Place> {
+        let mut found = None;
+        self.for_each_cell(|cell, entry| {
+            if entry.is_unsettled() && entry.place() == place {
+                found = Some(Found { cell, entry });
+            }
+        });
+        let found = found?;
+        if found.entry.is_removed() {
+            self.remove(found);
+            return Some(place);
+        }
+        self.replace(found, found.entry.settled());
+        None
     }
 
     /// A free cell, if the chain has one.

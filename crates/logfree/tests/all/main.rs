@@ -5,4 +5,5 @@ mod leftovers;
 mod maps;
 mod moving;
 mod soft;
+mod soft_later;
 mod threads;

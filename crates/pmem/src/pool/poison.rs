@@ -80,8 +80,9 @@ impl<M: Medium> Poison<M> {
         Ok(PoisonGuard { poison: self, panicking: std::thread::panicking() })
     }
 
+    /// Makes it unusable, as a panic does.
     #[cold]
-    fn poison(&self) {
+    pub fn poison(&self) {
         let pool: &Pool<M> = self.root.pool();
         let m = pool.mapping().medium();
         m.shared_store(&self.poisoned, 1, Ordering::Release);

@@ -3,10 +3,11 @@
 
 use super::Pool;
 use super::pages::{BATCH, PageReport, damaged_page};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::{JournalStats, Level, PAGE, Verdict};
 use crate::medium::Medium;
 use crate::session::Session;
+use crate::unsettled::Unsettled;
 
 // ---- commits ----
 
@@ -63,6 +64,30 @@ impl<M: Medium> Pool<M> {
                 Ok(())
             }
         }
+    }
+
+    /// Waits until all updates are durable that a ticket stands for: writes their lines back, each once, and waits by one fence; on a
+    /// journaled pool for the commit, at any level. The ticket is empty then.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTicket`] if it is one of another pool; [`Error::Poisoned`] after a panic in one of the
+    /// structures, which is told after all lines are durable; otherwise as [`commit`](Self::commit).
+    pub fn wait(&self, session: &mut Session<M>, unsettled: &mut Unsettled<M>) -> Result<()> {
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        unsettled.belong_to(self.mapping())?;
+        if !session.mapping().is_same(self.mapping()) {
+            return Err(Error::ForeignSession);
+        }
+        if unsettled.has_changes() {
+            unsettled.settle(&session.enter()?)?;
+        }
+        if let Some(committer) = &self.inner.committer {
+            committer.settle(session, unsettled.commit())?;
+        }
+        unsettled.forget_commit();
+        Ok(())
     }
 
     /// Whether a commit is durable, as noted by [`Op::note_commit`](crate::Op::note_commit).

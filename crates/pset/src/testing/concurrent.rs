@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Batch, PersistentSet, SetOptions};
 use durix_crashsim::{Concurrent, Simulated, Subject};
-use durix_pmem::{Mutating, Op, Plan, Pool, PoolOptions, Session};
+use durix_pmem::{Mutating, Op, Plan, Pool, PoolOptions, Session, Unsettled};
 
 type M = Mutating<Simulated>;
 type Map = BTreeMap<u8, u8>;
@@ -18,6 +18,14 @@ pub enum Act {
     PutNew(u8, u8),
     Remove(u8),
     Get(u8),
+    /// Inserts or replaces, settled later, and waits for the ticket.
+    PutLater(u8, u8),
+    /// Removes, settled later, and waits for the ticket.
+    RemoveLater(u8),
+    /// Reads, with a ticket that is waited for.
+    GetLater(u8),
+    /// Inserts or replaces, settled later, and drops the ticket.
+    PutDropped(u8, u8),
     /// Changes two keys at once.
     Both(u8, u8, u8),
 }
@@ -39,6 +47,7 @@ fn value(v: u8) -> Vec<u8> {
 }
 
 /// The set under test.
+#[derive(Clone)]
 pub struct SetUnderTest {
     /// The mutations.
     pub plan: &'static Plan,
@@ -79,12 +88,26 @@ impl SetUnderTest {
 }
 
 impl Act {
+    /// The same in a session, with or without a ticket.
+    fn run_in(&self, session: &mut Session<M>, set: &PersistentSet<M>) -> Answer {
+        if !matches!(self, PutLater(..) | RemoveLater(_) | GetLater(_) | PutDropped(..)) {
+            return self.run(set, &session.enter().unwrap());
+        }
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        let answer = self.run(set, &op);
+        let mut ticket = op.finish();
+        if !matches!(self, PutDropped(..)) {
+            set.root().pool().wait(session, &mut ticket).unwrap();
+        }
+        answer
+    }
+
     fn run(&self, set: &PersistentSet<M>, op: &Op<'_, M>) -> Answer {
         match *self {
-            Put(k, v) => Answer::Yes(set.insert(op, &key(k), &value(v)).unwrap()),
+            Put(k, v) | PutLater(k, v) | PutDropped(k, v) => Answer::Yes(set.insert(op, &key(k), &value(v)).unwrap()),
             PutNew(k, v) => Answer::Yes(set.insert_if_absent(op, &key(k), &value(v)).unwrap()),
-            Remove(k) => Answer::Yes(set.remove(op, &key(k)).unwrap()),
-            Get(k) => Answer::Value(set.get_vec(op, &key(k)).unwrap().map(|found| {
+            Remove(k) | RemoveLater(k) => Answer::Yes(set.remove(op, &key(k)).unwrap()),
+            Get(k) | GetLater(k) => Answer::Value(set.get_vec(op, &key(k)).unwrap().map(|found| {
                 assert_eq!(found, value(found[0]), "half a value");
                 found[0]
             })),
@@ -101,14 +124,14 @@ impl Act {
 
 fn step(model: &mut Map, act: &Act) -> Answer {
     match *act {
-        Put(k, v) => Answer::Yes(model.insert(k, v).is_none()),
+        Put(k, v) | PutLater(k, v) | PutDropped(k, v) => Answer::Yes(model.insert(k, v).is_none()),
         PutNew(k, v) => {
             let new = !model.contains_key(&k);
             model.entry(k).or_insert(v);
             Answer::Yes(new)
         }
-        Remove(k) => Answer::Yes(model.remove(&k).is_some()),
-        Get(k) => Answer::Value(model.get(&k).copied()),
+        Remove(k) | RemoveLater(k) => Answer::Yes(model.remove(&k).is_some()),
+        Get(k) | GetLater(k) => Answer::Value(model.get(&k).copied()),
         Both(a, b, v) => {
             model.extend([(a, v), (b, v)]);
             Answer::Yes(true)
@@ -144,7 +167,7 @@ impl Subject for SetUnderTest {
     }
 
     fn apply(&self, live: &mut Live, act: &Act) -> Answer {
-        act.run(&live.set, &live.session.enter().unwrap())
+        act.run_in(&mut live.session, &live.set)
     }
 
     fn observe(&self, live: &mut Live) -> Map {
@@ -189,7 +212,7 @@ impl Concurrent for SetUnderTest {
     }
 
     fn run(&self, (session, set): &mut Self::Thread, act: &Act) -> Answer {
-        act.run(set, &session.enter().unwrap())
+        act.run_in(session, set)
     }
 }
 

@@ -3,4 +3,5 @@
 #![allow(missing_docs, reason = "test code")]
 
 pub mod concurrent;
+pub mod later;
 pub mod set;

@@ -154,8 +154,27 @@ impl Live {
     }
 }
 
+impl Live {
+    pub(super) fn set(&self) -> Arc<PersistentSet<M>> {
+        Arc::clone(&self.set)
+    }
+
+    pub(super) fn pool(&self) -> Pool<M> {
+        self.pool.clone()
+    }
+}
+
 impl Act {
-    fn run(&self, set: &PersistentSet<M>, op: &Op<'_, M>) -> Result<bool, Error> {
+    /// The keys that it names.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        match self {
+            Act::Put(k, _) | Act::PutNew(k, _) | Act::Remove(k) | Act::Swap(k, ..) => vec![key(*k)],
+            Act::Commit(changes) => changes.iter().map(|(k, _)| key(*k)).collect(),
+            Act::Refused(act) | Act::Other(act) | Act::Killed(act) => act.keys(),
+        }
+    }
+
+    pub(super) fn run(&self, set: &PersistentSet<M>, op: &Op<'_, M>) -> Result<bool, Error> {
         match self {
             Act::Put(k, v) => set.insert(op, &key(*k), &value(*v)),
             Act::PutNew(k, v) => set.insert_if_absent(op, &key(*k), &value(*v)),
@@ -180,7 +199,7 @@ impl Act {
     }
 }
 
-fn step(model: &mut Map, act: &Act) -> bool {
+pub(super) fn step(model: &mut Map, act: &Act) -> bool {
     match act {
         Act::Put(k, v) => model.insert(key(*k), value(*v)).is_none(),
         Act::PutNew(k, v) => {

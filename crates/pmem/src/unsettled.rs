@@ -1,0 +1,417 @@
+//! Updates that return before they are durable, and the ticket that says when they are.
+//!
+//! An operation of [`Session::enter_later`] may leave out write-backs and fences. A structure that does so puts the lines off
+//! ([`Op::put_off`]), and keeps in volatile memory what it needs so that no reader returns them before they are durable, and that
+//! what they replace is not used again. The lines belong to the ticket, [`Unsettled`], which collects those of any number of operations.
+//! To *settle* it is to write all lines back, each once, to wait by one fence, and to tell the structures ([`Settles`]).
+//!
+//! | who settles | when |
+//! |---|---|
+//! | [`Pool::wait`](crate::Pool::wait) | when it is called |
+//! | the ticket | when it is dropped |
+//! | an operation of `enter_later` | when it ends without [`Op::finish`] |
+//!
+//! On a pool with a journal nothing is put off: lines are noted, as ever, and the ticket has the number of the commit.
+//!
+//! | edge | kept by | a crash between leaves |
+//! |---|---|---|
+//! | PL-L1 what was put off < `wait` returns, the structures are told | write-back + fence | any of the lines, as the cache wrote them back |
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::line::LINE;
+use crate::mapping::Mapping;
+use crate::medium::Medium;
+use crate::offset::Off;
+use crate::persistent;
+use crate::session::Op;
+use crate::word::Word;
+
+persistent! {
+    /// A line of anything.
+    struct AnyLine: align(64) { words: [Word; 8] }
+}
+
+/// Lines that an operation has changed and not written back, and two words by which their structure knows them again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PutOff {
+    off: u64,
+    lines: u64,
+    /// The structure's own.
+    pub words: [u64; 2],
+}
+
+impl PutOff {
+    /// The offset of the first line.
+    pub fn off(&self) -> u64 {
+        self.off
+    }
+}
+
+/// A structure whose updates can be settled later.
+///
+/// Neither call may wait for an operation of another thread, and neither may store to persistent memory: both can come while
+/// operations are kept out.
+pub trait Settles<M: Medium>: Send + Sync {
+    /// Called before the lines are written back: the structure may look at them, and note what it has seen.
+    fn before_write_back(&self, op: &Op<'_, M>, changes: &mut [PutOff]) {
+        let _ = (op, changes);
+    }
+
+    /// Called after the fence: all that was stored to the lines before [`before_write_back`](Settles::before_write_back) is durable. In the
+    /// order in which the lines were put off.
+    ///
+    /// # Errors
+    /// What the structure says of itself, as after a panic.
+    fn settled(&self, op: &Op<'_, M>, changes: &[PutOff]) -> Result<()>;
+}
+
+/// Changes in a row that belong to one structure.
+struct Part<M: Medium> {
+    structure: Arc<dyn Settles<M>>,
+    /// Where they end.
+    end: usize,
+}
+
+/// A ticket for updates that have returned and are not durable yet: see the [module](self).
+///
+/// It keeps the indices open whose changes it has. Wait for it with [`Pool::wait`](crate::Pool::wait); after that it is empty, and can be
+/// used again. Dropping it makes everything durable, too, without saying so.
+#[must_use = "nothing may be acknowledged before the ticket is waited for"]
+pub struct Unsettled<M: Medium> {
+    /// Of this content, unique in the process; 0 while there is none.
+    id: u64,
+    parts: Vec<Part<M>>,
+    changes: Vec<PutOff>,
+    /// What is written back; empty in between.
+    lines: Vec<(u64, u64)>,
+    mapping: Option<Mapping<M>>,
+    /// The commit that has to be waited for.
+    commit: u64,
+}
+
+impl<M: Medium> std::fmt::Debug for Unsettled<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unsettled")
+            .field("changes", &self.changes)
+            .field("commit", &self.commit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Default for Unsettled<M> {
+    fn default() -> Self {
+        Unsettled::new()
+    }
+}
+
+impl<M: Medium> Unsettled<M> {
+    /// A ticket for nothing yet.
+    pub const fn new() -> Self {
+        Unsettled { id: 0, parts: Vec::new(), changes: Vec::new(), lines: Vec::new(), mapping: None, commit: 0 }
+    }
+
+    /// Whether there is nothing to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.commit == 0
+    }
+
+    /// How often lines were put off. (On a pool with a journal never.)
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Adds what another ticket stands for.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTicket`] if it is one of another pool: it is then dropped, and so settled.
+    pub fn join(&mut self, mut other: Unsettled<M>) -> Result<()> {
+        if other.is_empty() {
+            return Ok(());
+        }
+        if let Some(mapping) = &other.mapping {
+            self.belong_to(mapping)?;
+        }
+        let before = self.changes.len();
+        self.changes.append(&mut other.changes);
+        let parts = other.parts.drain(..).map(|part| Part { end: before + part.end, ..part });
+        self.parts.extend(parts);
+        self.commit = self.commit.max(other.commit);
+        Ok(())
+    }
+
+    /// Makes it one of a mapping.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTicket`] if it is one of another.
+    pub(crate) fn belong_to(&mut self, mapping: &Mapping<M>) -> Result<()> {
+        match &self.mapping {
+            Some(own) if own.is_same(mapping) => Ok(()),
+            Some(_) if !self.is_empty() => Err(Error::ForeignTicket),
+            _ => {
+                static NEXT: AtomicU64 = AtomicU64::new(1);
+                self.id = NEXT.fetch_add(1, Ordering::Relaxed);
+                self.mapping = Some(mapping.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Unique among tickets that have something to settle.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The number of the commit to wait for.
+    pub(crate) fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    pub(crate) fn forget_commit(&mut self) {
+        self.commit = 0;
+    }
+
+    pub(crate) fn raise_commit(&mut self, number: u64) {
+        self.commit = self.commit.max(number);
+    }
+
+    /// Whether something is put off.
+    #[inline]
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Says whose the next changes are. Returns whether the structure can be told.
+    pub(crate) fn begin<S: Settles<M> + 'static>(&mut self, structure: &Weak<S>) -> bool {
+        let is_last = |part: &Part<M>| std::ptr::addr_eq(Arc::as_ptr(&part.structure), Weak::as_ptr(structure));
+        if self.parts.last().is_some_and(is_last) {
+            return true;
+        }
+        let Some(structure) = structure.upgrade() else { return false };
+        self.parts.push(Part { structure, end: self.changes.len() });
+        true
+    }
+
+    /// Puts lines off, for the structure that was named last.
+    #[inline]
+    pub(crate) fn put_off(&mut self, off: u64, lines: u64, words: [u64; 2]) {
+        self.changes.push(PutOff { off, lines, words });
+        self.parts.last_mut().expect("a structure was named").end = self.changes.len();
+    }
+
+    /// Makes everything durable that was put off, and tells the structures. The ticket is empty then, but for a commit.
+    ///
+    /// # Errors
+    /// What the structures say.
+    pub(crate) fn settle(&mut self, op: &Op<'_, M>) -> Result<()> {
+        let mut first = 0;
+        for part in &self.parts {
+            part.structure.before_write_back(op, &mut self.changes[first..part.end]);
+            first = part.end;
+        }
+        self.lines.extend(self.changes.iter().map(|change| (change.off, change.lines)));
+        self.lines.sort_unstable();
+        self.lines.dedup();
+        self.lines.drain(..).try_for_each(|(off, lines)| write_back(op, off, lines))?;
+        // PERSIST PL-L1: flush+fence.
+        op.fence();
+        let (mut first, mut result) = (0, Ok(()));
+        for part in &self.parts {
+            result = result.and(part.structure.settled(op, &self.changes[first..part.end]));
+            first = part.end;
+        }
+        self.changes.clear();
+        self.parts.clear();
+        // The next content has another number.
+        self.mapping = None;
+        result
+    }
+}
+
+#[inline(always)]
+fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) -> Result<()> {
+    debug_assert!(off.is_multiple_of(LINE as u64));
+    let first = Off::<AnyLine>::new(off);
+    if lines == 1 {
+        // PERSIST PL-L1: write-back.
+        op.write_back(op.at(first));
+    } else {
+        // PERSIST PL-L1: write-back.
+        op.write_back_slice(op.slice("lines that were put off", first, lines)?);
+    }
+    Ok(())
+}
+
+impl<M: Medium> Drop for Unsettled<M> {
+    fn drop(&mut self) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let Some(mapping) = self.mapping.take() else { return };
+        // Where no session is to be had, and in a forked child, the structures keep what they have noted.
+        if let Ok(mut session) = mapping.session() {
+            // No store to persistent memory happens, so nobody has to be waited for; the caller may have an operation open.
+            _ = self.settle(&session.enter_past_gate());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counting, Hardware, Lock};
+
+    #[derive(Default)]
+    struct Told {
+        changes: Lock<Vec<PutOff>>,
+        fails: bool,
+    }
+
+    impl<M: Medium> Settles<M> for Told {
+        fn before_write_back(&self, _op: &Op<'_, M>, changes: &mut [PutOff]) {
+            changes.iter_mut().for_each(|change| change.words[1] += 1);
+        }
+
+        fn settled(&self, op: &Op<'_, M>, changes: &[PutOff]) -> Result<()> {
+            self.changes.lock(op.medium()).extend(changes);
+            if self.fails { Err(Error::Forked) } else { Ok(()) }
+        }
+    }
+
+    type M = Counting<Hardware>;
+
+    fn mapping() -> (Mapping<M>, M) {
+        let counting = Counting::new(Hardware::PAGE_CACHE);
+        (Mapping::heap(1 << 16, counting), counting)
+    }
+
+    fn put(op: &Op<'_, M>, told: &Arc<Told>, off: u64, lines: u64) {
+        assert!(op.begin_put_off(&Arc::downgrade(told)));
+        op.put_off(off, lines, [off, 0]);
+    }
+
+    #[test]
+    fn lines_of_several_operations_are_written_back_once_under_one_fence() {
+        let (mapping, counting) = mapping();
+        let (one, two) = (Arc::new(Told::default()), Arc::new(Told::default()));
+        let mut session = mapping.session().unwrap();
+        let mut ticket = Unsettled::new();
+        for (told, off, lines) in [(&one, 64, 1), (&two, 128, 3), (&one, 64, 1), (&one, 640, 1)] {
+            let op = session.enter_later(ticket).unwrap();
+            put(&op, told, off, lines);
+            ticket = op.finish();
+        }
+        assert_eq!(ticket.len(), 4);
+        assert_eq!((counting.counts().write_backs, counting.counts().fences), (0, 0));
+        // By another session.
+        drop(session);
+        let mut other = mapping.session().unwrap();
+        ticket.settle(&other.enter().unwrap()).unwrap();
+        assert_eq!((counting.counts().write_backs, counting.counts().fences), (5, 1));
+        let offs = |told: &Told| told.changes.lock(counting).iter().map(|c| (c.off(), c.words)).collect::<Vec<_>>();
+        assert_eq!(offs(&one), [(64, [64, 1]), (64, [64, 1]), (640, [640, 1])]);
+        assert_eq!(offs(&two), [(128, [128, 1])]);
+        assert!(ticket.is_empty() && Arc::strong_count(&one) == 1);
+        drop(ticket);
+        assert_eq!(counting.counts().fences, 1, "nothing is left");
+    }
+
+    #[test]
+    fn who_does_not_wait_settles_all_the_same() {
+        let (mapping, counting) = mapping();
+        let told = Arc::new(Told::default());
+        let mut session = mapping.session().unwrap();
+        let fences = || counting.counts().fences;
+        // A ticket that is dropped, while an operation is open.
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &told, 64, 1);
+        let ticket = op.finish();
+        let op = session.enter().unwrap();
+        drop(ticket);
+        assert_eq!(fences(), 1);
+        drop(op);
+        assert_eq!(fences(), 1, "an ordinary operation does nothing at its end");
+        // An operation that is dropped.
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &told, 128, 1);
+        drop(op);
+        assert_eq!(fences(), 2);
+        // One that is forgotten: the next one, or the session, does it.
+        for next in [true, false] {
+            let op = session.enter_later(Unsettled::new()).unwrap();
+            put(&op, &told, 192, 1);
+            std::mem::forget(op);
+            match next {
+                true => drop(session.enter().unwrap()),
+                false => session = mapping.session().unwrap(),
+            }
+        }
+        assert_eq!((fences(), told.changes.lock(counting).len()), (4, 4));
+        // And one that had a ticket to go on with.
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &told, 64, 1);
+        let ticket = op.finish();
+        std::mem::forget(session.enter_later(ticket).unwrap());
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &told, 128, 1);
+        assert_eq!(op.finish().len(), 2);
+    }
+
+    #[test]
+    fn tickets_are_joined_and_belong_to_one_mapping() {
+        let ((mapping, counting), (other, other_counting)) = (mapping(), self::mapping());
+        let told = Arc::new(Told::default());
+        let ticket = |mapping: &Mapping<M>, off| {
+            let mut session = mapping.session().unwrap();
+            let op = session.enter_later(Unsettled::new()).unwrap();
+            put(&op, &told, off, 1);
+            op.finish()
+        };
+        let mut sum = Unsettled::new();
+        sum.join(Unsettled::new()).unwrap();
+        assert!(sum.is_empty());
+        sum.join(ticket(&mapping, 64)).unwrap();
+        sum.join(ticket(&mapping, 128)).unwrap();
+        assert!(matches!(sum.join(ticket(&other, 64)), Err(Error::ForeignTicket)));
+        assert_eq!((counting.counts().fences, other_counting.counts().fences), (0, 1), "the other one is settled");
+        let mut session = other.session().unwrap();
+        assert!(matches!(session.enter_later(ticket(&mapping, 192)), Err(Error::ForeignTicket)));
+        assert_eq!(counting.counts().fences, 1);
+        let mut own = mapping.session().unwrap();
+        sum.settle(&own.enter().unwrap()).unwrap();
+        assert_eq!((counting.counts().write_backs, counting.counts().fences), (3, 2));
+        // Empty, it goes on anywhere.
+        assert!(session.enter_later(sum).unwrap().finish().is_empty());
+    }
+
+    #[test]
+    fn what_a_structure_says_comes_out_and_all_are_told() {
+        let (mapping, counting) = mapping();
+        let (bad, good) = (Arc::new(Told { fails: true, ..Told::default() }), Arc::new(Told::default()));
+        let mut session = mapping.session().unwrap();
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &bad, 64, 1);
+        put(&op, &good, 128, 1);
+        let mut ticket = op.finish();
+        assert!(ticket.settle(&session.enter().unwrap()).is_err());
+        assert!(ticket.is_empty());
+        assert_eq!(good.changes.lock(counting).len(), 1);
+    }
+
+    #[test]
+    fn without_a_session_nothing_is_waited_for() {
+        let (mapping, counting) = mapping();
+        let told = Arc::new(Told::default());
+        let mut session = mapping.session().unwrap();
+        let op = session.enter_later(Unsettled::new()).unwrap();
+        put(&op, &told, 64, 1);
+        let ticket = op.finish();
+        let _all: Vec<_> = (1..crate::MAX_SESSIONS).map(|_| mapping.session().unwrap()).collect();
+        drop(ticket);
+        assert_eq!((counting.counts().fences, told.changes.lock(counting).len()), (0, 0));
+    }
+}
