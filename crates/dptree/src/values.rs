@@ -20,7 +20,7 @@ use durix_index::implement::{WORD, Walk, WordRange, alone, key_word as key, writ
 use durix_index::{
     Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex, Result,
 };
-use durix_logfree::{Blobs, Error, Found, MAX_VALUE, Ordered, OrderedWordMap, RecordMap, WordMap};
+use durix_logfree::{Blobs, Error, Found, MAX_VALUE, OrderedWordMap, RecordMap, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
@@ -64,7 +64,7 @@ impl<M: Medium> Words<M> {
 
 impl<M: Medium> WordMap<M> for Words<M> {
     const NAME: &'static str = "DpTree";
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.0.root()

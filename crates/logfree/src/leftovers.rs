@@ -21,13 +21,10 @@ use durix_index::Leftover;
 use durix_pmem::{Bits, Medium, Off, OffsetSet, Op, Root, Word};
 
 use crate::layout::{HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE};
-use crate::linked::bst::BstCore;
-use crate::linked::hash::{HashCore, arrays_of, gather};
-use crate::linked::list::ListCore;
-use crate::linked::skip::SkipCore;
+use crate::linked::hash::{arrays_of, gather};
 use crate::options::Options;
 use crate::pages::units::holds_records;
-use crate::soft::{SoftHashCore, SoftOrderedCore, live_member};
+use crate::soft::live_member;
 
 /// What the lines of a structure are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,36 +39,6 @@ pub enum Lines {
     Tree,
     /// Members, of the maps with volatile links.
     Members,
-}
-
-/// A map whose lines can be read when it is damaged.
-pub trait Lined {
-    /// What they are.
-    const LINES: Lines;
-}
-
-impl<M: Medium> Lined for ListCore<M> {
-    const LINES: Lines = Lines::List;
-}
-
-impl<M: Medium> Lined for SkipCore<M> {
-    const LINES: Lines = Lines::Skip;
-}
-
-impl<M: Medium> Lined for HashCore<M> {
-    const LINES: Lines = Lines::Hash;
-}
-
-impl<M: Medium> Lined for BstCore<M> {
-    const LINES: Lines = Lines::Tree;
-}
-
-impl<M: Medium> Lined for SoftHashCore<M> {
-    const LINES: Lines = Lines::Members;
-}
-
-impl<M: Medium, const N: usize> Lined for SoftOrderedCore<M, N> {
-    const LINES: Lines = Lines::Members;
 }
 
 /// Words of a line.
