@@ -1,7 +1,12 @@
 //! The tests of all sets and maps, in one binary: what they share is compiled once.
 
+mod blobs;
 mod durable_links;
+mod growth;
+mod link_cache;
 mod maps;
 mod moving;
+mod records;
 mod soft;
+mod steps;
 mod threads;
