@@ -8,6 +8,7 @@ use durix_bplustree::{BPlusTree, Options};
 use durix_crashsim::{Concurrent, Explorer, Persistency, Report, Simulated, Sites, Subject, Threads, mutation_sweep};
 use durix_index::{Direction, Index, KeyRange, OrderedIndex};
 use durix_pmem::{Mutating, Mutation, Plan, Pool, PoolOptions, Session, SiteKind};
+use durix_subjects::explored::deep;
 
 type M = Mutating<Simulated>;
 
@@ -214,10 +215,6 @@ impl Concurrent for Tree {
     }
 }
 
-fn is_deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
 /// So many keys from 1 on, trimmed: the next key splits a leaf at 15.
 fn keys(count: u8) -> Vec<Act> {
     let puts = (1..=count).map(|k| Put(0, 2 * k, 1));
@@ -249,7 +246,7 @@ fn histories() -> Vec<(Vec<Act>, Vec<Act>)> {
 #[test]
 fn every_step_of_an_update_by_history() {
     let all = [Persistency::Pcso, Persistency::TornWords, Persistency::Eadr];
-    for model in all.into_iter().take(if is_deep() { 3 } else { 2 }) {
+    for model in all.into_iter().take(if deep() { 3 } else { 2 }) {
         for (before, history) in histories() {
             let tree = Tree::new(before);
             let explorer = Explorer::new().model(model).executions_per_point(200).samples(20);
@@ -261,7 +258,7 @@ fn every_step_of_an_update_by_history() {
 
 #[test]
 fn a_crash_in_recovery_changes_nothing() {
-    for (before, history) in histories().into_iter().take(if is_deep() { 7 } else { 3 }) {
+    for (before, history) in histories().into_iter().take(if deep() { 7 } else { 3 }) {
         let explorer = Explorer::new().crashes(2).executions_per_point(40).samples(10);
         println!("{}", explorer.run_then(&Tree::new(before), &history, &[Put(1, 9, 2)]).assert_ok());
     }
@@ -305,7 +302,7 @@ fn trimming_beside_transactions() {
 fn threads(preemptions: u32) -> Threads {
     let explorer = Explorer::new().executions_per_point(10).samples(4).crash_points(12);
     let threads = Threads::new(explorer).preemptions(preemptions as _);
-    threads.max_schedules(if is_deep() { 4000 } else { 150 })
+    threads.max_schedules(if deep() { 4000 } else { 150 })
 }
 
 #[test]

@@ -21,7 +21,7 @@ use durix_index::{
     Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
     Result,
 };
-use durix_logfree::{Blobs, Error, Found, MAX_VALUE, Ordered, OrderedWordMap, RecordMap, WordMap};
+use durix_logfree::{Blobs, Error, Found, MAX_VALUE, OrderedWordMap, RecordMap, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
@@ -65,7 +65,7 @@ impl<M: Medium> Words<M> {
 
 impl<M: Medium> WordMap<M> for Words<M> {
     const NAME: &'static str = "DpTree";
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.0.root()

@@ -7,6 +7,7 @@ use durix_crashsim::{
     Concurrent, Contract, Explorer, Persistency, Report, Simulated, Sites, Subject, Threads, mutation_sweep,
 };
 use durix_pmem::{Extent, Medium, Mutating, Plan};
+use durix_subjects::explored::deep;
 
 type M = Mutating<Simulated>;
 
@@ -278,10 +279,6 @@ impl Concurrent for Bank {
     fn hidden(&self) -> Option<String> {
         Some("what the database keeps beside the medium".into())
     }
-}
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
 }
 
 fn explorer(bank: &Bank) -> Explorer {

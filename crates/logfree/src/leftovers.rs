@@ -25,13 +25,10 @@ use crate::layout::{
     HEIGHT, LEVELS, Link, MAX_PAGE, MIN_PAGE, NODE, PageShape, ROOT_HEAD, ROOT_PAGE, TALL_SUM, branch_sum, node_sum,
     tall_sum,
 };
-use crate::linked::bst::BstCore;
-use crate::linked::hash::{HashCore, gather, heads_of};
-use crate::linked::list::ListCore;
-use crate::linked::skip::SkipCore;
+use crate::linked::hash::{gather, heads_of};
 use crate::options::Options;
 use crate::pages::units::holds_records;
-use crate::soft::{SoftHashCore, SoftOrderedCore, live_member, salvaged_extents};
+use crate::soft::{live_member, salvaged_extents};
 
 /// What the lines of a structure are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,36 +43,6 @@ pub enum Lines {
     Tree,
     /// Members, of the maps with volatile links.
     Members,
-}
-
-/// A map whose lines can be read when it is damaged.
-pub trait Lined {
-    /// What they are.
-    const LINES: Lines;
-}
-
-impl<M: Medium> Lined for ListCore<M> {
-    const LINES: Lines = Lines::List;
-}
-
-impl<M: Medium> Lined for SkipCore<M> {
-    const LINES: Lines = Lines::Skip;
-}
-
-impl<M: Medium> Lined for HashCore<M> {
-    const LINES: Lines = Lines::Hash;
-}
-
-impl<M: Medium> Lined for BstCore<M> {
-    const LINES: Lines = Lines::Tree;
-}
-
-impl<M: Medium> Lined for SoftHashCore<M> {
-    const LINES: Lines = Lines::Members;
-}
-
-impl<M: Medium, const N: usize> Lined for SoftOrderedCore<M, N> {
-    const LINES: Lines = Lines::Members;
 }
 
 /// Words of a line.

@@ -51,7 +51,7 @@ pub use linked::bst::Bst;
 pub use linked::hash::HashTable;
 pub use linked::list::List;
 pub use linked::skip::SkipList;
-pub use map::{Found, Order, Ordered, OrderedWordMap, Unordered, WordMap};
+pub use map::{Found, OrderedWordMap, WordMap};
 pub use options::{LinkCacheMode, Options};
 pub use pages::PageStats;
 pub use records::{

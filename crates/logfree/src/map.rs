@@ -1,19 +1,17 @@
-//! The one interface of the lock-free maps of words: what a map has to do, so that it can be used as [`Words`], as [`Blobs`] and as an
-//! [`Index`](durix_index::Index).
+//! The one interface of the lock-free maps of words: what a map has to do, so that it can be used as
+//! [`Words`](crate::Words), as [`Blobs`](crate::Blobs) and as an [`Index`](durix_index::Index).
 //!
 //! A map implements [`WordMap`], and [`OrderedWordMap`] if it keeps the order of keys: seven calls, or eight. Provided calls are there for
 //! maps that know a faster way, or have something that others lack. All calls are dispatched statically.
 
 use std::sync::Weak;
 
-use durix_index::OrderedIndex;
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root};
 
 use crate::error::Result;
 use crate::finding::Finding;
 use crate::pages::PageStats;
-use crate::records::Blobs;
 use crate::words::Words;
 
 /// A value that was found, and whether the call has changed it.
@@ -35,8 +33,8 @@ pub type Found = Option<(u64, bool)>;
 pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
-    /// [`Ordered`] or [`Unordered`].
-    type Order: Order<Self, M>;
+    /// Whether it is an [`OrderedWordMap`]: then places of a walk are keys.
+    const ORDERED: bool;
 
     /// Its place in its pool.
     fn root(&self) -> &Root<M>;
@@ -201,51 +199,5 @@ pub trait OrderedWordMap<M: Medium>: WordMap<M> {
         let mut found = Vec::new();
         self.walk_back(op, u64::MAX, &mut found)?;
         Ok(found.first().copied())
-    }
-}
-
-/// Whether a map keeps the order of keys: [`Ordered`] or [`Unordered`]. The compiler asks an `Ordered` map for [`OrderedWordMap`].
-pub trait Order<S, M: Medium> {
-    /// Whether places of a walk are keys.
-    const KEPT: bool;
-
-    /// A map of words as one that keeps the order of keys, if it does.
-    #[doc(hidden)]
-    fn of_words(map: &Words<S, M>) -> Option<&dyn OrderedIndex<M>>;
-
-    /// As `of_words`, of a map with records.
-    #[doc(hidden)]
-    fn of_blobs(map: &Blobs<S, M>) -> Option<&dyn OrderedIndex<M>>;
-}
-
-/// The order of keys is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Ordered;
-
-/// Keys have no order.
-#[derive(Clone, Copy, Debug)]
-pub struct Unordered;
-
-impl<S: OrderedWordMap<M>, M: Medium> Order<S, M> for Ordered {
-    const KEPT: bool = true;
-
-    fn of_words(map: &Words<S, M>) -> Option<&dyn OrderedIndex<M>> {
-        Some(map)
-    }
-
-    fn of_blobs(map: &Blobs<S, M>) -> Option<&dyn OrderedIndex<M>> {
-        Some(map)
-    }
-}
-
-impl<S, M: Medium> Order<S, M> for Unordered {
-    const KEPT: bool = false;
-
-    fn of_words(_: &Words<S, M>) -> Option<&dyn OrderedIndex<M>> {
-        None
-    }
-
-    fn of_blobs(_: &Blobs<S, M>) -> Option<&dyn OrderedIndex<M>> {
-        None
     }
 }

@@ -7,20 +7,10 @@ use durix_pmem::{Mutation, Plan, SiteKind};
 use durix_pset::SetOptions;
 use durix_pset::testing::set::Act::{self, *};
 use durix_pset::testing::set::{SetUnderTest, after, follows, keys_of, pair, scenarios, scenarios_of_two_shards};
+use durix_subjects::explored::{complete, deep};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::{Strategy, prop_oneof};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
-}
 
 fn run(explorer: &Explorer, plan: &'static Plan) -> Report {
     let mut total = Report::default();

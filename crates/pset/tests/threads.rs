@@ -1,18 +1,13 @@
 //! Threads and crashes together on a set in a small pool: every interleaving of short concurrent programs, every crash
 //! state of each, operations after the recovery.
 
-use std::time::Instant;
-
 use durix_crashsim::{Explorer, Report, Threads};
 use durix_pset::testing::concurrent::{Act, Act::*, SetUnderTest, after};
+use durix_subjects::explored;
 
 #[track_caller]
 fn complete(name: &str, threads: &Threads, subject: &SetUnderTest, program: &[Vec<Act>]) -> Report {
-    let start = Instant::now();
-    let report = threads.run(subject, program, &after()).assert_ok();
-    println!("{name}, in {:?}: {report}", start.elapsed());
-    assert!(report.complete, "{name} is not complete: {report}");
-    report
+    explored::complete_in_time(name, || threads.run(subject, program, &after()))
 }
 
 fn threads() -> Threads {

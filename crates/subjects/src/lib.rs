@@ -6,6 +6,7 @@
 
 pub mod concurrent_list;
 pub mod epochs;
+pub mod explored;
 pub mod large;
 pub mod list;
 pub mod pool;

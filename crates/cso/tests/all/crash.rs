@@ -9,6 +9,7 @@ use durix_cso::log::{
 };
 use durix_cso::testing::{AFTER, Do, Plain, RUNS, State, Tested, Tiny, World};
 use durix_pmem::{Plan, SiteKind};
+use durix_subjects::explored::deep;
 
 const ALPHABET: [Do; 6] = [Do::Stage(0), Do::Stage(1), Do::Commit, Do::Trim(1), Do::Trim(9), Do::Reopen];
 
@@ -21,7 +22,7 @@ fn tested<L: Tiny + 'static>(age: usize, holed: bool) -> AnyLog {
 
 /// Length of the sequences: more with `DURIX_DEEP=1`.
 fn len() -> usize {
-    if std::env::var_os("DURIX_DEEP").is_some() { 5 } else { 3 }
+    if deep() { 5 } else { 3 }
 }
 
 fn show(name: &str, report: &Report) {

@@ -7,26 +7,13 @@ mod threads;
 mod tree;
 mod values;
 
-use std::time::Instant;
-
 use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweep};
 use durix_dptree::{Options, Shape};
 use durix_pmem::Plan;
+use durix_subjects::explored::{complete_in_time as complete, deep};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use tree::{Act, Act::*, TreeUnderTest, after, batches_until_full, puts_until_full};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
-#[track_caller]
-fn complete(name: &str, run: impl FnOnce() -> Report) {
-    let start = Instant::now();
-    let report = run().assert_ok();
-    println!("{name}, in {:?}: {report}", start.elapsed());
-    assert!(report.complete, "{name} is not complete");
-}
 
 /// Executions for a crash point in a batch over two pages, at most.
 const MOST: u64 = 100_000;

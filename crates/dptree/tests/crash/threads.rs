@@ -1,11 +1,10 @@
 //! Threads and crashes together: interleavings of short programs on a tiny tree with at most two preemptions, every crash state of each,
 //! operations after the recovery.
 
-use std::time::Instant;
-
 use crate::tree::{Act, Act::*, TreeUnderTest, after, in_smallest_pool, merges_that_need_units};
 use durix_crashsim::{Explorer, Report, Threads};
 use durix_pmem::Plan;
+use durix_subjects::explored::{complete_in_time, deep};
 
 /// Two merges at once, the first of which adds an extent of units for both. A part of the sweep, which passes it unmutated first.
 pub fn merges_that_share_an_extent(plan: &'static Plan) -> Report {
@@ -27,9 +26,7 @@ pub fn pages_made_ahead(plan: &'static Plan) -> Report {
 
 #[test]
 fn log_pages_are_made_ahead() {
-    let report = pages_made_ahead(Plan::new()).assert_ok();
-    println!("pages made ahead: {report}");
-    assert!(report.complete);
+    complete_in_time("pages made ahead", || pages_made_ahead(Plan::new()));
 }
 
 #[track_caller]
@@ -51,11 +48,8 @@ fn explored(
     program: [Vec<Act>; 2],
     after: &[Act],
 ) {
-    let start = Instant::now();
-    let preemptions = preemptions + u32::from(std::env::var_os("DURIX_DEEP").is_some());
-    let report = Threads::new(explorer).preemptions(preemptions).run(subject, &program, after).assert_ok();
-    println!("{name}, in {:?}: {report}", start.elapsed());
-    assert!(report.complete, "{name} is not complete");
+    let threads = Threads::new(explorer).preemptions(preemptions + u32::from(deep()));
+    complete_in_time(name, || threads.run(subject, &program, after));
 }
 
 #[test]
@@ -129,15 +123,12 @@ fn a_writer_whose_fronts_are_full_and_a_merge() {
 /// replace the value in place: the reader looks at the old range's word. Takes minutes, so it needs `DURIX_DEEP`.
 #[test]
 fn a_reader_of_a_range_that_is_split_and_an_update_of_the_new_range() {
-    if std::env::var_os("DURIX_DEEP").is_none() {
+    if !deep() {
         return;
     }
-    let start = Instant::now();
     let threads = Threads::new(Explorer::new()).preemptions(3);
     let program = [vec![Get(60)], vec![Tick], vec![Update(60, 2)]];
-    let report = threads.run(&TreeUnderTest::new(&before_a_split()), &program, &[Get(60)]).assert_ok();
-    println!("three threads, in {:?}: {report}", start.elapsed());
-    assert!(report.complete);
+    complete_in_time("three threads", || threads.run(&TreeUnderTest::new(&before_a_split()), &program, &[Get(60)]));
 }
 
 /// A merge looks for free log pages. Meanwhile the other thread fills a page and seals it, and its records are not merged. The page must not

@@ -10,23 +10,13 @@ use durix_incll::testing::{scenarios, subject};
 use durix_incll::{BareOptions, Masstree};
 use durix_pmem::epoch::layout::LAST_EPOCH;
 use durix_pmem::{Hardware, Mapping, Plan, SiteKind};
+use durix_subjects::explored::{complete, deep};
 use scenarios::{after, below_the_root, puts, scenarios};
 use subject::Act::{self, *};
 use subject::Tested;
 
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
-}
-
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
 }
 
 /// Windows of the sweep take it a slab at a time.

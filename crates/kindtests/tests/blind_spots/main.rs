@@ -22,10 +22,7 @@ mod threads;
 use durix::kind::Entry;
 use durix_crashsim::Report;
 use durix_kindtests::{Act, Kind, M, kinds};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
+use durix_subjects::explored::deep;
 
 /// Runs `test` for every kind, and says how much each took.
 #[track_caller]

@@ -11,9 +11,10 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session, Structure};
 use std::fmt;
 
+use super::order::{Indexed, Order};
 use super::words::{extent_bytes, finding};
-use crate::leftovers::{self, Lined, Lines};
-use crate::map::{Order, OrderedWordMap, WordMap};
+use crate::leftovers::{self, Lines};
+use crate::map::OrderedWordMap;
 use crate::records::{RecordMap, read_blobs, read_bytes};
 use crate::{Blobs, BytesHash, MAX_KEY, MAX_VALUE, Options};
 
@@ -147,7 +148,7 @@ macro_rules! record_index {
     };
 }
 
-record_index!([S: WordMap<M>, M: Medium] Blobs<S, M>, VALUES, key, walk: |map, op, from, into| {
+record_index!([S: Indexed<M>, M: Medium] Blobs<S, M>, VALUES, key, walk: |map, op, from, into| {
     let mut entries = Vec::new();
     let next = map.walk(op, from, &mut entries);
     into.extend(pairs(entries));
@@ -156,7 +157,7 @@ record_index!([S: WordMap<M>, M: Medium] Blobs<S, M>, VALUES, key, walk: |map, o
 
 record_index!([M: Medium] BytesHash<M>, BYTES, bytes, walk: |map, op, from, into| Ok(map.walk(op, from, into)?));
 
-impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Blobs<S, M> {
+impl<S: Indexed<M> + OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Blobs<S, M> {
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
         let words = WordRange::of(range);
         match direction {
@@ -189,7 +190,7 @@ impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Blobs<S, M> {
 
 impl<S, M: Medium> Openable<M> for Blobs<S, M>
 where
-    S: RecordMap<M> + Structure<M, Options = Options, Error = crate::Error> + Lined,
+    S: Indexed<M> + RecordMap<M> + Structure<M, Options = Options, Error = crate::Error>,
 {
     const LIMITS: Limits = VALUES;
     const HAS_LEFTOVERS: bool = true;

@@ -1,6 +1,7 @@
 //! The log-free maps as [`Index`](durix_index::Index), and their entries among the kinds.
 
 mod bytes;
+mod order;
 mod words;
 
 use durix_index::{Entry, Openable};

@@ -12,8 +12,9 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session, Structure};
 use std::fmt;
 
-use crate::leftovers::{self, Lined};
-use crate::map::{Order, OrderedWordMap, WordMap};
+use super::order::{Indexed, Order};
+use crate::leftovers;
+use crate::map::OrderedWordMap;
 use crate::words::Words;
 
 /// Keys and values.
@@ -41,7 +42,7 @@ pub(crate) fn extent_bytes<M: Medium>(root: &Root<M>, op: &Op<'_, M>) -> u64 {
     root.pool().space().extents(op, root.owner()).iter().map(|extent| extent.len).sum()
 }
 
-impl<S: WordMap<M>, M: Medium> Index<M> for Words<S, M> {
+impl<S: Indexed<M>, M: Medium> Index<M> for Words<S, M> {
     fn root(&self) -> &Root<M> {
         self.map.root()
     }
@@ -159,7 +160,7 @@ impl<S: WordMap<M>, M: Medium> Index<M> for Words<S, M> {
     }
 }
 
-impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Words<S, M> {
+impl<S: Indexed<M> + OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Words<S, M> {
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_> {
         let words = WordRange::of(range);
         match direction {
@@ -185,7 +186,7 @@ impl<S: OrderedWordMap<M>, M: Medium> OrderedIndex<M> for Words<S, M> {
     }
 }
 
-impl<S: WordMap<M> + Structure<M, Error = crate::Error> + Lined, M: Medium> Openable<M> for Words<S, M> {
+impl<S: Indexed<M> + Structure<M, Error = crate::Error>, M: Medium> Openable<M> for Words<S, M> {
     const LIMITS: Limits = WORDS;
     const HAS_LEFTOVERS: bool = true;
 

@@ -8,7 +8,7 @@ use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
 use crate::linked::chain::{self, Chain, Nothing};
 use crate::linked::link_cache::on_chain;
-use crate::map::{Found, Ordered, OrderedWordMap, WordMap};
+use crate::map::{Found, OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, after, before};
@@ -77,7 +77,7 @@ impl<M: Medium> ListCore<M> {
 
 impl<M: Medium> WordMap<M> for ListCore<M> {
     const NAME: &'static str = "List";
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.pages.root()

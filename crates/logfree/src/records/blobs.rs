@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::ROOT_PAGE;
 use crate::linked::{bst::BstCore, hash::HashCore, list::ListCore, skip::SkipCore};
-use crate::map::{Order, OrderedWordMap, WordMap};
+use crate::map::{OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::PageStats;
 use crate::pages::units::{Unit, Units, holds_records};
@@ -444,7 +444,7 @@ impl<S: WordMap<M>, M: Medium> Blobs<S, M> {
     ) -> Result<Option<u64>> {
         let mut bytes = 0;
         for (key, off) in words {
-            if S::Order::KEPT && bytes >= STEP {
+            if S::ORDERED && bytes >= STEP {
                 return Ok(Some(*key));
             }
             let mut value = Vec::new();

@@ -13,7 +13,7 @@ use super::store::{Live, Place, Store};
 use super::table::{Entry, Locked, Table, hash};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::map::{Found, Unordered, WordMap};
+use crate::map::{Found, WordMap};
 use crate::words::Words;
 
 /// A durable concurrent hash map of 8-byte keys and values, with its index in volatile memory: one fence an update, none a
@@ -104,7 +104,7 @@ impl<M: Medium> SoftHashCore<M> {
 
 impl<M: Medium> WordMap<M> for SoftHashCore<M> {
     const NAME: &'static str = "SoftHash";
-    type Order = Unordered;
+    const ORDERED: bool = false;
 
     fn root(&self) -> &Root<M> {
         self.store.root()

@@ -13,7 +13,7 @@ use super::recover::recover;
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::map::{Found, Ordered, OrderedWordMap, WordMap};
+use crate::map::{Found, OrderedWordMap, WordMap};
 use crate::range::{after, before};
 use crate::words::Words;
 
@@ -91,7 +91,7 @@ impl<M: Medium, const N: usize> SoftOrderedCore<M, N> {
 
 impl<M: Medium, const N: usize> WordMap<M> for SoftOrderedCore<M, N> {
     const NAME: &'static str = if N == 1 { "SoftList" } else { "SoftSkipList" };
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.store.root()

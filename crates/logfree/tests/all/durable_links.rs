@@ -2,10 +2,6 @@
 //! activation, trimming, reuse of nodes, process death, crashes in recovery, operations after it; and the mutation of every
 //! write-back, fence and order site. With `DURIX_DEEP` set, sequences are longer and samples more.
 
-mod growth;
-mod link_cache;
-mod records;
-
 use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{
@@ -13,29 +9,19 @@ use durix_logfree::testing::{
 };
 use durix_logfree::{Bst, HashTable, List, SkipList};
 use durix_pmem::{Plan, SiteKind};
+use durix_subjects::explored::{complete, deep};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
-fn after() -> Vec<Act> {
+pub(crate) fn after() -> Vec<Act> {
     vec![Insert(1, 90), Remove(0), Insert(0, 91), Update(1, 92), Insert(5, 93), Remove(1), Insert(6, 94), Get(0)]
 }
 
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
-}
-
-fn other(act: Act) -> Act {
+pub(crate) fn other(act: Act) -> Act {
     Other(Box::new(act))
 }
 
-fn killed(act: Act, fence: u64, happens: bool) -> Act {
+pub(crate) fn killed(act: Act, fence: u64, happens: bool) -> Act {
     Killed(Box::new(act), fence, happens)
 }
 
@@ -44,7 +30,7 @@ fn inserts(keys: std::ops::Range<u64>) -> Vec<Act> {
 }
 
 /// Short runs that reach every site: one for each thing that can go wrong.
-fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<Scenario<S>> {
+pub(crate) fn scenarios<S: Map<Sim>>(plan: &'static Plan) -> Vec<Scenario<S>> {
     let plain = UnderTest::<S>::new(plan);
     let used = UnderTest { used_before: true, ..plain.clone() };
     // Four pages are active, all nodes in use: the next allocation trims.
@@ -118,7 +104,7 @@ fn run<S: Map<Sim>>(explorer: &Explorer, plan: &'static Plan) -> Report {
     run_all(explorer, scenarios::<S>(plan), &after())
 }
 
-const MODELS: [Persistency; 2] = [Persistency::Pcso, Persistency::TornWords];
+pub(crate) const MODELS: [Persistency; 2] = [Persistency::Pcso, Persistency::TornWords];
 
 #[test]
 fn scenarios_pass_completely() {
@@ -135,7 +121,7 @@ fn scenarios_pass_completely() {
 }
 
 /// For mutants, some of which leave many lines open that recovery reads.
-fn quick() -> Explorer {
+pub(crate) fn quick() -> Explorer {
     Explorer::new().executions_per_point(200).samples(60)
 }
 
@@ -220,7 +206,7 @@ fn every_write_back_and_fence_of_the_hash_table_is_needed() {
 fn every_write_back_and_fence_of_growth_is_needed() {
     let mut sites = Sites::in_files("crates/logfree/src/linked/hash/");
     sites.kinds = vec![SiteKind::WriteBack, SiteKind::Fence];
-    let sweep = mutation_sweep(&sites, |plan| growth::run(&quick(), plan));
+    let sweep = mutation_sweep(&sites, |plan| crate::growth::run(&quick(), plan));
     assert!(sweep.mutants.len() >= 11, "sites of growth are not reached: {sweep}");
     println!("{}", sweep.assert_all_caught(&[]));
 }

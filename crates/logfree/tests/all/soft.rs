@@ -6,22 +6,12 @@ use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
 use durix_logfree::{SoftHash, SoftList, SoftSkipList};
 use durix_pmem::{Plan, Site, SiteKind};
+use durix_subjects::explored::{complete, deep};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
 fn after() -> Vec<Act> {
     vec![Insert(1, 90), Remove(0), Insert(0, 91), Update(1, 92), Insert(5, 93), Remove(1), Insert(6, 94), Get(0)]
-}
-
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
 }
 
 /// The scenario of a pool without room.

@@ -2,8 +2,6 @@
 //! operations after the recovery. No operation may return what a crash can take back: not a read, and not a failed insert
 //! or remove. With `DURIX_DEEP` set, programs are longer and more.
 
-use std::time::Instant;
-
 use durix_crashsim::{Explorer, Persistency, Sites, Threads, mutation_sweep};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
@@ -11,10 +9,7 @@ use durix_logfree::{
     BlobBst, BlobHash, BlobSkipList, Bst, BytesHash, HashTable, List, SkipList, SoftHash, SoftList, SoftSkipList,
 };
 use durix_pmem::{Plan, SiteKind};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
+use durix_subjects::explored::{self, deep};
 
 fn after() -> Vec<Act> {
     vec![Insert(1, 90), Remove(0), Insert(0, 91), Get(1)]
@@ -31,10 +26,7 @@ fn threads(model: Persistency) -> Threads {
 
 #[track_caller]
 fn complete<S: Map<Sim>>(name: &str, threads: &Threads, before: &[Act], program: &[Vec<Act>]) {
-    let start = Instant::now();
-    let report = threads.run(&subject::<S>(before).boxed(), program, &after()).assert_ok();
-    println!("{name}, in {:?}: {report}", start.elapsed());
-    assert!(report.complete, "{name} is not complete: {report}");
+    explored::complete_in_time(name, || threads.run(&subject::<S>(before).boxed(), program, &after()));
 }
 
 /// A change in one thread, and what another may learn of it.

@@ -3,25 +3,15 @@
 use durix_crashsim::{Explorer, Persistency, Report};
 use durix_rewind::testing::*;
 use durix_rewind::{Layers, LogKind, Options, Policy};
+use durix_subjects::explored::{complete, deep};
 
 fn explorer() -> Explorer {
     Explorer::new().model(Persistency::TornWords)
 }
 
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete: {report}");
-}
-
 /// Where removing many records at a time leaves too many states: a part of them, and samples. All of them with `DURIX_DEEP=1`.
 fn bounded() -> Explorer {
     if deep() { explorer() } else { explorer().executions_per_point(200).samples(20) }
-}
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
 }
 
 #[track_caller]

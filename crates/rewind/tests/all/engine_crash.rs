@@ -8,6 +8,7 @@ use durix_crashsim::{Concurrent, Explorer, Persistency, Report, Simulated, Sites
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Mutating, Mutation, Off, Plan, Pool, PoolOptions, Session, SiteKind};
 use durix_rewind::engine::{Cell, Engine, EngineRecovery, Error, Options};
+use durix_subjects::explored::deep;
 
 type M = Mutating<Simulated>;
 
@@ -269,17 +270,12 @@ fn subject(plan: &'static Plan) -> Engines {
 
 const AFTER: [Action; 3] = [Pair(1, 70), Block(0, 1, 71), Free(1, 0)];
 
-fn is_deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
-
 #[test]
 fn all_pairs_of_actions_with_a_crash_in_recovery() {
     let alphabet = [Pair(0, 1), Block(0, 0, 3), Trim(1), One(1, 2), Free(1, 0)];
-    let alphabet = &alphabet[..if is_deep() { 5 } else { 3 }];
+    let alphabet = &alphabet[..if deep() { 5 } else { 3 }];
     for model in [Persistency::Pcso, Persistency::TornWords] {
-        let explorer =
-            Explorer::new().model(model).crashes(if is_deep() || model == Persistency::Pcso { 2 } else { 1 });
+        let explorer = Explorer::new().model(model).crashes(if deep() || model == Persistency::Pcso { 2 } else { 1 });
         let report = explorer.sequences(&subject(Plan::new()), alphabet, 2, &AFTER[..1]).assert_ok();
         println!("{model}: {report}");
         assert!(report.complete);
@@ -332,9 +328,9 @@ fn a_record_that_was_not_acknowledged_is_not_redone_later() {
 #[test]
 fn what_a_dead_process_left_visible_is_durable_before_it_is_built_on() {
     let all: [&[Action]; 3] = [&[Pair(0, 1), Trim(0)], &[Block(0, 0, 3)], &[Pair(0, 1), Pair(1, 2)]];
-    for history in &all[..if is_deep() { 3 } else { 2 }] {
+    for history in &all[..if deep() { 3 } else { 2 }] {
         let explorer = Explorer::new().process_deaths(true);
-        println!("{}", explorer.run_then(&subject(Plan::new()), history, &AFTER[..usize::from(is_deep())]).assert_ok());
+        println!("{}", explorer.run_then(&subject(Plan::new()), history, &AFTER[..usize::from(deep())]).assert_ok());
     }
 }
 
@@ -360,7 +356,7 @@ fn transactions_of_threads_on_neighbouring_words() {
     ];
     for program in programs {
         let explorer = Explorer::new().executions_per_point(8).samples(4).crash_points(12);
-        let threads = Threads::new(explorer).preemptions(2).max_schedules(if is_deep() { 4000 } else { 150 });
+        let threads = Threads::new(explorer).preemptions(2).max_schedules(if deep() { 4000 } else { 150 });
         println!("{}", threads.run(&subject(Plan::new()), &program, &[Pair(1, 70), Read(0)]).assert_ok());
     }
 }
@@ -371,7 +367,7 @@ fn transactions_of_threads_on_neighbouring_words() {
 fn a_commit_beside_a_trim_keeps_its_record() {
     for commits in [[One(1, 5), Pair(1, 6)], [Block(1, 0, 6), Block(1, 0, 7)]] {
         let explorer = Explorer::new().executions_per_point(8).samples(4);
-        let threads = Threads::new(explorer).preemptions(1).max_schedules(if is_deep() { 4000 } else { 150 });
+        let threads = Threads::new(explorer).preemptions(1).max_schedules(if deep() { 4000 } else { 150 });
         let program = [vec![Trim(0)], commits.to_vec()];
         println!("{}", threads.run(&subject(Plan::new()), &program, &[Pair(1, 70)]).assert_ok());
     }

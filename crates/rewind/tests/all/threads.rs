@@ -3,10 +3,7 @@
 use durix_crashsim::{Explorer, Report, Threads};
 use durix_rewind::testing::*;
 use durix_rewind::{Layers, LogKind, Options, Policy};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
+use durix_subjects::explored::deep;
 
 #[track_caller]
 fn run(name: &str, options: Options, program: &[Vec<Act>]) -> Report {

@@ -11,7 +11,7 @@ use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Stru
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::layout::{LAYOUT_VERSION, Link, Node, ROOT_HEAD};
-use crate::map::{Found, Ordered, OrderedWordMap, WordMap};
+use crate::map::{Found, OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::range::{BATCH, after, before};
@@ -73,7 +73,7 @@ impl<M: Medium> BstCore<M> {
 
 impl<M: Medium> WordMap<M> for BstCore<M> {
     const NAME: &'static str = "Bst";
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.pages.root()

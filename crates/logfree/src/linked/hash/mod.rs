@@ -25,7 +25,7 @@ use crate::finding::Finding;
 use crate::layout::{DIRECTORY, HASH_LAYOUT_VERSION, Link, Node, ROOT_BUCKETS, ROOT_HEAD};
 use crate::linked::chain::{self, Chain, Nothing};
 use crate::linked::link_cache::{Cached, LinkCache, on_chain};
-use crate::map::{Found, Unordered, WordMap};
+use crate::map::{Found, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages, Reachable};
 use crate::words::Words;
@@ -218,7 +218,7 @@ impl<M: Medium> HashCore<M> {
 
 impl<M: Medium> WordMap<M> for HashCore<M> {
     const NAME: &'static str = "HashTable";
-    type Order = Unordered;
+    const ORDERED: bool = false;
 
     fn root(&self) -> &Root<M> {
         self.pages.root()

@@ -16,7 +16,7 @@ use crate::finding::Finding;
 use crate::layout::{HEIGHT, LEVELS, Link, ROOT_HEAD, SKIP_LAYOUT_VERSION, TallNode};
 use crate::link::{persist_own, swing_own};
 use crate::linked::chain::Chain;
-use crate::map::{Found, Ordered, OrderedWordMap, WordMap};
+use crate::map::{Found, OrderedWordMap, WordMap};
 use crate::options::Options;
 use crate::pages::{PageStats, Pages};
 use crate::range::{BATCH, after};
@@ -277,7 +277,7 @@ impl<M: Medium> SkipCore<M> {
 
 impl<M: Medium> WordMap<M> for SkipCore<M> {
     const NAME: &'static str = "SkipList";
-    type Order = Ordered;
+    const ORDERED: bool = true;
 
     fn root(&self) -> &Root<M> {
         self.pages.root()

@@ -13,7 +13,7 @@ use durix_pmem::{Counting, Hardware, Off, Pool, PoolOptions, Word};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, prop_oneof, proptest};
 
-use super::{M, act, against_model_with, cost, pool};
+use crate::maps::{M, act, against_model_with, cost, pool};
 use durix_logfree::testing::Act::Grow;
 use durix_logfree::testing::{Map, small};
 

@@ -5,9 +5,10 @@ use durix_crashsim::{Explorer, Persistency, Report, Sites, mutation_sweeps};
 use durix_logfree::{BlobBst, BlobHash, BlobList, BlobSkipList, BytesHash};
 use durix_pmem::{Plan, SiteKind};
 
-use super::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use crate::durable_links::{MODELS, Scenario, killed, other, run_all};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
+use durix_subjects::explored::{complete, deep};
 
 /// What follows a recovery: units are used again, records replaced and removed.
 fn after() -> Vec<Act> {

@@ -5,9 +5,10 @@ use durix_crashsim::{Contract, Explorer, Persistency, Report, Threads};
 use durix_logfree::{HashTable, Options};
 use durix_pmem::Plan;
 
-use super::{MODELS, Scenario, complete, deep, killed, other, run_all};
+use crate::durable_links::{MODELS, Scenario, killed, other, run_all};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest};
+use durix_subjects::explored::{complete, deep};
 
 type Subject = UnderTest<HashTable<Sim>>;
 

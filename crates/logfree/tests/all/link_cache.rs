@@ -1,12 +1,13 @@
 //! Every crash state of lists and hash tables with a link cache, in both modes: short sequences, threads, reuse of nodes,
 //! trimming, process death; and the mutation of every write-back and fence.
 
-use super::{Scenario, after, complete, deep, killed, quick, run_all, scenarios};
+use crate::durable_links::{Scenario, after, killed, quick, run_all, scenarios};
 use durix_crashsim::{Contract, Explorer, Persistency, Report, Sites, Threads, mutation_sweep};
 use durix_logfree::testing::Act::{self, *};
 use durix_logfree::testing::{Map, Sim, UnderTest, small};
 use durix_logfree::{HashTable, LinkCacheMode, List, Options};
 use durix_pmem::Plan;
+use durix_subjects::explored::{complete, deep};
 
 const MODELS: [Persistency; 2] = [Persistency::Pcso, Persistency::TornWords];
 
