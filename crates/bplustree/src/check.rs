@@ -8,7 +8,7 @@ use durix_pmem::pool::tally::{Marked, Totals};
 use durix_pmem::{Medium, Op};
 
 use crate::BPlusTree;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{NODE, at};
 use crate::node::{Committed, Node, Record, Slot, Words, child, key_of, value_of};
 
@@ -31,11 +31,49 @@ pub struct Stats {
     pub persistent_bytes: u64,
 }
 
+/// What a check can find wrong. Tests have a row for each.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("two links lead to this block")]
+    TwoLinks,
+    #[error("the order of its slots is no permutation: {order:#x}")]
+    Order { order: u64 },
+    #[error("its separators are not in order at {number}")]
+    Separators { number: usize },
+    #[error("child {number}: {error}")]
+    Child { number: usize, error: Error },
+    #[error("its link leads to {link:#x}; the next leaf is {next:#x}")]
+    Link { link: u64, next: u64 },
+    #[error("it is the last leaf, and its link leads to {link:#x}")]
+    LastLink { link: u64 },
+    #[error("entry {place}: {error}")]
+    Entry { place: usize, error: Error },
+    #[error("entry {place} does not lie between the separators above")]
+    Outside { place: usize },
+    #[error("entry {place} is not above the one before it")]
+    NotAbove { place: usize },
+    #[error("the checksum of a record is wrong")]
+    Checksum,
+    #[error("{0}")]
+    Unreadable(Error),
+    #[error("nothing leads to this block")]
+    NotReached,
+    #[error("this block is in use and not allocated")]
+    NotAllocated,
+    #[error("{0}")]
+    Mark(String),
+    #[error("{0}")]
+    OtherEntries(String),
+}
+
+/// Faults, each with the offset of what it is about.
+pub(crate) type Faults = Vec<(u64, Fault)>;
+
 /// One look at everything, while nobody writes.
 struct Survey<'a, 's, M: Medium> {
     words: Committed<'a, 's, M>,
     stats: Stats,
-    findings: Vec<Finding>,
+    faults: Faults,
     /// Offsets of all blocks that something leads to.
     reached: BTreeSet<u64>,
     last_key: Option<Vec<u8>>,
@@ -46,14 +84,14 @@ struct Survey<'a, 's, M: Medium> {
 }
 
 impl<M: Medium> Survey<'_, '_, M> {
-    fn find(&mut self, offset: u64, what: impl Into<String>) {
-        self.findings.push(Finding { offset, what: what.into() });
+    fn find(&mut self, offset: u64, fault: Fault) {
+        self.faults.push((offset, fault));
     }
 
     fn reach(&mut self, off: u64) -> bool {
         let is_new = self.reached.insert(off);
         if !is_new {
-            self.find(off, "two links lead to this block");
+            self.find(off, Fault::TwoLinks);
         }
         is_new
     }
@@ -64,7 +102,7 @@ impl<M: Medium> Survey<'_, '_, M> {
             return Ok(());
         }
         if !node.order.is_sound() {
-            self.find(node.off, format!("the order of its slots is no permutation: {:#x}", node.order.0));
+            self.find(node.off, Fault::Order { order: node.order.0 });
         }
         if node.level == 0 {
             return self.leaf(node, low, high);
@@ -79,11 +117,11 @@ impl<M: Medium> Survey<'_, '_, M> {
             let low = if number == 0 { low } else { Some(&keys[number - 1][..]) };
             let high = keys.get(number).map(|key| &key[..]).or(high);
             if low.is_some() && high.is_some() && low >= high {
-                self.find(node.off, format!("its separators are not in order at {number}"));
+                self.find(node.off, Fault::Separators { number });
             }
             match node.child(&self.words, number) {
                 Ok(child) => self.node(child, low, high)?,
-                Err(error) => self.find(node.off, format!("child {number}: {error}")),
+                Err(error) => self.find(node.off, Fault::Child { number, error }),
             }
         }
         Ok(())
@@ -94,7 +132,7 @@ impl<M: Medium> Survey<'_, '_, M> {
         if let Some((before, link)) = self.last_leaf
             && link != leaf.off
         {
-            self.find(before, format!("its link leads to {link:#x}; the next leaf is {:#x}", leaf.off));
+            self.find(before, Fault::Link { link, next: leaf.off });
         }
         self.last_leaf = Some((leaf.off, self.words.word(leaf.off + at::LINK)));
         for place in 0..leaf.len() {
@@ -102,15 +140,15 @@ impl<M: Medium> Survey<'_, '_, M> {
             let key = match self.slot(slot) {
                 Ok(key) => key,
                 Err(error) => {
-                    self.find(leaf.off, format!("entry {place}: {error}"));
+                    self.find(leaf.off, Fault::Entry { place, error });
                     continue;
                 }
             };
             if low.is_some_and(|low| &key[..] < low) || high.is_some_and(|high| &key[..] >= high) {
-                self.find(leaf.off, format!("entry {place} does not lie between the separators above"));
+                self.find(leaf.off, Fault::Outside { place });
             }
             if self.last_key.as_ref().is_some_and(|last| *last >= key) {
-                self.find(leaf.off, format!("entry {place} is not above the one before it"));
+                self.find(leaf.off, Fault::NotAbove { place });
             }
             self.totals.add(slot.number(&self.words));
             (self.last_key, self.stats.keys) = (Some(key), self.stats.keys + 1);
@@ -124,7 +162,7 @@ impl<M: Medium> Survey<'_, '_, M> {
             let record = Record::read(&self.words, off)?;
             self.stats.records += 1;
             if !record.is_sealed(&self.words)? {
-                self.find(off, "the checksum of a record is wrong");
+                self.find(off, Fault::Checksum);
             }
             for block in record.blocks(&self.words)? {
                 self.reach(block);
@@ -140,6 +178,11 @@ impl<M: Medium> BPlusTree<M> {
     /// Everything that is wrong: the order of keys, separators and slots, links between leaves, and blocks that nothing, or more than
     /// one thing, leads to. While nobody writes. `O(keys)`.
     pub fn check(&self, op: &Op<'_, M>) -> Vec<Finding> {
+        self.faults(op).into_iter().map(|(offset, fault)| Finding { offset, what: fault.to_string() }).collect()
+    }
+
+    /// As [`check`](Self::check).
+    pub(crate) fn faults(&self, op: &Op<'_, M>) -> Faults {
         self.survey(op).0
     }
 
@@ -148,12 +191,12 @@ impl<M: Medium> BPlusTree<M> {
         self.survey(op).1
     }
 
-    fn survey(&self, op: &Op<'_, M>) -> (Vec<Finding>, Stats) {
+    fn survey(&self, op: &Op<'_, M>) -> (Faults, Stats) {
         let _latch = self.latch.lock(op.medium());
         let mut survey = Survey {
             words: Committed { op, block_words: self.block_words() },
             stats: Stats::default(),
-            findings: Vec::new(),
+            faults: Faults::new(),
             reached: BTreeSet::new(),
             last_key: None,
             last_leaf: None,
@@ -165,17 +208,21 @@ impl<M: Medium> BPlusTree<M> {
                 survey.stats.levels = node.level + 1;
                 survey.node(node, None, None)
             });
-            walked.unwrap_or_else(|error| survey.find(root, error.to_string()));
+            walked.unwrap_or_else(|error| survey.find(root, Fault::Unreadable(error)));
         }
         if let Some((last, link)) = survey.last_leaf
             && link != 0
         {
-            survey.find(last, format!("it is the last leaf, and its link leads to {link:#x}"));
+            survey.find(last, Fault::LastLink { link });
         }
         match self.root.marked(op) {
             Marked::Nothing => {}
-            Marked::Damaged { offset } => survey.findings.push(Finding::of_mark(offset)),
-            Marked::Held(held) => survey.findings.extend(Finding::of_totals(self.root_off, held, survey.totals)),
+            Marked::Damaged { offset } => survey.find(offset, Fault::Mark(Finding::of_mark(offset).what)),
+            Marked::Held(held) => {
+                if let Some(Finding { offset, what }) = Finding::of_totals(self.root_off, held, survey.totals) {
+                    survey.find(offset, Fault::OtherEntries(what));
+                }
+            }
         }
         let (owner, space) = (self.root.owner(), self.root.pool().space());
         let allocated = space.blocks(op, owner);
@@ -184,12 +231,12 @@ impl<M: Medium> BPlusTree<M> {
         survey.stats.persistent_bytes = found.map_or(0, |(_, bytes)| bytes);
         let allocated: BTreeSet<u64> = allocated.into_iter().map(|(off, _)| off).collect();
         for off in allocated.difference(&survey.reached) {
-            survey.findings.push(Finding { offset: *off, what: "nothing leads to this block".into() });
+            survey.faults.push((*off, Fault::NotReached));
         }
         for off in survey.reached.difference(&allocated) {
-            survey.findings.push(Finding { offset: *off, what: "this block is in use and not allocated".into() });
+            survey.faults.push((*off, Fault::NotAllocated));
         }
-        (survey.findings, survey.stats)
+        (survey.faults, survey.stats)
     }
 
     /// Calls `found` with every entry of every leaf that can be read: those that the root leads to, wherever they lie, then those of
@@ -336,3 +383,6 @@ fn dump_node(words: &impl Words, node: Node, left: &mut u64, out: &mut dyn fmt::
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use durix_pmem::{Checksum, Medium};
 
 use crate::error::{Error, Result};
-use crate::layout::{Form, MAX_LEVEL, Order, SLOTS, at, first_word, level_of};
+use crate::layout::{Form, MAX_LEVEL, Order, at, first_word, level_of};
 
 /// Where words are read. Total: an offset that is nothing's gives any value.
 pub(crate) trait Words {
@@ -86,7 +86,7 @@ impl Node {
     #[inline]
     pub(crate) fn of_level(words: &impl Words, off: u64, level: u64) -> Result<Node> {
         let node = Node::root(words, off)?;
-        if node.level != level || node.order.len() > SLOTS {
+        if node.level != level {
             return Err(Error::Corrupt { what: "the level of a node", offset: off, found: node.level });
         }
         Ok(node)
@@ -237,8 +237,9 @@ impl Record {
 
     pub(crate) fn read(words: &impl Words, off: u64) -> Result<Record> {
         let lens = words.word(off);
+        // All bits of a key's length count.
         let (key, value) = (lens & MAX_KEY as u64, (lens & LENGTHS) >> VALUE);
-        if key > MAX_KEY as u64 || value > MAX_VALUE as u64 || !off.is_multiple_of(64) {
+        if value > MAX_VALUE as u64 || !off.is_multiple_of(64) {
             return Err(Error::Corrupt { what: "the lengths of a record", offset: off, found: lens });
         }
         Ok(Record { off, key, value })
