@@ -25,8 +25,8 @@ use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 use crate::Options;
 use crate::chains::Chains;
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC, head_sum,
-    root_words,
+    Descriptor, ExtentHead, MAX_LEAVES, NAMED, PAGE_MAGIC, RANGE_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC,
+    head_sum, root_words,
 };
 use crate::leaf::{Taken, bits, count, load_pair};
 use crate::record::Record;
@@ -184,11 +184,13 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         let is_known = (1..=SANE_VERSION).contains(&state.floor());
         let (mut parts, is_whole, mut next) = self.side(block, state.side());
         if !is_known || !is_whole {
-            let (others, _, other_next) = self.side(block, 1 - state.side());
+            let (others, _, _) = self.side(block, 1 - state.side());
             let named: BTreeSet<u64> = parts.iter().map(|part| part.leaf).collect();
             parts.extend(others.into_iter().filter(|part| !named.contains(&part.leaf)));
+            // The other side may lead past ranges that were split off since.
             let are_blank = (0..2).all(|side| self.is_blank(block, side));
-            next = next.or(other_next).or(are_blank.then_some(0));
+            let is_empty = are_blank && self.op.load(&head.named, Relaxed) != NAMED;
+            next = if is_known { next.or(is_empty.then_some(0)) } else { None };
         }
         let is_headed = self.op.load(&head.magic, Relaxed) == RANGE_MAGIC;
         let low = if is_headed { self.op.load(&head.low, Relaxed) } else { u64::MAX };

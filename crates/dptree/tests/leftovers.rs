@@ -258,6 +258,13 @@ fn a_damaged_line_of_a_tree_with_values_costs_a_leaf_at_most() {
         damaged[line..line + LINE].fill(0);
         let saved = saved(damaged, &kind).unwrap();
         let right = saved.iter().filter(|(key, value)| pairs.get(*key) == Some(value)).count();
+        if right + 16 < pairs.len() {
+            println!(
+                "line {line:#x} in {:x?}: {right} {:x?}",
+                extents.iter().find(|e| e.off as usize <= line && line < (e.off + e.len) as usize),
+                image[line..line + 64].chunks(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect::<Vec<_>>()
+            );
+        }
         (fewest, looked) = (fewest.min(right), looked + 1);
     }
     let (slots, _) = SHAPE;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use durix_index::Lengths;
 use durix_index::kind::Entry;
-use durix_index::{Index, Lengths};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Extent, Hardware, PoolOptions};
 
