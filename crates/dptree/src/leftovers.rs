@@ -4,7 +4,7 @@
 //!
 //! | what | counts if | what it gives |
 //! |---|---|---|
-//! | range block | the root or another one leads to it; where that chain is broken: it begins as a range block, and lies above what was reached | its leaves, its floor |
+//! | range block | the root or another one leads to it; where that chain is broken, or what leads on is damaged: it begins as a range block, and lies above what was reached | its leaves, its floor |
 //! | descriptor | it names a unit and taken slots that there are | the keys in these slots, if they lie between its smallest key and that of the next |
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
 //! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
@@ -206,10 +206,13 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
 
     /// The leaves that a side names, whether these are all, and the next range.
     fn side(&self, block: Off<RangeHead>, side: usize) -> (Vec<Part>, bool, Option<u64>) {
-        if self.is_blank(block, side) {
-            return (Vec::new(), false, None);
-        }
         let descriptor = |index| self.op.at(self.shape.descriptor(block, side, index));
+        if self.is_blank(block, side) {
+            // How many count is not known.
+            let all = 1..self.shape.leaves.min(MAX_LEAVES);
+            let parts: Vec<Part> = all.map_while(|index| self.part(descriptor(index))).collect();
+            return (if parts.is_sorted_by(|a, b| a.low < b.low) { parts } else { Vec::new() }, false, None);
+        }
         let number = self.op.load(&descriptor(0).count, Relaxed);
         let is_sound = number <= self.shape.leaves as u64;
         let number = if is_sound { number as usize } else { self.shape.leaves.min(MAX_LEAVES) };
