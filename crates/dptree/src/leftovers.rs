@@ -4,7 +4,7 @@
 //!
 //! | what | counts if | what it gives |
 //! |---|---|---|
-//! | range block | the root or another one leads to it; where that chain is broken: it begins as a range block, and lies above what was reached | its leaves, its floor |
+//! | range block | the root or another one leads to it; where that chain is broken, or what leads on is damaged: it begins as a range block, and lies above what was reached | its leaves, its floor |
 //! | descriptor | it names a unit and taken slots that there are | the keys in these slots, if they lie between its smallest key and that of the next |
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
 //! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
@@ -25,8 +25,8 @@ use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 use crate::Options;
 use crate::chains::Chains;
 use crate::layout::{
-    Descriptor, ExtentHead, MAX_LEAVES, PAGE_MAGIC, RANGE_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC, head_sum,
-    root_words,
+    Descriptor, ExtentHead, MAX_LEAVES, NAMED, PAGE_MAGIC, RANGE_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC,
+    head_sum, root_words,
 };
 use crate::leaf::{Taken, bits, count, load_pair};
 use crate::record::Record;
@@ -184,11 +184,13 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         let is_known = (1..=SANE_VERSION).contains(&state.floor());
         let (mut parts, is_whole, mut next) = self.side(block, state.side());
         if !is_known || !is_whole {
-            let (others, _, other_next) = self.side(block, 1 - state.side());
+            let (others, _, _) = self.side(block, 1 - state.side());
             let named: BTreeSet<u64> = parts.iter().map(|part| part.leaf).collect();
             parts.extend(others.into_iter().filter(|part| !named.contains(&part.leaf)));
+            // The other side may lead past ranges that were split off since.
             let are_blank = (0..2).all(|side| self.is_blank(block, side));
-            next = next.or(other_next).or(are_blank.then_some(0));
+            let is_empty = are_blank && self.op.load(&head.named, Relaxed) != NAMED;
+            next = if is_known { next.or(is_empty.then_some(0)) } else { None };
         }
         let is_headed = self.op.load(&head.magic, Relaxed) == RANGE_MAGIC;
         let low = if is_headed { self.op.load(&head.low, Relaxed) } else { u64::MAX };
@@ -204,10 +206,13 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
 
     /// The leaves that a side names, whether these are all, and the next range.
     fn side(&self, block: Off<RangeHead>, side: usize) -> (Vec<Part>, bool, Option<u64>) {
-        if self.is_blank(block, side) {
-            return (Vec::new(), false, None);
-        }
         let descriptor = |index| self.op.at(self.shape.descriptor(block, side, index));
+        if self.is_blank(block, side) {
+            // How many count is not known.
+            let all = 1..self.shape.leaves.min(MAX_LEAVES);
+            let parts: Vec<Part> = all.map_while(|index| self.part(descriptor(index))).collect();
+            return (if parts.is_sorted_by(|a, b| a.low < b.low) { parts } else { Vec::new() }, false, None);
+        }
         let number = self.op.load(&descriptor(0).count, Relaxed);
         let is_sound = number <= self.shape.leaves as u64;
         let number = if is_sound { number as usize } else { self.shape.leaves.min(MAX_LEAVES) };

@@ -233,7 +233,7 @@ fn saved(image: Vec<u8>, kind: &Entry<Hardware>) -> Option<BTreeMap<Vec<u8>, Vec
 
 /// A walk ends at the first damaged record, and a tree with a damaged log record does not open. Values in records are read without either.
 #[test]
-fn a_damaged_line_of_a_tree_with_values_costs_a_leaf_at_most() {
+fn a_damaged_line_of_a_tree_with_values_costs_two_leaves_at_most() {
     let pool = pool();
     let map = DpTreeValues::open_with(&pool, "tree", &options()).unwrap();
     let mut session = pool.session().unwrap();
@@ -262,5 +262,6 @@ fn a_damaged_line_of_a_tree_with_values_costs_a_leaf_at_most() {
     }
     let (slots, _) = SHAPE;
     println!("{looked} lines: {fewest} of {} keys at least", pairs.len());
-    assert!(looked > 300 && fewest >= pairs.len() - slots, "{fewest} of {}, {looked} lines", pairs.len());
+    // Without its first line a range does not say which of its leaves count, and older ones lead to records that are gone.
+    assert!(looked > 300 && fewest >= pairs.len() - 2 * slots, "{fewest} of {}, {looked} lines", pairs.len());
 }
