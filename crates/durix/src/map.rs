@@ -528,7 +528,7 @@ macro_rules! calls {
                 let op = ending.enter(&mut cached.session)?;
                 let found = index.raw().get(&op, &cached.key, &mut cached.value);
                 index.note_read_in(&op, &cached.key);
-                ending.leave(index.raw(), op);
+                ending.leave_read(op);
                 if !found? {
                     return Ok(None);
                 }

@@ -113,6 +113,13 @@ impl<M: Medium> Unsettled<M> {
     }
 }
 
+impl<M: Medium> Unsettled<M> {
+    /// Ends the operation of a read. What a buffered map has given needs no checkpoint, as ever.
+    pub(crate) fn leave_read(&mut self, op: Op<'_, M>) {
+        self.fences = op.finish_reading();
+    }
+}
+
 /// An operation ends with this ticket.
 impl<M: Medium> Ending<M> for Unsettled<M> {
     fn enter<'s>(&mut self, session: &'s mut Session<M>) -> durix_pmem::Result<Op<'s, M>> {

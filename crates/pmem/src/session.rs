@@ -115,10 +115,13 @@ impl<M: Medium> Session<M> {
     ///
     /// # Errors
     /// As [`enter`](Self::enter); [`Error::ForeignTicket`] if `unsettled` is one of another pool. It is dropped then, and so settled.
+    #[inline]
     pub fn enter_later(&mut self, mut unsettled: Unsettled<M>) -> Result<Op<'_, M>> {
         unsettled.belong_to(&self.mapping)?;
-        // An operation that was forgotten may have left something.
-        unsettled.join(self.unsettled.take())?;
+        if self.ends.get() {
+            // An operation that was forgotten may have left something.
+            unsettled.join(self.unsettled.take())?;
+        }
         if self.try_enter() != gate::OPEN {
             self.wait_at_gate()?;
         }
@@ -319,6 +322,7 @@ impl<'s, M: Medium> Op<'s, M> {
 
     /// Ends an operation, and returns what has to be waited for until its updates are durable: what was put off, and on a pool with a
     /// journal the commit. Does not wait.
+    #[inline]
     pub fn finish(self) -> Unsettled<M> {
         self.note_commit();
         self.finish_reading()
@@ -326,6 +330,7 @@ impl<'s, M: Medium> Op<'s, M> {
 
     /// As [`finish`](Self::finish), of an operation that has changed nothing, or has [noted](Self::note_commit) its commit: what has to be
     /// waited for is the commit that the session has noted. The session need not wait for it any more.
+    #[inline]
     pub fn finish_reading(self) -> Unsettled<M> {
         let mut unsettled = self.session.unsettled.take();
         let commit = self.session.commit.take();
@@ -351,12 +356,14 @@ impl<'s, M: Medium> Op<'s, M> {
     }
 
     /// The number of the ticket that gets what is put off; unique among those that are not settled.
+    #[inline]
     pub fn ticket(&self) -> u64 {
         self.session.unsettled.borrow().id()
     }
 
     /// Says which structure puts off what comes next. Returns whether it may: not in an ordinary operation, and not if the structure
     /// is going.
+    #[inline]
     pub fn begin_put_off<S: Settles<M> + 'static>(&self, structure: &Weak<S>) -> bool {
         self.later.get() && self.session.unsettled.borrow_mut().begin(structure)
     }
@@ -366,6 +373,7 @@ impl<'s, M: Medium> Op<'s, M> {
     ///
     /// # Panics
     /// If no structure has begun to put off in this operation.
+    #[inline]
     pub fn put_off(&self, off: u64, lines: u64, words: [u64; 2]) {
         self.session.unsettled.borrow_mut().put_off(off, lines, words);
     }

@@ -69,11 +69,11 @@ pub trait Settles<M: Medium>: Send + Sync {
     fn settled(&self, op: &Op<'_, M>, changes: &[PutOff]) -> Result<()>;
 }
 
-/// Changes in a row that belong to one structure.
+/// The changes of one structure.
 struct Part<M: Medium> {
     structure: Arc<dyn Settles<M>>,
-    /// Where they end.
-    end: usize,
+    /// In the order in which they were put off.
+    changes: Vec<PutOff>,
 }
 
 /// A ticket for updates that have returned and are not durable yet: see the [module](self).
@@ -82,27 +82,39 @@ struct Part<M: Medium> {
 /// used again. Dropping it makes everything durable, too, without saying so.
 #[must_use = "nothing may be acknowledged before the ticket is waited for"]
 pub struct Unsettled<M: Medium> {
-    /// Of this content, unique in the process; 0 while there is none.
+    /// One pointer: an operation gets it, and gives it back.
+    content: Option<Box<Content<M>>>,
+}
+
+struct Content<M: Medium> {
+    /// Unique in the process while something is put off.
     id: u64,
     parts: Vec<Part<M>>,
-    changes: Vec<PutOff>,
+    /// Which part gets what is put off next.
+    current: usize,
+    /// Memory for the changes of the next part.
+    spare: Vec<PutOff>,
     /// What is written back; empty in between.
     lines: Vec<(u64, u64)>,
-    mapping: Option<Mapping<M>>,
+    mapping: Mapping<M>,
     /// The commit that has to be waited for.
     commit: u64,
 }
 
+/// A number that no other content has.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl<M: Medium> std::fmt::Debug for Unsettled<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unsettled")
-            .field("changes", &self.changes)
-            .field("commit", &self.commit)
-            .finish_non_exhaustive()
+        f.debug_struct("Unsettled").field("len", &self.len()).field("commit", &self.commit()).finish_non_exhaustive()
     }
 }
 
 impl<M: Medium> Default for Unsettled<M> {
+    #[inline(always)]
     fn default() -> Self {
         Unsettled::new()
     }
@@ -110,18 +122,19 @@ impl<M: Medium> Default for Unsettled<M> {
 
 impl<M: Medium> Unsettled<M> {
     /// A ticket for nothing yet.
+    #[inline(always)]
     pub const fn new() -> Self {
-        Unsettled { id: 0, parts: Vec::new(), changes: Vec::new(), lines: Vec::new(), mapping: None, commit: 0 }
+        Unsettled { content: None }
     }
 
     /// Whether there is nothing to wait for.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.commit == 0
+        self.content.as_ref().is_none_or(|content| content.parts.is_empty() && content.commit == 0)
     }
 
     /// How often lines were put off. (On a pool with a journal never.)
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.content.iter().flat_map(|content| &content.parts).map(|part| part.changes.len()).sum()
     }
 
     /// Adds what another ticket stands for.
@@ -132,14 +145,17 @@ impl<M: Medium> Unsettled<M> {
         if other.is_empty() {
             return Ok(());
         }
-        if let Some(mapping) = &other.mapping {
-            self.belong_to(mapping)?;
+        let mapping = other.content.as_ref().map(|content| content.mapping.clone());
+        let Some(mapping) = mapping else { return Ok(()) };
+        let content = self.content_of(&mapping)?;
+        let Some(mut other) = other.content.take() else { return Ok(()) };
+        for mut part in other.parts.drain(..) {
+            match content.parts.iter_mut().find(|own| Arc::ptr_eq(&own.structure, &part.structure)) {
+                Some(own) => own.changes.append(&mut part.changes),
+                None => content.parts.push(part),
+            }
         }
-        let before = self.changes.len();
-        self.changes.append(&mut other.changes);
-        let parts = other.parts.drain(..).map(|part| Part { end: before + part.end, ..part });
-        self.parts.extend(parts);
-        self.commit = self.commit.max(other.commit);
+        content.commit = content.commit.max(other.commit);
         Ok(())
     }
 
@@ -147,60 +163,76 @@ impl<M: Medium> Unsettled<M> {
     ///
     /// # Errors
     /// [`Error::ForeignTicket`] if it is one of another.
+    #[inline]
     pub(crate) fn belong_to(&mut self, mapping: &Mapping<M>) -> Result<()> {
-        match &self.mapping {
-            Some(own) if own.is_same(mapping) => Ok(()),
-            Some(_) if !self.is_empty() => Err(Error::ForeignTicket),
-            _ => {
-                static NEXT: AtomicU64 = AtomicU64::new(1);
-                self.id = NEXT.fetch_add(1, Ordering::Relaxed);
-                self.mapping = Some(mapping.clone());
-                Ok(())
-            }
+        match &self.content {
+            Some(content) if content.mapping.is_same(mapping) => Ok(()),
+            _ => self.content_of(mapping).map(drop),
         }
+    }
+
+    /// What it has of a mapping.
+    ///
+    /// # Errors
+    /// As [`belong_to`](Self::belong_to).
+    #[cold]
+    fn content_of(&mut self, mapping: &Mapping<M>) -> Result<&mut Content<M>> {
+        let is_own = self.content.as_ref().is_some_and(|content| content.mapping.is_same(mapping));
+        if !is_own && !self.is_empty() {
+            return Err(Error::ForeignTicket);
+        }
+        if !is_own {
+            let (parts, lines, spare) = (Vec::new(), Vec::new(), Vec::new());
+            let mapping = mapping.clone();
+            self.content = None;
+            self.content =
+                Some(Box::new(Content { id: next_id(), parts, current: 0, spare, lines, mapping, commit: 0 }));
+        }
+        Ok(self.content.as_mut().expect("was made just now"))
     }
 
     /// Unique among tickets that have something to settle.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        self.id
+        self.content.as_ref().map_or(0, |content| content.id)
     }
 
     /// The number of the commit to wait for.
     pub(crate) fn commit(&self) -> u64 {
-        self.commit
+        self.content.as_ref().map_or(0, |content| content.commit)
     }
 
     pub(crate) fn forget_commit(&mut self) {
-        self.commit = 0;
+        self.content.iter_mut().for_each(|content| content.commit = 0);
     }
 
     pub(crate) fn raise_commit(&mut self, number: u64) {
-        self.commit = self.commit.max(number);
+        self.content.iter_mut().for_each(|content| content.commit = content.commit.max(number));
     }
 
     /// Whether something is put off.
     #[inline]
     pub(crate) fn has_changes(&self) -> bool {
-        !self.parts.is_empty()
+        self.content.as_ref().is_some_and(|content| !content.parts.is_empty())
     }
 
     /// Says whose the next changes are. Returns whether the structure can be told.
+    #[inline]
     pub(crate) fn begin<S: Settles<M> + 'static>(&mut self, structure: &Weak<S>) -> bool {
-        let is_last = |part: &Part<M>| std::ptr::addr_eq(Arc::as_ptr(&part.structure), Weak::as_ptr(structure));
-        if self.parts.last().is_some_and(is_last) {
+        let Some(content) = &mut self.content else { return false };
+        let is_it = |part: &Part<M>| std::ptr::addr_eq(Arc::as_ptr(&part.structure), Weak::as_ptr(structure));
+        if content.parts.get(content.current).is_some_and(is_it) {
             return true;
         }
-        let Some(structure) = structure.upgrade() else { return false };
-        self.parts.push(Part { structure, end: self.changes.len() });
-        true
+        let found = content.parts.iter().position(is_it);
+        found.inspect(|at| content.current = *at).is_some() || content.add(structure.upgrade())
     }
 
     /// Puts lines off, for the structure that was named last.
     #[inline]
     pub(crate) fn put_off(&mut self, off: u64, lines: u64, words: [u64; 2]) {
-        self.changes.push(PutOff { off, lines, words });
-        self.parts.last_mut().expect("a structure was named").end = self.changes.len();
+        let part = self.content.as_mut().and_then(|content| content.parts.get_mut(content.current));
+        part.expect("a structure was named").changes.push(PutOff { off, lines, words });
     }
 
     /// Makes everything durable that was put off, and tells the structures. The ticket is empty then, but for a commit.
@@ -208,26 +240,38 @@ impl<M: Medium> Unsettled<M> {
     /// # Errors
     /// What the structures say.
     pub(crate) fn settle(&mut self, op: &Op<'_, M>) -> Result<()> {
-        let mut first = 0;
-        for part in &self.parts {
-            part.structure.before_write_back(op, &mut self.changes[first..part.end]);
-            first = part.end;
+        self.content.as_mut().map_or(Ok(()), |content| content.settle(op))
+    }
+}
+
+impl<M: Medium> Content<M> {
+    #[cold]
+    fn add<S: Settles<M> + 'static>(&mut self, structure: Option<Arc<S>>) -> bool {
+        let Some(structure) = structure else { return false };
+        self.current = self.parts.len();
+        self.parts.push(Part { structure, changes: std::mem::take(&mut self.spare) });
+        true
+    }
+
+    fn settle(&mut self, op: &Op<'_, M>) -> Result<()> {
+        for part in &mut self.parts {
+            part.structure.before_write_back(op, &mut part.changes);
         }
-        self.lines.extend(self.changes.iter().map(|change| (change.off, change.lines)));
+        let changes = self.parts.iter().flat_map(|part| &part.changes);
+        self.lines.extend(changes.map(|change| (change.off, change.lines)));
         self.lines.sort_unstable();
         self.lines.dedup();
         self.lines.drain(..).try_for_each(|(off, lines)| write_back(op, off, lines))?;
         // PERSIST PL-L1: flush+fence.
         op.fence();
-        let (mut first, mut result) = (0, Ok(()));
-        for part in &self.parts {
-            result = result.and(part.structure.settled(op, &self.changes[first..part.end]));
-            first = part.end;
+        let mut result = Ok(());
+        for mut part in self.parts.drain(..) {
+            result = result.and(part.structure.settled(op, &part.changes));
+            part.changes.clear();
+            self.spare = part.changes;
         }
-        self.changes.clear();
-        self.parts.clear();
         // The next content has another number.
-        self.mapping = None;
+        self.id = next_id();
         result
     }
 }
@@ -247,16 +291,24 @@ fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) -> Result<()> {
 }
 
 impl<M: Medium> Drop for Unsettled<M> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.parts.is_empty() {
-            return;
+        if let Some(content) = self.content.take() {
+            settle_what_is_dropped(content);
         }
-        let Some(mapping) = self.mapping.take() else { return };
-        // Where no session is to be had, and in a forked child, the structures keep what they have noted.
-        if let Ok(mut session) = mapping.session() {
-            // No store to persistent memory happens, so nobody has to be waited for; the caller may have an operation open.
-            _ = self.settle(&session.enter_past_gate());
-        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_what_is_dropped<M: Medium>(mut content: Box<Content<M>>) {
+    if content.parts.is_empty() {
+        return;
+    }
+    // Where no session is to be had, and in a forked child, the structures keep what they have noted.
+    if let Ok(mut session) = content.mapping.session() {
+        // No store to persistent memory happens, so nobody has to be waited for; the caller may have an operation open.
+        _ = content.settle(&session.enter_past_gate());
     }
 }
 

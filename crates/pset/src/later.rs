@@ -31,13 +31,19 @@ use super::shard::{Found, Inner, New, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::update::{Change, Key, check_value, info_of, is_full};
 
-/// An unsettled entry. The map that holds it knows its offset.
+/// Most unsettled entries of a shard: the update that would add one more settles them first. They are searched one by one, and what they
+/// replace takes space.
+pub(super) const MOST: usize = 64;
+
+/// An unsettled entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Put {
-    tag: Tag,
+    /// Where it lies.
+    off: u64,
     version: u64,
+    tag: Tag,
+    lines: u32,
     class: Class,
-    lines: u64,
     is_tombstone: bool,
     /// The entry that it replaces.
     replaced: Option<Replaced>,
@@ -45,6 +51,36 @@ pub(super) struct Put {
     pub(super) taken: u64,
     /// The ticket that has its lines.
     ticket: u64,
+}
+
+/// The unsettled entries of a shard, in no order.
+#[derive(Debug, Default)]
+pub(super) struct Puts(Vec<Put>);
+
+impl Puts {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Put> {
+        self.0.iter()
+    }
+
+    /// The entry at an offset.
+    #[inline]
+    fn get(&self, off: u64) -> Option<&Put> {
+        self.0.iter().find(|put| put.off == off)
+    }
+
+    #[inline]
+    fn remove(&mut self, off: u64) -> Option<Put> {
+        self.0.iter().position(|put| put.off == off).map(|at| self.0.swap_remove(at))
+    }
 }
 
 /// An entry that is queued for reuse when the one that replaces it is settled.
@@ -81,7 +117,10 @@ impl<M: Medium> PersistentSet<M> {
         key: Key<'_>,
         decide: impl FnOnce(Option<Found>) -> Option<Change<'v>>,
     ) -> Result<Option<bool>> {
-        let found = shard.find(op, key.tag(), key.bytes);
+        let found = match shard.find_short(op, key.tag(), key.bytes) {
+            None => shard.find(op, key.tag(), key.bytes),
+            found => found,
+        };
         let there = found.filter(|found| !found.info.is_tombstone());
         match decide(there) {
             Some(change) if change.is_some() || there.is_some() => {
@@ -108,7 +147,13 @@ impl<M: Medium> PersistentSet<M> {
     ) -> Result<()> {
         let (m, info) = (op.medium(), info_of(key.bytes, change));
         let (class, settled) = (class_of(info), inner.reuse.settled);
-        let taken = self.take(op, shard, inner, class);
+        if inner.reuse.unsettled.len() >= MOST {
+            self.settle_shard(op, shard, inner);
+        }
+        let (taken, is_plain) = match info.is_short().then(|| inner.reuse.take_plain_later()).flatten() {
+            Some(taken) => (Ok(taken), true),
+            None => (self.take(op, shard, inner, class), false),
+        };
         // Where that has settled something, cells have moved.
         let old = if inner.reuse.settled == settled { old } else { shard.find(op, key.tag(), key.bytes) };
         let taken = match (taken, change, old) {
@@ -117,7 +162,7 @@ impl<M: Medium> PersistentSet<M> {
             (Err(error), None, Some(old)) if is_full(&error) => return self.remove_in_place(op, shard, inner, old),
             (Err(error), ..) => return Err(error),
         };
-        let extra = self.extra(op, inner, class, taken);
+        let extra = if is_plain { None } else { self.extra(op, inner, class, taken) };
         if extra.as_ref().is_some_and(|extra| extra.is_some()) {
             // There is more to write back, which cannot wait: it goes with the entry.
             let old = self.find_settled(op, shard, inner, key.tag(), key.bytes);
@@ -130,8 +175,9 @@ impl<M: Medium> PersistentSet<M> {
         depend_on(op, inner, old, key.hash);
         let (tag, lines, is_tombstone) = (key.tag(), info.lines() as u64, info.is_tombstone());
         let (replaced, ticket) = (old.map(Replaced::from), op.ticket());
-        let put = Put { tag, version, class, lines, is_tombstone, replaced, taken: taken.freed(), ticket };
-        inner.reuse.unsettled.insert(taken.off, put);
+        let (off, lines_of_put, freed) = (taken.off, lines as u32, taken.freed());
+        let put = Put { off, version, tag, lines: lines_of_put, class, is_tombstone, replaced, taken: freed, ticket };
+        inner.reuse.unsettled.0.push(put);
         inner.reuse.hand_over();
         op.put_off(taken.off, lines, [key.hash, version]);
         shard.publish_unsettled(m, inner, New { tag, off: taken.off, version, info, class }, old);
@@ -168,7 +214,7 @@ impl<M: Medium> PersistentSet<M> {
         let shard = self.shard(hash);
         let inner = &mut *shard.lock(op.medium());
         self.poison.check(op)?;
-        if inner.reuse.unsettled.get(&off).is_none_or(|put| put.version != version) {
+        if inner.reuse.unsettled.get(off).is_none_or(|put| put.version != version) {
             return Ok(());
         }
         match self.begins_to_put_off(op) {
@@ -203,9 +249,11 @@ impl<M: Medium> Settles<M> for PersistentSet<M> {
             // The entry is durable. If its record cannot be had, whoever meets it settles it once more.
             let Some(mut guard) = shard.lock_soon(op.medium()) else { continue };
             let inner = &mut *guard;
-            let Some(put) = inner.reuse.unsettled.get(&off).filter(|put| put.version == version) else { continue };
+            let Some(put) = inner.reuse.unsettled.get(off).copied().filter(|put| put.version == version) else {
+                continue;
+            };
             // PERSIST PS-L5: those of other tickets came first in this one; what did not has come since.
-            if let Some(replaced) = put.replaced.filter(|r| inner.reuse.unsettled.contains_key(&r.off)) {
+            if let Some(replaced) = put.replaced.filter(|r| inner.reuse.unsettled.get(r.off).is_some()) {
                 settle_entry(op, shard, inner, replaced.off);
             }
             // PERSIST PS-L2: by the ticket's fence.
@@ -224,10 +272,10 @@ fn depend_on<M: Medium>(op: &Op<'_, M>, inner: &Inner, found: Option<Found>, has
 fn depend_on_entry<M: Medium>(op: &Op<'_, M>, inner: &Inner, mut off: Option<u64>, hash: u64) {
     let (mut chain, ticket) = (Vec::new(), op.ticket());
     // The ticket that has an entry has those that it replaces.
-    while let Some((at, put)) = off.and_then(|at| Some((at, inner.reuse.unsettled.get(&at)?)))
+    while let Some((at, put)) = off.and_then(|at| Some((at, inner.reuse.unsettled.get(at)?)))
         && put.ticket != ticket
     {
-        chain.push((at, put.lines, put.version));
+        chain.push((at, u64::from(put.lines), put.version));
         off = put.replaced.map(|replaced| replaced.off);
     }
     chain.into_iter().rev().for_each(|(off, lines, version)| op.put_off(off, lines, [hash, version]));
@@ -260,8 +308,8 @@ fn write_back<M: Medium>(op: &Op<'_, M>, off: u64, lines: u64) {
 #[cold]
 fn settle_entry<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, off: u64) {
     let (mut chain, mut next) = (Vec::new(), Some(off));
-    while let Some((off, put)) = next.and_then(|off| Some((off, inner.reuse.unsettled.get(&off)?))) {
-        write_back(op, off, put.lines);
+    while let Some((off, put)) = next.and_then(|off| Some((off, inner.reuse.unsettled.get(off)?))) {
+        write_back(op, off, put.lines.into());
         chain.push(off);
         next = put.replaced.map(|replaced| replaced.off);
     }
@@ -275,10 +323,10 @@ fn settle_entry<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, off
 #[cold]
 #[inline(never)]
 fn settle_entries<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner) {
-    let mut all: Vec<_> = inner.reuse.unsettled.iter().map(|(off, put)| (put.version, *off, put.lines)).collect();
+    let mut all: Vec<_> = inner.reuse.unsettled.iter().map(|put| (put.version, put.off, put.lines)).collect();
     // In the order in which they were written, so that one that is replaced leaves first.
     all.sort_unstable();
-    all.iter().for_each(|(_, off, lines)| write_back(op, *off, *lines));
+    all.iter().for_each(|(_, off, lines)| write_back(op, *off, (*lines).into()));
     // PERSIST PS-L1: flush+fence.
     op.fence();
     all.into_iter().for_each(|(_, off, _)| leave(op.medium(), shard, inner, off));
@@ -286,7 +334,7 @@ fn settle_entries<M: Medium>(op: &Op<'_, M>, shard: &Shard, inner: &mut Inner) {
 
 /// After its fence, and after those that it replaces have left: the entry is one as any other.
 fn leave<M: Medium>(m: M, shard: &Shard, inner: &mut Inner, off: u64) {
-    let Some(put) = inner.reuse.unsettled.remove(&off) else { return };
+    let Some(put) = inner.reuse.unsettled.remove(off) else { return };
     inner.reuse.settled += 1;
     // PERSIST PS-L3: it is durable.
     if let Some(replaced) = put.replaced {

@@ -22,9 +22,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-use durix_pmem::OffsetMap;
-
-use super::later::Put;
+use super::later::Puts;
 use super::layout::{CLASSES, Class};
 
 /// Most entries that one operation scrubs.
@@ -175,9 +173,8 @@ pub(super) struct Reuse {
     /// Smallest freed number that the current operation scrubs: not durably gone yet.
     scrubbing: u64,
     scrubbed: Vec<(Class, u64)>,
-    /// The unsettled entries, by the offsets of their slots: what they replace is not queued yet, and what their slots held is not
-    /// durably gone.
-    pub(super) unsettled: OffsetMap<Put>,
+    /// The unsettled entries: what they replace is not queued yet, and what their slots held is not durably gone.
+    pub(super) unsettled: Puts,
     /// How many were settled so far.
     pub(super) settled: u64,
 }
@@ -199,7 +196,7 @@ impl Reuse {
             taken: u64::MAX,
             scrubbing: u64::MAX,
             scrubbed: Vec::with_capacity(SCRUB),
-            unsettled: OffsetMap::default(),
+            unsettled: Puts::default(),
             settled: 0,
         }
     }
@@ -264,7 +261,7 @@ impl Reuse {
     fn oldest_stale(&self) -> u64 {
         let heads = self.classes().filter_map(|q| q.stale.front().map(|s| s.freed));
         // PERSIST PS-L4: what unsettled entries were written over.
-        let taken = self.unsettled.values().map(|put| put.taken);
+        let taken = self.unsettled.iter().map(|put| put.taken);
         heads.chain(taken).fold(self.taken.min(self.scrubbing), u64::min)
     }
 
@@ -280,6 +277,14 @@ impl Reuse {
         }
         stale.pop_front();
         Some(front)
+    }
+
+    /// The same for an operation whose entry is unsettled, which notes what it takes.
+    #[inline(always)]
+    pub(super) fn take_plain_later(&mut self) -> Option<Taken> {
+        let stale = *self.first.stale.front()?;
+        let off = self.take_plain()?;
+        Some(Taken { off, class: Class::FIRST, from: From::Stale(stale) })
     }
 
     /// Takes a slot of `class`; `may` says whether the watermark allows an entry of a transaction to be overwritten.

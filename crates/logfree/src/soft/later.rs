@@ -209,7 +209,9 @@ impl<M: Medium> SoftHashCore<M> {
 impl<M: Medium> Settles<M> for SoftHash<M> {
     fn before_write_back(&self, op: &Op<'_, M>, changes: &mut [PutOff]) {
         // Those of one bucket come together, so that it is locked once.
-        changes.sort_by_cached_key(|change| self.map.table.number(op.medium(), change.words[0]));
+        if changes.len() > 1 {
+            changes.sort_unstable_by_key(|change| self.map.table.number(op.medium(), change.words[0]));
+        }
         for change in changes {
             change.words[1] = self.map.table.version(op.medium(), change.words[0]).1;
         }
@@ -227,8 +229,8 @@ impl<M: Medium> Settles<M> for SoftHash<M> {
             // PERSIST LF-L2, LF-L4: by the ticket's fence, at the version seen before.
             match self.map.table.lock_version(m, seen) {
                 Some(mut locked) => {
-                    let freed: Vec<_> =
-                        now.iter().filter_map(|change| locked.clear(Place::new(change.off()))).collect();
+                    let mut freed = Vec::new();
+                    now.iter().for_each(|change| freed.extend(locked.clear(Place::new(change.off()))));
                     drop(locked);
                     freed.into_iter().for_each(|place| self.map.store.give_back(op, place));
                 }
