@@ -316,3 +316,6 @@ impl<M: Medium> SoftHash<M> {
         Ok(self.store.check(op, self.table.places(op)))
     }
 }
+
+#[cfg(test)]
+mod tests;
