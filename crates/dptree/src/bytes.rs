@@ -762,4 +762,45 @@ mod tests {
             assert!(keys.iter().all(|key| map.has(&op, key).unwrap()), "{what}, bit {bit} of word {index}");
         }
     }
+
+    /// What is damaged, or left out of what the tree leads to, and what the check of the records says: class and offset.
+    #[test]
+    fn a_check_of_records_reports_each_damage_by_its_own_class() {
+        use durix_logfree::Finding as Found;
+        type Row = (fn(&Op<'_>, &mut Vec<(u64, u64)>) -> u64, fn(u64) -> Found);
+        const ROWS: &[Row] = &[
+            (|_, in_use| in_use.pop().unwrap().1, |off| Found::Leaked { off }),
+            (
+                |_, in_use| {
+                    in_use.push(in_use[0]);
+                    in_use[0].1
+                },
+                |off| Found::Misplaced { off, key: word_of(b"user:001", 0) },
+            ),
+            // A bit of a word behind the head.
+            (
+                |op, in_use| {
+                    let word: &Word = op.at(Off::new(in_use[0].1 + 3 * size_of::<Word>() as u64));
+                    op.store(word, op.load(word, Relaxed) ^ 1, Relaxed);
+                    in_use[0].1
+                },
+                |off| Found::Damaged { off },
+            ),
+        ];
+        for (number, (damage, expected)) in ROWS.iter().enumerate() {
+            let pool = pool();
+            let map = DpTreeBytes::open(&pool, "users").unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            for key in [&b"user:001a"[..], b"user:001b", b"user:001c"] {
+                map.insert(&op, key, b"12345678").unwrap();
+            }
+            let word = word_of(b"user:001", 0);
+            let (root, mut in_use) = (map.tree.get(&op, word).unwrap().unwrap(), Vec::new());
+            map.group(&op, word).survey(root, &mut |off| in_use.push((word, off)), &mut |error| panic!("{error}"));
+            assert_eq!(map.records.check(&op, &in_use).unwrap(), []);
+            let off = damage(&op, &mut in_use);
+            assert_eq!(map.records.check(&op, &in_use).unwrap(), [expected(off)], "row {number}");
+        }
+    }
 }

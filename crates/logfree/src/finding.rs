@@ -77,3 +77,6 @@ impl fmt::Display for Finding {
         }
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

@@ -520,4 +520,21 @@ mod tests {
         }
         assert!(split(&[0xff; 64]).is_none());
     }
+
+    /// A record under a hash that is not that of its keys.
+    #[test]
+    fn a_key_under_another_hash_is_misplaced() {
+        let options = durix_pmem::PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(durix_pmem::backing::HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = BytesHash::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        assert!(map.insert(&op, b"key", b"value").unwrap());
+        assert_eq!(map.check(&op).unwrap(), []);
+        let (hash, mut bytes) = (map.hash(b"key"), Vec::new());
+        assert!(map.blobs.get(&op, hash, &mut bytes).unwrap());
+        assert!(map.blobs.insert(&op, hash ^ 1, &bytes).unwrap());
+        let off = map.blobs.find(&op, hash ^ 1).unwrap().unwrap();
+        assert_eq!(map.check(&op).unwrap(), [Finding::Misplaced { off, key: hash ^ 1 }]);
+    }
 }

@@ -242,3 +242,6 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
         Some(self.table.bytes(op.medium()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ use super::*;
 use crate::medium::{Counting, Hardware};
 use crate::session::Session;
 
+mod findings;
+
 const CHUNK: u64 = 4096;
 const HEAP: Heap = Heap { chunk: CHUNK, lanes: 2, lanes_off: 512, heap_off: CHUNK };
 const A: Owner = Owner(0);

@@ -284,7 +284,9 @@ impl<M: Medium> WordMap<M> for HashCore<M> {
             let (nodes, past) = self.nodes(op, bucket, head)?;
             for (node, key) in nodes {
                 let belongs = key >= bucket.least() && past.is_none_or(|past| key < past);
-                if !reachable.insert(node.get()) || !belongs {
+                // A node of two buckets does not belong to one of them.
+                reachable.insert(node.get());
+                if !belongs {
                     findings.push(Finding::Misplaced { off: node.get(), key: gather(key) });
                 }
                 findings.extend(chain::damaged(op, node));

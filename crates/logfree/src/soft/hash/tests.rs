@@ -1,0 +1,97 @@
+//! Rows for every class of finding of maps with volatile links: one damage, and exactly what is said of it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::assert_each_has_a_row;
+use durix_pmem::{Bits, Off, PoolOptions};
+
+use super::*;
+use crate::soft::layout::{Member, State};
+
+durix_pmem::variants!(CLASSES, class_of: Finding {
+    Leaked, NotAllocated, Misplaced, Damaged, OtherEntries, DamagedMark,
+});
+
+/// Members say by themselves whether they count, so there is no tally and no mark.
+const NOT_HERE: [&str; 2] = ["OtherEntries", "DamagedMark"];
+
+/// The map, what its index leads to, and a line that is free.
+struct Sound<'s> {
+    op: &'s Op<'s, Hardware>,
+    places: Vec<Place>,
+    free: u64,
+}
+
+impl Sound<'_> {
+    fn member(&self, off: u64) -> &Member {
+        self.op.at(Off::new(off))
+    }
+}
+
+type Row = (&'static str, &'static [&'static str], fn(&mut Sound<'_>) -> u64);
+
+const CHECKS: &[Row] = &[
+    ("Misplaced", &[], |s| {
+        s.places.push(s.places[0]);
+        s.places[0].get()
+    }),
+    ("Leaked", &[], |s| s.places.pop().unwrap().get()),
+    // A member that says that it is free; one that is known to be free, too.
+    ("NotAllocated", &[], |s| {
+        let off = s.places[0].get();
+        s.op.store(&s.member(off).state, State::free(off), Relaxed);
+        off
+    }),
+    ("NotAllocated", &["Damaged"], |s| {
+        let member = s.member(s.free);
+        let [key, value] = [&member.key, &member.values[0]].map(|word| s.op.load(word, Relaxed));
+        s.op.store(&member.state, State::live(s.free, key, value, 0), Relaxed);
+        s.places.push(Off::new(s.free));
+        s.free
+    }),
+    ("Damaged", &[], |s| {
+        let off = s.places[0].get();
+        s.op.store(&s.member(off).key, 77, Relaxed);
+        off
+    }),
+    ("Damaged", &[], |s| {
+        let off = s.places[0].get();
+        s.op.store(&s.member(off).values[0], 77, Relaxed);
+        off
+    }),
+    ("Damaged", &[], |s| {
+        s.op.store(&s.member(s.free).state, State::from_bits(0), Relaxed);
+        s.free
+    }),
+];
+
+#[test]
+fn a_check_reports_each_damage_by_its_own_class() {
+    let mut wrong = Vec::new();
+    for (number, (class, with, damage)) in CHECKS.iter().enumerate() {
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = SoftHash::open(&pool, "map").unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        (1..=8).for_each(|key| assert!(map.insert(&op, key, key + 100).unwrap()));
+        assert_eq!(map.check(&op).unwrap(), []);
+        let places = map.map.table.places(&op);
+        let used: BTreeSet<_> = places.iter().map(|place| place.get()).collect();
+        let extent = map.map.store.extents(&op)[0];
+        let free = (extent.off..extent.off + extent.len).step_by(64).find(|off| !used.contains(off)).unwrap();
+        let mut sound = Sound { op: &op, places, free };
+        let offset = damage(&mut sound);
+        let findings = map.map.store.check(&op, sound.places);
+        let found: BTreeSet<_> = findings.iter().map(class_of).collect();
+        let expected: BTreeSet<_> = with.iter().copied().chain([*class]).collect();
+        if found != expected || !findings.iter().any(|f| (f.offset(), class_of(f)) == (offset, class)) {
+            wrong.push(format!("row {number}: {class} at {offset:#x} and {with:?}, found {findings:x?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let classes: Vec<_> = CLASSES.iter().copied().filter(|name| !NOT_HERE.contains(name)).collect();
+    assert_each_has_a_row(&classes, CHECKS.iter().map(|(class, ..)| *class));
+}
