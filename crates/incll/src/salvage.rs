@@ -81,8 +81,10 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     prefixes: Vec<Vec<u8>>,
     /// Layers that were met and not walked yet.
     todo: Vec<(Off<Node>, Vec<u8>)>,
-    /// The numbers of layers whose roots cannot be read, or lead to no node.
+    /// The numbers of layers whose links led to no entry.
     headless: Vec<usize>,
+    /// The numbers of layers with an entry.
+    filled: BTreeSet<usize>,
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
@@ -98,6 +100,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             prefixes: Vec::new(),
             todo: Vec::new(),
             headless: Vec::new(),
+            filled: BTreeSet::new(),
         };
         salvage.read_slabs();
         salvage
@@ -179,10 +182,9 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
                 continue;
             }
             self.prefixes.push(prefix);
-            let before = self.layer_of.len();
             let layer = self.prefixes.len() - 1;
             self.nodes(layer, Visit::whole(root));
-            if self.layer_of.len() <= before + 1 && (self.is_interior(root) || !self.cx.is_stamped(root)) {
+            if !self.filled.contains(&layer) {
                 self.headless.push(layer);
             }
         }
@@ -271,6 +273,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         let prefix = &self.prefixes[layer];
         if entry.kind == kind::LAYER {
             let below = [&prefix[..], &entry.slice.to_be_bytes()].concat();
+            self.filled.insert(layer);
             return self.todo.push((Off::new(entry.word), below));
         }
         let mut key = prefix.clone();
@@ -279,7 +282,10 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             return self.find(visit.off.get(), format!("the record of slice {:#x} cannot be read", entry.slice));
         }
         match self.cx.resolve(entry, &mut key) {
-            Ok(value) if key.len() <= MAX_KEY && value.len() <= MAX_VALUE => (self.found)(&key, &value.to_vec()),
+            Ok(value) if key.len() <= MAX_KEY && value.len() <= MAX_VALUE => {
+                self.filled.insert(layer);
+                (self.found)(&key, &value.to_vec());
+            }
             Ok(_) => self.find(entry.word, "a record that is longer than any".into()),
             Err(error) => self.find(visit.off.get(), error.to_string()),
         }
@@ -339,11 +345,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
     }
 
     /// What is left, and no node of it leads to. Nodes of a layer are a run of siblings, and each run belongs to a layer whose root cannot be
-    /// read: the first layer, if nothing but its root was found, or one that a link of another layer leads to. Where that can be told in one
+    /// read: the first layer, if no entry of it was found, or one that a link of another layer leads to. Where that can be told in one
     /// way only, it is taken.
     fn guess(&mut self, orphans: &[Off<Node>]) {
         let mut runs = self.runs(orphans);
-        let first_is_empty = !self.layer_of.iter().any(|(off, layer)| *layer == 0 && *off != self.cx.tree.root);
+        let first_is_empty = !self.filled.contains(&0);
         if self.prefixes.is_empty() {
             self.prefixes.push(Vec::new());
         }
@@ -356,7 +362,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
                 _ => std::mem::take(&mut runs).iter().for_each(|run| self.take_run(0, run)),
             }
         }
-        let headless: Vec<usize> = self.headless.iter().copied().filter(|layer| *layer != 0).collect();
+        let headless = self.headless.iter().copied().filter(|layer| *layer != 0 && !self.filled.contains(layer));
+        let headless: Vec<usize> = headless.collect();
         match (&headless[..], &runs[..]) {
             ([layer], [run]) => {
                 self.find(
