@@ -301,6 +301,7 @@ impl<M: Medium> Drop for Unsettled<M> {
 
 #[cold]
 #[inline(never)]
+#[expect(clippy::boxed_local, reason = "the box is freed here, out of the way of those who have none")]
 fn settle_what_is_dropped<M: Medium>(mut content: Box<Content<M>>) {
     if content.parts.is_empty() {
         return;
