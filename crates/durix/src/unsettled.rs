@@ -13,8 +13,8 @@ use crate::{Error, Index, Result};
 /// other calls of that kind. It collects those of any number of calls, on any number of maps of one database.
 ///
 /// Acknowledge nothing before [`wait`](Self::wait) has returned. Until then a crash can take back any of the updates, each by itself; no
-/// other call sees an update that it can take back. Dropping the ticket makes persistent memory durable, too, but does not wait for a
-/// journal, or for a checkpoint.
+/// other call sees an update that it can take back. The ticket keeps its database open. Dropping it makes the updates durable on persistent
+/// memory, too, but does not wait for a journal, or for a checkpoint.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -398,7 +398,11 @@ fn programs(plan: &'static Plan) -> Vec<(&'static str, UnderTest, Vec<Vec<Act>>)
         ),
         ("an insert meets a removal", begun.clone(), vec![vec![Soon(Remove(0))], vec![Now(Insert(0, 3)), Now(Get(0))]]),
         ("a refusal meets an insert", begun.clone(), vec![vec![Soon(Insert(1, 2))], vec![Now(Insert(1, 3))]]),
-        ("two tickets", begun.clone(), vec![vec![Soon(Update(0, 2))], vec![Soon(Update(0, 3)), Now(Get(0))]]),
+        (
+            "two tickets",
+            begun.clone(),
+            vec![vec![Soon(Update(0, 2)), Now(Get(0))], vec![Soon(Update(0, 3)), Now(Get(0))]],
+        ),
         ("two tickets, a removal", begun.clone(), vec![vec![Soon(Remove(0))], vec![Soon(Update(0, 3)), Now(Get(0))]]),
         ("neighbours", begun.clone(), vec![vec![Soon(Insert(1, 2))], vec![Soon(Insert(2, 3))]]),
         ("a read with a ticket", begun.clone(), vec![vec![Soon(Update(0, 2))], vec![Soon(Get(0)), Now(Get(0))]]),
@@ -407,7 +411,7 @@ fn programs(plan: &'static Plan) -> Vec<(&'static str, UnderTest, Vec<Vec<Act>>)
 }
 
 fn bound() -> u32 {
-    if std::env::var_os("DURIX_DEEP").is_some() { 2 } else { 1 }
+    if std::env::var_os("DURIX_DEEP").is_some() { 3 } else { 2 }
 }
 
 #[test]
