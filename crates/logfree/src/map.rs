@@ -4,7 +4,8 @@
 //! A map implements [`WordMap`], and [`OrderedWordMap`] if it keeps the order of keys: seven calls, or eight. Provided calls are there for
 //! maps that know a faster way, or have something that others lack. All calls are dispatched statically.
 
-use std::sync::Weak;
+use std::any::Any;
+use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root};
@@ -12,7 +13,6 @@ use durix_pmem::{Medium, Op, Root};
 use crate::error::Result;
 use crate::finding::Finding;
 use crate::pages::PageStats;
-use crate::words::Words;
 
 /// A value that was found, and whether the call has changed it.
 pub type Found = Option<(u64, bool)>;
@@ -118,8 +118,9 @@ pub trait WordMap<M: Medium>: Send + Sync + Sized + 'static {
         Durability::Strict
     }
 
-    /// Called once, when the map is open: `me` is what programs use, for maps that put work off and have to be found again.
-    fn opened(&self, _me: &Weak<Words<Self, M>>) {}
+    /// Called once, when the map is open: `me` is what programs use, [`Words`](crate::Words), for maps that put work off and have to be
+    /// found again.
+    fn opened(&self, _me: Arc<dyn Any + Send + Sync>) {}
 
     /// Makes everything durable that was done before, by any thread, and has returned.
     ///

@@ -59,7 +59,7 @@ impl<S: WordMap<M> + Structure<M, Error = Error>, M: Medium> Structure<M> for Wo
     }
 
     fn opened(self: &Arc<Self>) {
-        self.map.opened(&Arc::downgrade(self));
+        self.map.opened(Arc::clone(self) as _);
     }
 }
 

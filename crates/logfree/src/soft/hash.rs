@@ -1,7 +1,8 @@
 //! The hash table.
 
+use std::any::Any;
 use std::sync::atomic::AtomicU64;
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use durix_pmem::pool::Poison;
 use durix_pmem::{Hardware, Kind, Medium, Op, Root, Session, Structure};
@@ -110,8 +111,10 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
         self.store.root()
     }
 
-    fn opened(&self, me: &Weak<SoftHash<M>>) {
-        self.me.get_or_init(|| Weak::clone(me));
+    fn opened(&self, me: Arc<dyn Any + Send + Sync>) {
+        if let Ok(me) = me.downcast() {
+            self.me.get_or_init(|| Arc::downgrade(&me));
+        }
     }
 
     #[inline]
