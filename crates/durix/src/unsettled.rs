@@ -53,17 +53,42 @@ impl<M: Medium> Default for Unsettled<M> {
 
 impl<M: Medium> Unsettled<M> {
     /// A ticket for nothing yet.
+    ///
+    /// ```
+    /// assert!(durix::Unsettled::<durix::Hardware>::new().is_empty());
+    /// ```
     pub const fn new() -> Self {
         Unsettled { fences: durix_pmem::Unsettled::new(), checkpoint: None, shared: None }
     }
 
     /// Whether there is nothing to wait for.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("app"))?;
+    /// let stock = db.map::<String, u64>("stock")?;
+    /// let mut unsettled = durix::Unsettled::new();
+    /// stock.insert_later("apple", &3, &mut unsettled)?;
+    /// assert!(!unsettled.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.fences.is_empty() && self.checkpoint.is_none()
     }
 
     /// Waits until all that it stands for is durable: by one fence on persistent memory, for one commit where the pool has a journal, and
     /// for a checkpoint where a map is buffered. After that it is empty, and can be used again.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("app"))?;
+    /// let stock = db.map::<String, u64>("stock")?;
+    /// let mut unsettled = durix::Unsettled::new();
+    /// stock.insert_later("apple", &3, &mut unsettled)?;
+    /// unsettled.wait()?;
+    /// assert!(unsettled.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`]: a panic has met one of the maps, the journal has failed, the pool is shut. Nothing may be acknowledged then.
@@ -85,6 +110,18 @@ impl<M: Medium> Unsettled<M> {
     }
 
     /// Adds what another ticket stands for.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = durix::Db::open_or_create(dir.path().join("app"))?;
+    /// let stock = db.map::<String, u64>("stock")?;
+    /// let (mut one, mut other) = (durix::Unsettled::new(), durix::Unsettled::new());
+    /// stock.insert_later("apple", &3, &mut one)?;
+    /// stock.insert_later("pear", &5, &mut other)?;
+    /// one.join(other)?;
+    /// one.wait()?; // for both
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Pool`] with `ForeignTicket` if it is one of another database: it is dropped then.

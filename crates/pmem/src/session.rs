@@ -33,6 +33,8 @@ pub struct Session<M: Medium = Hardware> {
     deferred: RefCell<Vec<u64>>,
     /// What the open operation, if it is to be settled later, has put off.
     unsettled: RefCell<Unsettled<M>>,
+    /// Whether it is. Not in `Op`: a reference to that must promise that nothing in it changes, or each store has the medium read again.
+    later: Cell<bool>,
     /// Whether the open operation has something to do when it ends.
     ends: Cell<bool>,
     /// The commit that was [noted](Op::note_commit) last.
@@ -56,8 +58,8 @@ impl<M: Medium> Session<M> {
         // It goes on where the slot's last session ended: a grace period must never see a number twice.
         let count = Cell::new(m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed));
         let (deferred, unsettled) = (RefCell::default(), RefCell::default());
-        let (ends, commit) = (Cell::new(false), Cell::new(0));
-        Session { mapping, slot, m, asymmetric, count, deferred, unsettled, ends, commit }
+        let (ends, later, commit) = (Cell::new(false), Cell::new(false), Cell::new(0));
+        Session { mapping, slot, m, asymmetric, count, deferred, unsettled, later, ends, commit }
     }
 
     /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
@@ -129,7 +131,7 @@ impl<M: Medium> Session<M> {
         self.ends.set(true);
         // A journal takes lines as they are noted, and has no fence to wait for.
         let op = self.op();
-        op.later.set(self.mapping.gathering() == 0);
+        self.later.set(self.mapping.gathering() == 0);
         Ok(op)
     }
 
@@ -137,7 +139,7 @@ impl<M: Medium> Session<M> {
     fn op(&self) -> Op<'_, M> {
         let reserve = self.mapping.reserve();
         let (base, mask) = (reserve.base(), reserve.len() as u64 - 1);
-        Op { base, mask, m: self.m, later: Cell::new(false), session: self, _not_send: PhantomData }
+        Op { base, mask, m: self.m, session: self, _not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -218,7 +220,6 @@ pub struct Op<'s, M: Medium = Hardware> {
     base: NonNull<u8>,
     mask: u64,
     m: M,
-    later: Cell<bool>,
     session: &'s Session<M>,
     _not_send: PhantomData<*mut ()>,
 }
@@ -337,6 +338,7 @@ impl<'s, M: Medium> Op<'s, M> {
         if commit > 0 && unsettled.belong_to(self.mapping()).is_ok() {
             unsettled.raise_commit(commit);
         }
+        self.session.later.set(false);
         self.session.ends.set(!self.session.deferred.borrow().is_empty());
         unsettled
     }
@@ -344,14 +346,14 @@ impl<'s, M: Medium> Op<'s, M> {
     /// Whether its updates need not be durable when they return: a structure may [put off](Self::put_off) their lines.
     #[inline(always)]
     pub fn settles_later(&self) -> bool {
-        self.later.get()
+        self.session.later.get()
     }
 
     /// Runs `f` as in an ordinary operation: what it changes and reads is durable when it returns.
     pub fn at_once<R>(&self, f: impl FnOnce() -> R) -> R {
-        let later = self.later.replace(false);
+        let later = self.session.later.replace(false);
         let result = f();
-        self.later.set(later);
+        self.session.later.set(later);
         result
     }
 
@@ -365,7 +367,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// is going.
     #[inline]
     pub fn begin_put_off<S: Settles<M> + 'static>(&self, structure: &Weak<S>) -> bool {
-        self.later.get() && self.session.unsettled.borrow_mut().begin(structure)
+        self.session.later.get() && self.session.unsettled.borrow_mut().begin(structure)
     }
 
     /// Leaves the write-back of lines to whoever settles the ticket, and with it what [`Settles`] says of `words`. From the structure of
@@ -732,6 +734,7 @@ impl<M: Medium> Op<'_, M> {
             // Nobody is told what a structure says: nobody has the ticket.
             _ = unsettled.settle(self);
         }
+        self.session.later.set(false);
         self.session.ends.set(false);
     }
 }

@@ -2,21 +2,15 @@
 //! compare like with like. What opens them again is written for these tests.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use durix_crashsim::{Explorer, Report, Simulated, Sites, Subject, mutation_sweep};
-use durix_pmem::{Mapping, Medium, Mutating, Plan, Session};
+use durix_pmem::{Mapping, Mutating, Plan, Session};
 
-use super::Ordered;
+use super::Reopen;
 use super::fast_fair::FastFair;
 use super::fptree::FpTree;
 use super::lb_tree::LbTree;
 use super::wort::Wort;
-
-/// Opens a tree after a crash.
-pub(super) trait Reopen<M: Medium>: Ordered<M> + Debug {
-    fn reopen(mapping: &Mapping<M>) -> Self;
-}
 
 type M = Mutating<Simulated>;
 

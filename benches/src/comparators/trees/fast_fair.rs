@@ -360,7 +360,7 @@ impl<M: Medium> Ordered<M> for FastFair {
 }
 
 #[cfg(test)]
-impl<M: Medium> super::crash::Reopen<M> for FastFair {
+impl<M: Medium> super::Reopen<M> for FastFair {
     fn reopen(mapping: &Mapping<M>) -> Self {
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();

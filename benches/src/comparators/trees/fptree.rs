@@ -297,7 +297,7 @@ impl<M: Medium, const PAPER: bool> Ordered<M> for FpTree<PAPER> {
 }
 
 #[cfg(test)]
-impl<M: Medium, const PAPER: bool> super::crash::Reopen<M> for FpTree<PAPER> {
+impl<M: Medium, const PAPER: bool> super::Reopen<M> for FpTree<PAPER> {
     fn reopen(mapping: &Mapping<M>) -> Self {
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();

@@ -296,7 +296,7 @@ fn replace<M: Medium>(op: &Op<'_, M>, this: &Leaf, slot: usize, value: u64) {
 }
 
 #[cfg(test)]
-impl<M: Medium> super::crash::Reopen<M> for LbTree {
+impl<M: Medium> super::Reopen<M> for LbTree {
     fn reopen(mapping: &Mapping<M>) -> Self {
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();

@@ -58,3 +58,9 @@ pub trait Ordered<M: Medium>: Sized {
     /// Calls `visit` with the pairs from `from` on, ascending, until it says `false`.
     fn scan(&self, op: &Op<'_, M>, from: u64, visit: impl FnMut(u64, u64) -> bool);
 }
+
+/// Opens a tree after a crash.
+#[cfg(test)]
+trait Reopen<M: Medium>: Ordered<M> + std::fmt::Debug {
+    fn reopen(mapping: &Mapping<M>) -> Self;
+}

@@ -232,7 +232,7 @@ impl<M: Medium> Ordered<M> for Wort {
 }
 
 #[cfg(test)]
-impl<M: Medium> super::crash::Reopen<M> for Wort {
+impl<M: Medium> super::Reopen<M> for Wort {
     fn reopen(_: &Mapping<M>) -> Self {
         Wort { memory: Memory::new(0), root: 64, pair: 0 }
     }

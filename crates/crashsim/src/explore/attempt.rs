@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::run::{Point, Run};
+use super::point::Point;
+use super::run::Run;
 use crate::panics::quietly;
 use crate::record::recorder::{CLOSE, DECIDE};
 use crate::report::Cause;

@@ -1,8 +1,6 @@
 //! The crashes in force, and what is decided below them: which of its states each line is in.
 
-use super::minimise::States;
-use super::run::{Missing, Point};
-use super::story::Read;
+use super::point::{Missing, Point, Read, States};
 use crate::count::Count;
 use crate::model::layer::Layer;
 use crate::model::trace::Event;

@@ -7,7 +7,8 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::run::{Before, Death, Found, Run};
+use super::point::Found;
+use super::run::{Before, Death, Run};
 use super::story;
 use crate::model::persistency::Persistency;
 use crate::model::trace::Event;

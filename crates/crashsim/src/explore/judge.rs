@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 
 use super::explorer::Explorer;
-use super::later::At;
-use super::run::Point;
+use super::point::{At, Point};
 use crate::model::trace::Event;
 use crate::record::medium::Simulated;
 use crate::record::recorder::DECIDE;

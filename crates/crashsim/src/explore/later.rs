@@ -3,38 +3,10 @@
 //! What has been observed after the first recovery must be there after the second: from then on only the states that
 //! agree with it are allowed, and what the operations make of them.
 
-use super::run::{Found, Point, Run};
-use crate::model::trace::Event;
+use super::point::{At, Found, Point};
+use super::run::Run;
 use crate::report::Cause;
 use crate::subject::Subject;
-
-/// How far a recovery and the operations after it have come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct At {
-    /// The contents have been observed.
-    pub(super) shown: bool,
-    /// Operations that have returned.
-    pub(super) done: usize,
-    pub(super) in_flight: bool,
-    /// Operations that are durable under a buffered contract.
-    pub(super) synced: usize,
-}
-
-impl At {
-    pub(super) fn advance(&mut self, event: &Event, is_sync: impl Fn(usize) -> bool) {
-        match event {
-            Event::Recovered => self.shown = true,
-            Event::Invoke => self.in_flight = true,
-            Event::Return(number) => {
-                (self.done, self.in_flight) = (*number as usize + 1, false);
-                if is_sync(*number as usize) {
-                    self.synced = self.done;
-                }
-            }
-            _ => {}
-        }
-    }
-}
 
 impl<S: Subject> Run<'_, S> {
     /// Crashes the execution after a recovery, by `crash`, with what is then allowed. `stages` are the models that agree with

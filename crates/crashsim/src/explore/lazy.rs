@@ -1,8 +1,8 @@
 //! Depth first over the decisions that recovery asks for; and the plain enumeration of all states.
 
 use super::crashes::Frozen;
-use super::later::At;
-use super::run::{Found, Point, Run};
+use super::point::{At, Found, Point};
+use super::run::Run;
 use super::suggest;
 use crate::count::Count;
 use crate::model::trace::Event;

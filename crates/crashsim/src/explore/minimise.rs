@@ -1,18 +1,15 @@
 //! From a failing state to the one or two lines that matter, and their story.
 
 use super::crashes::TRIES;
-use super::run::{Found, Point, Run};
-use super::story::{Read, position};
+use super::point::{Deviation, Found, Point, Read, States};
+use super::run::Run;
+use super::story::position;
 use crate::model::window::Positions;
 use crate::report::Cause;
 use crate::subject::Subject;
 
 /// Recoveries spent on finding a state with fewer deviating lines.
 const FEWER: usize = 4000;
-
-/// A window, by layer and line, and the positions that its words are at.
-pub(super) type Deviation = ((u32, u32), Positions);
-pub(super) type States = [Deviation];
 
 impl<S: Subject> Run<'_, S> {
     /// Takes the decisions in force as the failing state, and lets as many stores as possible reach memory while it

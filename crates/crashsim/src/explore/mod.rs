@@ -9,6 +9,7 @@ mod judge;
 mod later;
 mod lazy;
 mod minimise;
+mod point;
 mod run;
 mod sample;
 mod story;
@@ -16,13 +17,14 @@ mod suggest;
 mod threaded;
 
 pub use explorer::{Explorer, Strategy};
-pub(crate) use run::{Found, Run};
+pub(crate) use point::Found;
+pub(crate) use run::Run;
 pub(crate) use threaded::{Allowed, Answers, Program};
 
 use std::fmt::Debug;
 use std::rc::Rc;
 
-use run::Point;
+use point::Point;
 
 use crate::model::trace::{Event, place};
 use crate::mutation;
@@ -352,7 +354,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let end = deeper[0].event.min(trace.len());
         self.kept.iter_mut().for_each(|kept| kept.push(trace.clone()));
         self.crashes.inner.push((end, trace));
-        let mut at = later::At::default();
+        let mut at = point::At::default();
         for seq in 0..end {
             let event = self.crashes.inner[depth - 1].1[seq];
             self.sim.recorder.step(depth, seq as u32, &event);

@@ -6,24 +6,10 @@ use super::crashes::Crashes;
 use super::explorer::Explorer;
 use super::fix::Fix;
 use super::judge::{Judge, Observe};
-use crate::model::trace::{At, Event};
+use crate::model::trace::Event;
 use crate::record::medium::Simulated;
-use crate::replay::Crash;
 use crate::report::{Cause, Failure, Report};
 use crate::subject::Subject;
-
-/// Which models a recovered state may agree with, and where the crash was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
-    /// Oldest and newest number of operations done.
-    pub(crate) oldest: usize,
-    pub(crate) newest: usize,
-    /// Operations that have returned.
-    pub(crate) completed: usize,
-    pub(crate) in_flight: bool,
-    /// Position in the trace: the crash is just before this event.
-    pub(crate) event: usize,
-}
 
 /// One execution under exploration.
 pub(crate) struct Run<'a, S: Subject> {
@@ -105,30 +91,4 @@ pub(super) struct Before<S: Subject> {
     pub(super) trace: Rc<Vec<Event>>,
     pub(super) models: Vec<S::Model>,
     pub(super) states: Vec<S::State>,
-}
-
-/// A store that did not reach memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Missing {
-    /// Of the operations (0), or of a recovery.
-    pub(crate) layer: u32,
-    pub(crate) line: u32,
-    /// Position in the trace.
-    pub(crate) seq: u32,
-    pub(crate) at: At,
-    /// Where its line is read first.
-    pub(crate) read: Option<At>,
-}
-
-/// A state that is not allowed.
-pub(crate) struct Found {
-    pub(crate) point: Point,
-    pub(crate) cause: Cause,
-    /// Missing stores and reads, told in lines.
-    pub(super) details: Vec<String>,
-    pub(super) deviating: usize,
-    /// Where the crashes in recoveries were.
-    pub(super) crashes: Vec<String>,
-    pub(super) replay: Vec<Crash>,
-    pub(super) missing: Vec<Missing>,
 }

@@ -1,6 +1,7 @@
 //! Beyond the budget: states picked where bugs are, not uniformly.
 
-use super::run::{Found, Point, Run};
+use super::point::{Found, Point};
+use super::run::Run;
 use crate::model::window::Positions;
 use crate::random::next;
 use crate::subject::Subject;

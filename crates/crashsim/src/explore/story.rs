@@ -1,24 +1,16 @@
 //! What became of a line, told in the order in which it happened: stores, write-backs, fences, the crash, the read.
 
 use super::explorer::Explorer;
-use super::run::{Point, Run};
+use super::point::{Point, Read};
+use super::run::Run;
 use crate::model::persistency::Persistency;
-use crate::model::trace::{At, Event, place};
+use crate::model::trace::{Event, place};
 use crate::model::window::{Pending, Positions};
 use crate::report::Cause;
 use crate::subject::{Contract, Subject};
 
 /// Missing stores told of a line, and reads.
 const TOLD: usize = 4;
-
-/// A read of a line that matters, by the recovery that failed: layer and line, word, what it found.
-#[derive(Clone, Debug)]
-pub(super) struct Read {
-    pub(super) window: (u32, u32),
-    pub(super) word: u8,
-    pub(super) at: At,
-    found: Option<u64>,
-}
 
 impl<S: Subject> Run<'_, S> {
     /// Runs the failing state once more to see where the lines that matter are read.

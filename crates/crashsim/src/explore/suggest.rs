@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use super::fix::{Fix, at_of, stores_at};
-use super::run::{Missing, Run};
+use super::point::Missing;
+use super::run::Run;
 use crate::model::trace::{At, Event};
 use crate::subject::Subject;
 

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::run::{Found, Point, Run};
+use super::point::{Found, Point};
+use super::run::Run;
 use crate::model::trace::Event;
 use crate::panics::quietly;
 use crate::record::recorder::{CLOSE, RECORD, Recorder};
