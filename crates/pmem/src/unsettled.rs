@@ -1,6 +1,6 @@
 //! Updates that return before they are durable, and the ticket that says when they are.
 //!
-//! An operation of [`Session::enter_later`] may leave out write-backs and fences. A structure that does so puts the lines off
+//! An operation of [`Session::enter_later`](crate::Session::enter_later) may leave out write-backs and fences. A structure that does so puts the lines off
 //! ([`Op::put_off`]), and keeps in volatile memory what it needs so that no reader returns them before they are durable, and that
 //! what they replace is not used again. The lines belong to the ticket, [`Unsettled`], which collects those of any number of operations.
 //! To *settle* it is to write all lines back, each once, to wait by one fence, and to tell the structures ([`Settles`]).

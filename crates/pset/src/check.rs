@@ -90,7 +90,7 @@ impl<M: Medium> PersistentSet<M> {
     /// meanwhile; takes time and memory linear in the set.
     ///
     /// # Errors
-    /// [`Error::Pool`](super::Error::Pool) where the pool cannot be read at all.
+    /// [`Error::Pool`] where the pool cannot be read at all.
     pub fn check(&self, op: &Op<'_, M>) -> Result<Vec<Finding>> {
         let finding = |(offset, fault): (u64, Fault)| Finding { offset, what: fault.to_string() };
         let mut findings: Vec<_> = self.faults(op)?.into_iter().map(finding).collect();

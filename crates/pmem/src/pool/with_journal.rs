@@ -26,8 +26,8 @@ impl<M: Medium> Pool<M> {
     /// of the journal. Its commit is a boundary of the [epochs](Self::epochs).
     ///
     /// # Errors
-    /// [`Error::JournalFailed`](crate::Error::JournalFailed); [`Error::Busy`](crate::Error::Busy) if operations do not end within 10 s; [`Error::Poisoned`](crate::Error::Poisoned) after a panic in a structure
-    /// that takes part in the epochs; [`Error::Forked`](crate::Error::Forked), [`Error::Shut`](crate::Error::Shut), [`Error::ForeignSession`](crate::Error::ForeignSession).
+    /// [`Error::JournalFailed`]; [`Error::Busy`] if operations do not end within 10 s; [`Error::Poisoned`] after a panic in a structure
+    /// that takes part in the epochs; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
     pub fn commit(&self, session: &mut Session<M>) -> Result<()> {
         match &self.inner.committer {
             None => Ok(()),
@@ -106,7 +106,7 @@ impl<M: Medium> Pool<M> {
     /// that were written to)`, and reads them from the file.
     ///
     /// # Errors
-    /// [`Error::JournalFailed`](crate::Error::JournalFailed); [`Error::Io`](crate::Error::Io); [`Error::Forked`](crate::Error::Forked), [`Error::Shut`](crate::Error::Shut), [`Error::ForeignSession`](crate::Error::ForeignSession).
+    /// [`Error::JournalFailed`]; [`Error::Io`]; [`Error::Forked`], [`Error::Shut`], [`Error::ForeignSession`].
     pub fn drop_written_pages(&self, session: &mut Session<M>) -> Result<u64> {
         self.inner.dropper.as_ref().map_or(Ok(0), |dropper| dropper.drop_all(session))
     }
@@ -115,7 +115,7 @@ impl<M: Medium> Pool<M> {
     /// full. Nothing on a pool without a journal.
     ///
     /// # Errors
-    /// [`Error::JournalFailed`](crate::Error::JournalFailed).
+    /// [`Error::JournalFailed`].
     pub fn checkpoint_journal(&self) -> Result<()> {
         let Some(committer) = &self.inner.committer else { return Ok(()) };
         let carried = committer.journal.carry_over();
@@ -130,7 +130,7 @@ impl<M: Medium> Pool<M> {
     /// with a journal. Others may work meanwhile; a checkpoint waits for 64 pages at most. `O(bytes of the file)`.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) if the file cannot be read; [`Error::TooManySessions`](crate::Error::TooManySessions), [`Error::Forked`](crate::Error::Forked), [`Error::Shut`](crate::Error::Shut).
+    /// [`Error::Io`] if the file cannot be read; [`Error::TooManySessions`], [`Error::Forked`], [`Error::Shut`].
     pub fn check_pages(&self) -> Result<PageReport> {
         self.judge_pages(false)
     }
@@ -139,7 +139,7 @@ impl<M: Medium> Pool<M> {
     /// found later. Durable on return. A pool without a journal stays as it is.
     ///
     /// # Errors
-    /// As [`check_pages`](Self::check_pages); [`Error::DiskFull`](crate::Error::DiskFull).
+    /// As [`check_pages`](Self::check_pages); [`Error::DiskFull`].
     pub fn scrub(&self) -> Result<PageReport> {
         self.judge_pages(true)
     }
