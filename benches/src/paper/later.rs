@@ -96,7 +96,7 @@ impl<M: Medium> Batches<M> {
             self.next += 1;
             let (key, value) = (key(self.next), self.next.to_be_bytes());
             if self.later {
-                let op = self.session.enter_later(std::mem::take(&mut self.ticket))?;
+                let op = self.session.enter_later(&mut self.ticket)?;
                 self.map.insert(&op, &key, &value)?;
                 self.ticket = op.finish();
             } else {

@@ -326,7 +326,8 @@ macro_rules! calls {
         /// As [`insert`](Self::insert), durable when the ticket was [waited](Unsettled::wait) for. Many updates, on several maps of the
         /// database, can be made durable by one fence, or one flush of the journal. Until then a crash can take back any of them.
         ///
-        /// On persistent memory `pset` and `hash` gain by it; other kinds there wait in the call. With a journal all kinds gain.
+        /// With a journal all kinds save flushes. On persistent memory only `pset` and `hash` put their fences off, which pays where a fence
+        /// takes long; other kinds wait in the call.
         ///
         /// ```
         /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

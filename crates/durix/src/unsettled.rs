@@ -160,7 +160,7 @@ impl<M: Medium> Unsettled<M> {
 /// An operation ends with this ticket.
 impl<M: Medium> Ending<M> for Unsettled<M> {
     fn enter<'s>(&mut self, session: &'s mut Session<M>) -> durix_pmem::Result<Op<'s, M>> {
-        session.enter_later(std::mem::take(&mut self.fences))
+        session.enter_later(&mut self.fences)
     }
 
     fn leave(&mut self, index: &dyn Index<M>, op: Op<'_, M>) {

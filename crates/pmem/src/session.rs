@@ -33,8 +33,8 @@ pub struct Session<M: Medium = Hardware> {
     deferred: RefCell<Vec<u64>>,
     /// What the open operation, if it is to be settled later, has put off.
     unsettled: RefCell<Unsettled<M>>,
-    /// Whether it is. Not in `Op`: a reference to that must promise that nothing in it changes, or each store has the medium read again.
-    later: Cell<bool>,
+    /// Whether it is [at once](Op::at_once) for now. Not in `Op`: nothing in that may change, or each store has the medium read again.
+    at_once: Cell<bool>,
     /// Whether the open operation has something to do when it ends.
     ends: Cell<bool>,
     /// The commit that was [noted](Op::note_commit) last.
@@ -58,8 +58,8 @@ impl<M: Medium> Session<M> {
         // It goes on where the slot's last session ended: a grace period must never see a number twice.
         let count = Cell::new(m.shared_load(&mapping.slot(slot).active, Ordering::Relaxed));
         let (deferred, unsettled) = (RefCell::default(), RefCell::default());
-        let (ends, later, commit) = (Cell::new(false), Cell::new(false), Cell::new(0));
-        Session { mapping, slot, m, asymmetric, count, deferred, unsettled, later, ends, commit }
+        let (ends, at_once, commit) = (Cell::new(false), Cell::new(false), Cell::new(0));
+        Session { mapping, slot, m, asymmetric, count, deferred, unsettled, at_once, ends, commit }
     }
 
     /// The slot, unique among the open sessions of the mapping, below [`MAX_SESSIONS`](crate::MAX_SESSIONS). Persistent
@@ -111,14 +111,14 @@ impl<M: Medium> Session<M> {
         Ok(self.op())
     }
 
-    /// Opens an operation whose updates need not be durable when they return: [`Op::finish`] ends it, and returns `unsettled` with
-    /// what is to be waited for now. See [`Unsettled`]. Dropped, it settles all of it. What knows nothing of it, and what it
+    /// Opens an operation whose updates need not be durable when they return. It takes what `unsettled` has: [`Op::finish`] ends it, and
+    /// returns that with what is to be waited for now. See [`Unsettled`]. Dropped, it settles all of it. What knows nothing of it, and what it
     /// reads, is as ever. On a pool with a journal it is an ordinary operation.
     ///
     /// # Errors
-    /// As [`enter`](Self::enter); [`Error::ForeignTicket`] if `unsettled` is one of another pool. It is dropped then, and so settled.
+    /// As [`enter`](Self::enter); [`Error::ForeignTicket`] if `unsettled` is one of another pool. It keeps what it has then.
     #[inline]
-    pub fn enter_later(&mut self, mut unsettled: Unsettled<M>) -> Result<Op<'_, M>> {
+    pub fn enter_later(&mut self, unsettled: &mut Unsettled<M>) -> Result<Op<'_, M>> {
         unsettled.belong_to(&self.mapping)?;
         if self.ends.get() {
             // An operation that was forgotten may have left something.
@@ -127,11 +127,12 @@ impl<M: Medium> Session<M> {
         if self.try_enter() != gate::OPEN {
             self.wait_at_gate()?;
         }
-        *self.unsettled.borrow_mut() = unsettled;
+        *self.unsettled.borrow_mut() = std::mem::take(unsettled);
         self.ends.set(true);
+        self.at_once.set(false);
         // A journal takes lines as they are noted, and has no fence to wait for.
-        let op = self.op();
-        self.later.set(self.mapping.gathering() == 0);
+        let mut op = self.op();
+        op.later = self.mapping.gathering() == 0;
         Ok(op)
     }
 
@@ -139,7 +140,7 @@ impl<M: Medium> Session<M> {
     fn op(&self) -> Op<'_, M> {
         let reserve = self.mapping.reserve();
         let (base, mask) = (reserve.base(), reserve.len() as u64 - 1);
-        Op { base, mask, m: self.m, session: self, _not_send: PhantomData }
+        Op { base, mask, m: self.m, later: false, session: self, _not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -220,6 +221,8 @@ pub struct Op<'s, M: Medium = Hardware> {
     base: NonNull<u8>,
     mask: u64,
     m: M,
+    /// Whether updates may be settled later.
+    later: bool,
     session: &'s Session<M>,
     _not_send: PhantomData<*mut ()>,
 }
@@ -338,7 +341,6 @@ impl<'s, M: Medium> Op<'s, M> {
         if commit > 0 && unsettled.belong_to(self.mapping()).is_ok() {
             unsettled.raise_commit(commit);
         }
-        self.session.later.set(false);
         self.session.ends.set(!self.session.deferred.borrow().is_empty());
         unsettled
     }
@@ -346,14 +348,14 @@ impl<'s, M: Medium> Op<'s, M> {
     /// Whether its updates need not be durable when they return: a structure may [put off](Self::put_off) their lines.
     #[inline(always)]
     pub fn settles_later(&self) -> bool {
-        self.session.later.get()
+        self.later && !self.session.at_once.get()
     }
 
     /// Runs `f` as in an ordinary operation: what it changes and reads is durable when it returns.
     pub fn at_once<R>(&self, f: impl FnOnce() -> R) -> R {
-        let later = self.session.later.replace(false);
+        let before = self.session.at_once.replace(true);
         let result = f();
-        self.session.later.set(later);
+        self.session.at_once.set(before);
         result
     }
 
@@ -367,7 +369,7 @@ impl<'s, M: Medium> Op<'s, M> {
     /// is going.
     #[inline]
     pub fn begin_put_off<S: Settles<M> + 'static>(&self, structure: &Weak<S>) -> bool {
-        self.session.later.get() && self.session.unsettled.borrow_mut().begin(structure)
+        self.settles_later() && self.session.unsettled.borrow_mut().begin(structure)
     }
 
     /// Leaves the write-back of lines to whoever settles the ticket, and with it what [`Settles`] says of `words`. From the structure of
@@ -734,7 +736,6 @@ impl<M: Medium> Op<'_, M> {
             // Nobody is told what a structure says: nobody has the ticket.
             _ = unsettled.settle(self);
         }
-        self.session.later.set(false);
         self.session.ends.set(false);
     }
 }

@@ -354,7 +354,7 @@ mod tests {
         let mut session = mapping.session().unwrap();
         let mut ticket = Unsettled::new();
         for (told, off, lines) in [(&one, 64, 1), (&two, 128, 3), (&one, 64, 1), (&one, 640, 1)] {
-            let op = session.enter_later(ticket).unwrap();
+            let op = session.enter_later(&mut ticket).unwrap();
             put(&op, told, off, lines);
             ticket = op.finish();
         }
@@ -380,7 +380,7 @@ mod tests {
         let mut session = mapping.session().unwrap();
         let fences = || counting.counts().fences;
         // A ticket that is dropped, while an operation is open.
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &told, 64, 1);
         let ticket = op.finish();
         let op = session.enter().unwrap();
@@ -389,13 +389,13 @@ mod tests {
         drop(op);
         assert_eq!(fences(), 1, "an ordinary operation does nothing at its end");
         // An operation that is dropped.
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &told, 128, 1);
         drop(op);
         assert_eq!(fences(), 2);
         // One that is forgotten: the next one, or the session, does it.
         for next in [true, false] {
-            let op = session.enter_later(Unsettled::new()).unwrap();
+            let op = session.enter_later(&mut Unsettled::new()).unwrap();
             put(&op, &told, 192, 1);
             std::mem::forget(op);
             match next {
@@ -405,11 +405,16 @@ mod tests {
         }
         assert_eq!((fences(), told.changes.lock(counting).len()), (4, 4));
         // And one that had a ticket to go on with.
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &told, 64, 1);
-        let ticket = op.finish();
-        std::mem::forget(session.enter_later(ticket).unwrap());
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let mut ticket = op.finish();
+        std::mem::forget(session.enter_later(&mut ticket).unwrap());
+        assert!(ticket.is_empty() && !session.enter().unwrap().settles_later(), "an ordinary one is ordinary");
+        assert_eq!(fences(), 5, "and settles what is left");
+        let op = session.enter_later(&mut ticket).unwrap();
+        put(&op, &told, 64, 1);
+        std::mem::forget(op);
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &told, 128, 1);
         assert_eq!(op.finish().len(), 2);
     }
@@ -420,7 +425,7 @@ mod tests {
         let told = Arc::new(Told::default());
         let ticket = |mapping: &Mapping<M>, off| {
             let mut session = mapping.session().unwrap();
-            let op = session.enter_later(Unsettled::new()).unwrap();
+            let op = session.enter_later(&mut Unsettled::new()).unwrap();
             put(&op, &told, off, 1);
             op.finish()
         };
@@ -432,13 +437,16 @@ mod tests {
         assert!(matches!(sum.join(ticket(&other, 64)), Err(Error::ForeignTicket)));
         assert_eq!((counting.counts().fences, other_counting.counts().fences), (0, 1), "the other one is settled");
         let mut session = other.session().unwrap();
-        assert!(matches!(session.enter_later(ticket(&mapping, 192)), Err(Error::ForeignTicket)));
+        let mut foreign = ticket(&mapping, 192);
+        assert!(matches!(session.enter_later(&mut foreign), Err(Error::ForeignTicket)));
+        assert_eq!((foreign.len(), counting.counts().fences), (1, 0), "it keeps what it has");
+        drop(foreign);
         assert_eq!(counting.counts().fences, 1);
         let mut own = mapping.session().unwrap();
         sum.settle(&own.enter().unwrap()).unwrap();
         assert_eq!((counting.counts().write_backs, counting.counts().fences), (3, 2));
         // Empty, it goes on anywhere.
-        assert!(session.enter_later(sum).unwrap().finish().is_empty());
+        assert!(session.enter_later(&mut sum).unwrap().finish().is_empty());
     }
 
     #[test]
@@ -446,7 +454,7 @@ mod tests {
         let (mapping, counting) = mapping();
         let (bad, good) = (Arc::new(Told { fails: true, ..Told::default() }), Arc::new(Told::default()));
         let mut session = mapping.session().unwrap();
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &bad, 64, 1);
         put(&op, &good, 128, 1);
         let mut ticket = op.finish();
@@ -460,7 +468,7 @@ mod tests {
         let (mapping, counting) = mapping();
         let told = Arc::new(Told::default());
         let mut session = mapping.session().unwrap();
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         put(&op, &told, 64, 1);
         let ticket = op.finish();
         let _all: Vec<_> = (1..crate::MAX_SESSIONS).map(|_| mapping.session().unwrap()).collect();

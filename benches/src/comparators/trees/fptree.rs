@@ -64,7 +64,7 @@ fn leaf<'s, M: Medium>(op: &Op<'s, M>, at: u64) -> &'s Leaf {
 
 /// One byte of a key's hash.
 #[inline(always)]
-fn print_of(key: u64) -> u8 {
+pub(super) fn print_of(key: u64) -> u8 {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use durix_pmem::{Mapping, Medium, Off, Op, Word, persistent};
 
 use super::Ordered;
-use super::fptree::equal;
+use super::fptree::{equal, print_of};
 use super::index::Index;
 use super::memory::Memory;
 
@@ -62,12 +62,6 @@ pub struct LbTree {
 #[inline(always)]
 fn leaf<'s, M: Medium>(op: &Op<'s, M>, at: u64) -> &'s Leaf {
     op.at(Off::new(at))
-}
-
-/// One byte of a key's hash.
-#[inline(always)]
-fn print_of(key: u64) -> u8 {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 /// The two words of bitmap and fingerprints, while they are being changed.

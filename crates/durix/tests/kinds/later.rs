@@ -180,3 +180,19 @@ fn several_maps_are_settled_by_one_fence() {
     let counts = counting.counts() - before;
     assert_eq!((counts.write_backs, counts.fences), (48, 1));
 }
+
+/// A call that fails before its operation begins takes nothing from the ticket: what earlier calls put there is still to be waited for.
+#[test]
+fn a_call_that_fails_leaves_the_ticket_as_it_was() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let builder = Db::builder().durability(Level::Immediate).no_background_threads();
+    let db = builder.create(dir.path().join("p")).unwrap();
+    let map: Map<u64, u64> = db.map("m").unwrap();
+    let mut unsettled = Unsettled::new();
+    map.insert_later(&1, &10, &mut unsettled).unwrap();
+    db.pool().mapping().shut();
+    assert!(map.insert_later(&2, &20, &mut unsettled).is_err());
+    assert!(map.get_later(&1, &mut unsettled).is_err());
+    assert!(!unsettled.is_empty());
+    assert!(unsettled.wait().is_err(), "nobody has made it durable");
+}

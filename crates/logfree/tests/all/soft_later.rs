@@ -107,7 +107,7 @@ fn alone(session: &mut Session<Sim>, map: &SoftHash<Sim>, act: &Act) -> Option<u
     match act {
         Now(act) => run(map, &session.enter().unwrap(), act),
         Soon(plain) | Dropped(plain) => {
-            let op = session.enter_later(Unsettled::new()).unwrap();
+            let op = session.enter_later(&mut Unsettled::new()).unwrap();
             let answer = run(map, &op, plain);
             let mut ticket = op.finish();
             if matches!(act, Soon(_)) {
@@ -147,7 +147,7 @@ impl Subject for UnderTest {
     fn apply(&self, live: &mut Live, act: &Act) -> Option<u64> {
         match act {
             Later(ticket, act) => {
-                let op = live.session.enter_later(std::mem::take(&mut live.tickets[*ticket])).unwrap();
+                let op = live.session.enter_later(&mut live.tickets[*ticket]).unwrap();
                 let answer = run(&*live.map, &op, act);
                 live.tickets[*ticket] = op.finish();
                 answer

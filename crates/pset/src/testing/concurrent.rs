@@ -93,7 +93,7 @@ impl Act {
         if !matches!(self, PutLater(..) | RemoveLater(_) | GetLater(_) | PutDropped(..)) {
             return self.run(set, &session.enter().unwrap());
         }
-        let op = session.enter_later(Unsettled::new()).unwrap();
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
         let answer = self.run(set, &op);
         let mut ticket = op.finish();
         if !matches!(self, PutDropped(..)) {

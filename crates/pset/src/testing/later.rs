@@ -80,7 +80,7 @@ impl LaterUnderTest {
 
 impl Live {
     fn later<R>(&mut self, ticket: usize, run: impl FnOnce(&PersistentSet<M>, &Op<'_, M>) -> R) -> R {
-        let op = self.session.enter_later(std::mem::take(&mut self.tickets[ticket])).unwrap();
+        let op = self.session.enter_later(&mut self.tickets[ticket]).unwrap();
         let result = run(&self.set, &op);
         self.tickets[ticket] = op.finish();
         result

@@ -16,7 +16,7 @@ fn counted(len: u64) -> (Counted, Pool<Counted>, Arc<PersistentSet<Counted>>, Se
 
 /// Runs `run` in an operation that is settled later.
 fn later<M: Medium, R>(session: &mut Session<M>, ticket: &mut Unsettled<M>, run: impl FnOnce(&Op<'_, M>) -> R) -> R {
-    let op = session.enter_later(std::mem::take(ticket)).unwrap();
+    let op = session.enter_later(ticket).unwrap();
     let result = run(&op);
     *ticket = op.finish();
     result
@@ -177,7 +177,7 @@ fn tickets_of_other_pools_and_of_poisoned_sets_are_errors() {
     later(&mut session, &mut ticket, |op| set.insert(op, b"a", b"1").unwrap());
     assert!(matches!(two.wait(&mut foreign, &mut ticket), Err(PoolError::ForeignTicket)));
     assert!(matches!(one.wait(&mut foreign, &mut ticket), Err(PoolError::ForeignSession)));
-    let op = foreign.enter_later(Unsettled::new()).unwrap();
+    let op = foreign.enter_later(&mut Unsettled::new()).unwrap();
     assert!(matches!(set.insert(&op, b"a", b"2"), Err(Error::Pool(PoolError::ForeignSession))));
     drop(op);
     later(&mut foreign, &mut Unsettled::new(), |op| other.insert(op, b"b", b"1").unwrap());
