@@ -44,3 +44,35 @@ pub enum Error {
         found: u64,
     },
 }
+
+/// An [`Error`] behind a pointer: what updates call on their way to a fence returns this.
+///
+/// An [`Error`] is many words, and its kind is one byte. A `Result` with it is handed on in pieces that lie across its words. A load that
+/// lies across stores waits until these have left the store buffer, and there they stay as long as the fence of the update before
+/// lasts: the search would no longer run beside that fence. With a pointer all pieces are words.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<Error>);
+
+/// What is returned on the way to a fence.
+pub(crate) type Quick<T> = std::result::Result<T, Failure>;
+
+impl From<Error> for Failure {
+    #[cold]
+    fn from(error: Error) -> Self {
+        Failure(Box::new(error))
+    }
+}
+
+impl From<durix_pmem::Error> for Failure {
+    #[cold]
+    fn from(error: durix_pmem::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<Failure> for Error {
+    #[cold]
+    fn from(failure: Failure) -> Self {
+        *failure.0
+    }
+}

@@ -44,7 +44,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use durix_pmem::pool::tally;
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Quick, Result};
 use crate::finding::Finding;
 use crate::layout::{Link, Node, node_sum};
 use crate::link::{DurableLink, bypass, clean, persist, persist_own, settle, swing, swing_own};
@@ -134,12 +134,12 @@ impl<'s> Place<'s> {
 struct Ascent {
     /// The least key that may follow; `None` after the largest of all.
     least: Option<u64>,
-    /// Deleted nodes in a row with the key `least`.
-    same: Row,
+    /// The deleted nodes. A circle can only be of those: after a live one the key has to be higher.
+    deleted: Row,
 }
 
 impl Ascent {
-    const START: Ascent = Ascent { least: Some(0), same: Row::NONE };
+    const START: Ascent = Ascent { least: Some(0), deleted: Row::NONE };
 
     #[inline(always)]
     fn pass(&mut self, node: Link, key: u64, deleted: bool) -> Result<()> {
@@ -147,12 +147,10 @@ impl Ascent {
             return Err(out_of_order(node, key));
         }
         // A deleted node may be followed by another with its key, a live one may not.
-        (self.same, self.least) = if deleted {
-            let before = if self.least == Some(key) { self.same } else { Row::NONE };
-            (before.and(node.off())?, Some(key))
-        } else {
-            (Row::NONE, key.checked_add(1))
-        };
+        self.least = if deleted { Some(key) } else { key.checked_add(1) };
+        if deleted {
+            self.deleted = self.deleted.and(node.off())?;
+        }
         Ok(())
     }
 }
@@ -208,7 +206,7 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
     /// Goes on over all nodes that are not deleted and have lower keys; returns the next one, its link and its key. A
     /// handful of instructions a node: in a long list this is where the time goes.
     #[inline(always)]
-    fn skip_lower(&self, walk: &mut Walk<'s>, key: u64) -> Result<Option<(&'s Node, Link, u64)>> {
+    fn skip_lower(&self, walk: &mut Walk<'s>, key: u64) -> Quick<Option<(&'s Node, Link, u64)>> {
         let op = self.op;
         // After the largest key nothing is lower.
         let mut least = walk.ascent.least.unwrap_or(u64::MAX);
@@ -221,12 +219,12 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
             let (next, found) = (op.load(&node.next, Acquire), op.load(&node.key, Relaxed));
             if next.is_deleted() || found >= key {
                 if !std::ptr::eq(start, walk.link.0) {
-                    walk.ascent = Ascent { least: Some(least), same: Row::NONE };
+                    walk.ascent = Ascent { least: Some(least), deleted: Row::NONE };
                 }
                 return Ok(Some((node, next, found)));
             }
             if found < least {
-                return Err(out_of_order(walk.link.1, found));
+                return Err(out_of_order(walk.link.1, found).into());
             }
             least = found + 1;
             (walk.incoming, walk.link) = (walk.link, (&node.next, next));
@@ -356,7 +354,7 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
     // ---- finding a place ----
 
     /// Finds the place of a key in a list whose head is no node's, and bypasses the deleted nodes on the way.
-    pub(crate) fn find(&self, key: u64) -> Result<Place<'s>> {
+    pub(crate) fn find(&self, key: u64) -> Quick<Place<'s>> {
         loop {
             if let Some(place) = self.try_find(key)? {
                 return Ok(place);
@@ -364,14 +362,14 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
             let (word, head) = self.start().link;
             if head.is_deleted() {
                 let offset = self.op.off_of(word).get();
-                return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() });
+                return Err(Error::Corrupt { what: "the first link of a list", offset, found: head.to_bits() }.into());
             }
         }
     }
 
     /// As `find`; `None` if a link has changed under it, the node that holds the head is deleted, or the walk has to begin
     /// anew.
-    pub(crate) fn try_find(&self, key: u64) -> Result<Option<Place<'s>>> {
+    pub(crate) fn try_find(&self, key: u64) -> Quick<Option<Place<'s>>> {
         let mut walk = self.start();
         if walk.link.1.is_deleted() {
             return Ok(None);
@@ -393,7 +391,7 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
     /// Bypasses a deleted node; returns what the link is then, or `None` if it has changed. A second node with the same key
     /// follows only where the first was replaced, so this ends.
     #[cold]
-    fn unlink(&self, link: Edge<'s>, node: &'s Node, next: Link) -> Result<Option<Link>> {
+    fn unlink(&self, link: Edge<'s>, node: &'s Node, next: Link) -> Quick<Option<Link>> {
         // PERSIST LF-K3: settled before anybody can fail to meet the mark.
         let next = self.settle(&node.next, next);
         let begun = self.pages.begin_unlink(self.op, link.1.node())?;
@@ -410,11 +408,14 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
         next: Link,
         begun: Unlinking,
         mut fence: bool,
-    ) -> Result<Option<Link>> {
+    ) -> Quick<Option<Link>> {
         let seen = self.settle(word, seen);
         let mut links = Vec::new();
         let more = self.above.detach(seen.node(), &mut links);
-        let more = match more.and_then(|more| more.map(|more| self.pages.begin_unlink(self.op, more)).transpose()) {
+        let more = match more
+            .map_err(Failure::from)
+            .and_then(|more| more.map(|more| self.pages.begin_unlink(self.op, more)).transpose())
+        {
             Ok(more) => more,
             Err(error) => {
                 self.pages.cancel_unlink(self.op, begun);
@@ -578,14 +579,14 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
         then: Link,
         write_back: impl FnOnce(),
         durable: impl FnOnce(),
-    ) -> Result<Option<u64>> {
+    ) -> Quick<Option<u64>> {
         let off = place.link.1.node();
         if !self.is_end((&node.next, next))? {
             return Ok(None);
         }
         let begun = self.pages.begin_unlink(self.op, off)?;
         if let Some(cache) = self.above.cache() {
-            return self.delete_cached(cache, place, begun, node, next, then.clean());
+            return Ok(self.delete_cached(cache, place, begun, node, next, then.clean())?);
         }
         if begun.is_active() && !self.above.has(off) {
             return Ok(self.delete_at_once(place, begun, (node, next), then, write_back, durable));
@@ -595,13 +596,13 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
             self.pages.cancel_unlink(self.op, begun);
             return Ok(None);
         };
-        self.tally_deletion(node, next, then);
         // PERSIST LF-N5: flush, with the fence of the mark.
         begun.write_back(self.op);
         write_back();
         // PERSIST LF-K2, LF-K3: flush+fence.
         persist(&link);
         durable();
+        self.tally_deletion(node, next, then);
         let value = self.op.load(&node.value, Relaxed);
         if self.above.has(off) {
             clean(&link, swung);
@@ -647,7 +648,6 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
             self.pages.cancel_unlink(self.op, begun);
             return None;
         };
-        self.tally_deletion(node, next, then);
         let value = self.op.load(&node.value, Relaxed);
         if swing_own(&past, seen, Link::to(then.off())).is_ok() {
             self.pages.retire_begun(self.op, begun, Off::NULL, None, &[]);
@@ -664,6 +664,8 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
             durable();
             clean(&mark, marked);
         }
+        // While the fence waits; before the exchange it would be waited for.
+        self.tally_deletion(node, next, then);
         Some(value)
     }
 

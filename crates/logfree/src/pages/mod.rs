@@ -45,7 +45,7 @@ use durix_pmem::pool::Durability;
 use durix_pmem::pool::tally::{self, Marked, Tally, Totals};
 use durix_pmem::{Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Root, Word};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Quick, Result};
 use crate::finding::Finding;
 use crate::layout::{Link, MAX_PAGE, MIN_PAGE, Node, PageShape, ROOT_PAGE, ROOT_SEGMENTS, Segment};
 use crate::link::{Announced, DurableLink};
@@ -281,7 +281,7 @@ impl<M: Medium> Pages<M> {
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool is full.
-    pub(crate) fn allocate(&self, op: &Op<'_, M>) -> Result<Off<Node>> {
+    pub(crate) fn allocate(&self, op: &Op<'_, M>) -> Quick<Off<Node>> {
         let slot = &mut *self.slot(op);
         if slot.free.is_empty() {
             slot.poll(op, self.shape);
@@ -381,7 +381,7 @@ impl<M: Medium> Pages<M> {
     /// # Errors
     /// [`Error::Pool`] where the pool is full.
     #[inline]
-    pub(crate) fn begin_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Result<Unlinking> {
+    pub(crate) fn begin_unlink(&self, op: &Op<'_, M>, node: Off<Node>) -> Quick<Unlinking> {
         let slot = &mut *self.slot(op);
         let page = self.shape.page_of(node.get());
         let mut cell = None;

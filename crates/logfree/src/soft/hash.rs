@@ -10,7 +10,7 @@ use durix_pmem::{Hardware, Kind, Medium, Op, Root, Session, Structure};
 use super::SoftOptions;
 use super::layout::LAYOUT_VERSION;
 use super::recover::recover;
-use super::store::{Live, Place, Store};
+use super::store::{Freed, Live, Made, Store};
 use super::table::{Entry, Locked, Table, hash};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
@@ -72,14 +72,14 @@ impl<M: Medium> Structure<M> for SoftHashCore<M> {
 impl<M: Medium> SoftHashCore<M> {
     /// Makes a member in `place`, which is the session's next free line, and publishes it.
     #[inline(always)]
-    fn insert_at(&self, op: &Op<'_, M>, at: Locked<'_, M>, place: Place, (hash, key, value): (u64, u64, u64)) -> bool {
-        self.store.begin_insert(op, place, key, value);
+    fn insert_at(&self, op: &Op<'_, M>, at: Locked<'_, M>, hash: u64, made: &Made) -> bool {
+        self.store.begin_insert(op, made);
         // What is volatile costs nothing while the line is on its way; nothing locked may be among it.
         self.store.take(op);
         let cell = at.free_cell();
         // PERSIST LF-M4: flush+fence.
         op.fence();
-        at.publish(cell, Entry::new(hash, place, 0))
+        at.publish(cell, Entry::new(hash, made.place, 0))
     }
 
     /// Enters a member that recovery has found.
@@ -154,8 +154,9 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
             let _guard = self.poison.guard(op)?;
             let place = self.store.next(op)?;
             let Some(value) = value() else { return Ok(false) };
+            let made = Made::new(place, key, value, 0);
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
-                let spilled = self.insert_at(op, locked, place, (hash, key, value));
+                let spilled = self.insert_at(op, locked, hash, &made);
                 if spilled {
                     self.table.grow(op);
                 }
@@ -180,9 +181,10 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
             }
             let Some(value) = new(old) else { return Ok(Some((old, false))) };
             let _guard = self.poison.guard(op)?;
+            let next = found.entry.other_value();
+            let made = Made::new(next.place(), key, value, next.value());
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
-                let next = found.entry.other_value();
-                self.store.begin_update(op, next.place(), next.value(), value);
+                self.store.begin_update(op, &made);
                 // PERSIST LF-M6: flush+fence.
                 op.fence();
                 locked.replace(found, next);
@@ -209,9 +211,10 @@ impl<M: Medium> WordMap<M> for SoftHashCore<M> {
                 return Ok(Some((value, false)));
             }
             let _guard = self.poison.guard(op)?;
+            let place = found.entry.place();
+            let freed = Freed::new(place);
             if let Some(mut locked) = self.table.lock(m, &look, &mut turn) {
-                let place = found.entry.place();
-                self.store.begin_remove(op, place);
+                self.store.begin_remove(op, &freed);
                 // PERSIST LF-M7: flush+fence.
                 op.fence();
                 locked.remove(found);

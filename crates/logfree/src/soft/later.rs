@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Op, PutOff, Settles};
 
-use super::store::Place;
+use super::store::{Made, Place};
 use super::table::{Entry, Found, hash};
 use super::{SoftHash, SoftHashCore};
 use crate::error::Result;
@@ -77,13 +77,13 @@ impl<M: Medium> SoftHashCore<M> {
                 (Some((found, ())), _) => {
                     // Its line again: the removal comes before in it (LF-L3).
                     let next = found.entry.other_value();
-                    self.store.change_later(op, next.place(), next.value(), value);
+                    self.store.change_later(op, &Made::new(next.place(), key, value, next.value()));
                     locked.replace(found, next.unsettled());
                     (next.place(), false)
                 }
                 (None, None) => unreachable!("a line was looked for"),
                 (None, Some(free)) => {
-                    self.store.make(op, free, key, value);
+                    self.store.make(op, &Made::new(free, key, value, 0));
                     self.store.take(op);
                     (free, locked.publish(locked.free_cell(), Entry::new(hash, free, 0).unsettled()))
                 }
@@ -144,7 +144,7 @@ impl<M: Medium> SoftHashCore<M> {
             let _guard = self.poison.guard(op)?;
             if let Some(locked) = self.table.lock(m, &look, &mut turn) {
                 let next = found.entry.other_value();
-                self.store.change_later(op, next.place(), next.value(), value);
+                self.store.change_later(op, &Made::new(next.place(), key, value, next.value()));
                 locked.replace(found, next.unsettled());
                 drop(locked);
                 Self::put_off(op, hash, next.place());

@@ -10,7 +10,7 @@ use super::layout::LAYOUT_VERSION;
 use super::links::{Entry, Links, hold_live, is_deleted, read, wait_for_unlink};
 use super::nodes::LEVELS;
 use super::recover::recover;
-use super::store::Store;
+use super::store::{Freed, Made, Store};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::map::{Found, OrderedWordMap, WordMap};
@@ -123,10 +123,11 @@ impl<M: Medium, const N: usize> WordMap<M> for SoftOrderedCore<M, N> {
             let Some(value) = value() else { return Ok(false) };
             let mut local = self.links.nodes.local(op);
             let levels = *drawn.get_or_insert_with(|| local.levels(N));
+            let made = Made::new(place, key, value, 0);
             let Some(around) = path.lock(m, levels) else { continue };
             let name = self.links.nodes.take(op, &mut local, levels);
             let node = self.links.nodes.at(name);
-            self.store.begin_insert(op, place, key, value);
+            self.store.begin_insert(op, &made);
             // What is volatile costs nothing while the line is on its way; nothing locked may be among it.
             self.store.take(op);
             around.prepare(node, key, Entry::new(place, 0));
@@ -152,7 +153,7 @@ impl<M: Medium, const N: usize> WordMap<M> for SoftOrderedCore<M, N> {
         let old = held.entry().load(op);
         let Some(value) = new(old) else { return Ok(Some((old, false))) };
         let next = held.entry().other_value();
-        self.store.begin_update(op, next.place(), next.value(), value);
+        self.store.begin_update(op, &Made::new(next.place(), key, value, next.value()));
         // PERSIST LF-M6: flush+fence.
         op.fence();
         held.replace(next);
@@ -177,12 +178,12 @@ impl<M: Medium, const N: usize> WordMap<M> for SoftOrderedCore<M, N> {
         if !wanted(value) {
             return Ok(Some((value, false)));
         }
-        let mut path = Some(path);
+        let (mut path, freed) = (Some(path), Freed::new(entry.place()));
         loop {
             // The node stays where it is while it is held; what is before it may have changed.
             let path = path.take().unwrap_or_else(|| self.links.path(m, key));
             let Some(around) = path.lock(m, held.levels()) else { continue };
-            self.store.begin_remove(op, entry.place());
+            self.store.begin_remove(op, &freed);
             // PERSIST LF-M7: flush+fence.
             op.fence();
             around.unlink(&mut held);

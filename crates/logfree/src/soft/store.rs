@@ -121,6 +121,39 @@ pub(super) struct Store<M: Medium> {
     unassigned: Lock<Unassigned>,
 }
 
+/// What is about to be stored in a member's line. It is made before anything is locked: the checksum in its state takes some 15 cycles, which
+/// pass there while the bucket's line is waited for, and would be waited for between a lock and a fence.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) place: Place,
+    key: u64,
+    value: u64,
+    /// Which word holds the value.
+    word: usize,
+    state: State,
+}
+
+impl Made {
+    #[inline(always)]
+    pub(super) fn new(place: Place, key: u64, value: u64, word: usize) -> Self {
+        Made { place, key, value, word, state: State::live(place.get(), key, value, word) }
+    }
+}
+
+/// A line that is about to be free, with its state; made ahead as [`Made`].
+#[derive(Clone, Copy)]
+pub(super) struct Freed {
+    place: Place,
+    state: State,
+}
+
+impl Freed {
+    #[inline(always)]
+    pub(super) fn new(place: Place) -> Self {
+        Freed { place, state: State::free(place.get()) }
+    }
+}
+
 /// A member that recovery has found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
@@ -287,60 +320,58 @@ impl<M: Medium> Store<M> {
 
     /// Starts making a member of a free line. The caller fences (LF-M4).
     #[inline(always)]
-    pub(super) fn begin_insert(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
-        self.make(op, place, key, value);
+    pub(super) fn begin_insert(&self, op: &Op<'_, M>, made: &Made) {
+        self.make(op, made);
         // PERSIST LF-M4: flush, with the caller's fence.
-        op.write_back(op.at(place));
+        op.write_back(op.at(made.place));
     }
 
     /// Makes a member of a free line, in the caches only.
     #[inline(always)]
-    pub(super) fn make(&self, op: &Op<'_, M>, place: Place, key: u64, value: u64) {
-        let member = op.at(place);
+    pub(super) fn make(&self, op: &Op<'_, M>, made: &Made) {
+        let member = op.at(made.place);
         // A reader that still reads the line's last member must find its bucket changed. For readers only, so no
         // `Op::order`: in memory the state before is durable already (LF-M7).
         fence(Release);
-        op.store(&member.key, key, Relaxed);
-        op.store(&member.values[0], value, Relaxed);
+        op.store(&member.key, made.key, Relaxed);
+        op.store(&member.values[made.word & 1], made.value, Relaxed);
         // PERSIST LF-M3: same line.
-        op.store(&member.state, State::live(place.get(), key, value, 0), Release);
+        op.store(&member.state, made.state, Release);
     }
 
-    /// Starts giving a member its next value, in word `next`. The caller fences (LF-M6).
+    /// Starts giving a member its next value, in the other word. The caller fences (LF-M6).
     #[inline(always)]
-    pub(super) fn begin_update(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
-        let member = op.at(place);
+    pub(super) fn begin_update(&self, op: &Op<'_, M>, made: &Made) {
+        let member = op.at(made.place);
         // For readers, as above: in memory the state before is durable already (LF-M4, LF-M6).
         fence(Release);
-        op.store(&member.values[next & 1], value, Relaxed);
-        let key = op.load(&member.key, Relaxed);
+        op.store(&member.values[made.word & 1], made.value, Relaxed);
         // PERSIST LF-M5: same line.
-        op.store(&member.state, State::live(place.get(), key, value, next), Release);
+        op.store(&member.state, made.state, Release);
         // PERSIST LF-M6: flush, with the caller's fence.
         op.write_back(member);
     }
 
     /// Starts freeing the line of a member. The caller fences (LF-M7).
     #[inline(always)]
-    pub(super) fn begin_remove(&self, op: &Op<'_, M>, place: Place) {
-        let member = op.at(place);
-        op.store(&member.state, State::free(place.get()), Release);
+    pub(super) fn begin_remove(&self, op: &Op<'_, M>, freed: &Freed) {
+        let member = op.at(freed.place);
+        op.store(&member.state, freed.state, Release);
         // PERSIST LF-M7: flush, with the caller's fence.
         op.write_back(member);
     }
 
     // ---- members that are settled later ----
 
-    /// Gives a member its next value, or a free line that was its key's one again, in word `next`; in the caches only.
-    pub(super) fn change_later(&self, op: &Op<'_, M>, place: Place, next: usize, value: u64) {
-        let member = op.at(place);
+    /// Gives a member its next value, or a free line that was its key's one again, in the other word; in the caches only.
+    pub(super) fn change_later(&self, op: &Op<'_, M>, made: &Made) {
+        let member = op.at(made.place);
         // PERSIST LF-L3: same line. The state before may not be durable; it was stored before the bucket was locked, which is a
         // read-modify-write. For readers, as above.
         fence(Release);
-        op.store(&member.values[next & 1], value, Relaxed);
-        let key = op.load(&member.key, Relaxed);
+        op.store(&member.values[made.word & 1], made.value, Relaxed);
         // PERSIST LF-M5: same line.
-        op.store(&member.state, State::live(place.get(), key, value, next), Release);
+        op.store(&member.state, made.state, Release);
     }
 
     /// Frees the line of a member, in the caches only. The key stays in it.

@@ -11,12 +11,13 @@
 //! the head; `B` was inserted earlier, before the first search met it, and `P` before `B`. So `P` was in the tree when `B`
 //! was inserted below it, and had sent `B` to its proper side.
 //!
-//! Bounds that still shrink end a search by themselves. Branches with one router in a row are watched for circles ([`Row`]).
+//! Bounds that still shrink end a search by themselves. Branches whose router is the first key of their room leave it as it is: they
+//! are watched for circles ([`Row`]), those of all such keys of a search together.
 //!
 //! No branch that a search meets is used again before the search ends: others wait for its operation, and it allocates
 //! nothing itself.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Quick, Result};
 use crate::layout::Link;
 use crate::row::Row;
 
@@ -25,24 +26,38 @@ use crate::row::Row;
 pub(super) struct Room {
     pub(super) first: u64,
     pub(super) last: u64,
-    row: Row,
 }
 
 impl Room {
-    pub(super) const ALL: Room = Room { first: 0, last: u64::MAX, row: Row::NONE };
+    pub(super) const ALL: Room = Room { first: 0, last: u64::MAX };
     /// No keys.
-    const EMPTY: Room = Room { first: 1, last: 0, row: Row::NONE };
+    const EMPTY: Room = Room { first: 1, last: 0 };
 
-    /// The room of the left and of the right side of a branch.
+    /// The room of the left and of the right side of a branch. `row` has the branches on the way there that left the room as it was.
+    pub(super) fn split(self, row: &mut Row, branch: Link, router: u64) -> Result<[Room; 2], Stop> {
+        let right = self.side(row, branch, router, true)?;
+        // An empty room where nothing is below the router: no key is looked for there.
+        let left = router.checked_sub(1).map_or(Room::EMPTY, |last| Room { last, ..self });
+        Ok([left, right])
+    }
+
+    /// The room of one side of a branch, as [`split`](Self::split).
     #[inline(always)]
-    pub(super) fn split(self, branch: Link, router: u64) -> Result<[Room; 2], Stop> {
-        if router < self.first || router > self.last {
+    pub(super) fn side(self, row: &mut Row, branch: Link, router: u64, right: bool) -> Result<Room, Stop> {
+        if router <= self.first || router > self.last {
+            return self.side_at_the_end(row, branch, router, right);
+        }
+        Ok(if right { Room { first: router, ..self } } else { Room { last: router - 1, ..self } })
+    }
+
+    /// The same of a branch whose router is the first key of the room, or not in it.
+    #[cold]
+    fn side_at_the_end(self, row: &mut Row, branch: Link, router: u64, right: bool) -> Result<Room, Stop> {
+        if router != self.first || router > self.last {
             return Err(Stop::OutOfOrder { branch, router });
         }
-        let row = if router == self.first { self.row.and(branch.off())? } else { Row::NONE };
-        // An empty room where nothing is below the router: no key is looked for there.
-        let left = router.checked_sub(1).map_or(Room::EMPTY, |last| Room { last, row: Row::NONE, ..self });
-        Ok([left, Room { first: router, row, ..self }])
+        *row = row.and(branch.off())?;
+        Ok(if right { self } else { Room::EMPTY })
     }
 
     pub(super) fn contains(self, key: u64) -> bool {
@@ -61,12 +76,18 @@ pub(super) enum Stop {
         branch: Link,
         router: u64,
     },
-    Failed(Error),
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failed(failure)
+    }
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Stop::Failed(error)
+        Stop::Failed(error.into())
     }
 }
 
@@ -77,7 +98,7 @@ impl From<Stop> for Error {
             Stop::OutOfOrder { branch, router } => {
                 Error::Corrupt { what: "a branch out of order", offset: branch.off(), found: router }
             }
-            Stop::Failed(error) => error,
+            Stop::Failed(failure) => failure.into(),
         }
     }
 }
@@ -92,13 +113,13 @@ impl Suspect {
     /// # Errors
     /// What has stopped it, unless that is a branch that was not suspect before.
     #[cold]
-    pub(super) fn begin_again(&mut self, stop: Stop) -> Result<()> {
+    pub(super) fn begin_again(&mut self, stop: Stop) -> Quick<()> {
         match stop {
             Stop::OutOfOrder { branch, .. } if self.0 != Some(branch.off()) => {
                 self.0 = Some(branch.off());
                 Ok(())
             }
-            stop => Err(stop.into()),
+            stop => Err(Error::from(stop).into()),
         }
     }
 }
@@ -114,19 +135,25 @@ mod tests {
     #[test]
     fn a_branch_is_corrupt_when_it_is_out_of_order_twice() {
         let room = Room { first: 7, ..Room::ALL };
-        let stop = |off, router| room.split(Link::to(off), router).map(drop).unwrap_err();
+        let split = |off, router| {
+            let mut row = Row::NONE;
+            room.split(&mut row, Link::to(off), router)
+        };
+        let stop = |off, router| split(off, router).map(drop).unwrap_err();
         let mut suspect = Suspect::default();
         suspect.begin_again(stop(64, 6)).unwrap();
         suspect.begin_again(stop(128, 6)).unwrap();
         assert!(is_corrupt(suspect.begin_again(stop(128, 6))));
-        assert!(is_corrupt(room.split(Link::to(64), 6)) && room.split(Link::to(64), 7).is_ok());
+        assert!(is_corrupt(split(64, 6)) && split(64, 7).is_ok());
     }
 
     /// The left room had all keys, so a walk of a damaged tree went back.
     #[test]
     fn nothing_is_left_of_the_smallest_key() {
         for room in [Room::ALL, Room { first: 7, ..Room::ALL }] {
-            let Ok([left, right]) = room.split(Link::to(64), room.first) else { panic!("a router in its room") };
+            let mut row = Row::NONE;
+            let split = room.split(&mut row, Link::to(64), room.first);
+            let Ok([left, right]) = split else { panic!("a router in its room") };
             assert!(!left.meets((0, u64::MAX)) && [0, 6, 7, u64::MAX].iter().all(|key| !left.contains(*key)));
             assert!((right.first, right.last) == (room.first, room.last));
         }

@@ -70,7 +70,7 @@ use durix_pmem::{Bits, Medium, Off, Op, Word};
 
 use super::room::{Room, Stop, Suspect};
 use super::thaw::thaw;
-use crate::error::{Error, Result};
+use crate::error::{Error, Quick, Result};
 use crate::layout::{Branch, Leaf, Link, Node, branch_sum};
 use crate::link::{DurableLink, persist_own, settle, swing, swing_own};
 use crate::pages::{Pages, Unlinking};
@@ -171,8 +171,8 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         &self,
         key: u64,
         read: impl Fn(&'s Word<Link>) -> Edge<'s>,
-        mut meet: impl FnMut(&Place<'s>) -> Result<bool>,
-    ) -> Result<Option<Place<'s>>> {
+        mut meet: impl FnMut(&Place<'s>) -> Quick<bool>,
+    ) -> Quick<Option<Place<'s>>> {
         let mut suspect = Suspect::default();
         loop {
             match self.try_descend(key, &read, &mut meet) {
@@ -188,7 +188,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         &self,
         key: u64,
         read: impl Fn(&'s Word<Link>) -> Edge<'s>,
-        mut meet: impl FnMut(&Place<'s>) -> Result<bool>,
+        mut meet: impl FnMut(&Place<'s>) -> Quick<bool>,
     ) -> Result<Option<Place<'s>>, Stop> {
         let op = self.op;
         let mut place = Place { incoming: (self.head, Link::NULL), branch: None, edge: read(self.head) };
@@ -196,7 +196,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             let (offset, found) = (op.off_of(self.head).get(), Link::LEAF.off());
             return Err(Error::Corrupt { what: "the topmost edge", offset, found }.into());
         }
-        let (mut room, lines) = (Room::ALL, op.lines());
+        let (mut room, mut row, lines) = (Room::ALL, Row::NONE, op.lines());
         loop {
             if !meet(&place)? {
                 return Ok(None);
@@ -209,7 +209,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
             branch.edges.iter().for_each(|edge| lines.prefetch::<Branch>(op.load(edge, Relaxed).to_bits()));
             let router = op.load(&branch.router, Relaxed);
             let side = usize::from(key >= router);
-            room = room.split(place.edge.1, router)?[side];
+            room = room.side(&mut row, place.edge.1, router, side == RIGHT)?;
             place = Place { incoming: place.edge, branch: Some((branch, side)), edge: read(&branch.edges[side]) };
         }
     }
@@ -222,30 +222,36 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// Finds the place of a key for a change there, and finishes the splicings that it meets.
-    fn find(&self, key: u64) -> Result<Place<'s>> {
+    fn find(&self, key: u64) -> Quick<Place<'s>> {
         // No branch is spliced out twice, so one that comes again is damage: frozen edges lead in a circle.
         let mut row = Row::NONE;
-        let mut help = |place: &Place<'s>| {
-            let Some((branch, _)) = place.branch.filter(|_| place.edge.1.is_deleted()) else { return Ok(true) };
-            let mut begun = Some(self.begin_splice(place.incoming.1.node())?);
-            let spliced = self.splice(place.incoming, branch, &mut begun);
-            if let Some(begun) = begun {
-                self.pages.cancel_unlink(self.op, begun);
-            }
-            if matches!(spliced, Spliced::Decides) {
-                let (offset, found) = (place.incoming.1.off(), self.op.load(&branch.router, Relaxed));
-                return Err(Error::Corrupt { what: "a frozen branch that decides something", offset, found });
-            }
-            if matches!(spliced, Spliced::Out | Spliced::LeftNothing) {
-                row = row.and(place.incoming.1.off())?;
-            }
-            Ok(false)
-        };
         loop {
-            if let Some(place) = self.descend(key, |word| self.pass(word), &mut help)? {
+            let help = |place: &Place<'s>| match place.branch {
+                Some((branch, _)) if place.edge.1.is_deleted() => self.help(place.incoming, branch, &mut row),
+                _ => Ok(true),
+            };
+            if let Some(place) = self.descend(key, |word| self.pass(word), help)? {
                 return Ok(place);
             }
         }
+    }
+
+    /// Finishes the splicing of a branch that has a frozen edge. `false`: the search begins again.
+    #[cold]
+    fn help(&self, incoming: Edge<'s>, branch: &'s Branch, row: &mut Row) -> Quick<bool> {
+        let mut begun = Some(self.begin_splice(incoming.1.node())?);
+        let spliced = self.splice(incoming, branch, &mut begun);
+        if let Some(begun) = begun {
+            self.pages.cancel_unlink(self.op, begun);
+        }
+        if matches!(spliced, Spliced::Decides) {
+            let (offset, found) = (incoming.1.off(), self.op.load(&branch.router, Relaxed));
+            return Err(Error::Corrupt { what: "a frozen branch that decides something", offset, found }.into());
+        }
+        if matches!(spliced, Spliced::Out | Spliced::LeftNothing) {
+            *row = row.and(incoming.1.off())?;
+        }
+        Ok(false)
     }
 
     // ---- changing ----
@@ -277,7 +283,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Swings the edge of a place to `new`, durably; `false` if it has changed. Splices the branch around it if it decides
     /// nothing any more. An error means that nothing was changed.
-    fn commit(&self, place: &Place<'s>, new: Link) -> Result<bool> {
+    fn commit(&self, place: &Place<'s>, new: Link) -> Quick<bool> {
         let (word, seen) = place.edge;
         let useless = || place.sibling().is_some_and(|word| is_useless(new, self.op.load(word, Acquire)));
         if !useless() {
@@ -349,7 +355,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     }
 
     /// The place of a key that is there, and its value.
-    fn find_leaf(&self, key: u64) -> Result<Option<(Place<'s>, u64)>> {
+    fn find_leaf(&self, key: u64) -> Quick<Option<(Place<'s>, u64)>> {
         let place = self.find(key)?;
         let leaf = place.leaf().filter(|leaf| self.op.load(&leaf.key, Relaxed) == key);
         let value = leaf.map(|leaf| self.op.load(&leaf.value, Relaxed));
@@ -406,7 +412,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
     // ---- splicing ----
 
     /// Records that a branch may be taken out. One fence, if its page was not active.
-    fn begin_splice(&self, off: Off<Node>) -> Result<Unlinking> {
+    fn begin_splice(&self, off: Off<Node>) -> Quick<Unlinking> {
         let begun = self.pages.begin_unlink(self.op, off)?;
         if begun.write_back(self.op) {
             // PERSIST LF-N5: flush+fence.
@@ -431,7 +437,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Takes the branch of a place out, whose edge was swung. Returns only when the branch is out, or decides something
     /// again, and the change is durable either way.
-    fn splice_out(&self, place: &Place<'s>, begun: Unlinking) -> Result<()> {
+    fn splice_out(&self, place: &Place<'s>, begun: Unlinking) -> Quick<()> {
         let Some((branch, _)) = place.branch else { return Ok(()) };
         let mut begun = Some(begun);
         let spliced = self.splice(place.incoming, branch, &mut begun);
@@ -483,7 +489,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
 
     /// Splices the branch where the search for a key ends with nothing, if it decides nothing.
     #[cold]
-    fn tidy(&self, key: u64) -> Result<()> {
+    fn tidy(&self, key: u64) -> Quick<()> {
         let place = self.find(key)?;
         let sibling = place.sibling().map(|word| self.op.load(word, Acquire));
         if !sibling.is_some_and(|sibling| is_useless(place.edge.1, sibling)) {
@@ -502,18 +508,18 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         upwards: bool,
         mut f: impl FnMut(&Step<'s>) -> bool,
     ) -> Result<bool, Stop> {
-        let mut open = vec![(self.head, None, Room::ALL)];
-        while let Some((word, leaf, room)) = open.pop() {
+        let mut open = vec![(self.head, None, (Room::ALL, Row::NONE))];
+        while let Some((word, leaf, (room, mut row))) = open.pop() {
             let edge = self.op.load(word, Acquire);
             if !f(&Step { word, edge, leaf, room }) {
                 return Ok(false);
             }
             let Some(branch) = self.op.get(edge.branch()) else { continue };
-            let rooms = room.split(edge, self.op.load(&branch.router, Relaxed))?;
+            let rooms = room.split(&mut row, edge, self.op.load(&branch.router, Relaxed))?;
             // What is pushed last comes first.
             for side in if upwards { [RIGHT, LEFT] } else { [LEFT, RIGHT] } {
                 if rooms[side].meets(keys) {
-                    open.push((&branch.edges[side], Some(&branch.leaves[side]), rooms[side]));
+                    open.push((&branch.edges[side], Some(&branch.leaves[side]), (rooms[side], row)));
                 }
             }
         }

@@ -135,7 +135,7 @@ impl<M: Medium> SkipCore<M> {
         if height <= ONE_LINE {
             return Ok(NewNode { off, more: None, height });
         }
-        match self.pages.allocate(op) {
+        match self.pages.allocate(op).map_err(Error::from) {
             Ok(more) => Ok(NewNode { off, more: Some(more), height }),
             Err(Error::Pool(durix_pmem::Error::Full { .. })) => Ok(NewNode { off, more: None, height: ONE_LINE }),
             Err(error) => {

@@ -67,7 +67,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use durix_pmem::{Bits, Medium, Off, Op, Word};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Quick, Result};
 use crate::layout::{HEIGHT, INNER, LEVELS, Link, Node, RUN_SHIFT, RUNS, TALL_SUM, TallNode, Upper, tall_sum};
 use crate::link::{Announced, DurableLink, settle};
 use crate::linked::chain::UpperLayer;
@@ -132,7 +132,7 @@ impl<'s> Path<'s> {
         &self,
         towers: &Towers<'_, 's, M>,
         level: usize,
-    ) -> Result<(&'s Word<Link>, Option<u64>)> {
+    ) -> Quick<(&'s Word<Link>, Option<u64>)> {
         let last = &self.above[level - 1];
         let Some(key) = last.from else { return Ok((&towers.heads[0], None)) };
         Ok((towers.descend(key.saturating_add(1), false, &mut [])?, Some(key)))
@@ -246,7 +246,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     /// Goes down to a key; returns the link on level 0 from which it is reached. With `change`, takes deleted nodes out on
     /// the way and resolves links to rising ones; without, goes around both. Notes the way on the lower levels in `above`, level 1 first.
     #[inline(always)]
-    pub(super) fn descend(&self, key: u64, change: bool, above: &mut [Last<'s>]) -> Result<&'s Word<Link>> {
+    pub(super) fn descend(&self, key: u64, change: bool, above: &mut [Last<'s>]) -> Quick<&'s Word<Link>> {
         let mut at = (None, None);
         for level in (1..LEVELS).rev() {
             let head = self.at_head(level);
@@ -270,7 +270,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
     }
 
     /// The whole way to a key.
-    pub(super) fn path(&self, key: u64, change: bool) -> Result<Path<'s>> {
+    pub(super) fn path(&self, key: u64, change: bool) -> Quick<Path<'s>> {
         let mut above = self.room();
         let start = self.descend(key, change, &mut above)?;
         Ok(Path { start, above })
@@ -289,7 +289,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         key: u64,
         at: &mut (Option<&'s TallNode>, Option<u64>),
         change: bool,
-    ) -> Result<Last<'s>> {
+    ) -> Quick<Last<'s>> {
         let op = self.op;
         let mut word = self.word(at.0, level).expect("a node is taken on its own levels");
         // Where deleted nodes are gone around, the link of one.
@@ -306,7 +306,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             let (Some(own), true) =
                 (own, passed.is_none_or(|last| last <= found) && level < self.height(node) && idle < MAX_IDLE)
             else {
-                return Err(self.corrupt(seen, found));
+                return Err(self.corrupt(seen, found).into());
             };
             let rising = self.is_to_rising(seen);
             if !rising && !op.load(&node.next, Acquire).is_deleted() {
@@ -326,7 +326,8 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             if passed == Some(found) {
                 row = row.and(seen.off())?;
             } else {
-                (idle, passed, row) = (0, Some(found), Row::NONE);
+                // The row goes on: nodes of another key are others.
+                (idle, passed) = (0, Some(found));
             }
             seen = op.load(around, Acquire);
         }
@@ -341,7 +342,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
         mut word: &'s Word<Link>,
         key: u64,
         off: Off<Node>,
-    ) -> Result<Option<(&'s Word<Link>, Link)>> {
+    ) -> Quick<Option<(&'s Word<Link>, Link)>> {
         let mut passing = Passing::START;
         loop {
             let seen = self.op.load(word, Acquire);
@@ -448,7 +449,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             let rising = self.is_to_rising(seen);
             let stays = !rising && !op.load(&node.next, Acquire).is_deleted();
             if !if stays { passing.goes_on(found) } else { passing.stays() } {
-                return Err(self.corrupt(seen, found));
+                return Err(self.corrupt(seen, found).into());
             }
             if rising {
                 self.resolve(level, word, seen)?;

@@ -9,6 +9,7 @@ use durix_pmem::{Bits, Off, PoolOptions};
 
 use super::*;
 use crate::soft::layout::{Member, State};
+use crate::soft::store::Place;
 
 durix_pmem::variants!(CLASSES, class_of: Finding {
     Leaked, NotAllocated, Misplaced, Damaged, OtherEntries, DamagedMark,
