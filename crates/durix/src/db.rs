@@ -311,7 +311,7 @@ impl DbBuilder {
 
     /// Starts no thread. By default a database has a thread that takes checkpoints and does what else its indices want done
     /// outside of calls, and a second one where that waits for a disk; both end with it. Without them, buffered indices
-    /// become durable only when somebody calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
+    /// become durable only when a thread calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
     /// closed, and the file grows inside of the insert that finds it full.
     ///
     /// ```

@@ -25,7 +25,7 @@ use crate::{Error, Index, KeyRange, Result};
 /// [`Db::begin`](crate::Db::begin) is for those who cannot use closures. A transaction that is dropped without a
 /// [`commit`](Self::commit) is rolled back.
 ///
-/// Transactions are serialisable, among each other and with plain updates. Until the commit nobody else sees a change.
+/// Transactions are serialisable, among each other and with plain updates. Until the commit no other thread sees a change.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
