@@ -52,7 +52,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// How long keys, values and batches can be.
     fn limits(&self) -> Limits;
 
-    /// The index as one that keeps the order of keys, if it does.
+    /// The index as an ordered index, if it keeps the order of keys.
     fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
         None
     }
@@ -127,7 +127,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         Ok(self.cursor().next(op)?.is_none())
     }
 
-    /// A walk over all pairs, in the order of keys where the index is ordered, in an arbitrary one otherwise.
+    /// A walk over all pairs, in the order of keys where the index is ordered, in an arbitrary order otherwise.
     ///
     /// Others, and the caller itself, may write during the walk: a key that stays in the index from the first to the last call is
     /// returned exactly once, with a value it held at some moment during the walk. A key that is inserted or removed during the walk is
