@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use durix_index::implement::{alone, writable};
 use durix_index::{
-    Batch, Cost, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable,
+    Batch, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable,
     OrderedIndex, Result,
 };
 use durix_pmem::pool::Durability;

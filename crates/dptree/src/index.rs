@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use durix_index::implement::{STEP, alone, writable};
 use durix_index::{
-    Batch, Change, Cost, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits,
+    Batch, Change, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits,
     Openable, OrderedIndex, Result,
 };
 use durix_pmem::pool::Durability;

@@ -10,7 +10,7 @@ use durix_pmem::{Hardware, Kind, Medium, Pool};
 
 use crate::{Error, Index, Lengths, Result};
 
-pub use durix_index::kind::{Cost, Entry, Names, Openable};
+pub use durix_index::kind::{Entry, Names, Openable};
 
 /// The kind of an index whose creator does not choose.
 ///

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 
 use durix_index::implement::{STEP, alone, writable};
 use durix_index::{
-    Cost, Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex,
+    Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, Openable, OrderedIndex,
     Pairs, Result, Ticket,
 };
 use durix_pmem::pool::Durability;

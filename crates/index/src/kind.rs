@@ -36,8 +36,6 @@ pub struct Entry<M: Medium = Hardware> {
     /// Whether it is not offered: a kind that is never the best answer, or not finished. It can be made and opened by its
     /// name, and is tested as every kind is, but no default, guide or message recommends it.
     pub experimental: bool,
-    /// What it costs beside other kinds; `None` where that is not measured.
-    pub cost: Option<Cost>,
     /// Whether keys that come in ascending or descending order make its calls linear: a tree that is not balanced.
     pub unbalanced: bool,
     /// How the pool calls it.
@@ -47,22 +45,6 @@ pub struct Entry<M: Medium = Hardware> {
     open: Open<M>,
     /// Names of other kinds, for messages.
     names: Names,
-}
-
-/// What a kind costs, as measured with 8-byte keys in random order and 8-byte values, one thread, on persistent memory
-/// (`docs/guide/which-kind.md`). Times of calls are multiples of the time of the fastest offered kind in the same run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// Time of giving a key another value.
-    pub write: f64,
-    /// Time of a lookup.
-    pub read: f64,
-    /// Time of an entry in a scan of 100 entries; `None` of kinds without order.
-    pub scan: Option<f64>,
-    /// Milliseconds to open the index after the death of its process.
-    pub recovery_ms: f64,
-    /// Bytes of the file for each key.
-    pub bytes: u32,
 }
 
 /// Says what a kind is called.
@@ -127,7 +109,6 @@ impl<M: Medium> Entry<M> {
             limits: S::LIMITS,
             meant_for: u64::MAX,
             experimental: false,
-            cost: None,
             unbalanced: false,
             kind: S::KIND,
             source: Location::caller().file(),
@@ -158,12 +139,6 @@ impl<M: Medium> Entry<M> {
     #[must_use]
     pub fn experimental(self) -> Self {
         Entry { experimental: true, ..self }
-    }
-
-    /// What it costs, as measured.
-    #[must_use]
-    pub fn costs(self, cost: Cost) -> Self {
-        Entry { cost: Some(cost), ..self }
     }
 
     /// Keys have to come in random order: see [`Entry::unbalanced`](Self#structfield.unbalanced).

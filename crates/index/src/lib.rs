@@ -27,7 +27,7 @@ mod words;
 pub use batch::{Batch, Change};
 pub use error::{Error, Result, Unfit};
 pub use index::{Cursor, Direction, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex, Ticket};
-pub use kind::{Cost, Entry, Leftover, Openable};
+pub use kind::{Entry, Leftover, Openable};
 pub use pairs::Pairs;
 
 /// Helpers for crates that implement an index.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use durix_index::implement::writable;
-use durix_index::{Batch, Cost, Cursor, Entry, Error, Finding, Index, IndexStats, Lengths, Limits, Openable, Result};
+use durix_index::{Batch, Cursor, Entry, Error, Finding, Index, IndexStats, Lengths, Limits, Openable, Result};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Medium, Op, Root, Session};
 

@@ -311,20 +311,6 @@ fn the_guide_has_the_table_that_the_command_prints() {
 }
 
 #[test]
-fn every_offered_kind_says_what_it_costs() {
-    let place = Place::new();
-    let said = json(&place.works(&["kinds", "--json"]));
-    for kind in said["kinds"].as_array().unwrap() {
-        let cost = &kind["cost"];
-        assert!(["write", "read"].iter().all(|what| cost[what].as_f64().unwrap() >= 1.0), "{kind}");
-        assert_eq!(kind["ordered"] == true, cost["scan"].is_number(), "{kind}");
-        assert!(cost["recovery_ms"].is_number() && cost["bytes_per_key"].as_u64().unwrap() >= 16, "{kind}");
-    }
-    let table = place.works(&["kinds"]);
-    assert!(table.contains("bytes/key") && table.contains("durix bench --keys-from FILE"), "{table}");
-}
-
-#[test]
 fn experimental_kinds_are_not_offered_and_can_be_had_by_name() {
     let place = Place::new();
     let names = |args: &[&str]| -> Vec<String> {

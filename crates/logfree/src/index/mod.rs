@@ -4,7 +4,7 @@ mod bytes;
 mod order;
 mod words;
 
-use durix_index::{Cost, Entry, Openable};
+use durix_index::{Entry, Openable};
 use durix_pmem::{Medium, Structure};
 
 use crate::{
