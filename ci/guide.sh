@@ -29,7 +29,7 @@ commands=$(sed "s|cargo add durix|cargo add --quiet durix --path $(echo "$work"/
     s|cargo install durix-cli|cargo build --quiet --manifest-path $(echo "$work"/crates/durix-cli-*)/Cargo.toml|" <<<"$commands")
 eval "$commands"
 [ "$(basename "$PWD")" = app ]
-pages=$(sed -n 's/.*](\(.*\.md\)).*/docs\/guide\/\1/p' "$checkout/docs/guide/SUMMARY.md")
+pages=$(sed -n 's/.*](\(guide\/.*\.md\)).*/docs\/\1/p' "$checkout/docs/SUMMARY.md")
 # What a later page adds to the project, it says.
 for page in $pages; do
     for add in $(grep -o 'cargo add [a-z]* --features [a-z,-]*' "$checkout/$page" | tr ' ' '+' | sort -u); do

@@ -144,7 +144,7 @@ impl<M: Medium> Threads<M> {
         }
     }
 
-    /// Runs a step, holding the pool meanwhile.
+    /// Runs a step, and holds the pool until it ends.
     fn turn(&self, lane: Lane) -> Turn {
         let Some(pool) = self.pool.upgrade() else { return Turn::End };
         let step = || pool.tick_in(&mut pool.session()?, &[lane]);

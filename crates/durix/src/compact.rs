@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | CO-X1 the old file is closed < it is read | the state in its header; its lock, shared, until the end | the old file | as before |
 //! | CO-X2 the new file, whole and closed < it takes the name | sync of the file | the old file, and a part of a new one under another name | removes that part |
-//! | CO-X3 the new file has the name < whoever waits is told | sync of the folder | either file, whole | opens it |
+//! | CO-X3 the new file has the name < the call returns | sync of the folder | either file, whole | opens it |
 //! | CO-X4 the new file has the name < journal and checksums of the old one go | sync of the folder | the new file, beside a journal and checksums of another pool | does not look at them, begins both anew |
 //!
 //! The new file is locked before it gets the name, until the journal of the old one is gone: otherwise another opener could begin its journal
@@ -47,7 +47,7 @@ pub struct Compacted {
 }
 
 impl Db {
-    /// Makes the file of a database smaller that nobody has open: [`DbBuilder::compact`] with the usual options.
+    /// Makes the file of a closed database smaller: [`DbBuilder::compact`] with the usual options.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -72,7 +72,7 @@ impl Db {
 }
 
 impl DbBuilder {
-    /// Makes the file of a database smaller that nobody has open: copies all entries into a new file beside it (`.partial` added to its
+    /// Makes the file of a closed database smaller: copies all entries into a new file beside it (`.partial` added to its
     /// name), which then takes its name, and gives the space of the old one back to the file system. It needs room for both until then.
     /// Permissions and owner are kept; other names of the file (hard links) keep the old one. The new file can be 64 MiB, or half of it,
     /// larger than it must be. Time in the number of entries.
@@ -93,7 +93,7 @@ impl DbBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) with `Locked` where somebody has it open for writing, `DiskFull` where there is no room for both;
+    /// [`Error::Pool`](crate::Error::Pool) with `Locked` where another database has it open for writing, `DiskFull` where there is no room for both;
     /// as [`open`](Self::open) and [`Db::copy_to`]. The old file is then as before, but recovered and closed.
     pub fn compact(&self, path: impl AsRef<Path>) -> Result<Compacted> {
         let path = path.as_ref();
@@ -129,7 +129,7 @@ impl DbBuilder {
     }
 }
 
-/// A pool that was closed, opened for reading, so that nobody writes to it meanwhile. One that was not is recovered and closed first.
+/// A pool that was closed, opened for reading, so that nothing is written to it. A pool that was not closed is recovered and closed first.
 fn closed(options: &PoolOptions, path: &Path) -> Result<Unrecovered<Hardware>> {
     let reading = options.clone().read_only(true);
     let found = reading.open_file(path)?;

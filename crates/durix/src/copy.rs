@@ -102,7 +102,7 @@ pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Er
     move |source| Error::Pool(durix_pmem::Error::Io { action, source })
 }
 
-/// Gives a finished copy its name, which nobody may have taken meanwhile. The copy is synced before, so that whoever finds the name
+/// Gives a finished copy its name, which no other file may have by now. The copy is synced before, so that whoever finds the name
 /// finds all of it.
 ///
 /// ```

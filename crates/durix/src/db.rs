@@ -208,10 +208,10 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.durability(level), ..self }
     }
 
-    /// Bytes that pages which were written to may take in memory, in a database with a journal ([`durability`](Self::durability)). The system
-    /// cannot take them back by itself; the database drops those that its file has. At this bound updates wait for that. What is written
-    /// between two commits comes on top of it: a large batch is one commit. Default: a quarter of the memory of the machine, or of the control
-    /// group that the process runs in, if that has less.
+    /// Bounds the memory of changed pages, in bytes, in a database with a journal ([`durability`](Self::durability)). The system cannot reclaim
+    /// these pages by itself; the database drops a page from memory when its file has the page. At the bound, updates wait for that. The pages
+    /// of a running commit may exceed the bound: a large batch is one commit. Default: a quarter of the memory of the machine, or of the
+    /// control group of the process, if that has less.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -227,9 +227,9 @@ impl DbBuilder {
         DbBuilder { pool: self.pool.written_memory(bytes), ..self }
     }
 
-    /// How long the database takes to read its whole file once and compare it with its checksums, while it is open, in a database with a
-    /// journal ([`durability`](Self::durability)). A page that is damaged is told of once, by an error of the next update or sync, which can then be
-    /// repeated. Zero: it does not. Default: a day. It reads 256 KiB at a time, at most 50 MiB a second.
+    /// How long an open database takes to read its whole file once and compare it with its checksums, in a database with a journal
+    /// ([`durability`](Self::durability)). A damaged page makes the next update or sync return an error, once; repeat the call. Zero: no
+    /// comparison. Default: a day. It reads 256 KiB at a time, at most 50 MiB a second.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -311,7 +311,7 @@ impl DbBuilder {
 
     /// Starts no thread. By default a database has a thread that takes checkpoints and does what else its indices want done
     /// outside of calls, and a second one where that waits for a disk; both end with it. Without them, buffered indices
-    /// become durable only when somebody calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
+    /// become durable only when a thread calls [`Db::sync`], [`Map::sync`], [`Map::wait`] or [`Db::tick`], or the database is
     /// closed, and the file grows inside of the insert that finds it full.
     ///
     /// ```
@@ -675,7 +675,7 @@ impl<M: Medium> Db<M> {
         self.map_of(name, Some(kind))
     }
 
-    /// Opens the map named `name` as one that keeps its keys in order, creating it if it is not there: as a
+    /// Opens the map named `name`, whose keys are in order, and creates it if it does not exist: as a
     /// [`kind::DEFAULT_ORDERED`], or as what it is. That default is buffered: see [`sync`](Self::sync).
     ///
     /// ```

@@ -3,7 +3,7 @@
 use crate::{Direction, Result};
 
 /// Two walks over the same range, one from each end, which never give a key twice: each stops where the other has come to,
-/// by comparing keys, since others may write meanwhile.
+/// by comparing keys, since others may write during the walk.
 pub(crate) struct Ends<W> {
     front: End<W>,
     back: End<W>,
@@ -37,7 +37,7 @@ impl<W> Ends<W> {
     }
 
     /// The walk of one end, and where its last key is kept, if it is open and the other end has not begun: then it has nothing to
-    /// look out for. Whoever takes a step of it has to keep the key.
+    /// look out for. The code that takes a step of it has to keep the key.
     #[inline]
     pub(crate) fn only(&mut self, direction: Direction) -> Option<(&mut W, &mut Vec<u8>)> {
         let (end, other) = match direction {
@@ -93,7 +93,7 @@ pub(crate) fn next_into(
 mod tests {
     use super::*;
 
-    /// A walk over keys that change meanwhile.
+    /// A walk over keys that change during the walk.
     struct Walk(Vec<u8>);
 
     fn step(ends: &mut Ends<Walk>, direction: Direction, left: &[u8]) -> Option<u8> {

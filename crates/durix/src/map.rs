@@ -563,7 +563,7 @@ macro_rules! calls {
         }
 
         /// Number of keys, where the kind of index keeps it: of a `pset`, which [`Db::map`](crate::Db::map) makes. `None` for other
-        /// kinds: [`count`](Self::count) counts their keys. Constant time; exact while nobody writes.
+        /// kinds: [`count`](Self::count) counts their keys. Constant time; exact while no thread writes.
         ///
         /// ```
         /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -585,8 +585,8 @@ macro_rules! calls {
             })
         }
 
-        /// Counts the keys: exact while nobody writes. Constant time where [`len`](Self::len) is known; otherwise linear, a walk over all
-        /// keys, which blocks nobody.
+        /// Counts the keys: exact while no thread writes. Constant time where [`len`](Self::len) is known; otherwise linear, a walk over all
+        /// keys, which blocks no other call.
         ///
         /// ```
         /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -778,10 +778,10 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         })
     }
 
-    /// Changes what `key` is mapped to by a function of what it was mapped to, in one step for everybody else; `None` stands for
+    /// Changes what `key` is mapped to by a function of what it was mapped to, in one step for all other threads; `None` stands for
     /// absent. Returns the value that it is mapped to now. Durable as [`insert`](Self::insert).
     ///
-    /// The function is called again where somebody else has changed the key meanwhile. It holds nothing: it may call this map.
+    /// The function is called again where another thread has changed the key in between. No lock is held while it runs: it may call this map.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -814,7 +814,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         }
     }
 
-    /// Removes all pairs but those for which `keep` says `true`; returns how many. A pair that somebody else changes meanwhile stays.
+    /// Removes all pairs but those for which `keep` says `true`; returns how many. A pair that another thread changes during the walk stays.
     /// Linear in the map; durable as [`remove`](Self::remove), each removal by itself.
     ///
     /// ```
@@ -1024,8 +1024,8 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         &self.index
     }
 
-    /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Everybody else
-    /// may have to wait meanwhile, in all of the database; linear in the index.
+    /// Walks everything, and reports every inconsistency, also keys and values that are not of their types. Other calls
+    /// may have to wait until it ends, in all of the database; linear in the index.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -1113,8 +1113,8 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
 
     calls!(self, &mut self);
 
-    /// The bytes of `key`'s value, if it is there: a copy that the handle holds until its next call. Whoever keeps it blocks
-    /// nobody.
+    /// The bytes of `key`'s value, if it is there: a copy that the handle holds until its next call. Keeping it blocks no
+    /// other call.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -1177,9 +1177,9 @@ impl<K: Key, V: Value, M: Medium> Handle<K, V, M> {
 
 /// A walk over pairs of a map.
 ///
-/// It holds copies only: it may live long without holding anything up, and anyone, its owner included, may write meanwhile.
-/// Every key that is there from the first to the last step comes exactly once, with a value that it had meanwhile; one that
-/// is inserted or removed meanwhile comes once or not at all. After an error it goes on with the next pair.
+/// It holds copies only: it may live long without holding anything up, and every thread, its owner included, may write during the walk.
+/// A key that stays in the map from the first to the last step is returned exactly once, with a value it held at some moment during the
+/// walk. A key that is inserted or removed during the walk is returned once or not at all. After an error the walk goes on with the next pair.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

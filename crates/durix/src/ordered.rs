@@ -253,8 +253,8 @@ impl<'a, K: Key, V: Value, M: Medium> IntoIterator for &'a OrderedMap<K, V, M> {
 
 /// A walk over pairs of an [`OrderedMap`] in the order of keys, from either end or from both.
 ///
-/// What others write meanwhile is seen as by [`Iter`](crate::Iter). No key comes twice, and none of those that both ends have
-/// passed.
+/// What others write during the walk is seen as by [`Iter`](crate::Iter). No key is returned twice, and no key that both
+/// ends have passed.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

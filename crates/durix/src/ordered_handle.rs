@@ -159,12 +159,12 @@ fn side<Q: ?Sized>(bound: Bound<&Q>, encode: impl FnOnce(&Q) -> Result<()>) -> R
     })
 }
 
-/// Pairs of a first step, where nobody says how many are asked for.
+/// Pairs of a first step, where the caller does not say how many it wants.
 const FEW: usize = 8;
 
 /// A walk over pairs of an ordered map in one direction, by a handle.
 ///
-/// It reads some pairs at a time, more each time, and holds copies only: between two calls it holds nothing up. What others write meanwhile
+/// It reads some pairs at a time, more each time, and holds copies only: between two calls it holds nothing up. What others write during the walk
 /// is seen as by [`Iter`](crate::Iter). A walk that is known to be short is faster by [`take`](Self::take). After an error of the index it
 /// is at its end; after a pair that does not decode it goes on with the next.
 ///
@@ -184,7 +184,7 @@ pub struct HandleRange<'h, K, V, M: Medium = Hardware> {
     map: &'h Map<K, V, M>,
     /// Its buffer for a key has that of the lower bound, its buffer for a value that of the upper bound, its pairs those of the last step.
     cached: &'h mut Cached<M>,
-    /// The bounds of what is left behind the last step.
+    /// The bounds of what is left after the last step.
     sides: (Bound<()>, Bound<()>),
     direction: Direction,
     order: Order,

@@ -1,7 +1,7 @@
 //! Cached sessions: a call on a map from any thread borrows one.
 //!
 //! Sessions lie in *stripes*, and belong to the database, not to threads. A thread begins its search at a stripe of its
-//! own, so that as a rule nobody is in its way, and gives the session back at the end of the call. So a thread that ends
+//! own, so that as a rule no other thread uses it, and gives the session back at the end of the call. So a thread that ends
 //! takes no session with it, and there are never more sessions than calls at a time, or stripes.
 
 use std::cell::Cell;

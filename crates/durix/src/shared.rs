@@ -14,7 +14,7 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) background: Mutex<Option<Background<M>>>,
     pub(crate) pool: Pool<M>,
     pub(crate) sessions: Sessions<M>,
-    /// Once somebody has asked for a checkpoint.
+    /// Once a checkpoint was asked for.
     pub(crate) epochs: OnceLock<Arc<Epochs<M>>>,
     /// Held while an index is opened, so that its types are settled by one opener at a time.
     pub(crate) opening: Mutex<()>,

@@ -6,7 +6,7 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | opening |
 //! |---|---|---|---|
-//! | TY-T1 both tags < TY-T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of whoever opens it |
+//! | TY-T1 both tags < TY-T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of its opener |
 //!
 //! After the mere death of a process the tags may be visible and not durable; so opening writes them back, too, before
 //! anything of their types is inserted.
@@ -119,7 +119,7 @@ impl Types {
         Ok(())
     }
 
-    /// Makes sure that an index holds keys and values of these types. One that is empty, and that nobody else has open
+    /// Makes sure that an index holds keys and values of these types. An index that is empty, and that is open nowhere else
     /// (`is_sole`, which may wait a little), is given them.
     pub(crate) fn claim<M: Medium>(
         self,

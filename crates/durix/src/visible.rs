@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Places of the table.
 const PLACES: usize = 1 << 14;
 
-/// The table, empty where nobody waits for commits.
+/// The table, empty where no thread waits for commits.
 #[derive(Debug)]
 pub(crate) struct Visible {
     newest: AtomicU64,
@@ -75,7 +75,7 @@ impl Visible {
     }
 }
 
-/// Stores a number that is not smaller than what is there.
+/// Stores a number that is not smaller than the stored number.
 fn raise(place: &AtomicU64, number: u64) {
     if place.load(Ordering::Acquire) < number {
         place.fetch_max(number, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! `flips [flips a kind] [seed] [kinds]`: the table of `docs/design/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
+//! `flips [flips a kind] [seed] [kinds]`: the table of `docs/measurements/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
 //! the pool's file or in the journal. `flips missed …`: what was flipped where, of those that were missed. `flips lost …`: of those where
 //! `repair` saved fewer than nine tenths of the keys.
 

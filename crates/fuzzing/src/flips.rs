@@ -567,7 +567,7 @@ pub fn table(flips: u64, seed: u64, kinds: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// How many flips of 2000 are missed at most: the table of `docs/design/damage.md`, and what it says of its causes.
+    /// How many flips of 2000 are missed at most: the table of `docs/measurements/damage.md`, and what it says of its causes.
     fn missed_at_most(kind: &str) -> u64 {
         match kind {
             // Bytes of a key in a record of several blocks.

@@ -241,7 +241,7 @@ impl Error {
         }
     }
 
-    /// What a structure found; the index's name is added by whoever knows it.
+    /// What a structure found; the index's name is added by the caller that knows it.
     pub fn corrupt(what: &str, offset: u64, found: u64) -> Self {
         Error::Corrupt { index: String::new(), what: format!("{what} at {offset:#x} holds {found:#x}") }
     }

@@ -12,7 +12,7 @@
 //!
 //! # Borrowed bytes
 //! No read hands out bytes of the mapping: values are copied into the caller's buffer, and cursors lend out copies of their
-//! own. So whoever holds them, for however long, blocks no writer and no checkpoint.
+//! own. So holding them, however long, blocks no writer and no checkpoint.
 
 use std::fmt;
 use std::ops::Bound;
@@ -52,7 +52,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     /// How long keys, values and batches can be.
     fn limits(&self) -> Limits;
 
-    /// The index as one that keeps the order of keys, if it does.
+    /// The index as an ordered index, if it keeps the order of keys.
     fn as_ordered(&self) -> Option<&dyn OrderedIndex<M>> {
         None
     }
@@ -101,14 +101,14 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     }
 
     /// Number of keys, if the structure keeps it; `None` if it does not, and [`count`](Index::count) has to walk. Constant time. Exact
-    /// while nobody writes.
+    /// while no thread writes.
     fn len(&self, op: &Op<'_, M>) -> Option<u64> {
         let _ = op;
         None
     }
 
-    /// Number of keys: exact while nobody writes. Constant time where [`len`](Index::len) is known, otherwise linear: a walk over all
-    /// keys, in many short operations, which nobody has to wait for.
+    /// Number of keys: exact while no thread writes. Constant time where [`len`](Index::len) is known, otherwise linear: a walk over all
+    /// keys, in many short operations, so no other call has to wait.
     ///
     /// # Errors
     /// As [`get`](Index::get).
@@ -127,10 +127,11 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
         Ok(self.cursor().next(op)?.is_none())
     }
 
-    /// A walk over all pairs, in the order of keys where the index is ordered, in an arbitrary one otherwise.
+    /// A walk over all pairs, in the order of keys where the index is ordered, in an arbitrary order otherwise.
     ///
-    /// Others, and the caller itself, may write meanwhile: every key that is there from the first to the last call comes
-    /// exactly once, with a value that it had meanwhile; one that is inserted or removed meanwhile comes once or not at all.
+    /// Others, and the caller itself, may write during the walk: a key that stays in the index from the first to the last call is
+    /// returned exactly once, with a value it held at some moment during the walk. A key that is inserted or removed during the walk is
+    /// returned once or not at all.
     fn cursor(&self) -> Box<dyn Cursor<M> + '_>;
 
     // ---- updates ----
@@ -226,8 +227,8 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
 
     // ---- looking at it ----
 
-    /// Walks everything, and reports every inconsistency. Linear in the index, and everybody else may have to wait
-    /// meanwhile, readers included: some structures can only be judged while nothing happens in the pool.
+    /// Walks everything, and reports every inconsistency. Linear in the index, and all other calls may have to wait
+    /// until it ends, readers included: some structures can only be judged while no operation runs in the pool.
     ///
     /// # Errors
     /// [`Error::Pool`] where the pool cannot be read at all, or where operations of others do not end
@@ -235,7 +236,7 @@ pub trait Index<M: Medium = Hardware>: Send + Sync + 'static {
     fn check(&self, session: &mut Session<M>) -> Result<Vec<Finding>>;
 
     /// Calls `found` with every entry that can still be read of an index that may be damaged, in any order, and returns what cannot
-    /// be. Nobody may write meanwhile; the pool was best opened for reading. What is damaged within a value or a key may come as it
+    /// be. No thread may write during the walk; open the pool for reading. What is damaged within a value or a key may come as it
     /// is. By default a walk, and where that ends at an error and the index is ordered, another from its other end.
     ///
     /// # Errors
@@ -292,7 +293,7 @@ fn take_all<M: Medium>(
 
 /// What a structure can do that keeps the order of keys (byte by byte, a prefix before what it is a prefix of).
 pub trait OrderedIndex<M: Medium = Hardware>: Index<M> {
-    /// A walk over the keys of a range, in either direction. Writing meanwhile is as for [`Index::cursor`].
+    /// A walk over the keys of a range, in either direction. Writing during the walk is as for [`Index::cursor`].
     fn range(&self, range: &KeyRange, direction: Direction) -> Box<dyn Cursor<M> + '_>;
 
     /// A walk over the keys that begin with `prefix`.
@@ -300,7 +301,7 @@ pub trait OrderedIndex<M: Medium = Hardware>: Index<M> {
         self.range(&KeyRange::prefix(prefix), direction)
     }
 
-    /// Appends the next pairs of a range to `pairs`: so many that it then holds `most`, or fewer at the end of the range. Returns whether
+    /// Appends the next pairs of a range to `pairs`: until it holds `most` pairs, or the range ends. Returns whether
     /// the range may hold more; the caller goes on from the last key. What was appended before an error is sound. By default by a walk
     /// of its own, which finds its place anew.
     ///

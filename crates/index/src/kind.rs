@@ -34,7 +34,7 @@ pub struct Entry<M: Medium = Hardware> {
     /// How many keys it is meant for, at most: the operations of a list are linear.
     pub meant_for: u64,
     /// Whether it is not offered: a kind that is never the best answer, or not finished. It can be made and opened by its
-    /// name, and is tested as the others, but no default, guide or message recommends it.
+    /// name, and is tested as every kind is, but no default, guide or message recommends it.
     pub experimental: bool,
     /// Whether keys that come in ascending or descending order make its calls linear: a tree that is not balanced.
     pub unbalanced: bool,
@@ -129,7 +129,7 @@ impl<M: Medium> Entry<M> {
         Entry { durability: Durability::Buffered, ..self }
     }
 
-    /// It is meant for at most so many keys.
+    /// It is meant for at most this number of keys.
     #[must_use]
     pub fn meant_for(self, keys: u64) -> Self {
         Entry { meant_for: keys, ..self }

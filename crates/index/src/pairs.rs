@@ -58,7 +58,7 @@ impl Pairs {
         self.ends.clear();
     }
 
-    /// Makes room for so many pairs, of so many bytes each.
+    /// Makes room for this number of pairs, each of this length.
     pub fn reserve(&mut self, pairs: usize, bytes: usize) {
         self.ends.reserve(pairs);
         self.bytes.reserve(pairs.saturating_mul(bytes));
@@ -94,7 +94,7 @@ impl Pairs {
         }
     }
 
-    /// The pair at a place, which moves behind it; `None` behind the last pair. A place is one of these pairs, since they were cleared last:
+    /// The pair at a place, which moves to the next one; `None` after the last pair. A place is one of these pairs, since they were cleared last:
     /// with another the pair is none of them.
     #[inline(always)]
     pub fn step(&self, place: &mut Place) -> Option<(&[u8], &[u8])> {

@@ -73,7 +73,7 @@ impl WordRange {
     }
 }
 
-/// The first 8 bytes as a word; missing ones are zero.
+/// The first 8 bytes as a word; missing bytes are zero.
 fn padded(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
     word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);

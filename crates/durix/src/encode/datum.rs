@@ -1,4 +1,4 @@
-//! Typed keys and values as data, for whoever knows their tag only: the command's JSON.
+//! Typed keys and values as data, for code that knows their tag only: the command's JSON.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

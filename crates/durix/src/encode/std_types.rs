@@ -38,7 +38,7 @@ floats! {
     f64, u64, tag::F32 + 1;
 }
 
-/// Takes so many bytes off the front.
+/// Takes `count` bytes off the front.
 fn take<const N: usize>(bytes: &mut &[u8], type_name: &str) -> Result<[u8; N], Unfit> {
     let (first, rest) = bytes.split_first_chunk().ok_or_else(|| too_short(type_name, bytes.len()))?;
     *bytes = rest;

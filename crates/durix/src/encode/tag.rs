@@ -8,9 +8,9 @@ pub(super) const STRING: u8 = 2;
 pub(super) const BOOL: u8 = 3;
 pub(super) const CHAR: u8 = 4;
 pub(super) const UNIT: u8 = 5;
-/// `u8`; the four codes behind it are the wider ones.
+/// `u8`; the next four codes are the wider unsigned integers.
 pub(super) const U8: u8 = 8;
-/// `i8`; the four codes behind it are the wider ones.
+/// `i8`; the next four codes are the wider signed integers.
 pub(super) const I8: u8 = 16;
 
 /// `f32`, then `f64`.
@@ -43,7 +43,7 @@ const LONGEST_ARRAY: usize = 256;
 /// | lowest byte | the seven above |
 /// |---|---|
 /// | 0 | zero: bytes |
-/// | 1 | codes of the parts of a tuple, or one code, the first in the lowest byte, zero behind the last |
+/// | 1 | codes of the parts of a tuple, or one code, the first in the lowest byte, zero after the last |
 /// | 2 | FNV-1a of the type's name, its low 56 bits |
 /// | 3 | the code of a vector's elements |
 ///
@@ -58,7 +58,7 @@ const LONGEST_ARRAY: usize = 256;
 pub struct TypeTag(u64);
 
 impl TypeTag {
-    /// Raw bytes: what an index holds that nobody has given types.
+    /// Raw bytes: what an index without types holds.
     ///
     /// ```
     /// use durix::{Key, TypeTag};

@@ -1,4 +1,4 @@
-//! Typed keys and values as text, for whoever knows their tag only: the command line.
+//! Typed keys and values as text, for code that knows their tag only: the command line.
 
 use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Part, Unfit};

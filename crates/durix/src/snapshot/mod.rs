@@ -123,7 +123,7 @@ impl<M: Medium> Drop for Snapshot<M> {
     }
 }
 
-/// How often the opening of a snapshot begins anew because an index was made meanwhile.
+/// How often the opening of a snapshot begins anew because an index was made in between.
 const ATTEMPTS: u32 = 1_000;
 
 impl<M: Medium> Db<M> {

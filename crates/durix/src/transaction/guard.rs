@@ -68,7 +68,7 @@ impl<M: Medium> Guarded<M> {
         &self.transactions.pool
     }
 
-    /// Whether nobody else has the index open. Services of the pool hold it for a step now and then (the sweep of a checkpoint, a merge), so who
+    /// Whether the index is open nowhere else. Services of the pool hold it for a step now and then (the sweep of a checkpoint, a merge), so who
     /// holds it below the facade is waited for, [`A_STEP`] at most.
     pub(crate) fn is_sole(self: &Arc<Self>) -> bool {
         let begun = Instant::now();
@@ -252,7 +252,7 @@ impl<M: Medium> Guarded<M> {
         update(&*self.raw)
     }
 
-    /// Before the keys of an update change: whoever reads them waits until that is durable.
+    /// Before the keys of an update change: a thread that reads them waits until that is durable.
     #[inline]
     pub(super) fn note<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.transactions.visible.update(op, || self.raw.root().owner(), keys);

@@ -97,7 +97,7 @@ impl<M: Medium> Later<M> {
         }
     }
 
-    /// Waits for the checkpoint that makes it durable, and takes it if nobody does. Returns at once where it is durable.
+    /// Waits for the checkpoint that makes it durable, and takes it unless another thread does. Returns at once where it is durable.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use super::small::Small;
 use crate::KeyRange;
 
-/// When somebody who locks has begun: smaller is older, and no two are equal.
+/// When the holder of a lock has begun: smaller is older, and no two are equal.
 ///
 /// Plain updates are younger than every transaction. They hold one lock and wait for none while they hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,7 +145,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Takes a lock, or says who stands against it. Whoever holds it already gets it again; a sole reader becomes the
+    /// Takes a lock, or says who stands against it. A holder gets it again; a sole reader becomes the
     /// writer.
     pub(crate) fn try_lock(&mut self, who: Age, wanted: Wanted<'_>) -> Result<(), Conflict> {
         match wanted {
@@ -205,12 +205,12 @@ impl Table {
         self.keys.remove(who, key);
     }
 
-    /// Gives all ranges back that somebody holds.
+    /// Gives all ranges back that a transaction holds.
     pub(crate) fn unlock_ranges(&mut self, who: Age) {
         self.ranges.retain(|(_, by)| *by != who);
     }
 
-    /// Whether nobody holds anything.
+    /// Whether no lock is held.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.keys.few.is_empty() && self.keys.more.is_empty() && self.ranges.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! The buffered part of a mixed transaction was changed in epoch e. Its strict part is changed after the boundary of e (TX-S):
 //! before, a crash would undo the one and not the other. Until then the transaction keeps the locks of its strict maps.
-//! Whoever waits for the boundary makes the changes; so does whoever meets one of the locks, and every sync.
+//! A thread that waits for the boundary makes the changes; so does a thread that meets one of the locks, and every sync.
 //!
 //! Lock order: a [`Work`]'s lock is taken without an operation, and an operation is entered under it. Nobody waits for a
 //! `Work`'s lock in an operation.
@@ -61,7 +61,7 @@ impl<M: Medium> Work<M> {
         }
     }
 
-    /// Changes what is left, in one operation, if nobody has.
+    /// Changes what is left, in one operation, unless another thread has.
     fn run(&self, session: &mut Session<M>, retirements: &Retirements) -> Result<()> {
         let mut left = self.left.lock(session.mapping().medium());
         let Some(work) = left.as_mut() else { return Ok(()) };
@@ -153,7 +153,7 @@ impl<M: Medium> Pending<M> {
 /// How long the service waits for a boundary before it looks again.
 const LOOKS_EVERY: Duration = Duration::from_millis(4);
 
-/// Finishes the transactions that nobody waits for, after the checkpoints that others take.
+/// Finishes the transactions that no thread waits for, after the checkpoints that others take.
 impl<M: Medium> Service<M> for Transactions<M> {
     fn name(&self) -> String {
         "the transactions that wait for a checkpoint".into()
@@ -228,7 +228,7 @@ mod tests {
 
     use crate::{Db, Error};
 
-    /// A thread that has finished a transaction, and gets no processor before it takes it out, keeps nobody waiting.
+    /// A thread that has finished a transaction, and gets no processor before it takes it out, keeps no other thread waiting.
     #[test]
     fn a_finished_transaction_that_was_not_taken_out_stands_in_no_snapshots_way() {
         let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(strict.get(&1).unwrap(), Some(1));
     }
 
-    /// A database goes, and with it what nobody could finish; the pool stays, and another database takes it over.
+    /// A database is dropped with a transaction that no thread could finish; the pool stays, and another database takes it over.
     #[test]
     fn what_a_database_has_left_is_finished_before_the_next_one_goes_on() {
         let pool = || PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();

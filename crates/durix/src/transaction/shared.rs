@@ -40,7 +40,7 @@ pub(crate) struct Transactions<M: Medium> {
     /// Once a buffered map was in a commit.
     epochs: OnceLock<Arc<Epochs<M>>>,
     pub(super) pending: Pending<M>,
-    /// Once a transaction was pending: what finishes those that nobody waits for.
+    /// Once a transaction was pending: what finishes the transactions that no thread waits for.
     pub(super) service: OnceLock<Registered<M>>,
     pub(crate) versions: Versions,
     /// The snapshots that wait for pending transactions.
@@ -179,7 +179,7 @@ impl<M: Medium> Transactions<M> {
         *place = None;
     }
 
-    /// The same for the last time. What the log still holds is left to whoever opens indices next: the pool hands out none before
+    /// The same for the last time. What the log still holds is left to the next opener of indices: the pool hands out none before
     /// it is recovered.
     pub(crate) fn leave_log(&self) {
         self.close_log();

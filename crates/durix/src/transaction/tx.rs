@@ -25,7 +25,7 @@ use crate::{Error, Index, KeyRange, Result};
 /// [`Db::begin`](crate::Db::begin) is for those who cannot use closures. A transaction that is dropped without a
 /// [`commit`](Self::commit) is rolled back.
 ///
-/// Transactions are serialisable, among each other and with plain updates. Until the commit nobody else sees a change.
+/// Transactions are serialisable, among each other and with plain updates. Until the commit no other thread sees a change.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -115,18 +115,18 @@ impl<M: Medium> Transaction<M> {
         Transaction { shared, age, guards: Guards::new(), state: RefCell::new(state) }
     }
 
-    /// What it means that the commit has returned, in a database with a journal, for this transaction: another level than that of the
-    /// [database](crate::DbBuilder::durability). The last call counts; it has no meaning without a journal.
+    /// Sets the level of durability of this transaction, in a database with a journal: another level than that of the
+    /// [database](crate::DbBuilder::durability). The last call counts. Without a journal the call has no effect.
     ///
     /// | level | the commit |
     /// |---|---|
     /// | [`Immediate`](Level::Immediate) | returns when it survives power failure, together with all that it has read |
-    /// | [`Interval`](Level::Interval) | returns at once, unless the journal's last flush is longer ago than twice that time; it is durable with the next flush: that of another update, or one that comes by itself after 64 ms, or after the interval of the database |
+    /// | [`Interval`](Level::Interval) | returns at once, unless the journal's last flush is longer ago than twice that time; it is durable with the next flush: of another update, or by the database after 64 ms, or after the interval of the database |
     /// | [`Process`](Level::Process) | returns at once; the same |
     ///
     /// A transaction that writes a strict map and touches a buffered one (`masstree`) waits for a checkpoint at each level, but for
-    /// [`later`](Self::later). In a database of [`Level::Immediate`] who reads what a transaction has written waits for it. A crash loses all of a transaction, or
-    /// nothing, at each level.
+    /// [`later`](Self::later). In a database of [`Level::Immediate`] a read waits until the transaction that wrote the value is durable. At each level a
+    /// crash loses all of a transaction, or nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

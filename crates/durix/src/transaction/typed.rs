@@ -29,7 +29,7 @@ use crate::{Direction, Index, KeyRange};
 /// db.transaction(|tx| {
 ///     let map = tx.map(&map)?;
 ///     map.insert("ada", &36)?;
-///     assert_eq!(map.get("ada")?, Some(36));                // seen inside, by nobody else yet
+///     assert_eq!(map.get("ada")?, Some(36));                // seen inside, not outside yet
 ///     Ok(())
 /// })?;
 /// # Ok::<(), durix::Error>(())
@@ -80,7 +80,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
         decoded(self.index.guard(), bytes)
     }
 
-    /// Runs a call with the bytes of a key. Encoding may be the user's own code: the buffer is not borrowed meanwhile.
+    /// Runs a call with the bytes of a key. Encoding may be the user's own code: the buffer is not borrowed while it runs.
     fn with_key<Q, R>(&self, key: &Q, call: impl FnOnce(&[u8]) -> Result<R>) -> Result<R>
     where
         K: GivenAs<Q>,
@@ -145,7 +145,7 @@ impl<'t, K: Key, V: Value, M: Medium> TxMap<'t, K, V, M> {
     /// # let map = db.ordered_map::<String, u64>("ages")?;
     /// db.transaction(|tx| {
     ///     let map = tx.map(&map)?;
-    ///     let age = map.get_for_update("ada")?.unwrap_or(0);   // nobody else changes it from here on
+    ///     let age = map.get_for_update("ada")?.unwrap_or(0);   // no other transaction changes it from here on
     ///     map.insert("ada", &(age + 1))?;
     ///     Ok(())
     /// })?;

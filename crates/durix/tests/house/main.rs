@@ -2,6 +2,7 @@
 
 mod circles;
 mod labels;
+mod links;
 
 use std::path::{Path, PathBuf};
 

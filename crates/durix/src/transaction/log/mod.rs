@@ -1,7 +1,7 @@
 //! The log of intents: what a commit is going to change, durable before it changes anything.
 //!
 //! The log is a structure of its own in the pool, named [`NAME`], that only this module opens. Each of its extents is a
-//! *lane*, which holds the record of one transaction at a time; a commit takes a lane that nobody uses, or makes one. So
+//! *lane*, which holds the record of one transaction at a time; a commit takes a free lane, or makes one. So
 //! commits of several threads never wait for each other here.
 //!
 //! # Persist order
@@ -61,7 +61,7 @@ pub(crate) const MAX_BYTES: u64 = 64 << 20;
 pub(crate) struct IntentLog<M: Medium> {
     root: Root<M>,
     lanes: Lock<Vec<Lane>>,
-    /// What lanes hold back for recovery, in the order of the lanes. Locked after `lanes`, by whoever has taken a lane.
+    /// What lanes hold back for recovery, in the order of the lanes. Locked after `lanes`, by the commit that has taken a lane.
     rooms: Lock<Vec<Room>>,
 }
 
@@ -190,7 +190,7 @@ impl<M: Medium> IntentLog<M> {
         self.lanes.lock(m).iter().all(|lane| !lane.taken)
     }
 
-    /// Whether a record that counts changes an index that nobody has open. So no commit is under way that changes it.
+    /// Whether a record that counts changes an index that is not open. So no commit is under way that changes it.
     pub(crate) fn names(&self, op: &Op<'_, M>, owner: Owner) -> bool {
         let lanes = self.lanes.lock(op.medium()).clone();
         lanes.iter().filter(|lane| lane.taken).any(|lane| {
@@ -202,7 +202,7 @@ impl<M: Medium> IntentLog<M> {
 
     // ---- committing ----
 
-    /// Takes a lane with room for a payload of so many bytes, which holds back what its replay can need. At most two fences, where one
+    /// Takes a lane with room for a payload of this length, which holds back what its replay can need. At most two fences, where one
     /// is made.
     ///
     /// # Errors
@@ -413,7 +413,7 @@ impl<M: Medium> LaneGuard<M> {
         }
     }
 
-    /// Says that the record needs nothing any more. Its keys are still locked; whoever changes one of them next makes this durable.
+    /// Says that the record needs nothing any more. Its keys are still locked; the next change of one of them makes this durable.
     pub(crate) fn retire<'k>(
         &mut self,
         op: &Op<'_, M>,

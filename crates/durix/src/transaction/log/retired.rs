@@ -2,7 +2,7 @@
 //!
 //! A transaction stores that its record needs nothing any more, and does not wait until that is durable. As a rule the next
 //! record of the same lane takes the record's place, so its fence settles the retirement, too. Until then a crash would make the
-//! transaction's changes again. So whoever changes one of its keys first makes the retirement durable: here the keys
+//! transaction's changes again. So a thread that changes one of its keys first makes the retirement durable: here the keys
 //! are known, by hash.
 //!
 //! A place of the table holds a lane and the number of a record. Places are filled between a record's retirement and the
@@ -11,7 +11,7 @@
 //! - Either the release comes first; then the place is seen.
 //! - Or the lock is not given.
 //!
-//! Two keys may share a place. Whoever fills a place settles first what stands there. So a place may stand for more keys than
+//! Two keys may share a place. A commit that fills a place settles first what stands there. So a place may stand for more keys than
 //! were changed, never for fewer.
 
 use std::sync::atomic::AtomicU64;

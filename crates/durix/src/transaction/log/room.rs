@@ -1,7 +1,7 @@
 //! Room that recovery needs to make the changes of a record again.
 //!
 //! Before a record is written, its lane holds back free chunks of the pool, as many as replay can need. They are held back in volatile
-//! memory: nobody else gets them as long as the process lives, and a crash makes them free. Recovery comes before everybody else, so
+//! memory: nobody else gets them as long as the process lives, and a crash makes them free. Recovery comes before every other user, so
 //! it finds them. A lane keeps what it holds back for its next records, since its last record may be replayed until the next one
 //! has taken its place. So a commit reserves nothing as a rule.
 //!
@@ -65,7 +65,7 @@ impl Need {
         }
     }
 
-    /// Whether there are removals only. In a full pool they are made nevertheless, or nobody could make room by a transaction.
+    /// Whether there are removals only. In a full pool they are made nevertheless, or no transaction could make room.
     pub(super) fn only_removes(&self) -> bool {
         !self.inserts
     }
