@@ -2,6 +2,7 @@
 
 mod circles;
 mod labels;
+mod packages;
 
 use std::path::{Path, PathBuf};
 
