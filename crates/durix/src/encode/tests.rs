@@ -400,6 +400,13 @@ fn types_that_are_stored_as_others_have_their_bytes_and_tags() {
     same::<Arc<[u8]>, _>([][..].into(), Vec::<u8>::new());
     same((Box::<str>::from("a\0"), 7_usize), ("a\0".to_owned(), 7_u64));
     same::<Vec<Box<str>>, _>(vec!["a".into(), "b".into()], vec!["a".to_owned(), "b".to_owned()]);
+    fn begins<K>(prefix: &(impl PrefixOf<K> + ?Sized)) -> Vec<u8> {
+        let mut out = Vec::new();
+        prefix.encode_prefix(&mut out);
+        out
+    }
+    assert_eq!([begins::<Box<str>>("ab"), begins::<Arc<str>>("ab"), begins::<String>("ab")], [b"ab"; 3]);
+    assert_eq!([begins::<Box<[u8]>>(&[1][..]), begins::<Arc<[u8]>>(&[1][..])], [[1]; 2]);
     assert!(usize::decode(&[1]).is_err() && Box::<str>::decode(&[0xff]).is_err());
 }
 
@@ -414,7 +421,7 @@ fn maps_as_values_are_vectors_of_their_pairs() {
     assert_eq!(HashMap::decode(&bytes_of(&ordered)).unwrap(), hashed);
     assert_eq!(<BTreeMap<String, u32> as Value>::tag(), <Vec<(String, u32)> as Value>::tag());
     assert_eq!(<HashMap<String, u32> as Value>::tag(), <Vec<(String, u32)> as Value>::tag());
-    assert!(BTreeMap::<String, u32>::decode(&[b'a']).is_err());
+    assert!(BTreeMap::<String, u32>::decode(b"a").is_err());
 }
 
 #[test]
