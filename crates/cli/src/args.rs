@@ -99,18 +99,25 @@ pub struct PoolArgs {
     /// The file of the pool
     #[arg(long, value_name = "FILE")]
     pub pool: PathBuf,
-    /// Take the file as persistent memory, although the system does not say so
+    /// Take the file as persistent memory
+    ///
+    /// Without it, a file is persistent memory if the system says so.
     #[arg(long, help_heading = POOL)]
     pub assume_pmem: bool,
-    /// Open a pool as it is, although the system stopped while it was open, or it was copied while it was open
+    /// Open a pool as a power failure, or copying it while it was open, has left it
+    ///
+    /// Without it, a pool that was open when the system stopped, and a copy of a pool that was open, are refused.
     #[arg(long, help_heading = POOL)]
     pub accept_unclean: bool,
-    /// Which crashes a change survives, on an ordinary file. immediate: power failure, as soon as the command has confirmed it.
-    /// interval=64ms: power failure, after at most 64 ms and a flush. process: only the death of the process. Unless set: immediate, or
-    /// process on a file system in memory (tmpfs)
+    /// Which crashes a change survives: immediate, interval=64ms or process
+    ///
+    /// It is about ordinary files. immediate: power failure, as soon as the command has confirmed it. interval=64ms: power failure, after at
+    /// most 64 ms and a flush. process: only the death of the process. Unless set: immediate, or process on a file system in memory (tmpfs)
     #[arg(long, value_name = "LEVEL", help_heading = POOL)]
     pub durability: Option<Level>,
-    /// Greatest memory for pages that were written to, in MiB, with a journal. Unless set: a quarter of the memory of the machine
+    /// Greatest memory for written pages, in MiB, with a journal
+    ///
+    /// Unless set: a quarter of the memory of the machine
     #[arg(long, value_name = "MIB", help_heading = POOL, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub written_memory: Option<u64>,
 }
@@ -122,10 +129,14 @@ pub struct IndexArgs {
     /// The index in the pool
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub index: String,
-    /// Kind of the index (`durix kinds` lists them). An existing index of another kind is an error
+    /// Kind of the index (`durix kinds` lists them)
+    ///
+    /// An existing index of another kind is an error.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Read \n, \t, \\ and \xNN in keys and values given as arguments
+    /// Read \n, \t, \\ and \xNN in arguments
+    ///
+    /// It is for keys and values that are given as arguments.
     #[arg(long, short = 'e')]
     pub escaped: bool,
     /// Print JSON
@@ -143,8 +154,10 @@ impl IndexArgs {
 /// What a new index is to hold.
 #[derive(Clone, Debug, Args)]
 pub struct TypeArgs {
-    /// Type of the keys of a new index: bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)",
-    /// whose keys are written 7,text. Keys are then read, shown and ordered as this type. Unless set: bytes, or u64 where the kind takes 8 bytes only
+    /// Type of the keys of a new index: string, u64, "(u32, string)" …
+    ///
+    /// bytes, string, u8 to u128, i8 to i128, bool, char, or several as "(u32, string)", whose keys are written 7,text. Keys are then read,
+    /// shown and ordered as this type. Unless set: bytes, or u64 where the kind takes 8 bytes only
     #[arg(long, value_name = "TYPE")]
     pub key_type: Option<TypeTag>,
     /// Type of the values of a new index
@@ -197,13 +210,19 @@ pub struct LoadArgs {
     /// The first record of each CSV file is a heading
     #[arg(long, conflicts_with = "tree")]
     pub header: bool,
-    /// With --format csv: which columns hold the key and the value, counted from 1. Without it a record has two columns
+    /// With --format csv: columns of the key and the value, from 1
+    ///
+    /// Without it a record has two columns.
     #[arg(long, value_name = "KEY,VALUE", value_parser = columns, conflicts_with = "tree")]
     pub columns: Option<[usize; 2]>,
-    /// Load a directory tree: the path of each file, with its size in bytes and its time of modification in seconds
+    /// Load a directory tree: paths, with size and time of each file
+    ///
+    /// The size is in bytes, the time of modification in seconds.
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
-    /// Load a table of a redb file, with its types (builds with the feature `redb`)
+    /// Load a table of a redb file, with its types
+    ///
+    /// It needs a build with the feature `redb`: `cargo install durix-cli --features redb`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tree", "files", "format", "key_type", "value_type"])]
     pub redb: Option<PathBuf>,
     /// With --redb: the table, if there are several
@@ -215,8 +234,9 @@ pub struct LoadArgs {
     /// No progress bar
     #[arg(long, short)]
     pub quiet: bool,
-    /// Print how many entries of the input are durable, up to ten times a second. After an interruption, a load can go on with the entry
-    /// after the last number
+    /// Print how many entries of the input are durable, again and again
+    ///
+    /// It does so up to ten times a second. After an interruption, a load can go on with the entry after the last number.
     #[arg(long)]
     pub acknowledge: bool,
 }
@@ -277,8 +297,9 @@ pub struct DelArgs {
 pub struct ExecArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// The script; standard input if none is given, or `-`. Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read
-    /// with the escapes that `scan` writes (\x20 is a space in a key; a key and a blank behind it put an empty value); empty ones
+    /// The script; standard input if none is given, or `-`
+    ///
+    /// Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read with the escapes that `scan` writes (\x20 is a space in a key; a key and a blank behind it put an empty value); empty ones
     /// and those that begin with # are skipped. All changes are made together, or none
     #[arg(value_name = "FILE")]
     pub script: Option<PathBuf>,
@@ -309,7 +330,9 @@ pub struct ScanArgs {
     /// Do not print values
     #[arg(long)]
     pub keys_only: bool,
-    /// Do not sort. Without this option the entries of a kind that keeps no order are sorted, which takes memory for what is printed
+    /// Do not sort
+    ///
+    /// Without this option the entries of a kind that keeps no order are sorted, which takes memory for what is printed.
     #[arg(long, conflicts_with = "reverse")]
     pub unsorted: bool,
     /// How entries are printed; `load` reads each of them. --json is --format json
@@ -346,6 +369,9 @@ pub struct WatchArgs {
     #[command(flatten)]
     pub stat: StatArgs,
     /// Print a line of figures every SECONDS (1), until it is interrupted
+    ///
+    /// Operations and commits are those that the journal tells: `-` for a pool that is closed, on persistent memory, or at level process.
+    /// There no file holds their numbers.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", conflicts_with = "index")]
     pub watch: Option<u32>,
     /// With --watch: end after N lines
@@ -373,8 +399,14 @@ pub struct DumpArgs {
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
     /// Sort by key if the kind keeps no order (takes memory for the whole index)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "redb")]
     pub sort: bool,
+    /// Write a new redb file instead: a table for each index, with its types
+    ///
+    /// It needs a build with the feature `redb`: `cargo install durix-cli --features redb`. Types: bytes, string, u32, u64, i64 and u128;
+    /// values also f64, bool and ().
+    #[arg(long, value_name = "FILE")]
+    pub redb: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -444,48 +476,62 @@ pub enum Distribution {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// The kind of index
-    #[arg(long, default_value = durix::kind::DEFAULT)]
+    #[arg(long, value_name = "KIND", default_value = durix::kind::DEFAULT)]
     pub kind: String,
-    /// Compare all kinds that take the keys in this file, a line each, and recommend one
+    /// Compare all kinds on the keys in this file, and recommend one
+    ///
+    /// Each line of the file is a key. Kinds that do not take these keys are left out.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "workload", "distribution", "threads"])]
     pub keys_from: Option<PathBuf>,
-    /// With --keys-from: the type of the keys. With 8 bytes (u64) more kinds take part
+    /// With --keys-from: the type of the keys; u64 lets more kinds take part
     #[arg(long, value_name = "TYPE", requires = "keys_from")]
     pub key_type: Option<TypeTag>,
-    /// With --keys-from: draw the times as an SVG picture
+    /// With --keys-from: where the times are drawn as an SVG picture
+    ///
+    /// Unless set: beside the file of the keys, with .svg at the end of its name.
     #[arg(long, value_name = "FILE", requires = "keys_from")]
     pub svg: Option<PathBuf>,
     /// The workload: one of YCSB, or tpcc-neworder
-    #[arg(long, value_enum, ignore_case = true, default_value = "a")]
+    #[arg(long, value_name = "NAME", value_enum, ignore_case = true, default_value = "a")]
     pub workload: Workload,
-    /// How keys are chosen; zipfian, and latest for workload D, unless set
-    #[arg(long, value_enum)]
+    /// How keys are chosen
+    ///
+    /// Unless set: zipfian, and latest for workload D
+    #[arg(long, value_name = "NAME", value_enum)]
     pub distribution: Option<Distribution>,
-    /// Number of keys at the start. Unless set: 1,000,000, or as many as the kind is meant for
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    /// Number of keys at the start
+    ///
+    /// Unless set: 1,000,000, or as many as the kind is meant for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub keys: Option<u64>,
     /// Operations of all threads together
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ops: u64,
     /// Threads
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
     pub threads: u64,
     /// Bytes of a value
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
     pub value_bytes: u64,
     /// Milliseconds between two checkpoints, where the kind is buffered
     #[arg(long, default_value_t = 64, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub checkpoint_ms: u64,
     /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Folder of the pool, which is removed afterwards; DURIX_DIR or /dev/shm unless set
+    /// Folder of the pool, which is removed afterwards
+    ///
+    /// Unless set: DURIX_DIR or /dev/shm
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Take the folder as persistent memory only if the system says that it is; without it nothing is written back
+    /// Take the folder as persistent memory only if it is
+    ///
+    /// Without this option any folder is taken as persistent memory. With it nothing is written back, but as --durability asks.
     #[arg(long)]
     pub page_cache: bool,
-    /// With --page-cache: which crashes a change survives (immediate, interval=64ms or process)
+    /// With --page-cache: which crashes a change survives
+    ///
+    /// immediate, interval=64ms or process: as of the other commands
     #[arg(long, value_name = "LEVEL", default_value = "process", requires = "page_cache")]
     pub durability: Level,
     /// Print JSON

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Examples of each verb, as a shell reads them; they work one after the other in an empty folder.
-const EXAMPLES: [(&str, &[&str]); 18] = [
+const EXAMPLES: [(&str, &[&str]); 19] = [
     ("put", &["durix put --pool app.durix --create ada 1815", "durix put --pool app.durix --if-absent alan 1912"]),
     ("get", &["durix get --pool app.durix ada"]),
     (
@@ -46,12 +46,13 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ("repair", &["durix repair --pool app.durix --into repaired.durix"]),
     ("torture", &["durix torture pset --rounds 2", "durix torture masstree --rounds 2 --durability immediate"]),
     ("completions", &["durix completions bash > durix.bash"]),
+    ("man", &["durix man > durix.1"]),
     (
         "bench",
         &[
             "durix bench --kind masstree --keys 10000 --ops 20000",
             "durix bench --kind hash --workload b --keys 10000 --ops 20000",
-            "durix scan --pool app.durix --keys-only > keys && durix bench --keys-from keys --svg kinds.svg",
+            "durix scan --pool app.durix --keys-only > keys && durix bench --keys-from keys",
             "durix bench --kind bplustree --workload tpcc-neworder --keys 1000 --ops 2000 --threads 2",
         ],
     ),
@@ -120,6 +121,23 @@ mod tests {
         there.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(grouped, there);
+    }
+
+    #[test]
+    fn every_verb_has_examples() {
+        let with: Vec<&str> = EXAMPLES.iter().map(|(verb, _)| *verb).chain(["help"]).collect();
+        assert!(GROUPS.iter().flat_map(|(_, verbs)| verbs.iter()).all(|verb| with.contains(verb)), "{with:?}");
+    }
+
+    #[test]
+    fn the_short_help_of_every_verb_fits_one_screen() {
+        let mut command = command().term_width(80);
+        command.build();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let help = verb.clone().term_width(80).render_help().to_string();
+            assert!(help.lines().count() <= 40, "{} lines: {help}", help.lines().count());
+            assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod common;
 mod formats;
 mod kinds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::Stdio;
@@ -587,10 +587,33 @@ fn the_examples_of_the_help_work() {
     let place = Place::new();
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_durix")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    // In an order in which each finds what it needs.
     let verbs = [
-        "put", "get", "load", "scan", "exec", "del", "stat", "kinds", "check", "scrub", "copy", "dump", "restore",
-        "repair", "bench",
+        "put",
+        "get",
+        "load",
+        "scan",
+        "exec",
+        "del",
+        "stat",
+        "kinds",
+        "check",
+        "scrub",
+        "copy",
+        "compact",
+        "dump",
+        "restore",
+        "repair",
+        "bench",
+        "torture",
+        "completions",
+        "man",
     ];
+    // A line of a command in the help is indented, and its name ends in the first column.
+    let help = place.works(&["-h"]);
+    let commands = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let there: BTreeSet<&str> = commands.filter(|name| !name.is_empty() && !name.starts_with('-')).collect();
+    assert_eq!(there, verbs.into_iter().chain(["help"]).collect());
     for verb in verbs {
         let help = place.works(&[verb, "--help"]);
         let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  $ ")).collect();
@@ -598,6 +621,10 @@ fn the_examples_of_the_help_work() {
         examples.into_iter().for_each(|example| _ = run(&place, &path, example));
     }
     assert_eq!(place.works(&["get", "--pool", "restored.durix", "kurt"]), "1906\n");
+    assert_eq!(place.works(&["get", "--pool", "smaller.durix", "kurt"]), "1906\n", "copied and compacted");
+    for (file, holds) in [("durix.bash", "complete"), ("durix.1", ".TH durix 1"), ("keys.svg", "<svg")] {
+        assert!(std::fs::read_to_string(place.path(file)).unwrap().contains(holds), "{file}");
+    }
 }
 
 /// Runs a line of shell in the folder, which has to work; returns what it printed.

@@ -30,6 +30,14 @@
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
 //! | [`copy`] | copies of pools, while others write |
 //!
+//! # Features
+//! None is on unless you ask for it. No feature changes the file format or what a crash can take.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `uuid` | `uuid::Uuid` as a key, a value, and a part of other keys and values |
+//!
+//! # What a call promises
 //! Each call says when its change is durable and whether it may wait; each iterator says what it shows while others write.
 //! `docs/design/durix.md` says all of it in one place.
 

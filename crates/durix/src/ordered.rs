@@ -296,7 +296,19 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
         Iterator::take(self.expecting(pairs), pairs)
     }
 
-    fn expecting(self, pairs: usize) -> Self {
+    /// The same walk, whose steps read no more than so many pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot
+    /// know the number.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let newest: Vec<_> = map.iter().expecting(2).rev().take(2).collect::<durix::Result<_>>()?;
+    /// assert_eq!(newest[1], (1906, "Grace".to_owned()));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    pub fn expecting(self, pairs: usize) -> Self {
         Range { expected: Some(pairs), ..self }
     }
 

@@ -24,7 +24,7 @@ use crate::{Direction, Error, KeyRange, Result};
 /// }
 /// let sum = handle.range(10..)?.take(3).map(|pair| Ok(pair?.1)).sum::<durix::Result<u64>>()?;
 /// assert_eq!(sum, 100 + 121 + 144);
-/// assert_eq!(handle.range_back(..50)?.next().transpose()?, Some((49, 49 * 49)));
+/// assert_eq!(handle.range(..50)?.rev().next().transpose()?, Some((49, 49 * 49)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
         OrderedHandle { handle }
     }
 
-    /// The pairs with keys in `bounds`, from the smallest key on.
+    /// The pairs with keys in `bounds`, in their order; `.rev()` begins at the largest.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -61,44 +61,27 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
     /// let mut handle = map.handle()?;
     /// assert_eq!(handle.range(1900..1910)?.next().transpose()?, Some((1906, "Grace".to_owned())));
+    /// assert_eq!(handle.range(..1910)?.rev().next().transpose()?, Some((1906, "Grace".to_owned())));
     /// # Ok::<(), durix::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Unfit`].
+    #[inline]
     pub fn range<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
     where
         K: GivenAs<Q>,
         Q: ?Sized,
         R: RangeBounds<Q>,
     {
-        self.encoded::<Q>(&bounds, Direction::Forward)
+        let (map, cached) = self.handle.parts();
+        cached.shrink();
+        let lower = side(bounds.start_bound(), |key| encode_into::<K, Q>(key, &mut cached.key))?;
+        let upper = side(bounds.end_bound(), |key| encode_into::<K, Q>(key, &mut cached.value))?;
+        Ok(HandleRange::new(map, cached, (lower, upper)))
     }
 
-    /// The pairs with keys in `bounds`, from the largest key on.
-    ///
-    /// ```
-    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
-    /// # let map = db.ordered_map::<u32, String>("years")?;
-    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
-    /// let mut handle = map.handle()?;
-    /// assert_eq!(handle.range_back(..1910)?.next().transpose()?, Some((1906, "Grace".to_owned())));
-    /// # Ok::<(), durix::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Unfit`].
-    pub fn range_back<Q, R>(&mut self, bounds: R) -> Result<HandleRange<'_, K, V, M>>
-    where
-        K: GivenAs<Q>,
-        Q: ?Sized,
-        R: RangeBounds<Q>,
-    {
-        self.encoded::<Q>(&bounds, Direction::Backward)
-    }
-
-    /// The pairs whose keys begin with `prefix`, as [`OrderedMap::prefix`](crate::OrderedMap::prefix), from the smallest key on.
+    /// The pairs whose keys begin with `prefix`, as [`OrderedMap::prefix`](crate::OrderedMap::prefix).
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -109,10 +92,10 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn prefix<P: PrefixOf<K> + ?Sized>(&mut self, prefix: &P) -> HandleRange<'_, K, V, M> {
-        self.walk(&prefixed_range(prefix), Direction::Forward)
+        self.walk(&prefixed_range(prefix))
     }
 
-    /// All pairs, from the smallest key on.
+    /// All pairs, in the order of keys.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -124,28 +107,15 @@ impl<K: Key, V: Value, M: Medium> OrderedHandle<K, V, M> {
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn iter(&mut self) -> HandleRange<'_, K, V, M> {
-        self.walk(&KeyRange::all(), Direction::Forward)
+        self.walk(&KeyRange::all())
     }
 
-    #[inline]
-    fn encoded<Q>(&mut self, bounds: &impl RangeBounds<Q>, direction: Direction) -> Result<HandleRange<'_, K, V, M>>
-    where
-        K: GivenAs<Q>,
-        Q: ?Sized,
-    {
-        let (map, cached) = self.handle.parts();
-        cached.shrink();
-        let lower = side(bounds.start_bound(), |key| encode_into::<K, Q>(key, &mut cached.key))?;
-        let upper = side(bounds.end_bound(), |key| encode_into::<K, Q>(key, &mut cached.value))?;
-        Ok(HandleRange::new(map, cached, (lower, upper), direction))
-    }
-
-    fn walk(&mut self, keys: &KeyRange, direction: Direction) -> HandleRange<'_, K, V, M> {
+    fn walk(&mut self, keys: &KeyRange) -> HandleRange<'_, K, V, M> {
         let (map, cached) = self.handle.parts();
         cached.shrink();
         let lower = keys.lower.as_ref().map(|key| key.clone_into(&mut cached.key));
         let upper = keys.upper.as_ref().map(|key| key.clone_into(&mut cached.value));
-        HandleRange::new(map, cached, (lower, upper), direction)
+        HandleRange::new(map, cached, (lower, upper))
     }
 }
 
@@ -162,11 +132,12 @@ fn side<Q: ?Sized>(bound: Bound<&Q>, encode: impl FnOnce(&Q) -> Result<()>) -> R
 /// Pairs of a first step, where the caller does not say how many it wants.
 const FEW: usize = 8;
 
-/// A walk over pairs of an ordered map in one direction, by a handle.
+/// A walk over pairs of an ordered map in the order of keys, by a handle, from either end or from both.
 ///
 /// It reads some pairs at a time, more each time, and holds copies only: between two calls it holds nothing up. What others write during the walk
 /// is seen as by [`Iter`](crate::Iter). A walk that is known to be short is faster by [`take`](Self::take). After an error of the index it
-/// is at its end; after a pair that does not decode it goes on with the next.
+/// is at its end; after a pair that does not decode it goes on with the next. There is one buffer for both ends: a call for the other end than
+/// the last call reads anew. No key comes twice.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -186,11 +157,14 @@ pub struct HandleRange<'h, K, V, M: Medium = Hardware> {
     cached: &'h mut Cached<M>,
     /// The bounds of what is left after the last step.
     sides: (Bound<()>, Bound<()>),
+    /// In which the last step read.
     direction: Direction,
     order: Order,
-    /// The next pair of the last step, and how many pairs are left of it.
+    /// The next pair of the last step.
     at: Place,
-    unread: usize,
+    /// How many pairs are left of the last step, for the end that has read them. The other number is zero.
+    front: usize,
+    back: usize,
     /// How many pairs the next step takes.
     take: usize,
     more: bool,
@@ -213,24 +187,20 @@ fn bounds<'k>(sides: (Bound<()>, Bound<()>), lower: &'k [u8], upper: &'k [u8]) -
 
 impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
     #[inline]
-    fn new(
-        map: &'h Map<K, V, M>,
-        cached: &'h mut Cached<M>,
-        sides: (Bound<()>, Bound<()>),
-        direction: Direction,
-    ) -> Self {
+    fn new(map: &'h Map<K, V, M>, cached: &'h mut Cached<M>, sides: (Bound<()>, Bound<()>)) -> Self {
         cached.pairs.clear();
-        let (more, order) = (true, Order::new(Some(direction)));
+        let direction = Direction::Forward;
         HandleRange {
             map,
             cached,
             sides,
             direction,
-            order,
+            order: Order::new(Some(direction)),
             at: Place::default(),
-            unread: 0,
+            front: 0,
+            back: 0,
             take: FEW,
-            more,
+            more: true,
             failed: None,
         }
     }
@@ -248,12 +218,57 @@ impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
     /// ```
     #[inline]
     pub fn take(self, pairs: usize) -> std::iter::Take<Self> {
-        Iterator::take(HandleRange { take: pairs.clamp(1, STEP), ..self }, pairs)
+        Iterator::take(self.expecting(pairs), pairs)
     }
 
-    /// Reads the next pairs. Returns whether there are any.
+    /// The same walk, whose first step reads so many pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot know
+    /// the number.
+    ///
+    /// ```
+    /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+    /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// # let map = db.ordered_map::<u32, String>("years")?;
+    /// # map.try_extend([(1815, "Ada"), (1906, "Grace"), (1912, "Alan")].map(|(year, name)| (year, name.to_owned())))?;
+    /// let mut handle = map.handle()?;
+    /// let newest = handle.iter().expecting(1).next_back().transpose()?;
+    /// assert_eq!(newest, Some((1912, "Alan".to_owned())));
+    /// # Ok::<(), durix::Error>(())
+    /// ```
+    #[inline]
+    pub fn expecting(self, pairs: usize) -> Self {
+        HandleRange { take: pairs.clamp(1, STEP), ..self }
+    }
+
+    /// Goes on from the other end, with what is left between both. What was read and not given is read again.
+    fn turn(&mut self, direction: Direction) {
+        let unread = self.front + self.back;
+        let Cached { key, value, pairs, .. } = &mut *self.cached;
+        if let Some((last, _)) = pairs.len().checked_sub(unread + 1).and_then(|given| pairs.get(given)) {
+            let (side, bound) = match self.direction {
+                Direction::Forward => (&mut self.sides.0, key),
+                Direction::Backward => (&mut self.sides.1, value),
+            };
+            *side = Bound::Excluded(());
+            last.clone_into(bound);
+        }
+        if unread > 0 {
+            // An error that a later pair met is met again, if the walk comes to it.
+            (self.more, self.failed) = (true, None);
+        }
+        if !pairs.is_empty() {
+            pairs.clear();
+            self.take = FEW;
+        }
+        (self.front, self.back) = (0, 0);
+        (self.direction, self.order) = (direction, Order::new(Some(direction)));
+    }
+
+    /// Reads the next pairs from one end. Returns whether there are any.
     #[inline(never)]
-    fn fill(&mut self) -> Result<bool> {
+    fn fill(&mut self, direction: Direction) -> Result<bool> {
+        if direction != self.direction {
+            self.turn(direction);
+        }
         if self.more {
             let read = self.read();
             (self.at, self.take) = (Place::default(), (self.take * 2).clamp(FEW, STEP));
@@ -261,9 +276,13 @@ impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
                 (self.more, self.failed) = (false, None);
                 self.cached.pairs.clear();
             }
-            self.unread = self.cached.pairs.len();
+            let unread = self.cached.pairs.len();
+            (self.front, self.back) = match direction {
+                Direction::Forward => (unread, 0),
+                Direction::Backward => (0, unread),
+            };
             read?;
-            if self.unread > 0 {
+            if unread > 0 {
                 return Ok(true);
             }
         }
@@ -308,7 +327,6 @@ impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
     /// The next pair of the last step.
     #[inline(always)]
     fn next_read(&mut self) -> Option<Result<(K, V)>> {
-        self.unread -= 1;
         let (key, value) = self.cached.pairs.step(&mut self.at)?;
         let key = match K::decode(key) {
             Ok(key) => key,
@@ -326,13 +344,29 @@ impl<K: Key, V: Value, M: Medium> Iterator for HandleRange<'_, K, V, M> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<(K, V)>> {
-        if self.unread == 0 {
-            match self.fill() {
+        if self.front == 0 {
+            match self.fill(Direction::Forward) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
             }
         }
+        self.front -= 1;
+        self.next_read()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for HandleRange<'_, K, V, M> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Result<(K, V)>> {
+        if self.back == 0 {
+            match self.fill(Direction::Backward) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.back -= 1;
         self.next_read()
     }
 }

@@ -240,7 +240,7 @@ fn types_of_the_standard_library_are_keys_and_values() {
     map.insert(std::path::Path::new("/usr"), &vec![1, 2]).unwrap();
     assert_eq!(map.get(std::path::Path::new("/usr")).unwrap(), Some(vec![1, 2]));
     let places = db.map::<(Option<String>, std::net::IpAddr), f64>("places").unwrap();
-    let key = (None, std::net::IpAddr::from([127, 0, 0, 1]));
+    let key = (None::<String>, std::net::IpAddr::from([127, 0, 0, 1]));
     places.insert(&key, &0.5).unwrap();
     assert_eq!(places.get(&key).unwrap(), Some(0.5));
     let error = db.map::<(Option<String>, u32), f64>("places").unwrap_err().to_string();

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,16 +87,34 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             let _ = std::fs::remove_file(&pool);
         }
     }
-    if let Some(svg) = &args.svg {
-        let written = std::fs::write(svg, picture(&measured, keys.len()));
-        written.map_err(Failure::io(format!("writing {}", svg.display())))?;
-    }
+    let svg = draw(args, path, &picture(&measured, keys.len()))?;
     if args.json {
-        output::json(&as_json(&measured, keys.len()))?;
+        output::json(&as_json(&measured, keys.len(), svg.as_deref()))?;
     } else {
-        output::line(&as_text(&measured, keys.len(), path))?;
+        output::line(&as_text(&measured, keys.len(), path, svg.as_deref()))?;
     }
     Ok(Code::Done)
+}
+
+/// Writes the picture: where `--svg` says, or beside the keys. `None` where it cannot lie beside them, which a line says.
+fn draw(args: &BenchArgs, keys: &Path, picture: &str) -> Result<Option<PathBuf>, Failure> {
+    if let Some(svg) = &args.svg {
+        std::fs::write(svg, picture).map_err(Failure::io(format!("writing {}", svg.display())))?;
+        return Ok(Some(svg.clone()));
+    }
+    let mut svg = keys.as_os_str().to_owned();
+    svg.push(".svg");
+    let svg = PathBuf::from(svg);
+    // A picture of before may be replaced, another file not.
+    let is_ours = std::fs::read(&svg).map_or(true, |there| there.starts_with(svg::HEAD.as_bytes()));
+    let written = if is_ours {
+        std::fs::write(&svg, picture).map_err(|error| error.to_string())
+    } else {
+        Err("another file is there".into())
+    };
+    let Err(refused) = written else { return Ok(Some(svg)) };
+    eprintln!("durix: no picture was written to {}: {refused}; --svg names another file", svg.display());
+    Ok(None)
 }
 
 /// The keys of the file, in its order, each once.
@@ -240,7 +258,7 @@ fn recommended(measured: &[Measured]) -> [(&'static str, Vec<&'static str>); 3] 
     ]
 }
 
-fn as_text(measured: &[Measured], keys: usize, path: &Path) -> String {
+fn as_text(measured: &[Measured], keys: usize, path: &Path, svg: Option<&Path>) -> String {
     let number = |value: f64| format!("{value:.0}");
     let cells = |m: &Measured| {
         let optional = |of: fn(&Round) -> Option<f64>| {
@@ -261,19 +279,25 @@ fn as_text(measured: &[Measured], keys: usize, path: &Path) -> String {
     let header =
         ["kind", "ordered", "durable", "insert ns", "get ns", "put ns", "scan ns", "open ms", "bytes/key", "DRAM/key"];
     let mut text = format!(
-        "{keys} keys of {}; medians of {ROUNDS} rounds in which the kinds took turns, one thread\n\n{}\n\nRecommended, by the mean of get and put (kinds within 10% of the best):\n",
+        "{keys} keys of {}; medians of {ROUNDS} rounds in which the kinds took turns, one thread\n\n{}\n\n",
         path.display(),
         table(&header, measured.iter().map(cells).collect(), &[3, 4, 5, 6, 7, 8, 9]),
     );
+    if let Some(svg) = svg {
+        text.push_str(&format!("{} has the times as a picture. ", svg.display()));
+    }
+    text.push_str(
+        "`durix kinds` says what else differs: atomic batches, recovery, limits.\n\n\
+         Recommended, by the mean of get and put (kinds within 10% of the best):",
+    );
     for (need, kinds) in recommended(measured) {
         let kinds = if kinds.is_empty() { "no kind takes these keys".to_owned() } else { kinds.join(", ") };
-        text.push_str(&format!("  {need}: {kinds}\n"));
+        text.push_str(&format!("\n  {need}: {kinds}"));
     }
-    text.push_str("`durix kinds` says what else differs: atomic batches, recovery, limits.");
     text
 }
 
-fn as_json(measured: &[Measured], keys: usize) -> Value {
+fn as_json(measured: &[Measured], keys: usize, svg: Option<&Path>) -> Value {
     let kind = |m: &Measured| {
         let mut value = json!({ "kind": m.kind.name, "ordered": m.kind.ordered, "strict": m.is_strict() });
         if !m.rounds.is_empty() {
@@ -294,6 +318,7 @@ fn as_json(measured: &[Measured], keys: usize) -> Value {
     json!({
         "keys": keys,
         "rounds": ROUNDS,
+        "svg": svg.map(|svg| svg.display().to_string()),
         "kinds": measured.iter().map(kind).collect::<Vec<_>>(),
         "recommended": { "map": map, "ordered": ordered, "ordered_at_checkpoints": buffered },
     })

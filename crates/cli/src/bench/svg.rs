@@ -10,12 +10,15 @@ const LEFT: usize = 140;
 const LONGEST: f64 = 420.0;
 const COLOURS: [&str; 2] = ["#4477aa", "#ee6677"];
 
+/// How a picture begins.
+pub const HEAD: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"660\"";
+
 /// Two bars a row, with their values.
 pub fn bars(title: &str, series: [&str; 2], rows: &[(&str, [f64; 2])]) -> String {
     let most = rows.iter().flat_map(|(_, values)| values).copied().fold(f64::MIN_POSITIVE, f64::max);
     let height = 60 + rows.len() * (2 * BAR + GAP);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"660\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "{HEAD} height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"10\" y=\"20\" font-size=\"14\">{}</text>\n",
         escaped(title)
     );

@@ -16,8 +16,9 @@ use durix::{Index, Pool, Session, TypeNames, TypeTag, Types};
 
 use crate::args::DumpArgs;
 use crate::failure::{Code, Failure};
-use crate::output::Out;
+use crate::output::{Out, counted};
 use crate::pools;
+use crate::redb;
 use crate::text::{escape, escape_into};
 
 /// Version of the format.
@@ -30,9 +31,18 @@ pub fn run(args: &DumpArgs) -> Result<Code, Failure> {
         let there: Vec<_> = indices.into_iter().map(|info| info.name).collect();
         return Err(Failure::NoIndex { path: pool.name().into(), index: wanted.clone(), there: there.join(", ") });
     }
+    let asked = indices.iter().filter(|info| args.index.as_ref().is_none_or(|wanted| *wanted == info.name));
     let mut out = Out::new();
+    if let Some(path) = &args.redb {
+        let names: Vec<String> = asked.map(|info| info.name.clone()).collect();
+        for (name, entries) in redb::write(&pool, &names, path)? {
+            out.line(&format!("{name}: {}", counted(entries, "entry")))?;
+        }
+        out.finish()?;
+        return Ok(Code::Done);
+    }
     out.line(&format!("durix-dump\t{VERSION}"))?;
-    for info in indices.iter().filter(|info| args.index.as_ref().is_none_or(|wanted| *wanted == info.name)) {
+    for info in asked {
         dump_index(&pool, &info.name, args.sort, &mut out)?;
     }
     out.finish()?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use durix::{Db, Named};
 
-use crate::common::{Place, fails};
+use crate::common::{Place, change, fails};
 use crate::json;
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -178,9 +178,10 @@ fn json_has_the_fields_that_are_documented() {
     std::fs::write(place.path("script"), "get main a\n").unwrap();
     std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
     std::fs::write(place.path("keys"), "one\ntwo\nthree\n").unwrap();
-    let runs: [(&str, &[&str]); 18] = [
+    let runs: [(&str, &[&str]); 19] = [
         ("stat --watch", &["0", "--times", "1", "--pool", "p"]),
         ("bench --keys-from", &["keys", "--ops", "100", "--dir", "."]),
+        ("bench --workload tpcc-neworder", &["--kind", "pset", "--keys", "100", "--ops", "50", "--dir", "."]),
         ("get", &["--pool", "p", "a"]),
         ("put", &["--pool", "p", "z", "26"]),
         ("del", &["--pool", "p", "z"]),
@@ -213,6 +214,99 @@ fn json_has_the_fields_that_are_documented() {
     }
 }
 
+/// The table of docs/cli.md of what is within fields: where, as `stat indices[]`, and the fields there. `[]` stands for the elements of an
+/// array, `.*` for the values of an object whose names are data.
+fn documented_within() -> BTreeMap<String, BTreeSet<String>> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
+    let section = page.split("\n| within | fields | meaning |\n").nth(1).expect("a table of what is within fields");
+    let rows = section.split("\n\n").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let mut cells = row.split('|').map(|cell| cell.trim().trim_end_matches('`').to_owned());
+        let (place, fields) = (cells.next().unwrap(), cells.next().unwrap());
+        (place, fields.split(", ").map(|field| field.trim_matches('`').to_owned()).collect())
+    })
+    .collect()
+}
+
+/// The names of the objects' fields within a value, by their places.
+fn objects(place: &str, value: &serde_json::Value, data: &[&str], found: &mut BTreeMap<String, Vec<BTreeSet<String>>>) {
+    match value {
+        serde_json::Value::Array(elements) => {
+            elements.iter().for_each(|element| objects(&format!("{place}[]"), element, data, found));
+        }
+        serde_json::Value::Object(fields) if data.contains(&place) => {
+            fields.values().for_each(|value| objects(&format!("{place}.*"), value, data, found));
+        }
+        serde_json::Value::Object(fields) => {
+            found.entry(place.to_owned()).or_default().push(fields.keys().cloned().collect());
+            fields.iter().for_each(|(name, value)| objects(&format!("{place}.{name}"), value, data, found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn what_is_within_the_fields_of_json_is_documented() {
+    let place = Place::new();
+    place.pool("p");
+    place.works(&["put", "--create", "--pool", "p", "--index", "ordered", "--kind", "masstree", "k", "v"]);
+    place.works(&["copy", "--pool", "p", "--to", "copied"]);
+    std::fs::write(place.path("script"), "get main a\nget main none\n").unwrap();
+    std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
+    std::fs::write(place.path("keys"), "one\ntwo\nthree\n").unwrap();
+    // An index that does not open: the word before a key says how long key and value are.
+    place.works(&["put", "--create", "--pool", "damaged", "needle", "1"]);
+    change(&place.path("damaged"), |bytes| {
+        let at = bytes.windows(6).position(|w| w == b"needle").unwrap();
+        bytes[at - 8..at].fill(0xff);
+    });
+    let runs: [(&str, &[&str], i32); 18] = [
+        ("exec", &["--pool", "p", "script"], 1),
+        ("stat", &["--pool", "p"], 0),
+        ("stat", &["--pool", "damaged"], 0),
+        ("check", &["--pool", "p"], 0),
+        ("check", &["--pool", "damaged"], 1),
+        ("scrub", &["--pool", "p"], 0),
+        ("repair", &["--pool", "p", "--into", "repaired"], 0),
+        ("repair", &["--pool", "damaged", "--into", "saved"], 1),
+        ("restore", &["--pool", "restored", "dump"], 0),
+        ("copy", &["--pool", "p", "--to", "copy"], 0),
+        ("compact", &["--pool", "copied"], 0),
+        ("kinds", &["--all"], 0),
+        ("bench", &["--keys", "100", "--ops", "100", "--dir", "."], 0),
+        ("bench", &["--keys", "100", "--ops", "100", "--dir", ".", "--kind", "masstree"], 0),
+        ("bench --workload tpcc-neworder", &["--kind", "pset", "--keys", "100", "--ops", "50", "--dir", "."], 0),
+        ("bench --keys-from", &["keys", "--ops", "100", "--dir", "."], 0),
+        ("load", &["--pool", "p", "script"], 0),
+        ("stat --watch", &["0", "--times", "1", "--pool", "p"], 0),
+    ];
+    let documented = documented_within();
+    let mut data: Vec<&str> = documented.keys().filter_map(|place| place.strip_suffix(".*")).collect();
+    // Its values are numbers.
+    data.push("stat indices[].details");
+    let mut found = BTreeMap::new();
+    for (verb, args, code) in runs {
+        let ended = place.durix(&[&verb.split(' ').collect::<Vec<_>>()[..], args, &["--json"]].concat());
+        assert_eq!(ended.code, code, "{verb} {args:?}: {}{}", ended.out, ended.err);
+        for (name, value) in json(&ended.out).as_object().unwrap() {
+            objects(&format!("{verb} {name}"), value, &data, &mut found);
+        }
+    }
+    for (place, all) in &found {
+        let wanted = documented.get(place).unwrap_or_else(|| panic!("{place} is not documented: {all:?}"));
+        for fields in all {
+            let required: BTreeSet<_> = wanted.iter().filter(|field| !field.ends_with('?')).cloned().collect();
+            let allowed: BTreeSet<_> = wanted.iter().map(|field| field.trim_end_matches('?').to_owned()).collect();
+            assert!(fields.is_superset(&required) && fields.is_subset(&allowed), "{place}: {fields:?}, {wanted:?}");
+        }
+        // What may be missing is seen, or the row says what nothing does.
+        let seen: BTreeSet<_> = all.iter().flatten().cloned().collect();
+        assert!(wanted.iter().all(|field| seen.contains(field.trim_end_matches('?'))), "{place}: {seen:?}, {wanted:?}");
+    }
+    let never: Vec<_> = documented.keys().filter(|place| !found.contains_key(*place)).collect();
+    assert!(never.is_empty(), "documented, and not seen: {never:?}");
+}
+
 #[test]
 fn kinds_are_compared_on_the_users_own_keys() {
     let place = Place::new();
@@ -237,10 +331,15 @@ fn kinds_are_compared_on_the_users_own_keys() {
     assert_eq!(recommended["ordered"], serde_json::json!(["bplustree"]));
     assert_eq!(recommended["ordered_at_checkpoints"], serde_json::json!(["masstree"]));
     assert!(!recommended["map"].as_array().unwrap().is_empty());
+    assert_eq!(said["svg"], "names.svg", "beside the keys");
+    assert!(std::fs::read_to_string(place.path("names.svg")).unwrap().starts_with("<svg"));
     let args =
         ["bench", "--keys-from", "numbers", "--key-type", "u64", "--dir", ".", "--ops", "500", "--svg", "kinds.svg"];
     let text = place.works(&args);
     assert!(text.contains("Recommended") && text.contains("a map in order, durable on return: "), "{text}");
+    assert!(text.contains("kinds.svg has the times as a picture"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("  a map in order, durable at checkpoints: "), "ends with the recommendation: {text}");
     assert!(text.contains("hash-fast-open") && text.contains("skiplist"), "{text}");
     assert!(!text.contains("\nlist ") && !text.contains("\nlist-values "), "meant for 1000 keys: {text}");
     let svg = std::fs::read_to_string(place.path("kinds.svg")).unwrap();
@@ -253,7 +352,14 @@ fn kinds_are_compared_on_the_users_own_keys() {
         "line 1 of names: key \"user 0\" is not of type u64",
     );
     let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 4, "a bench removes its pools: {left:?}");
+    assert_eq!(left.len(), 5, "a bench removes its pools: {left:?}");
+    // No other file is replaced.
+    std::fs::write(place.path("names.svg"), "mine").unwrap();
+    let args = ["bench", "--keys-from", "names", "--dir", ".", "--ops", "100", "--json"];
+    let ended = place.durix(&args);
+    assert!(ended.code == 0 && ended.err.contains("no picture was written to names.svg: another file is there"));
+    assert!(json(&ended.out)["svg"].is_null());
+    assert_eq!(std::fs::read(place.path("names.svg")).unwrap(), b"mine");
 }
 
 #[test]
@@ -284,6 +390,50 @@ fn a_build_without_redb_says_how_to_get_one() {
     let place = Place::new();
     place.fails(&["load", "--pool", "p", "--redb", "old.redb"], 2, "cargo install durix-cli --features redb");
     assert!(!place.path("p").exists());
+    place.pool("p");
+    place.fails(&["dump", "--pool", "p", "--redb", "new.redb"], 2, "cargo install durix-cli --features redb");
+    assert!(!place.path("new.redb").exists());
+}
+
+#[cfg(feature = "redb")]
+#[test]
+fn indices_are_dumped_as_tables_of_redb_and_loaded_again() {
+    use redb::{ReadOnlyDatabase, ReadableDatabase, ReadableTableMetadata, TableDefinition, TableHandle};
+    let place = Place::new();
+    let db = Db::open_or_create(place.path("p")).unwrap();
+    let ages = db.map::<String, u64>("ages").unwrap();
+    ages.try_extend((0..1000u64).map(|n| (format!("user {n}"), n))).unwrap();
+    let blobs = db.ordered_map::<i64, Vec<u8>>("blobs").unwrap();
+    blobs.try_extend([(-1, vec![0xff, 0]), (i64::MIN, vec![]), (7, vec![7; 5000])]).unwrap();
+    let flags = db.ordered_map::<u128, Option<u8>>("options").unwrap();
+    flags.insert(&1, &None).unwrap();
+    let floats = db.map::<u32, f64>("floats").unwrap();
+    floats.try_extend([(1, -0.5), (2, f64::INFINITY)]).unwrap();
+    drop((ages, blobs, flags, floats));
+    db.close().unwrap();
+    drop(db);
+    let dump = |more: &[&'static str]| [&["dump", "--pool", "p", "--redb"][..], more].concat();
+    place.fails(&dump(&["all.redb"]), 2, "index \"options\" holds u128 to Option<u8>, for which");
+    assert!(!place.path("all.redb").exists(), "whole or not at all");
+    place.fails(&dump(&["p"]), 5, "p is there already");
+    place.fails(&dump(&["no/folder/x"]), 5, "making a file in no/folder");
+    place.fails(&dump(&["x", "--sort"]), 2, "cannot be used with");
+    for (index, entries) in
+        [("ages", "ages: 1000 entries\n"), ("blobs", "blobs: 3 entries\n"), ("floats", "floats: 2 entries\n")]
+    {
+        let file: &'static str = index;
+        assert_eq!(place.works(&dump(&[file, "--index", index])), entries);
+        place.works(&["load", "--pool", "q", "--index", index, "--redb", file]);
+        let scan = |pool: &str| place.works(&["scan", "--pool", pool, "--index", index, "--format", "hex"]);
+        assert_eq!(scan("p"), scan("q"), "{index}");
+    }
+    // redb itself finds them, with their types.
+    let read = ReadOnlyDatabase::open(place.path("blobs")).unwrap().begin_read().unwrap();
+    assert_eq!(read.list_tables().unwrap().map(|table| table.name().to_owned()).collect::<Vec<_>>(), ["blobs"]);
+    let table = read.open_table(TableDefinition::<i64, &[u8]>::new("blobs")).unwrap();
+    assert_eq!((table.len().unwrap(), table.get(-1).unwrap().unwrap().value()), (3, &[0xff, 0][..]));
+    let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("durix-dump")), "{left:?}");
 }
 
 #[cfg(feature = "redb")]

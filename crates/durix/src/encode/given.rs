@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Element, Encode, Part, Unfit};
 
@@ -11,7 +12,9 @@ use super::{Element, Encode, Part, Unfit};
 /// |---|---|
 /// | `String` | `str`, `&str` |
 /// | `Vec<T>` | `[T]`, `&[T]` |
+/// | `Box<str>`, `Arc<str>`; `Box<[u8]>`, `Arc<[u8]>` | `str`, `&str`; `[u8]`, `&[u8]` |
 /// | `OsString`, `PathBuf` | `OsStr`, `&OsStr`; `Path`, `&Path` |
+/// | `Option<T>` | an option of a borrowed form: `Some("ada")` for `Option<String>` |
 /// | a tuple | a tuple of parts, each as it is or as a reference: `(&str, u64)` for `(String, u64)`, also in nested tuples |
 ///
 /// ```
@@ -74,9 +77,25 @@ as_itself! {
     {} std::net::Ipv4Addr; {} std::net::Ipv6Addr; {} std::net::IpAddr;
     {} std::time::Duration; {} std::time::SystemTime;
     {} String; {} OsString; {} PathBuf;
+    {} Box<str>; {} Arc<str>; {} Box<[u8]>; {} Arc<[u8]>;
     {} Vec<u8>; {T: Element} Vec<T>;
     {const N: usize} [u8; N];
-    {T: Part} Option<T>;
+    {} usize; {} isize;
+}
+
+impl<T: PartGivenAs<Q>, Q> GivenAs<Option<Q>> for Option<T> {
+    #[inline]
+    fn encode_given(given: &Option<Q>, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        Self::encode_part_given(given, out);
+        Ok(())
+    }
+}
+
+impl<T: PartGivenAs<Q>, Q> PartGivenAs<Option<Q>> for Option<T> {
+    #[inline]
+    fn encode_part_given(given: &Option<Q>, out: &mut Vec<u8>) {
+        super::option::encode_option(given.as_ref(), T::encode_part_given, out);
+    }
 }
 
 #[cfg(feature = "uuid")]
@@ -125,6 +144,10 @@ borrowed! {
     {} PathBuf, Path, |given, out| super::part::encode_bytes(given.as_os_str().as_encoded_bytes(), out);
     {} Vec<u8>, [u8], super::part::encode_bytes;
     {T: Element} Vec<T>, [T], super::list::encode_elements;
+    {} Box<str>, str, |given, out| super::part::encode_bytes(given.as_bytes(), out);
+    {} Arc<str>, str, |given, out| super::part::encode_bytes(given.as_bytes(), out);
+    {} Box<[u8]>, [u8], super::part::encode_bytes;
+    {} Arc<[u8]>, [u8], super::part::encode_bytes;
 }
 
 pub(super) use as_itself;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::tag::{NO_CODE, TypeTag};
@@ -25,6 +26,7 @@ macro_rules! elements {
 }
 
 elements!(u16, u32, u64, u128, i8, i16, i32, i64, i128, bool, char, f32, f64, String, OsString, PathBuf);
+elements!(usize, isize, Box<str>, Arc<str>, Box<[u8]>, Arc<[u8]>);
 elements!(Ipv4Addr, Ipv6Addr, IpAddr, Duration, SystemTime);
 impl<T: Part> Element for Option<T> {}
 impl Element for Vec<u8> {}

@@ -6,8 +6,10 @@
 //! |---|---|
 //! | `u8` … `u128` | big-endian |
 //! | `i8` … `i128` | big-endian, with the sign bit flipped |
+//! | `usize`, `isize` | as `u64`, `i64` |
 //! | `bool`, `char` | as `u8` (0, 1), as `u32` |
 //! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
+//! | `Box<str>`, `Arc<str>`; `Box<[u8]>`, `Arc<[u8]>` | as `String`; as `Vec<u8>` |
 //! | a tuple of two to six, also of tuples | its parts in a row; strings and bytes but for the last one with each 0 as 0, 255, and ended by 0, 1 |
 //! | `f32`, `f64` | big-endian; the sign bit flipped, of negative ones all bits: the order of `total_cmp` |
 //! | `Ipv4Addr`, `Ipv6Addr` | their octets; `IpAddr`: 4 or 6 before them |
@@ -21,7 +23,7 @@
 //! | `()` | nothing |
 //!
 //! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
-//! ([`Named`]).
+//! ([`named!`](crate::named)). `BTreeMap` and `HashMap` of these are values, too: their pairs in the order of keys, as a vector of tuples.
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
@@ -30,6 +32,7 @@ mod given;
 mod list;
 mod option;
 mod part;
+mod same_as;
 mod serde_value;
 mod std_types;
 mod stored_as;

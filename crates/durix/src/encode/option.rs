@@ -3,6 +3,14 @@
 use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Key, Part, Unfit, Value};
 
+/// An option as a part, whose part `encode` writes.
+pub(super) fn encode_option<T>(option: Option<&T>, encode: impl FnOnce(&T, &mut Vec<u8>), out: &mut Vec<u8>) {
+    out.push(u8::from(option.is_some()));
+    if let Some(part) = option {
+        encode(part, out);
+    }
+}
+
 impl<T: Part> Part for Option<T> {
     const CODE: u8 =
         if T::CODE == tag::NO_CODE || T::CODE & tag::OPTION != 0 { tag::NO_CODE } else { T::CODE | tag::OPTION };
@@ -12,10 +20,7 @@ impl<T: Part> Part for Option<T> {
     }
 
     fn encode_part(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_some()));
-        if let Some(part) = self {
-            part.encode_part(out);
-        }
+        encode_option(self.as_ref(), T::encode_part, out);
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {

@@ -1,9 +1,11 @@
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -382,4 +384,70 @@ fn what_serde_can_write_is_a_value() {
     assert!(error.contains("2 bytes are no User 1"), "{error}");
     assert!(User::decode(&[&bytes[..], &[0]].concat()).unwrap_err().to_string().contains("left over"));
     assert_eq!(User::type_name(), "User 1");
+}
+
+#[test]
+fn types_that_are_stored_as_others_have_their_bytes_and_tags() {
+    fn same<A: Key + PartialEq + Debug, B: Key>(given: A, stored: B) {
+        assert_eq!((bytes_of(&given), A::tag()), (bytes_of(&stored), B::tag()));
+        assert_eq!(A::decode(&bytes_of(&given)).unwrap(), given);
+    }
+    same(7_usize, 7_u64);
+    same(-7_isize, -7_i64);
+    same::<Box<str>, _>("a\0b".into(), "a\0b".to_owned());
+    same::<Arc<str>, _>("ab".into(), "ab".to_owned());
+    same::<Box<[u8]>, _>([1, 0, 2][..].into(), vec![1_u8, 0, 2]);
+    same::<Arc<[u8]>, _>([][..].into(), Vec::<u8>::new());
+    same((Box::<str>::from("a\0"), 7_usize), ("a\0".to_owned(), 7_u64));
+    same::<Vec<Box<str>>, _>(vec!["a".into(), "b".into()], vec!["a".to_owned(), "b".to_owned()]);
+    fn begins<K>(prefix: &(impl PrefixOf<K> + ?Sized)) -> Vec<u8> {
+        let mut out = Vec::new();
+        prefix.encode_prefix(&mut out);
+        out
+    }
+    assert_eq!([begins::<Box<str>>("ab"), begins::<Arc<str>>("ab"), begins::<String>("ab")], [b"ab"; 3]);
+    assert_eq!([begins::<Box<[u8]>>(&[1][..]), begins::<Arc<[u8]>>(&[1][..])], [[1]; 2]);
+    assert!(usize::decode(&[1]).is_err() && Box::<str>::decode(&[0xff]).is_err());
+}
+
+#[test]
+fn maps_as_values_are_vectors_of_their_pairs() {
+    let pairs = [("b", 1_u32), ("a", 2), ("ab", 3)].map(|(key, value)| (key.to_owned(), value));
+    let (ordered, hashed) = (BTreeMap::from(pairs.clone()), HashMap::<_, _>::from(pairs));
+    let vector: Vec<(String, u32)> = ordered.clone().into_iter().collect();
+    assert_eq!(bytes_of(&ordered), bytes_of(&vector));
+    assert_eq!(bytes_of(&hashed), bytes_of(&vector));
+    assert_eq!(BTreeMap::decode(&bytes_of(&hashed)).unwrap(), ordered);
+    assert_eq!(HashMap::decode(&bytes_of(&ordered)).unwrap(), hashed);
+    assert_eq!(<BTreeMap<String, u32> as Value>::tag(), <Vec<(String, u32)> as Value>::tag());
+    assert_eq!(<HashMap<String, u32> as Value>::tag(), <Vec<(String, u32)> as Value>::tag());
+    assert!(BTreeMap::<String, u32>::decode(b"a").is_err());
+}
+
+#[test]
+fn options_are_given_in_borrowed_forms() {
+    fn given<K: GivenAs<Q>, Q>(given: Q) -> Vec<u8> {
+        let mut out = Vec::new();
+        K::encode_given(&given, &mut out).unwrap();
+        out
+    }
+    assert_eq!(given::<Option<String>, _>(Some("a\0")), bytes_of(&Some("a\0".to_owned())));
+    assert_eq!(given::<Option<String>, _>(None::<&str>), bytes_of(&None::<String>));
+    assert_eq!(given::<Option<u64>, _>(None), bytes_of(&None::<u64>));
+    assert_eq!(given::<(Option<String>, u8), _>((Some("a"), 7)), bytes_of(&(Some("a".to_owned()), 7_u8)));
+    assert_eq!(given::<Option<(String, u8)>, _>(Some(("a", 7))), bytes_of(&Some(("a".to_owned(), 7_u8))));
+}
+
+#[test]
+fn a_type_gets_a_name_by_a_line() {
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Plain(u8);
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Versioned(Vec<Plain>);
+    crate::named!(Plain);
+    crate::named!(Versioned, "Versioned 3");
+    assert_eq!((<Plain as Named>::NAME, <Versioned as Named>::NAME), ("Plain", "Versioned 3"));
+    assert_eq!(<Versioned as Value>::tag(), TypeTag::named("Versioned 3"));
+    let value = Versioned(vec![Plain(1), Plain(2)]);
+    assert_eq!(Versioned::decode(&bytes_of(&value)).unwrap(), value);
 }

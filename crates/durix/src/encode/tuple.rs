@@ -1,5 +1,7 @@
 //! Tuples of parts.
 
+use std::sync::Arc;
+
 use super::given::{GivenAs, PartGivenAs};
 use super::part::Part;
 use super::tag::{NO_CODE, TypeTag};
@@ -21,16 +23,20 @@ pub trait PrefixOf<K> {
     fn encode_prefix(&self, out: &mut Vec<u8>);
 }
 
-impl PrefixOf<String> for str {
-    fn encode_prefix(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
-    }
+/// Strings and bytes begin with others.
+macro_rules! beginning {
+    ($($begun:ty: $with:ty;)*) => {$(
+        impl PrefixOf<$begun> for $with {
+            fn encode_prefix(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(self.as_ref());
+            }
+        }
+    )*};
 }
 
-impl PrefixOf<Vec<u8>> for [u8] {
-    fn encode_prefix(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
+beginning! {
+    String: str; Box<str>: str; Arc<str>: str;
+    Vec<u8>: [u8]; Box<[u8]>: [u8]; Arc<[u8]>: [u8];
 }
 
 macro_rules! prefix {

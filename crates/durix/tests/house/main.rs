@@ -3,6 +3,7 @@
 mod circles;
 mod labels;
 mod links;
+mod packages;
 
 use std::path::{Path, PathBuf};
 

@@ -100,7 +100,12 @@ fn a_handle_walks_as_its_map_does() {
             assert_eq!(found, expected, "{}: {most} from {low} to {high}", entry.name);
             let found: Vec<_> = map.range(low..high).unwrap().take(most).map(all).collect();
             assert_eq!(found, expected, "{}: {most} from {low} to {high} of the map", entry.name);
-            let found: Vec<_> = handle.range_back(low..=high).unwrap().take(most).map(all).collect();
+            for expecting in [1, most] {
+                let range = handle.range(low..=high).unwrap().expecting(expecting);
+                let found: Vec<_> = range.rev().take(most).map(all).collect();
+                assert_eq!(found, back, "{}: {most} back from {high} to {low}", entry.name);
+            }
+            let found: Vec<_> = map.range(low..=high).unwrap().expecting(most).rev().take(most).map(all).collect();
             assert_eq!(found, back, "{}: {most} back from {high} to {low}", entry.name);
             assert!(handle.range(high + 1..low).unwrap().next().is_none(), "{}: crossed", entry.name);
         }
@@ -132,6 +137,47 @@ fn both_ends_of_a_range_meet_where_one_of_them_has_read_ahead() {
             met.sort_unstable();
             assert_eq!(met, (0..40).collect::<Vec<_>>(), "{}: {front} from the front", entry.name);
         }
+    }
+}
+
+#[test]
+fn both_ends_of_a_range_of_a_handle_meet() {
+    for entry in kinds::<durix::Hardware>().into_iter().filter(|entry| entry.ordered) {
+        let db = Db::builder().no_background_threads().over(heap()).unwrap();
+        let map: OrderedMap<u64, u64> = db.ordered_map_of_kind("numbers", entry.name).unwrap();
+        (0..40).for_each(|key| _ = map.insert(&key, &key).unwrap());
+        let mut handle = map.handle().unwrap();
+        let mut random = Random(11);
+        // From the front first, then from the back; and each step from an end that chance takes.
+        for front in 0..=41 {
+            let mut range = handle.range(1..39).unwrap();
+            let mut met: Vec<u64> = range.by_ref().take(front).map(|pair| pair.unwrap().0).collect();
+            met.extend(range.by_ref().rev().map(|pair| pair.unwrap().0));
+            assert!(range.next().is_none() && range.next_back().is_none());
+            met.sort_unstable();
+            assert_eq!(met, (1..39).collect::<Vec<_>>(), "{}: {front} from the front", entry.name);
+
+            let mut range = handle.range(1..39).unwrap().expecting(front);
+            let (mut low, mut high) = (1, 39);
+            while low < high {
+                if random.below(3) == 0 {
+                    high -= 1;
+                    assert_eq!(range.next_back().unwrap().unwrap(), (high, high), "{}: {low} to {high}", entry.name);
+                } else {
+                    assert_eq!(range.next().unwrap().unwrap(), (low, low), "{}: {low} to {high}", entry.name);
+                    low += 1;
+                }
+            }
+            assert!(range.next().is_none() && range.next_back().is_none() && range.next().is_none());
+        }
+        // What was inserted and removed meanwhile does not come behind the other end.
+        let mut range = handle.iter();
+        assert_eq!(range.next_back().unwrap().unwrap().0, 39);
+        assert_eq!(range.next().unwrap().unwrap().0, 0);
+        map.insert(&100, &100).unwrap();
+        map.remove(&38).unwrap();
+        assert_eq!(range.next_back().unwrap().unwrap().0, 37, "{}", entry.name);
+        assert_eq!(range.map(|pair| pair.unwrap().0).max(), Some(36), "{}", entry.name);
     }
 }
 
