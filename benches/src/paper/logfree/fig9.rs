@@ -128,8 +128,13 @@ impl<M: Medium, const LOG: bool> Set<M> for Intending<M, LOG> {
     }
 
     #[inline(always)]
+    fn contains(&self, _local: &mut Intentions<M>, op: &Op<'_, M>, key: u64) -> bool {
+        Set::contains(&self.table, &mut (), op, key)
+    }
+
+    #[inline(always)]
     fn insert(&self, local: &mut Intentions<M>, op: &Op<'_, M>, key: u64, value: u64) -> bool {
-        if self.table.contains(op, key).expect("sound") {
+        if Set::contains(&self.table, &mut (), op, key) {
             return false;
         }
         if LOG {
@@ -140,7 +145,7 @@ impl<M: Medium, const LOG: bool> Set<M> for Intending<M, LOG> {
 
     #[inline(always)]
     fn remove(&self, local: &mut Intentions<M>, op: &Op<'_, M>, key: u64) -> bool {
-        if !self.table.contains(op, key).expect("sound") {
+        if !Set::contains(&self.table, &mut (), op, key) {
             return false;
         }
         if LOG {
