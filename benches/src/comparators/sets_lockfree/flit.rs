@@ -25,7 +25,7 @@ pub struct Flit<const HASHED: bool> {
 impl<const HASHED: bool> Flit<HASHED> {
     #[inline(always)]
     fn counter<'s, M: Medium>(op: &Op<'s, M>, link: u64) -> &'s Word {
-        word(op, if HASHED { FIRST + (link / 64 & (COUNTERS - 1)) * 8 } else { link + 8 })
+        word(op, if HASHED { FIRST + ((link / 64) & (COUNTERS - 1)) * 8 } else { link + 8 })
     }
 
     /// The second half of the paper's p-load; the search has loaded the link before.

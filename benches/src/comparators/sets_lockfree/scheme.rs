@@ -111,7 +111,7 @@ impl LinkFree {
     fn make_valid<M: Medium>(op: &Op<'_, M>, line: &Line) {
         let own = op.load(&line.own, Relaxed);
         if own & 1 != own >> 1 & 1 {
-            op.store(&line.own, own & !VALID | (own & 1) * VALID, Release);
+            op.store(&line.own, own & !VALID | ((own & 1) * VALID), Release);
         }
     }
 
