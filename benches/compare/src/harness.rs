@@ -171,7 +171,7 @@ impl Rounds {
     /// A key that is there, by a number that changes from round to round.
     fn existing(&self) -> impl Fn(u64) -> u64 + Sync {
         let keys = self.keys;
-        move |i| key((u128::from(key(i ^ keys << 32)) * u128::from(keys) >> 64) as u64)
+        move |i| key(((u128::from(key(i ^ keys << 32)) * u128::from(keys)) >> 64) as u64)
     }
 
     fn get(&self, count: u64) -> f64 {
