@@ -4,17 +4,27 @@
 //! valgrind --tool=callgrind --toggle-collect='*Worker*batch*' target/release/examples/one_logfree hash links 1024 1 10
 //! ```
 //!
-//! Shapes: `list`, `hash`, `skiplist`, `bst`. Ways: `links`, `soft`, `redo`, `cso`. Then the number of keys, of threads and of
-//! rounds. Prints the median of the rounds.
+//! Shapes: `list`, `hash`, `skiplist`, `bst`. Ways: `links`, `soft`, `redo`, `cso`, `pset`; SOFT, link-free and FliT of the papers:
+//! `soft-peer`, `link-free`, `flit`, `flit-hashed`. Then the number of keys, of threads and of rounds. With a percentage of reads behind
+//! them, rounds are long. Prints the median of the rounds.
 
 use durix_bench::logfree::make::{Protocol, Shape, What, make};
+use durix_bench::logfree::rounds::Mix;
 use durix_bench::place::Place;
 use durix_bench::workload::medium;
 
+const USAGE: &str = "usage: one_logfree list|hash|skiplist|bst \
+    links|soft|redo|cso|pset|soft-peer|link-free|flit|flit-hashed KEYS THREADS ROUNDS [READS]";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [shape, way, keys, threads, rounds] = &args[..] else {
-        return Err("usage: one_logfree list|hash|skiplist|bst links|soft|redo|cso KEYS THREADS ROUNDS".into());
+    let (shape, way, keys, threads, rounds, mix) = match &args[..] {
+        [shape, way, keys, threads, rounds] => (shape, way, keys, threads, rounds, Mix::UPDATES),
+        [shape, way, keys, threads, rounds, reads] => {
+            let reads = reads.parse().ok().filter(|percent| *percent <= 100);
+            (shape, way, keys, threads, rounds, Mix::long(reads.ok_or("READS is a percentage")?))
+        }
+        _ => return Err(USAGE.into()),
     };
     let shape = match shape.as_str() {
         "list" => Shape::List,
@@ -28,9 +38,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "soft" => Protocol::Soft,
         "redo" => Protocol::Redo,
         "cso" => Protocol::Cso,
+        "pset" => Protocol::Pset,
+        "soft-peer" => Protocol::SoftPeer,
+        "link-free" => Protocol::LinkFree,
+        "flit" => Protocol::Flit,
+        "flit-hashed" => Protocol::FlitHashed,
         _ => return Err(format!("no way called {way}").into()),
     };
-    let what = What { shape, way, keys: keys.parse()?, threads: threads.parse()? };
+    let what = What { shape, way, keys: keys.parse()?, threads: threads.parse()?, mix };
     let mut set = make(&Place::from_env(), medium(), what)?.ok_or("there is no such set")?;
     let rounds: usize = rounds.parse()?;
     let mut times: Vec<[f64; 2]> = (0..rounds.max(1)).map(|_| set.round()).collect();

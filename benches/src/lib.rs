@@ -14,4 +14,4 @@ pub mod pset;
 pub mod run;
 pub mod workload;
 
-pub use comparators::{logs, sets, sets_logged, trees};
+pub use comparators::{logs, sets, sets_lockfree, sets_logged, trees};

@@ -4,16 +4,23 @@
 //! which all peers take turns: inserting new keys, each durable (what a store calls a commit) or durable every 64 ms, getting
 //! keys that are there, scanning ten keys. Ratios are taken within rounds.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use durix_bench::interleave::{Contestant, Outcome, Series, interleave};
 use durix_bench::machine::Machine;
 
+use crate::peers;
 use crate::peers::peer::{Error, Make, Peer, Worker};
+use crate::peers::value::LONG;
 
 /// What a round does, in order.
 pub const PHASES: [&str; 4] = ["insert", "commit each", "get", "scan of 10"];
+
+const INSERT: usize = 0;
+const GET: usize = 2;
+const SCANNING: usize = 3;
 
 /// How often a store makes its inserts durable where not each of them is to be.
 pub const EVERY: Duration = Duration::from_millis(64);
@@ -164,7 +171,7 @@ impl Rounds {
     /// A key that is there, by a number that changes from round to round.
     fn existing(&self) -> impl Fn(u64) -> u64 + Sync {
         let keys = self.keys;
-        move |i| key((u128::from(key(i ^ keys << 32)) * u128::from(keys) >> 64) as u64)
+        move |i| key(((u128::from(key(i ^ keys << 32)) * u128::from(keys)) >> 64) as u64)
     }
 
     fn get(&self, count: u64) -> f64 {
@@ -250,8 +257,8 @@ pub fn measure(plan: Plan, make: &[Make]) -> Result<Vec<Row>, Error> {
     Ok(outcomes.into_iter().zip(about).map(row).collect())
 }
 
-/// The table of all peers, and how each was set up.
-pub fn render(plan: &Plan, rows: &[Row]) -> String {
+/// The table of peers with values of `value` bytes, and how each was set up.
+pub fn render(plan: &Plan, value: usize, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     let header = ["", "survives", "fill", "insert", "commit each", "get", "scan of 10", "bytes a key: memory", "files"];
@@ -267,7 +274,7 @@ pub fn render(plan: &Plan, rows: &[Row]) -> String {
     }
     let setups: String = rows.iter().map(|r| format!("{}: {}\n", r.outcome.name, r.parameters)).collect();
     format!(
-        "{}\n{} keys of 8 bytes with values of 8, {} thread(s); million operations a second, medians of {} interleaved \
+        "{}\n{} keys of 8 bytes with values of {value}, {} thread(s); million operations a second, medians of {} interleaved \
          rounds\nfill: all keys, once, alone; insert: stores make durable every {} ms; commit each: every insert is durable when it returns\n{table}\n{setups}",
         Machine::this(),
         plan.keys,
@@ -275,6 +282,32 @@ pub fn render(plan: &Plan, rows: &[Row]) -> String {
         plan.rounds,
         EVERY.as_millis(),
     )
+}
+
+/// What part of the bare tree's speed the facade is to have.
+const FACADE_GOAL: f64 = 0.9;
+/// How many times as many scans as LMDB the bare tree is to do with long values.
+const SCAN_GOAL: f64 = 1.3;
+
+/// The ratios that there are goals for, a line each, as far as both sides were measured.
+pub fn goals(value: usize, rows: &[Row]) -> String {
+    let row = |name: &str| rows.iter().find(|row| row.outcome.name == name);
+    let (Some(bare), mut text) = (row(peers::BARE), String::new()) else { return String::new() };
+    let mut tell = |what: &str, ours: &Row, other: &Row, phase: usize, goal: f64| {
+        // Times, so the other's stands above.
+        let ratio = other.outcome.phases[phase].ratio_to(&ours.outcome.phases[phase]).median();
+        let verdict = if ratio >= goal { "holds" } else { "does not hold" };
+        let _ = writeln!(text, "{what}, values of {value} bytes: {ratio:.2}, goal at least {goal}: {verdict}");
+    };
+    if let Some(facade) = row(peers::FACADE) {
+        for phase in [GET, INSERT, SCANNING] {
+            tell(&format!("facade to bare tree, {}", PHASES[phase]), facade, bare, phase, FACADE_GOAL);
+        }
+    }
+    if let Some(lmdb) = row(peers::LMDB).filter(|_| value == LONG) {
+        tell("bare tree to LMDB, scan of 10", bare, lmdb, SCANNING, SCAN_GOAL);
+    }
+    text
 }
 
 /// Million operations a second, and the spread.
@@ -290,23 +323,65 @@ fn rate(series: &Series) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers;
 
     #[test]
     fn all_peers_keep_what_they_are_given() {
         let plan = Plan { keys: 3000, inserts: 200, commits: 20, gets: 500, scans: 100, rounds: 2, threads: 1 };
-        let rows = measure(plan, &peers::select(&[]).unwrap()).unwrap();
+        let [words, long] = peers::select(&[]).unwrap();
+        let rows = measure(plan, &words).unwrap();
         assert_eq!(rows.len(), peers::ALL.len());
-        let text = render(&plan, &rows);
-        for name in ["Durix", "redb", "LMDB", "fjall", "sled", "masstree", "congee", "scc", "skiplist", "dashmap"] {
+        let text = render(&plan, 8, &rows);
+        for name in [
+            "Durix Masstree",
+            "Durix OrderedMap",
+            "redb",
+            "LMDB",
+            "fjall",
+            "sled",
+            "masstree",
+            "congee",
+            "scc",
+            "skiplist",
+            "dashmap",
+        ] {
             assert!(text.contains(name), "{name} is missing in\n{text}");
         }
+        assert_eq!(goals(8, &rows).lines().count(), 3);
+        let rows = measure(plan, &long).unwrap();
+        let (text, goals) = (render(&plan, LONG, &rows), goals(LONG, &rows));
+        assert!(text.contains("values of 100") && rows.len() == peers::WITH_LONG_VALUES.len(), "{text}");
+        assert!(goals.lines().count() == 4 && goals.contains("bare tree to LMDB, scan of 10"), "{goals}");
+    }
+
+    #[test]
+    fn a_goal_is_the_ratio_of_speeds() {
+        let row = |name: &str, ns: f64| Row {
+            outcome: Outcome { name: name.into(), phases: std::array::from_fn(|_| Series::new(vec![ns])) },
+            durability: "",
+            parameters: String::new(),
+            filling: 1.0,
+            footprint: Footprint::default(),
+            keys: 1,
+        };
+        let rows = [row(peers::BARE, 100.0), row(peers::FACADE, 125.0), row(peers::LMDB, 140.0)];
+        let text = goals(LONG, &rows);
+        assert!(
+            text.contains("facade to bare tree, get, values of 100 bytes: 0.80, goal at least 0.9: does not hold"),
+            "{text}"
+        );
+        assert!(
+            text.contains("bare tree to LMDB, scan of 10, values of 100 bytes: 1.40, goal at least 1.3: holds"),
+            "{text}"
+        );
+        assert_eq!(goals(LONG, &rows[1..]), "");
     }
 
     #[test]
     fn all_peers_work_with_threads() {
         let plan = Plan { keys: 3000, inserts: 200, commits: 20, gets: 500, scans: 100, rounds: 1, threads: 3 };
-        measure(plan, &peers::select(&[]).unwrap()).unwrap();
+        let [words, long] = peers::select(&[]).unwrap();
+        measure(plan, &words).unwrap();
+        measure(plan, &long).unwrap();
     }
 
     #[test]

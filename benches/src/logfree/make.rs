@@ -7,11 +7,17 @@ use durix_logfree::{
 };
 use durix_pmem::backing::{FileBacking, HeapBacking};
 use durix_pmem::{Counting, Counts, Hardware, Mapping, Medium, Pool, PoolOptions, Structure};
+use durix_pset::PersistentSet;
 
 use super::Error;
-use super::rounds::{Memory, OPERATIONS, Rounds};
+use super::rounds::{Memory, Mix, OPERATIONS, Rounds};
 use crate::interleave::Contestant;
 use crate::place::Place;
+use crate::sets_lockfree::flit::Flit;
+use crate::sets_lockfree::harris::Harris;
+use crate::sets_lockfree::scheme::{LinkFree, Scheme};
+use crate::sets_lockfree::soft::Soft;
+use crate::sets_lockfree::tower::Tower;
 use crate::sets_logged::Set;
 use crate::sets_logged::bst_tk::BstTk;
 use crate::sets_logged::lazy::Lazy;
@@ -66,6 +72,16 @@ pub enum Protocol {
     Buffered,
     /// Link-and-persist where nothing is written back and no fence waits.
     Volatile,
+    /// The persistent set of `durix-pset`.
+    Pset,
+    /// SOFT as its paper has it.
+    SoftPeer,
+    /// Link-free.
+    LinkFree,
+    /// FliT, with counters beside links.
+    Flit,
+    /// FliT, with counters in a table.
+    FlitHashed,
 }
 
 impl Protocol {
@@ -80,6 +96,11 @@ impl Protocol {
             Protocol::Batched => "link cache, synced every 16",
             Protocol::Buffered => "link cache, synced every 2048",
             Protocol::Volatile => "not durable",
+            Protocol::Pset => "persistent set",
+            Protocol::SoftPeer => "SOFT of the paper",
+            Protocol::LinkFree => LinkFree::NAME,
+            Protocol::Flit => Flit::<false>::NAME,
+            Protocol::FlitHashed => Flit::<true>::NAME,
         }
     }
 }
@@ -95,6 +116,8 @@ pub struct What {
     pub keys: u64,
     /// Threads at work.
     pub threads: u64,
+    /// What they do.
+    pub mix: Mix,
 }
 
 /// Where the sets lie.
@@ -156,13 +179,33 @@ where
 {
     let pool = site.pool(medium, what.keys)?;
     let set: Arc<S> = pool.open_structure("set", options)?;
-    Ok(Box::new(Rounds::new(set, Memory::Pool(pool), what.keys, what.threads)?))
+    Ok(Box::new(Rounds::new(set, Memory::Pool(pool), what.keys, what.threads)?.mixed(what.mix)))
 }
 
-fn logged<M: Medium>(site: &impl Site<M>, medium: M, what: What, set: impl Set<M>) -> Result<Made, Error> {
+fn persistent_set<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Made, Error> {
+    let pool = site.pool(medium, what.keys)?;
+    let set = PersistentSet::open(&pool, "set")?;
+    Ok(Box::new(Rounds::new(set, Memory::Pool(pool), what.keys, what.threads)?.mixed(what.mix)))
+}
+
+/// A linked structure over a scheme.
+fn linked<M: Medium, S: Scheme + std::fmt::Debug>(
+    site: &impl Site<M>,
+    medium: M,
+    what: What,
+) -> Result<Option<Made>, Error> {
+    match what.shape {
+        Shape::List => comparator(site, medium, what, Harris::<S>::list(what.keys)).map(Some),
+        Shape::Hash => comparator(site, medium, what, Harris::<S>::table(what.keys)).map(Some),
+        Shape::SkipList => comparator(site, medium, what, Tower::<S>::new(what.keys)).map(Some),
+        Shape::Bst => Ok(None),
+    }
+}
+
+fn comparator<M: Medium>(site: &impl Site<M>, medium: M, what: What, set: impl Set<M>) -> Result<Made, Error> {
     let mapping = site.mapping(medium, set.bytes(what.threads))?;
     set.create(&mapping);
-    Ok(Box::new(Rounds::new(set, Memory::Mapping(mapping), what.keys, what.threads)?))
+    Ok(Box::new(Rounds::new(set, Memory::Mapping(mapping), what.keys, what.threads)?.mixed(what.mix)))
 }
 
 fn links<M: Medium>(site: &impl Site<M>, medium: M, what: What) -> Result<Option<Made>, Error> {
@@ -206,7 +249,8 @@ where
     let Some(every) = every else { return ours::<M, S>(site, medium, what, options) };
     let pool = site.pool(medium, what.keys)?;
     let set: Arc<S> = pool.open_structure("set", options)?;
-    Ok(Box::new(Rounds::new(Buffered::new(set, every), Memory::Pool(pool), what.keys, what.threads)?))
+    let rounds = Rounds::new(Buffered::new(set, every), Memory::Pool(pool), what.keys, what.threads)?;
+    Ok(Box::new(rounds.mixed(what.mix)))
 }
 
 /// Makes a set and fills it; `None` if there is none of this kind.
@@ -226,16 +270,22 @@ pub fn make<M: Medium>(site: &(impl Site<M> + Site<Hardware>), medium: M, what: 
         (Protocol::Batched, _) => cached(site, medium, what, Some(16))?,
         (Protocol::Buffered, _) => cached(site, medium, what, Some(OPERATIONS))?,
         (Protocol::Volatile, _) => links(site, Hardware::PAGE_CACHE, what)?,
-        (Protocol::Redo, Shape::List) => Some(logged(site, medium, what, Lazy::<false>::list(keys))?),
-        (Protocol::Redo, Shape::Hash) => Some(logged(site, medium, what, Lazy::<false>::table(keys))?),
-        (Protocol::Redo, Shape::SkipList) => Some(logged(site, medium, what, LockedSkipList::<false>::new(keys))?),
-        (Protocol::Redo, Shape::Bst) => Some(logged(site, medium, what, BstTk::<false>::new(keys))?),
-        (Protocol::Cso, Shape::List) if one_thread => Some(logged(site, medium, what, Lazy::<true>::list(keys))?),
-        (Protocol::Cso, Shape::Hash) if one_thread => Some(logged(site, medium, what, Lazy::<true>::table(keys))?),
+        (Protocol::Pset, Shape::Hash) => Some(persistent_set(site, medium, what)?),
+        (Protocol::SoftPeer, Shape::List) => Some(comparator(site, medium, what, Soft::list(keys))?),
+        (Protocol::SoftPeer, Shape::Hash) => Some(comparator(site, medium, what, Soft::table(keys))?),
+        (Protocol::LinkFree, _) => linked::<M, LinkFree>(site, medium, what)?,
+        (Protocol::Flit, _) => linked::<M, Flit<false>>(site, medium, what)?,
+        (Protocol::FlitHashed, _) => linked::<M, Flit<true>>(site, medium, what)?,
+        (Protocol::Redo, Shape::List) => Some(comparator(site, medium, what, Lazy::<false>::list(keys))?),
+        (Protocol::Redo, Shape::Hash) => Some(comparator(site, medium, what, Lazy::<false>::table(keys))?),
+        (Protocol::Redo, Shape::SkipList) => Some(comparator(site, medium, what, LockedSkipList::<false>::new(keys))?),
+        (Protocol::Redo, Shape::Bst) => Some(comparator(site, medium, what, BstTk::<false>::new(keys))?),
+        (Protocol::Cso, Shape::List) if one_thread => Some(comparator(site, medium, what, Lazy::<true>::list(keys))?),
+        (Protocol::Cso, Shape::Hash) if one_thread => Some(comparator(site, medium, what, Lazy::<true>::table(keys))?),
         (Protocol::Cso, Shape::SkipList) if one_thread => {
-            Some(logged(site, medium, what, LockedSkipList::<true>::new(keys))?)
+            Some(comparator(site, medium, what, LockedSkipList::<true>::new(keys))?)
         }
-        (Protocol::Cso, Shape::Bst) if one_thread => Some(logged(site, medium, what, BstTk::<true>::new(keys))?),
+        (Protocol::Cso, Shape::Bst) if one_thread => Some(comparator(site, medium, what, BstTk::<true>::new(keys))?),
         _ => None,
     })
 }
@@ -257,7 +307,9 @@ pub struct PerUpdate {
 /// What the pool refuses.
 pub fn count(what: What) -> Result<Option<PerUpdate>, Error> {
     let counting = Counting::new(medium());
-    let Some(mut contestant) = make(&Heap, counting, What { threads: 1, ..what })? else { return Ok(None) };
+    let Some(mut contestant) = make(&Heap, counting, What { threads: 1, mix: Mix::UPDATES, ..what })? else {
+        return Ok(None);
+    };
     contestant.round();
     let before = counting.counts();
     let (mut updates, rounds) = (0.0, 2);
@@ -276,11 +328,20 @@ mod tests {
 
     #[test]
     fn fences_are_what_each_way_promises() {
-        let per_update = |shape, way| count(What { shape, way, keys: 256, threads: 1 }).unwrap();
+        let per_update = |shape, way| count(What { shape, way, keys: 256, threads: 1, mix: Mix::UPDATES }).unwrap();
         for shape in [Shape::Hash, Shape::List, Shape::SkipList] {
             let soft = per_update(shape, Protocol::Soft).unwrap();
             assert_eq!((soft.write_backs, soft.fences, soft.implicit_drains), (1.0, 1.0, 0.0), "{}", shape.name());
         }
+        for shape in [Shape::Hash, Shape::List, Shape::SkipList] {
+            let of = |way| per_update(shape, way).map(|n| (n.write_backs, n.fences, n.implicit_drains));
+            assert_eq!(of(Protocol::LinkFree), Some((1.0, 1.0, 0.0)), "{}", shape.name());
+            assert_eq!(of(Protocol::Flit), Some((2.0, 2.0, 0.0)), "{}", shape.name());
+            assert_eq!(of(Protocol::FlitHashed), Some((2.0, 2.0, 0.0)), "{}", shape.name());
+            let expected = (shape != Shape::SkipList).then_some((1.0, 1.0, 0.0));
+            assert_eq!(of(Protocol::SoftPeer), expected, "{}", shape.name());
+        }
+        assert_eq!(per_update(Shape::Hash, Protocol::Pset).unwrap().fences, 1.0);
         for shape in [Shape::List, Shape::Hash, Shape::Bst] {
             assert_eq!(per_update(shape, Protocol::Redo).unwrap().fences, 3.0, "{}", shape.name());
         }

@@ -28,6 +28,9 @@ pub enum Error {
     /// The set.
     #[error("{0}; set DURIX_DIR to a directory with enough room")]
     Set(#[from] durix_logfree::Error),
+    /// The persistent set.
+    #[error("{0}; set DURIX_DIR to a directory with enough room")]
+    Pset(#[from] durix_pset::Error),
 }
 
 /// Key number `i`: spread over all 64 bits, different for each `i`, neither 0 nor the largest for any that is used.

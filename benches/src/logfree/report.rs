@@ -5,7 +5,7 @@ use durix_pmem::Medium;
 
 use super::Error;
 use super::make::{PerUpdate, Protocol, Shape, What, count, make};
-use super::rounds::OPERATIONS;
+use super::rounds::{Mix, OPERATIONS};
 use crate::floor::{Floor, Stores};
 use crate::interleave::{Contestant, Outcome, Series, interleave_telling};
 use crate::logs::Region;
@@ -92,7 +92,7 @@ pub fn report(quick: bool) -> Result<(), Error> {
     );
     let mut table = table();
     for keys in sizes {
-        let what = WAYS.map(|way| What { shape: Shape::Hash, way, keys: *keys, threads: 1 });
+        let what = WAYS.map(|way| What { shape: Shape::Hash, way, keys: *keys, threads: 1, mix: Mix::UPDATES });
         let counts = what.map(|what| (what.way, count(what)));
         let outcomes = measure(&place, medium(), &what, rounds, |_| (), &mut || true)?;
         for (way, outcome) in &outcomes {

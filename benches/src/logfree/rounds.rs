@@ -1,5 +1,6 @@
 //! A set at work.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,10 +16,33 @@ pub const OPERATIONS: u64 = 2 << 10;
 /// The same where several threads are at work, which must not be over before all have begun.
 const OPERATIONS_TOGETHER: u64 = 8 << 10;
 
+/// What a round does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// Reads, in percent; the rest are half inserts, half removes.
+    pub reads: u64,
+    /// Operations of a round of one thread, and of each thread where several are at work.
+    pub operations: [u64; 2],
+}
+
+impl Mix {
+    /// The workload of the paper, in short rounds.
+    pub const UPDATES: Mix = Mix { reads: 0, operations: [OPERATIONS, OPERATIONS_TOGETHER] };
+
+    /// So many percent reads, in rounds so long that the content of the caches, which the contestant before took away, counts little.
+    pub const fn long(reads: u64) -> Mix {
+        Mix { reads, operations: [LONG; 2] }
+    }
+}
+
+/// Operations of a long round, for each thread.
+pub const LONG: u64 = 32 << 10;
+
 /// A set and the threads at work on it.
 pub struct Rounds<M: Medium, S: Set<M>> {
     set: S,
     workers: Vec<Worker<M, S>>,
+    mix: Mix,
     _memory: Memory<M>,
 }
 
@@ -47,14 +71,18 @@ struct Worker<M: Medium, S: Set<M>> {
 }
 
 impl<M: Medium, S: Set<M>> Worker<M, S> {
-    /// Runs so many operations; returns how many have changed something.
+    /// Runs so many operations, of 1024 so many reads; returns how many have changed something.
     #[inline(never)]
-    fn batch(&mut self, set: &S, operations: u64) -> u64 {
+    fn batch(&mut self, set: &S, operations: u64, reads: u64) -> u64 {
         let mut changed = 0;
         for _ in 0..operations {
             let random = self.random.next();
             let key = key(scaled(random, 2 * self.keys));
             let op = self.session.enter().expect("the pool is open");
+            if random >> 1 & 1023 < reads {
+                black_box(set.contains(&mut self.local, &op, key));
+                continue;
+            }
             let done = if random & 1 == 0 {
                 set.insert(&mut self.local, &op, key, 1)
             } else {
@@ -65,9 +93,9 @@ impl<M: Medium, S: Set<M>> Worker<M, S> {
         changed
     }
 
-    fn timed(&mut self, set: &S, operations: u64) -> (u64, Duration) {
+    fn timed(&mut self, set: &S, operations: u64, mix: Mix) -> (u64, Duration) {
         let start = Stopwatch::start();
-        let changed = self.batch(set, operations);
+        let changed = self.batch(set, operations, mix.reads * 1024 / 100);
         (changed, start.elapsed())
     }
 }
@@ -83,7 +111,7 @@ impl<M: Medium, S: Set<M>> Rounds<M, S> {
             Ok(Worker { session, local, keys, random: Random(88_172_645_463_325_252 + thread * 7919) })
         };
         let workers = (0..threads).map(worker).collect::<Result<Vec<_>, durix_pmem::Error>>()?;
-        let mut rounds = Rounds { set, workers, _memory: memory };
+        let mut rounds = Rounds { set, workers, mix: Mix::UPDATES, _memory: memory };
         for i in 0..keys {
             let count = rounds.workers.len();
             let worker = &mut rounds.workers[i as usize % count];
@@ -93,9 +121,15 @@ impl<M: Medium, S: Set<M>> Rounds<M, S> {
         Ok(rounds)
     }
 
+    /// The same, with another mix.
+    #[must_use]
+    pub fn mixed(self, mix: Mix) -> Self {
+        Rounds { mix, ..self }
+    }
+
     /// All threads at once: changes and time of each.
     fn together(&mut self) -> Vec<(u64, Duration)> {
-        let (set, count, ready) = (&self.set, self.workers.len(), AtomicUsize::new(0));
+        let (set, mix, count, ready) = (&self.set, self.mix, self.workers.len(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             let start = |worker| {
                 let ready = &ready;
@@ -104,7 +138,7 @@ impl<M: Medium, S: Set<M>> Rounds<M, S> {
                     while ready.load(Ordering::Acquire) < count {
                         std::hint::spin_loop();
                     }
-                    Worker::timed(worker, set, OPERATIONS_TOGETHER)
+                    Worker::timed(worker, set, mix.operations[1], mix)
                 }
             };
             let handles: Vec<_> = self.workers.iter_mut().map(|worker| scope.spawn(start(worker))).collect();
@@ -120,9 +154,10 @@ impl<M: Medium, S: Set<M>> Contestant<2> for Rounds<M, S> {
 
     /// Nanoseconds an operation, and a successful update; of several threads, what all get done in the time of one.
     fn round(&mut self) -> [f64; 2] {
+        let [alone, together] = self.mix.operations;
         let (operations, all) = match self.workers.as_mut_slice() {
-            [one] => (OPERATIONS, vec![one.timed(&self.set, OPERATIONS)]),
-            _ => (OPERATIONS_TOGETHER, self.together()),
+            [one] => (alone, vec![one.timed(&self.set, alone, self.mix)]),
+            _ => (together, self.together()),
         };
         let rate = |what: &dyn Fn(u64) -> f64| -> f64 {
             1.0 / all.iter().map(|(changed, time)| what(*changed) / time.as_nanos() as f64).sum::<f64>()
@@ -146,6 +181,9 @@ mod tests {
             let mut rounds = Rounds::new(set, Memory::Mapping(mapping), 1024, threads).unwrap();
             let [each, update] = rounds.round();
             assert!((1.6..2.4).contains(&(update / each)), "{each} ns an operation, {update} ns an update");
+            // Of a tenth that are updates, half.
+            let [each, update] = rounds.mixed(Mix::long(90)).round();
+            assert!((17.0..23.0).contains(&(update / each)), "{each} ns an operation, {update} ns an update");
         }
     }
 }

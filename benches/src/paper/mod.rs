@@ -81,6 +81,7 @@ pub const FIGURES: &[Figure] = &[
     logfree::fig8::FIGURE,
     logfree::fig9::FIGURE,
     logfree::fig10::FIGURE,
+    logfree::mixes::FIGURE,
     kinds::FIGURE,
     journal_commit::FIGURE,
     pool_growth::FIGURE,

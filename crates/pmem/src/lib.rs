@@ -18,6 +18,7 @@
 //! | [`service`] | work outside of operations, run by whoever calls [`Pool::tick`] |
 //! | [`journal`] | journaled pools: ordinary files that survive power failure |
 //! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
+//! | [`advise_huge_pages`] | large pages under tables in volatile memory |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 //! | [`testing`] | media that drop write-backs or kill, a backing whose calls fail |
 //! | [`Checksum`] | of what lies together in persistent memory |
@@ -29,6 +30,7 @@ pub mod epoch;
 mod error;
 mod gate;
 mod grace;
+mod huge;
 mod ids;
 pub mod journal;
 mod kind;
@@ -59,6 +61,7 @@ pub use checksum::Checksum;
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};
 pub use grace::Grace;
+pub use huge::advise_huge_pages;
 pub use journal::{JournalFile, JournalPlace, JournalStats, Level};
 pub use kind::Kind;
 pub use line::{LINE, Lines};

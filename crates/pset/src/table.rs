@@ -29,7 +29,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use durix_pmem::{LINE, Medium};
+use durix_pmem::{LINE, Medium, advise_huge_pages};
 
 /// Bits of a cell that hold the line number; the tag is above.
 const LINE_BITS: u32 = 40;
@@ -444,6 +444,7 @@ impl Table {
     fn new(len: usize) -> Table {
         // Of plain words, so that the system hands them out zeroed: a large table is not touched here.
         let words = vec![0u64; len + CELLS_A_LINE - 1].into_boxed_slice();
+        advise_huge_pages(&words);
         // SAFETY: an atomic word has the size and the values of a plain one, and, as asserted above, its alignment. The box is
         // the only owner.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use durix_bench::workload::medium;
 use durix_bench::place::Place;
-use durix_pset::PersistentSet;
+use durix_bench::workload::medium;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::{Pool, PoolOptions, Session};
+use durix_pset::PersistentSet;
 
 use super::peer::{Error, Peer, Worker};
 use crate::harness::Plan;

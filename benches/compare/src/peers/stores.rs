@@ -9,12 +9,13 @@ use std::time::Instant;
 use durix_bench::place::Place;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode};
 use heed::byteorder::BigEndian;
-use heed::types::U64;
+use heed::types::{Bytes, U64};
 use heed::{EnvFlags, EnvOpenOptions, WithoutTls};
 use redb::{ReadableDatabase, TableDefinition};
 use tempfile::TempDir;
 
 use super::peer::{Error, Peer, Worker};
+use super::value::{is_value_of, value_of};
 use crate::harness::{EVERY, Plan, SCAN};
 
 /// Bytes of cache, for those who have one.
@@ -54,21 +55,23 @@ fn directory(error: impl Fn(&dyn std::fmt::Display) -> Error) -> Result<TempDir,
 
 // ---- redb ----
 
-const TABLE: TableDefinition<u64, u64> = TableDefinition::new("t");
+const fn table<const N: usize>() -> TableDefinition<'static, u64, [u8; N]> {
+    TableDefinition::new("t")
+}
 
-struct Redb {
+struct Redb<const N: usize> {
     db: redb::Database,
     dir: TempDir,
 }
 
-pub(super) fn redb(_plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+pub(super) fn redb<const N: usize>(_plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("redb");
     let dir = directory(&error)?;
     let db = redb::Database::builder().set_cache_size(CACHE).create(dir.path().join("db")).map_err(|e| error(&e))?;
-    Ok(Box::new(Redb { db, dir }))
+    Ok(Box::new(Redb::<N> { db, dir }))
 }
 
-impl Peer for Redb {
+impl<const N: usize> Peer for Redb<N> {
     fn name(&self) -> &str {
         "redb"
     }
@@ -86,13 +89,13 @@ impl Peer for Redb {
     }
 }
 
-impl Redb {
+impl<const N: usize> Redb<N> {
     fn commit(&self, keys: &mut std::iter::Peekable<std::slice::Iter<'_, u64>>, go_on: impl Fn(usize) -> bool) {
         let txn = self.db.begin_write().expect("redb begins");
-        let mut table = txn.open_table(TABLE).expect("redb opens a table");
+        let mut table = txn.open_table(table::<N>()).expect("redb opens a table");
         let mut count = 0;
         while let Some(key) = keys.next_if(|_| go_on(count)) {
-            table.insert(key, key).expect("redb inserts");
+            table.insert(key, value_of(*key)).expect("redb inserts");
             count += 1;
         }
         drop(table);
@@ -100,7 +103,7 @@ impl Redb {
     }
 }
 
-impl Worker for &Redb {
+impl<const N: usize> Worker for &Redb<N> {
     fn insert(&mut self, keys: &[u64]) {
         let mut keys = keys.iter().peekable();
         while keys.peek().is_some() {
@@ -116,16 +119,17 @@ impl Worker for &Redb {
     }
     fn get(&mut self, keys: &[u64]) -> usize {
         let txn = self.db.begin_read().expect("redb begins");
-        let table = txn.open_table(TABLE).expect("redb opens a table");
-        let is_there = |key: &&u64| table.get(*key).expect("redb gets").is_some_and(|v| v.value() == **key);
+        let table = txn.open_table(table::<N>()).expect("redb opens a table");
+        let is_there =
+            |key: &&u64| table.get(*key).expect("redb gets").is_some_and(|v| is_value_of::<N>(&v.value(), **key));
         keys.iter().filter(is_there).count()
     }
     fn scan(&mut self, starts: &[u64]) -> usize {
         let txn = self.db.begin_read().expect("redb begins");
-        let table = txn.open_table(TABLE).expect("redb opens a table");
+        let table = txn.open_table(table::<N>()).expect("redb opens a table");
         let scan = |start: &u64| {
             let range = table.range(*start..).expect("redb scans").take(SCAN);
-            range.filter(|pair| pair.as_ref().is_ok_and(|(k, v)| k.value() == v.value())).count()
+            range.filter(|pair| pair.as_ref().is_ok_and(|(k, v)| is_value_of::<N>(&v.value(), k.value()))).count()
         };
         starts.iter().map(scan).sum()
     }
@@ -135,29 +139,32 @@ impl Worker for &Redb {
 
 type Be = U64<BigEndian>;
 
-struct Lmdb {
+/// The name of LMDB's row.
+pub const LMDB: &str = "LMDB (heed)";
+
+struct Lmdb<const N: usize> {
     env: heed::Env<WithoutTls>,
-    db: heed::Database<Be, Be>,
+    db: heed::Database<Be, Bytes>,
     dir: TempDir,
 }
 
-pub(super) fn lmdb(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+pub(super) fn lmdb<const N: usize>(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("LMDB");
     let dir = directory(&error)?;
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size((plan.all_keys() as usize * 256).next_multiple_of(4096) + (1 << 30)).max_readers(128);
+    options.map_size((plan.all_keys() as usize * (256 + 3 * N)).next_multiple_of(4096) + (1 << 30)).max_readers(128);
     // SAFETY: the flag lets LMDB write through its map, which nothing else touches; the directory is ours alone, and is opened
     // once.
     let env = unsafe { options.flags(EnvFlags::WRITE_MAP).open(dir.path()) }.map_err(|e| error(&e))?;
     let mut txn = env.write_txn().map_err(|e| error(&e))?;
     let db = env.create_database(&mut txn, None).map_err(|e| error(&e))?;
     txn.commit().map_err(|e| error(&e))?;
-    Ok(Box::new(Lmdb { env, db, dir }))
+    Ok(Box::new(Lmdb::<N> { env, db, dir }))
 }
 
-impl Peer for Lmdb {
+impl<const N: usize> Peer for Lmdb<N> {
     fn name(&self) -> &str {
-        "LMDB (heed)"
+        LMDB
     }
     fn durability(&self) -> &'static str {
         "power failure"
@@ -173,28 +180,29 @@ impl Peer for Lmdb {
     }
 }
 
-impl Worker for &Lmdb {
+impl<const N: usize> Worker for &Lmdb<N> {
     fn insert(&mut self, keys: &[u64]) {
         let begin = || self.env.write_txn().expect("LMDB begins");
-        let put = |txn: &mut heed::RwTxn<'_>, key: u64| self.db.put(txn, &key, &key).expect("LMDB puts");
+        let put = |txn: &mut heed::RwTxn<'_>, key: u64| self.db.put(txn, &key, &value_of::<N>(key)).expect("LMDB puts");
         in_time(keys, begin, put, |txn| txn.commit().expect("LMDB commits"));
     }
     fn insert_each_durably(&mut self, keys: &[u64]) {
         for key in keys {
             let mut txn = self.env.write_txn().expect("LMDB begins");
-            self.db.put(&mut txn, key, key).expect("LMDB puts");
+            self.db.put(&mut txn, key, &value_of::<N>(*key)).expect("LMDB puts");
             txn.commit().expect("LMDB commits");
         }
     }
     fn get(&mut self, keys: &[u64]) -> usize {
         let txn = self.env.read_txn().expect("LMDB begins");
-        keys.iter().filter(|key| self.db.get(&txn, key).expect("LMDB gets") == Some(**key)).count()
+        let get = |key: &u64| self.db.get(&txn, key).expect("LMDB gets");
+        keys.iter().filter(|key| get(key).is_some_and(|value| is_value_of::<N>(value, **key))).count()
     }
     fn scan(&mut self, starts: &[u64]) -> usize {
         let txn = self.env.read_txn().expect("LMDB begins");
         let scan = |start: &u64| {
             let range = self.db.range(&txn, &(*start..)).expect("LMDB scans").take(SCAN);
-            range.filter(|pair| pair.as_ref().is_ok_and(|(k, v)| k == v)).count()
+            range.filter(|pair| pair.as_ref().is_ok_and(|(k, v)| is_value_of::<N>(v, *k))).count()
         };
         starts.iter().map(scan).sum()
     }

@@ -3,22 +3,28 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use durix_bench::workload::medium;
 use durix_bench::place::Place;
+use durix_bench::workload::medium;
 use durix_incll::{BareOptions, Durable, Masstree, Policy, Transient};
 use durix_pmem::backing::FileBacking;
 use durix_pmem::{Hardware, Mapping, Medium, Op, Pool, PoolOptions, Reserve, Session};
 
 use super::peer::{Error, Peer, Worker};
+use super::value::{is_value_of, value_of};
 use crate::harness::{Plan, SCAN};
 
 /// Keys of one operation; between two operations a boundary may come.
 const BATCH: usize = 64;
 
-/// Bytes a key that are set aside.
-const ROOM: u64 = 64;
+/// Bytes a key that are set aside, with values of `n` bytes.
+pub(super) const fn room(n: usize) -> u64 {
+    if n <= 8 { 64 } else { (n as u64 + 72) * 3 / 2 }
+}
 
-struct Tree<P: Policy> {
+/// The name of the durable tree's row.
+pub const BARE: &str = "Durix Masstree";
+
+struct Tree<P: Policy, const N: usize> {
     tree: Arc<Masstree<Hardware, P>>,
     mapping: Mapping<Hardware>,
     setup: String,
@@ -29,24 +35,24 @@ struct Tree<P: Policy> {
 }
 
 /// The durable tree in a pool of its own, a file in `DURIX_DIR`, taken for persistent memory.
-pub(super) fn durable(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
+pub(super) fn durable<const N: usize>(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("Durix Masstree");
     let place = Place::from_env();
     let path = place.unused_path();
     let backing = FileBacking::create(&path).map_err(|e| error(&e))?;
-    let options = PoolOptions::new().initial_size(plan.all_keys() * ROOM + (64 << 20)).assume_pmem(true);
+    let options = PoolOptions::new().initial_size(plan.all_keys() * room(N) + (64 << 20)).assume_pmem(true);
     let pool = options.create_on(backing, medium());
     let _ = std::fs::remove_file(&path);
     let pool = pool.map_err(|e| error(&e))?;
     let tree = Masstree::<_, Durable>::open(&pool, "compare").map_err(|e| error(&e))?;
     let setup = format!("{}, {}, epochs of 64 ms, sync() for each insert", medium().describe(), place.pages);
-    Ok(Box::new(Tree { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool), batches: false }))
+    Ok(Box::new(Tree::<_, N> { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool), batches: false }))
 }
 
 /// The tree without logging, in anonymous memory.
 fn volatile_in(plan: &Plan, huge: bool, batches: bool) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("Durix Masstree, volatile");
-    let bytes = plan.all_keys() * ROOM + (64 << 20);
+    let bytes = plan.all_keys() * room(8) + (64 << 20);
     let reserve = Reserve::pages(bytes, bytes).map_err(|e| error(&e))?;
     let huge = huge && reserve.advise_huge_pages();
     let mapping = Mapping::new(reserve, bytes, Hardware::PAGE_CACHE, false).map_err(|e| error(&e))?;
@@ -56,7 +62,7 @@ fn volatile_in(plan: &Plan, huge: bool, batches: bool) -> Result<Box<dyn Peer>, 
     let pages = if huge { "2 MiB pages" } else { "4 KiB pages" };
     let calls = if batches { ", insert_many() and get_many() of 64" } else { "" };
     let setup = format!("no logging, no write-backs, {pages}{calls}");
-    Ok(Box::new(Tree { tree, mapping, setup, pool: None, batches }))
+    Ok(Box::new(Tree::<_, 8> { tree, mapping, setup, pool: None, batches }))
 }
 
 pub(super) fn volatile_batches(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
@@ -71,11 +77,11 @@ pub(super) fn volatile_huge(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     volatile_in(plan, true, false)
 }
 
-impl<P: Policy> Peer for Tree<P> {
+impl<P: Policy, const N: usize> Peer for Tree<P, N> {
     fn name(&self) -> &str {
         match (P::DURABLE, self.setup.contains("2 MiB")) {
             _ if self.batches => "Durix Masstree, volatile, in batches",
-            (true, _) => "Durix Masstree",
+            (true, _) => BARE,
             (false, false) => "Durix Masstree, volatile",
             (false, true) => "Durix Masstree, volatile, huge pages",
         }
@@ -95,23 +101,34 @@ impl<P: Policy> Peer for Tree<P> {
     }
     fn worker(&self) -> Box<dyn Worker + '_> {
         let session = self.mapping.session().expect("a session for each thread");
-        Box::new(TreeWorker { tree: &self.tree, session, batches: self.batches })
+        Box::new(TreeWorker::<_, N> { tree: &self.tree, session, batches: self.batches, found: Vec::with_capacity(N) })
     }
 }
 
-struct TreeWorker<'a, P: Policy> {
+struct TreeWorker<'a, P: Policy, const N: usize> {
     tree: &'a Masstree<Hardware, P>,
     session: Session<Hardware>,
     batches: bool,
+    found: Vec<u8>,
 }
 
-impl<P: Policy> TreeWorker<'_, P> {
+/// Whether this is the value of a key. Longer values than words are copied.
+#[inline(always)]
+fn is_right<const N: usize>(value: durix_incll::Value<'_, Hardware>, key: u64, found: &mut Vec<u8>) -> bool {
+    if N == 8 {
+        return value.as_u64() == key;
+    }
+    value.read_into(found);
+    is_value_of::<N>(found, key)
+}
+
+impl<P: Policy, const N: usize> TreeWorker<'_, P, N> {
     fn put(tree: &Masstree<Hardware, P>, op: &Op<'_>, key: u64) {
-        assert!(tree.insert(op, &key.to_be_bytes(), &key.to_le_bytes()).expect("room"), "a new key");
+        assert!(tree.insert(op, &key.to_be_bytes(), &value_of::<N>(key)).expect("room"), "a new key");
     }
 
     fn put_all(tree: &Masstree<Hardware, P>, op: &Op<'_>, keys: &[u64]) {
-        let entries: Vec<_> = keys.iter().map(|key| (key.to_be_bytes(), key.to_le_bytes())).collect();
+        let entries: Vec<_> = keys.iter().map(|key| (key.to_be_bytes(), value_of::<N>(*key))).collect();
         assert_eq!(tree.insert_many(op, &entries).expect("room"), keys.len(), "new keys");
     }
 
@@ -121,20 +138,21 @@ impl<P: Policy> TreeWorker<'_, P> {
         found.iter().zip(keys).filter(|(value, key)| value.is_some_and(|value| value.as_u64() == **key)).count()
     }
 
-    fn scan_from(tree: &Masstree<Hardware, P>, op: &Op<'_>, start: u64) -> usize {
+    fn scan_from(tree: &Masstree<Hardware, P>, op: &Op<'_>, start: u64, found: &mut Vec<u8>) -> usize {
         let (mut count, mut seen) = (0, 0);
         let visit = |key: &[u8], value: durix_incll::Value<'_, Hardware>| {
             seen += 1;
-            count += usize::from(*key == value.as_u64().to_be_bytes());
+            let key = u64::from_be_bytes(key.try_into().expect("eight bytes"));
+            count += usize::from(is_right::<N>(value, key, found));
             if seen < SCAN { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let from = start.to_be_bytes();
-        tree.range(op, Bound::Included(&from), Bound::Unbounded, visit).expect("a sound tree");
+        tree.range_expecting(op, Bound::Included(&from), Bound::Unbounded, SCAN, visit).expect("a sound tree");
         count
     }
 }
 
-impl<P: Policy> Worker for TreeWorker<'_, P> {
+impl<P: Policy, const N: usize> Worker for TreeWorker<'_, P, N> {
     fn insert(&mut self, keys: &[u64]) {
         for batch in keys.chunks(BATCH) {
             let op = self.session.enter().expect("the pool is open");
@@ -164,8 +182,10 @@ impl<P: Policy> Worker for TreeWorker<'_, P> {
                 count += Self::get_all(self.tree, &op, batch);
                 continue;
             }
-            let get = |key: &u64| self.tree.get(&op, &key.to_be_bytes()).expect("a sound tree");
-            count += batch.iter().filter(|key| get(key).is_some_and(|value| value.as_u64() == **key)).count();
+            for key in batch {
+                let value = self.tree.get(&op, &key.to_be_bytes()).expect("a sound tree");
+                count += usize::from(value.is_some_and(|value| is_right::<N>(value, *key, &mut self.found)));
+            }
         }
         count
     }
@@ -173,7 +193,8 @@ impl<P: Policy> Worker for TreeWorker<'_, P> {
         let mut count = 0;
         for batch in starts.chunks(BATCH) {
             let op = self.session.enter().expect("the pool is open");
-            count += batch.iter().map(|start| Self::scan_from(self.tree, &op, *start)).sum::<usize>();
+            let found = &mut self.found;
+            count += batch.iter().map(|start| Self::scan_from(self.tree, &op, *start, found)).sum::<usize>();
         }
         count
     }

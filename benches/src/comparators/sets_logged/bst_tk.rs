@@ -160,6 +160,12 @@ impl<M: Medium, const CSO: bool> Set<M> for BstTk<CSO> {
     }
 
     #[inline(always)]
+    fn contains(&self, _local: &mut Local<CSO>, op: &Op<'_, M>, key: u64) -> bool {
+        let (_, _, leaf) = self.find(op, key);
+        op.load(&op.at(Off::<Node>::new(leaf)).key, Relaxed) == key
+    }
+
+    #[inline(always)]
     fn insert(&self, local: &mut Local<CSO>, op: &Op<'_, M>, key: u64, value: u64) -> bool {
         loop {
             let (_, parent, leaf) = self.find(op, key);

@@ -135,6 +135,12 @@ impl<M: Medium, const CSO: bool> Set<M> for Lazy<CSO> {
     }
 
     #[inline(always)]
+    fn contains(&self, _local: &mut Local<CSO>, op: &Op<'_, M>, key: u64) -> bool {
+        let place = self.find(op, key);
+        place.found && op.load(&op.at(Off::<Node>::new(place.at)).marked, Acquire) == 0
+    }
+
+    #[inline(always)]
     fn insert(&self, local: &mut Local<CSO>, op: &Op<'_, M>, key: u64, value: u64) -> bool {
         loop {
             let place = self.find(op, key);

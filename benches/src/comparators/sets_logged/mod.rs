@@ -15,7 +15,7 @@ pub mod nodes;
 pub mod ours;
 pub mod redo;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 pub mod tower;
 
 use durix_pmem::{Mapping, Medium, Op};
@@ -39,6 +39,9 @@ pub trait Set<M: Medium>: Send + Sync + 'static {
 
     /// What thread number `thread` has of its own.
     fn local(&self, thread: u64) -> Self::Local;
+
+    /// Whether a key is there.
+    fn contains(&self, local: &mut Self::Local, op: &Op<'_, M>, key: u64) -> bool;
 
     /// Inserts a key that is not there; returns whether it was not.
     fn insert(&self, local: &mut Self::Local, op: &Op<'_, M>, key: u64, value: u64) -> bool;

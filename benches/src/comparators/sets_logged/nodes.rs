@@ -61,6 +61,12 @@ impl Nodes {
         }
     }
 
+    /// Gives a node back that nothing has led to.
+    #[inline(always)]
+    pub fn put_back(&mut self, node: u64) {
+        self.free.push(node);
+    }
+
     #[cold]
     fn cut(&mut self) -> u64 {
         let node = self.unused.start;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use durix_logfree::{WordMap, Words};
 use durix_pmem::{Mapping, Medium, Op};
+use durix_pset::PersistentSet;
 
 use super::Set;
 
@@ -23,6 +24,11 @@ impl<M: Medium, S: WordMap<M>> Set<M> for Arc<Words<S, M>> {
     fn local(&self, _thread: u64) {}
 
     #[inline(always)]
+    fn contains(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
+        Words::contains(self, op, key).expect("sound")
+    }
+
+    #[inline(always)]
     fn insert(&self, (): &mut (), op: &Op<'_, M>, key: u64, value: u64) -> bool {
         Words::insert(self, op, key, value).expect("room enough")
     }
@@ -30,6 +36,38 @@ impl<M: Medium, S: WordMap<M>> Set<M> for Arc<Words<S, M>> {
     #[inline(always)]
     fn remove(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
         Words::remove(self, op, key).expect("room enough").is_some()
+    }
+}
+
+/// The persistent set of `durix-pset`, with keys and values of 8 bytes.
+impl<M: Medium> Set<M> for Arc<PersistentSet<M>> {
+    type Local = ();
+
+    fn name(&self) -> &'static str {
+        "PersistentSet"
+    }
+
+    fn bytes(&self, _threads: u64) -> u64 {
+        0
+    }
+
+    fn create(&self, _mapping: &Mapping<M>) {}
+
+    fn local(&self, _thread: u64) {}
+
+    #[inline(always)]
+    fn contains(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
+        PersistentSet::contains(self, op, &key.to_le_bytes()).expect("sound")
+    }
+
+    #[inline(always)]
+    fn insert(&self, (): &mut (), op: &Op<'_, M>, key: u64, value: u64) -> bool {
+        self.insert_if_absent(op, &key.to_le_bytes(), &value.to_le_bytes()).expect("room enough")
+    }
+
+    #[inline(always)]
+    fn remove(&self, (): &mut (), op: &Op<'_, M>, key: u64) -> bool {
+        PersistentSet::remove(self, op, &key.to_le_bytes()).expect("room enough")
     }
 }
 
@@ -90,6 +128,11 @@ impl<M: Medium, S: Set<M, Local = ()> + Synced<M>> Set<M> for Buffered<S> {
 
     fn local(&self, _thread: u64) -> u64 {
         0
+    }
+
+    #[inline(always)]
+    fn contains(&self, _done: &mut u64, op: &Op<'_, M>, key: u64) -> bool {
+        self.set.contains(&mut (), op, key)
     }
 
     #[inline(always)]

@@ -18,18 +18,19 @@ fn random(state: &mut u64) -> u64 {
     *state >> 20
 }
 
-fn mapping<M: Medium>(set: &impl Set<M>, medium: M) -> Mapping<M> {
+pub(in crate::comparators) fn mapping<M: Medium>(set: &impl Set<M>, medium: M) -> Mapping<M> {
     let mapping = Mapping::heap((set.bytes(MAX_THREADS) as usize).next_multiple_of(4096), medium);
     set.create(&mapping);
     mapping
 }
 
-fn is_a_map(set: &impl Set<Hardware>) {
+pub(in crate::comparators) fn is_a_map(set: &impl Set<Hardware>) {
     let mapping = mapping(set, Hardware::PAGE_CACHE);
     let (mut local, mut session) = (set.local(0), mapping.session().unwrap());
     let (mut model, mut state) = (BTreeSet::new(), 7);
     for _ in 0..20_000 {
         let (key, op) = (1 + random(&mut state) % (2 * KEYS), session.enter().unwrap());
+        assert_eq!(set.contains(&mut local, &op, key), model.contains(&key), "{}", set.name());
         if random(&mut state) & 1 == 0 {
             assert_eq!(set.insert(&mut local, &op, key, 1), model.insert(key), "{}", set.name());
         } else {
@@ -51,16 +52,17 @@ fn each_is_a_map() {
 }
 
 /// Of each key, inserts and removes that succeed must alternate: their balance is 1 where it is there in the end, else 0.
-fn is_shared(set: &impl Set<Hardware>) {
+pub(in crate::comparators) fn is_shared(set: &impl Set<Hardware>, threads: u64) {
     let mapping = mapping(set, Hardware::PAGE_CACHE);
     let balances: Vec<AtomicI64> = (0..=2 * KEYS).map(|_| AtomicI64::new(0)).collect();
     std::thread::scope(|scope| {
-        for thread in 0..MAX_THREADS {
+        for thread in 0..threads {
             let (mapping, balances) = (&mapping, &balances);
             scope.spawn(move || {
                 let (mut local, mut session, mut state) = (set.local(thread), mapping.session().unwrap(), thread);
                 for _ in 0..10_000 {
                     let (key, op) = (1 + random(&mut state) % (2 * KEYS), session.enter().unwrap());
+                    set.contains(&mut local, &op, key);
                     let change = if random(&mut state) & 1 == 0 {
                         i64::from(set.insert(&mut local, &op, key, 1))
                     } else {
@@ -73,17 +75,19 @@ fn is_shared(set: &impl Set<Hardware>) {
     });
     let (mut local, mut session) = (set.local(0), mapping.session().unwrap());
     for (key, balance) in balances.iter().enumerate().skip(1) {
+        let found = set.contains(&mut local, &session.enter().unwrap(), key as u64);
         let there = i64::from(set.remove(&mut local, &session.enter().unwrap(), key as u64));
+        assert_eq!(i64::from(found), there, "{}, key {key}", set.name());
         assert_eq!(balance.load(Ordering::Relaxed), there, "{}, key {key}", set.name());
     }
 }
 
 #[test]
 fn threads_share_each() {
-    is_shared(&Lazy::<false>::list(KEYS));
-    is_shared(&Lazy::<false>::table(KEYS));
-    is_shared(&LockedSkipList::<false>::new(KEYS));
-    is_shared(&BstTk::<false>::new(KEYS));
+    is_shared(&Lazy::<false>::list(KEYS), MAX_THREADS);
+    is_shared(&Lazy::<false>::table(KEYS), MAX_THREADS);
+    is_shared(&LockedSkipList::<false>::new(KEYS), MAX_THREADS);
+    is_shared(&BstTk::<false>::new(KEYS), MAX_THREADS);
 }
 
 /// A thread without nodes panics, and the others go on: it holds no lock then.

@@ -185,6 +185,15 @@ impl<M: Medium, const CSO: bool> Set<M> for LockedSkipList<CSO> {
     }
 
     #[inline(always)]
+    fn contains(&self, _local: &mut Local<CSO>, op: &Op<'_, M>, key: u64) -> bool {
+        let path = self.find(op, key);
+        path.found.is_some_and(|level| {
+            let state = op.load(&op.at(Off::<Tower>::new(path.after[level])).state, Acquire);
+            state & DELETED == 0 && state & LINKED != 0
+        })
+    }
+
+    #[inline(always)]
     fn insert(&self, local: &mut Local<CSO>, op: &Op<'_, M>, key: u64, value: u64) -> bool {
         let mut turn = 0;
         loop {

@@ -16,6 +16,7 @@ use crate::interleave::Series;
 use crate::logfree::Error as SetError;
 use crate::logfree::key;
 use crate::logfree::make::{Protocol, Shape, Site, What};
+use crate::logfree::rounds::Mix;
 use crate::machine::Machine;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::paper::report::{Claim, Form, Point};
@@ -53,7 +54,10 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         panel.form = Form::Lines;
         panel.method = format!("medians of {} crashes, {} thread(s)", crashes(context), Machine::this().processors);
         for (at, keys) in sizes.iter().copied().enumerate() {
-            check_room(place, &[What { shape: Shape::Bst, way: Protocol::Links, keys, threads: 1 }])?;
+            check_room(
+                place,
+                &[What { shape: Shape::Bst, way: Protocol::Links, keys, threads: 1, mix: Mix::UPDATES }],
+            )?;
             let links = Options::default().buckets(keys);
             let soft = SoftOptions::default();
             let mut one = |name: &str, goal: Option<f64>, times: Vec<f64>| {

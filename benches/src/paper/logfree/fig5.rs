@@ -6,6 +6,7 @@ use super::sets::{
 };
 use crate::logfree::make::{Protocol, Shape, What};
 use crate::logfree::report::Outcomes;
+use crate::logfree::rounds::Mix;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::paper::report::{Claim, Panel};
 use crate::place::Place;
@@ -78,7 +79,7 @@ fn curves(context: &Context<'_>, place: &Place, shape: Shape, threads: u64) -> R
     let mut claims = Vec::new();
     for (at, keys) in sizes.into_iter().enumerate() {
         context.now(format!("{}, {} keys, {threads} thread(s)", shape.name(), x[at]));
-        let what = WAYS.map(|way| What { shape, way, keys, threads });
+        let what = WAYS.map(|way| What { shape, way, keys, threads, mix: Mix::UPDATES });
         check_room(place, &what)?;
         let outcomes = measure_at(context, place, medium(), &what)?;
         set_throughput(&mut throughput, at, &outcomes);

@@ -8,6 +8,7 @@ use super::sets::{
     CONTRACT, Expected, claim, figure, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput,
 };
 use crate::logfree::make::{Protocol, Shape, What, count};
+use crate::logfree::rounds::Mix;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::workload::medium;
 
@@ -36,12 +37,14 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             let title = |what: &str| format!("{} of {keys} keys: {what}", shape.name());
             let mut throughput = panel(context, place, title("updates"), ("added ns", &x), "million operations/s");
             let mut ratios = panel(context, place, title("over the redo log"), ("added ns", &x), "times the redo log");
-            let fences = |way| Ok::<_, Error>(count(What { shape, way, keys, threads: 1 })?.map(|c| c.fences));
+            let fences = |way| {
+                Ok::<_, Error>(count(What { shape, way, keys, threads: 1, mix: Mix::UPDATES })?.map(|c| c.fences))
+            };
             let limit = fences(Protocol::Redo)?.zip(fences(Protocol::Links)?).map(|(redo, links)| redo / links);
             for (at, delay) in delays.iter().enumerate() {
                 context.now(format!("{}, +{delay} ns, {}", shape.name(), place.pages));
                 let medium = Delayed::new(medium(), Duration::from_nanos(*delay));
-                let what = WAYS.map(|way| What { shape, way, keys, threads: 1 });
+                let what = WAYS.map(|way| What { shape, way, keys, threads: 1, mix: Mix::UPDATES });
                 let outcomes = measure_at(context, place, medium, &what)?;
                 set_throughput(&mut throughput, at, &outcomes);
                 set_ratios(&mut ratios, at, &outcomes, Protocol::Redo);

@@ -4,6 +4,7 @@ use super::sets::{
     Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios, set_throughput, sizes_text,
 };
 use crate::logfree::make::{Protocol, Shape, What};
+use crate::logfree::rounds::Mix;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::workload::medium;
 
@@ -40,7 +41,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             let mut ratios = panel(context, place, title("over not durable"), ("keys", &x), "times not durable");
             for (at, keys) in sizes.iter().enumerate() {
                 context.now(format!("{}, {} keys, {}", shape.name(), x[at], place.pages));
-                let what = WAYS.map(|way| What { shape, way, keys: *keys, threads: 1 });
+                let what = WAYS.map(|way| What { shape, way, keys: *keys, threads: 1, mix: Mix::UPDATES });
                 let outcomes = measure_at(context, place, medium(), &what)?;
                 set_throughput(&mut throughput, at, &outcomes);
                 set_ratios(&mut ratios, at, &outcomes, Protocol::Volatile);

@@ -6,6 +6,7 @@
 
 use super::sets::{CONTRACT, Expected, claim, figure, fits, measure_at, panel, rounds_of_a_point, set_ratios};
 use crate::logfree::make::{PerUpdate, Protocol, Shape, What, count};
+use crate::logfree::rounds::Mix;
 use crate::paper::figure::{Context, Error, Figure, Measured};
 use crate::paper::report::{Claim, Form};
 use crate::place::Place;
@@ -31,7 +32,7 @@ fn counts(keys: u64) -> Result<Vec<Claim>, Error> {
     let mut claims = Vec::new();
     for shape in CACHED {
         for way in [Protocol::Links].into_iter().chain(CACHES) {
-            let Some(counted) = count(What { shape, way, keys, threads: 1 })? else { continue };
+            let Some(counted) = count(What { shape, way, keys, threads: 1, mix: Mix::UPDATES })? else { continue };
             let PerUpdate { write_backs, fences, implicit_drains } = counted;
             claims.push(Claim {
                 what: format!("an update, {}, {}", shape.name(), way.name()),
@@ -57,7 +58,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
             ratios.form = Form::Bars;
             for (at, shape) in Shape::ALL.into_iter().enumerate() {
                 context.now(format!("{}, {threads} thread(s), {}", shape.name(), place.pages));
-                let what = WAYS.map(|way| What { shape, way, keys, threads });
+                let what = WAYS.map(|way| What { shape, way, keys, threads, mix: Mix::UPDATES });
                 let outcomes = measure_at(context, place, medium(), &what)?;
                 set_ratios(&mut ratios, at, &outcomes, Protocol::Redo);
                 let paper = "link-and-persist ahead for all sets, with one thread and with several";
@@ -87,7 +88,7 @@ fn caches(
         let point = format!("{}, {threads} thread(s), {}", shape.name(), place.pages);
         context.now(format!("link cache, {point}"));
         let ways = [Protocol::Links].into_iter().chain(CACHES);
-        let what: Vec<What> = ways.map(|way| What { shape, way, keys, threads }).collect();
+        let what: Vec<What> = ways.map(|way| What { shape, way, keys, threads, mix: Mix::UPDATES }).collect();
         let outcomes = measure_at(context, place, medium(), &what)?;
         set_ratios(&mut ratios, at, &outcomes, Protocol::Links);
         for way in CACHES {

@@ -6,4 +6,5 @@ pub(super) mod fig6;
 pub(super) mod fig7;
 pub(super) mod fig8;
 pub(super) mod fig9;
+pub(super) mod mixes;
 pub(super) mod sets;

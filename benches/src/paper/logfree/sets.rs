@@ -5,7 +5,7 @@ use durix_pmem::Medium;
 use crate::interleave::Series;
 use crate::logfree::make::{Protocol, Shape, What, count};
 use crate::logfree::report::{Outcomes, floors, measure, of, ratio, warm_up};
-use crate::logfree::rounds::OPERATIONS;
+use crate::logfree::rounds::{Mix, OPERATIONS};
 use crate::machine::{Bytes, Machine};
 use crate::paper::cso::sets::keys_text;
 use crate::paper::figure::{Context, Error, Figure, Measured};
@@ -149,7 +149,7 @@ pub(in crate::paper) fn floor_claim(outcomes: &Outcomes, what: String, goal: f64
 pub(in crate::paper) fn count_claims(shape: Shape, keys: u64) -> Result<Vec<Claim>, Error> {
     let mut claims = Vec::new();
     for way in [Protocol::Soft, Protocol::Links, Protocol::Redo, Protocol::Cso] {
-        let Some(counted) = count(What { shape, way, keys, threads: 1 })? else { continue };
+        let Some(counted) = count(What { shape, way, keys, threads: 1, mix: Mix::UPDATES })? else { continue };
         // Judged as they are shown: a new extent now and then adds thousandths to the averages.
         let [write_backs, fences, implicit_drains] =
             [counted.write_backs, counted.fences, counted.implicit_drains].map(|count| (count * 100.0).round() / 100.0);

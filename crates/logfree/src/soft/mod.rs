@@ -37,6 +37,14 @@ pub use layout::LAYOUT_VERSION;
 pub use ordered::{SoftList, SoftOrderedCore, SoftSkipList};
 pub(crate) use store::{live_member, salvaged_extents};
 
+/// A segment of volatile memory, in huge pages where it is large and the system gives them.
+fn segment_of<T: Default>(len: u64) -> Box<[T]> {
+    let mut segment = Vec::with_capacity(len as usize);
+    durix_pmem::advise_huge_pages(segment.spare_capacity_mut());
+    segment.resize_with(len as usize, T::default);
+    segment.into_boxed_slice()
+}
+
 /// How a structure with links in volatile memory is opened. None of it changes what lies in the pool.
 #[derive(Clone, Debug)]
 pub struct SoftOptions {

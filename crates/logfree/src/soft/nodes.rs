@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 use durix_pmem::{Grace, Lock, LockGuard, Medium, Op, PerSession};
 
+use super::segment_of;
+
 /// Most levels of a node.
 pub(super) const LEVELS: usize = 16;
 /// Levels of a node of one line.
@@ -196,9 +198,9 @@ impl Nodes {
         for node in numbers.rev().map(|number| Ref::new(number, high)) {
             let len = FIRST << node.segment().saturating_sub(1);
             if high {
-                self.high[node.segment()].get_or_init(|| (0..len).map(|_| High::default()).collect());
+                self.high[node.segment()].get_or_init(|| segment_of(len));
             } else {
-                self.low[node.segment()].get_or_init(|| (0..len).map(|_| Low::default()).collect());
+                self.low[node.segment()].get_or_init(|| segment_of(len));
             }
             local.free[usize::from(high)].push(node);
         }

@@ -29,6 +29,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use durix_pmem::{Lock, Medium, Off, Op};
 
 use super::layout::Member;
+use super::segment_of;
 use super::store::Place;
 
 /// Cells of a bucket: what fits a line beside the version and the way to the next bucket of the chain.
@@ -162,7 +163,7 @@ impl Buckets {
     #[cold]
     fn add(&self, segment: usize) -> &[Bucket] {
         let len = FIRST << segment.saturating_sub(1);
-        self.segments[segment].get_or_init(|| (0..len).map(|_| Bucket::default()).collect())
+        self.segments[segment].get_or_init(|| segment_of(len))
     }
 }
 
