@@ -14,4 +14,4 @@ mod peers;
 pub(super) mod stalls;
 pub(super) mod table1;
 pub(super) mod table2;
-mod trees;
+pub(super) mod trees;
