@@ -93,6 +93,7 @@ pub const FIGURES: &[Figure] = &[
     rewind::trees::FIG7,
     rewind::trees::FIG8,
     rewind::threads::FIGURE,
+    rewind::peers::FIGURE,
     rewind::trees::FIG10,
     rewind::tpcc::FIGURE,
     rewind::words::FIGURE,
