@@ -64,6 +64,7 @@ pub const FIGURES: &[Figure] = &[
     dptree::fig13::FIGURE,
     dptree::stalls::FIGURE,
     scaling::DPTREE,
+    dptree::space::FIGURE,
     incll::fig2::FIGURE,
     incll::delays::FIG3,
     incll::fig4::FIGURE,

@@ -245,6 +245,10 @@ impl<M: Medium, const PAPER: bool> Ordered<M> for FpTree<PAPER> {
         (keys * LEAF / 36 + (1 << 20)).next_multiple_of(4096)
     }
 
+    fn used(&self) -> u64 {
+        self.memory.used()
+    }
+
     fn create(mapping: &Mapping<M>) -> durix_pmem::Result<Self> {
         let mut memory = Memory::new(mapping.len());
         let (log, first) = (memory.take(64), memory.take(LEAF));

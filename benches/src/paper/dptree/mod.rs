@@ -11,6 +11,7 @@ pub(super) mod fig8d;
 pub(super) mod flushcost;
 pub(super) mod goals;
 mod peers;
+pub(super) mod space;
 pub(super) mod stalls;
 pub(super) mod table1;
 pub(super) mod table2;
