@@ -30,7 +30,7 @@ const TRIMS: u64 = 4;
 const PATIENCE: u64 = 1 << 22;
 /// Fences beyond the one of the commit: for growth and trimming.
 const MORE_FENCES: f64 = 0.01;
-/// Bytes of the bare log: as many as the engine's has before it is trimmed.
+/// Bytes of the bare log, about as many as the log of the engine has when it is trimmed.
 const BARE_LOG: u64 = 1 << 20;
 /// Persists of a round of the floor, where nothing else is said.
 const PERSISTS: u64 = 512;
