@@ -179,7 +179,10 @@ pub fn run(quick: bool) -> Result<(), Error> {
             let which = (turn + round) % all.len();
             all[which].round(time)?;
         }
-        eprintln!("round {round} of {rounds}, after one to warm up");
+        match round {
+            0 => eprintln!("warmed up"),
+            _ => eprintln!("round {round} of {rounds}"),
+        }
     }
     println!("# {RECORDS} records of 8 + {ROW} bytes, a commit for each insertion and each removal, operations a second of each round");
     for Contestant { store, place, rates, .. } in &all {
