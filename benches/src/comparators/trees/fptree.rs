@@ -330,32 +330,24 @@ impl<const PAPER: bool> FpTree<PAPER> {
     }
 }
 
-/// Ends a split that the micro-log knows of. If the old leaf is cut already, the new one is durable, and is linked again.
+/// Ends a split that the micro-log knows of. If the old leaf is cut already, the new one is durable, and is linked again. Nothing is written
+/// back: until the next split takes the log, recovery finds the same again.
 fn finish_split<M: Medium>(op: &Op<'_, M>) {
     let log: &MicroLog = op.at(Off::new(LOG));
     let cut = op.load(&log.leaf, Relaxed);
-    if cut == 0 {
-        return;
-    }
-    if op.load(&leaf(op, cut).bitmap, Relaxed) != FULL {
+    if cut != 0 && op.load(&leaf(op, cut).bitmap, Relaxed) != FULL {
         op.store(&leaf(op, cut).next, op.load(&log.new, Relaxed), Release);
-        op.persist(&leaf(op, cut).next);
     }
-    op.store(&log.leaf, 0, Release);
-    op.persist(log);
 }
 
-/// Takes entries out of each leaf that the next one has, too.
+/// Takes entries out of each leaf that the next one has, too. Nothing is written back: the next change of a leaf's bitmap does that, and until
+/// then recovery finds the same again.
 fn drop_moved<M: Medium>(op: &Op<'_, M>, leaves: &[(u64, u64)]) {
     for pair in leaves.windows(2) {
         let (this, least) = (leaf(op, pair[0].1), pair[1].0);
         let moved = (0..ENTRIES).filter(|slot| op.load(&this.entries[*slot].key, Relaxed) >= least);
         let moved = moved.fold(0, |bits, slot| bits | 1 << slot);
-        let taken = op.load(&this.bitmap, Relaxed);
-        if taken & moved != 0 {
-            op.store(&this.bitmap, taken & !moved, Release);
-            op.persist(&this.bitmap);
-        }
+        op.store(&this.bitmap, op.load(&this.bitmap, Relaxed) & !moved, Release);
     }
 }
 

@@ -87,10 +87,10 @@ fn measure(place: &Place, keys: u64, rounds: usize) -> Result<(Times, String), E
     }
     drop(fptree);
     let stats = tree.tree.stats(&tree.session.enter()?);
-    let (root, shape) = (tree.tree.root().clone(), tree.tree.shape());
+    let shape = tree.tree.shape();
     let Tree { tree, mut session, .. } = tree;
     let mut lines = Vec::new();
-    walk_metadata(&session.enter()?, &root, shape, |line| lines.push(line));
+    walk_metadata(&session.enter()?, tree.root(), shape, |line| lines.push(line));
     let along = lines.len();
     assert_eq!(along as u64, stats.ranges + stats.leaves, "a line a range and a line a leaf");
     lines.sort_unstable();
@@ -111,7 +111,7 @@ fn measure(place: &Place, keys: u64, rounds: usize) -> Result<(Times, String), E
             assert_eq!(tree.get(&session.enter()?, key(number))?, Some(number), "the first answer");
             Ok(())
         })?;
-        tree = opened;
+        let opened = tree.insert(opened.expect("it was opened"));
         let mut recovered = None;
         timed(1, &mut || {
             let op = theirs.enter()?;
@@ -121,7 +121,7 @@ fn measure(place: &Place, keys: u64, rounds: usize) -> Result<(Times, String), E
         })?;
         timed(2, &mut || {
             let mut met = 0;
-            walk_metadata(&session.enter()?, &root, shape, |_| met += 1);
+            walk_metadata(&session.enter()?, opened.root(), shape, |_| met += 1);
             assert_eq!(met, along, "lines");
             Ok(())
         })?;

@@ -287,7 +287,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         "processor time of the thread: locking, storing in place and trimming are in it; the floor is a store, its write-back and a \
          fence over successive lines of 64 MiB"
             .into(),
-        "the bare log has as many lines as the engine's records, over 1 MiB again and again; it locks nothing, trims nothing, and does not write \
+        "each record of the bare log begins on a line of its own, over 1 MiB again and again; it locks nothing, trims nothing, and does not write \
          the words back"
             .into(),
         "peers: Quadra as measured outside of this repository".into(),
