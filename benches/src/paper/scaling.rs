@@ -68,13 +68,12 @@ fn serve(pool: &Pool<Hardware>, sleepers: &Sleepers, ended: &AtomicBool) -> Resu
     }
 }
 
+/// What a writer does, by its number.
+type Work<'a> = dyn Fn(&mut Session<Hardware>, u64) -> Result<(), Error> + Sync + 'a;
+
 /// Seconds in which a writer on each of these processors does its work, and the services what comes of it, a thread for them on each
 /// of the processors. `work` is told the number of the writer.
-fn seconds(
-    pool: &Pool<Hardware>,
-    processors: &[usize],
-    work: &(dyn Fn(&mut Session<Hardware>, u64) -> Result<(), Error> + Sync),
-) -> Result<f64, Error> {
+fn seconds(pool: &Pool<Hardware>, processors: &[usize], work: &Work<'_>) -> Result<f64, Error> {
     let (sleepers, ended) = (Arc::new(Sleepers::default()), AtomicBool::new(false));
     let barrier = Barrier::new(2 * processors.len() + 1);
     pool.services().drive(Some(sleepers.clone()));

@@ -43,7 +43,7 @@ impl Evict {
     /// Several times what the last-level cache holds, as far as the kernel tells.
     fn new() -> Self {
         let cache = Machine::this().last_level_cache().unwrap_or(0);
-        let bytes = (4 * cache).max(600 << 20).min(2 << 30);
+        let bytes = (4 * cache).clamp(600 << 20, 2 << 30);
         Evict(vec![1; bytes as usize / 8])
     }
 

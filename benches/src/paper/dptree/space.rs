@@ -56,6 +56,9 @@ fn of_kind(context: &Context<'_>, place: &Place, kind: &'static str, keys: u64) 
     Ok((given(&pool)? - before) as f64 / keys as f64)
 }
 
+/// A comparator's name and bytes a key.
+type Counted = fn(&Place, u64) -> Result<(&'static str, f64), Error>;
+
 fn of_comparator<T: Ordered<Hardware>>(place: &Place, keys: u64) -> Result<(&'static str, f64), Error> {
     check_room(place, T::bytes(keys), || format!("{} with {keys} keys", T::NAME))?;
     let mapping: Mapping<Hardware> = place.map(T::bytes(keys), medium())?;
@@ -85,7 +88,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         }));
         context.tick();
     }
-    let comparators: [fn(&Place, u64) -> Result<(&'static str, f64), Error>; 4] =
+    let comparators: [Counted; 4] =
         [of_comparator::<FastFair>, of_comparator::<FpTree<true>>, of_comparator::<LbTree>, of_comparator::<Wort>];
     for comparator in comparators {
         context.now(format!("a comparator, {keys} keys"));
