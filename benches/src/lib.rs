@@ -10,6 +10,7 @@ pub mod logfree;
 pub mod machine;
 pub mod paper;
 pub mod place;
+pub mod processors;
 pub mod pset;
 pub mod run;
 pub mod workload;

@@ -27,6 +27,7 @@ mod pauses;
 mod pool_growth;
 pub mod report;
 mod rewind;
+mod scaling;
 pub mod svg;
 pub mod terminal;
 mod transactions;
@@ -62,6 +63,8 @@ pub const FIGURES: &[Figure] = &[
     dptree::fig12::FIGURE,
     dptree::fig13::FIGURE,
     dptree::stalls::FIGURE,
+    scaling::DPTREE,
+    dptree::space::FIGURE,
     incll::fig2::FIGURE,
     incll::delays::FIG3,
     incll::fig4::FIGURE,
@@ -92,9 +95,11 @@ pub const FIGURES: &[Figure] = &[
     rewind::trees::FIG7,
     rewind::trees::FIG8,
     rewind::threads::FIGURE,
+    rewind::peers::FIGURE,
     rewind::trees::FIG10,
     rewind::tpcc::FIGURE,
     rewind::words::FIGURE,
+    scaling::REWIND,
     bplustree::FIGURE,
     transactions::FIGURE,
     later::FIGURE,

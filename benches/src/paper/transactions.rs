@@ -1,8 +1,23 @@
-//! Not in a paper: what a transaction over two maps costs beyond its calls without atomicity, in floors.
+//! Not in a paper: what a transaction over two maps costs beyond its calls without atomicity, in floors, with one and two threads; and what
+//! transactions and snapshots cost those who use none.
+//!
+//! The second part compares databases that differ in what they have met. Nobody has met more than its row says:
+//!
+//! | contestant | its database |
+//! |---|---|
+//! | plain | has met neither a transaction nor a snapshot |
+//! | lock table | the map has its lock table, from one transaction; none runs |
+//! | snapshots closed | had snapshots; none is open |
+//! | snapshot open, first | a snapshot is opened before each round, which changes each key once, so each update keeps the old value |
+//! | snapshot open, again | the same, after each key was changed once since the snapshot was opened, so none keeps anything |
+//! | bare index | has met nothing, and is called without the facade, with an operation of its own for each update |
 
-use durix::{Db, Map};
+use std::sync::Arc;
+use std::time::Duration;
+
+use durix::{Db, Handle, Index, Map, Snapshot};
 use durix_pmem::backing::{FileBacking, HeapBacking};
-use durix_pmem::{Counting, Hardware, Medium, PoolOptions};
+use durix_pmem::{Counting, Hardware, Medium, PoolOptions, Session};
 
 use super::report::{Claim, Form, Panel, Point};
 use super::rewind::words::Floor;
@@ -26,6 +41,9 @@ const BUFFERED: &str = "masstree";
 const KEYS: u64 = 4096;
 const CALLS: u64 = 256;
 
+/// Threads that work on the same two maps.
+const THREADS: [u64; 2] = [1, 2];
+
 /// Two maps, of which two keys each are read and changed together or one by one.
 struct Pair<M: Medium = Hardware> {
     name: String,
@@ -33,6 +51,7 @@ struct Pair<M: Medium = Hardware> {
     db: Db<M>,
     maps: [Map<u64, u64, M>; 2],
     is_transaction: bool,
+    threads: u64,
     next: u64,
 }
 
@@ -44,14 +63,19 @@ impl<M: Medium> Pair<M> {
         }
         db.sync()?;
         let name = format!("{} + {}", kinds[0], kinds[1]);
-        Ok(Pair { name, kinds, db, maps, is_transaction, next: 0 })
+        Ok(Pair { name, kinds, db, maps, is_transaction, threads: 1, next: 0 })
     }
 
-    fn call(&mut self) -> durix::Result<()> {
-        self.next += 1;
-        let (Pair { db, maps: [a, b], .. }, value) = (&*self, self.next);
-        // Steps of an odd number: no key comes twice before all have come.
-        let (first, second) = (value * 5 % KEYS, value * 11 % KEYS);
+    fn threads(self, threads: u64) -> Self {
+        Pair { threads, ..self }
+    }
+
+    /// Call number `value` of a thread.
+    fn call(&self, thread: u64, value: u64) -> durix::Result<()> {
+        let Pair { db, maps: [a, b], .. } = self;
+        // Steps of an odd number: no key comes twice before all have come. Each thread has keys of its own.
+        let own = KEYS / self.threads;
+        let (first, second) = (thread * own + value * 5 % own, thread * own + value * 11 % own);
         if !self.is_transaction {
             let sum = a.get(&first)?.unwrap_or(0).wrapping_add(b.get(&second)?.unwrap_or(0));
             a.insert(&first, &(sum ^ value))?;
@@ -81,12 +105,31 @@ impl Contestant<1> for Pair {
         &self.name
     }
     fn round(&mut self) -> [f64; 1] {
-        let start = Stopwatch::start();
-        (0..CALLS).try_for_each(|_| self.call()).expect("a pool with room");
-        let took = start.elapsed().as_nanos() as f64 / CALLS as f64;
+        let first = self.next + 1;
+        self.next += CALLS;
+        let calls = |thread: u64| {
+            let start = Stopwatch::start();
+            (first..first + CALLS).try_for_each(|value| self.call(thread, value)).expect("a pool with room");
+            start.elapsed()
+        };
+        let took: Duration = if self.threads == 1 {
+            calls(0)
+        } else {
+            // At the same time, as far as there are processors.
+            let barrier = std::sync::Barrier::new(self.threads as usize);
+            std::thread::scope(|scope| {
+                let (calls, barrier) = (&calls, &barrier);
+                let run = move |thread: u64| {
+                    barrier.wait();
+                    calls(thread)
+                };
+                let all: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || run(thread))).collect();
+                all.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
+            })
+        };
         // The checkpoint, and what mixed transactions do after it, are not in it.
         self.db.sync().expect("a checkpoint");
-        [took]
+        [took.as_nanos() as f64 / (CALLS * self.threads) as f64]
     }
 }
 
@@ -114,46 +157,219 @@ fn new_db(place: &Place) -> Result<Db, Error> {
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let rounds = if context.quick { 9 } else { 61 };
-    context.expect(1, rounds);
+    context.expect(THREADS.len() + 1, rounds);
     let notes = vec![
-        "processor time of one thread. Alone: the same calls on maps that have never met a transaction. Mixtures with a buffered kind \
-         do not wait for their checkpoint, and what follows it is not in their time"
+        "processor time of a thread, the mean of all. Alone: the same calls on maps that have never met a transaction. Mixtures with a \
+         buffered kind do not wait for their checkpoint, and what follows it is not in their time"
             .into(),
+        "two threads have keys of their own in the same two maps; the floor is one thread's".into(),
     ];
     let mut measured = Measured { panels: Vec::new(), claims: nothing_written(context)?, notes };
     for place in &context.places {
-        context.now(format!("pairs of classes, {}", place.pages));
-        let mut all: Vec<Box<dyn Contestant<1>>> = Vec::new();
-        for kinds in pairs() {
-            for is_transaction in [false, true] {
-                all.push(Box::new(Pair::new(new_db(place)?, kinds, is_transaction)?));
-            }
+        for threads in THREADS {
+            together(context, place, (threads, rounds), &mut measured)?;
         }
-        let below = new_db(place)?;
-        all.push(Box::new(Floor::new(below.pool(), 16 << 20)?));
-        let outcomes = interleave_telling(&mut all, 2, rounds, &mut || context.tick());
-        let floor = &outcomes.last().expect("the floor is the last").phases[0];
-        let how = format!("medians of {rounds} interleaved rounds of {CALLS} calls, differences within rounds");
-        let panel = Panel::new("two gets, two updates, two maps", place, medium().describe(), how);
-        let x = pairs().iter().map(|[a, b]| format!("{a} + {b}")).collect();
-        let mut panel = panel.axes("kinds", x, "floors", Form::Bars);
-        for (at, (kinds, both)) in pairs().into_iter().zip(outcomes.chunks(2)).enumerate() {
-            let [alone, together] = [&both[0].phases[0], &both[1].phases[0]].map(|series| series.ratio_to(floor));
-            let more = together.samples().iter().zip(alone.samples()).map(|(with, without)| with - without);
-            let more = Series::new(more.collect());
-            panel.set("alone", at, Point::nanoseconds(&alone));
-            panel.set("in a transaction", at, Point::nanoseconds(&together));
-            panel.set("more", at, Point::nanoseconds(&more));
-            measured.claims.push(Claim {
-                what: format!("{} + {}, {}", kinds[0], kinds[1], place.pages),
-                paper: format!("goal {:.1} floors more", goal(kinds)),
-                ours: format!("{:.2} floors of {:.0} ns", more.median(), floor.median()),
-                holds: Some(more.median() <= goal(kinds)),
-            });
-        }
-        measured.panels.push(panel);
+        beside(context, place, rounds, &mut measured)?;
     }
     Ok(measured)
+}
+
+/// Transactions beside the same calls alone, by so many threads.
+fn together(
+    context: &Context<'_>,
+    place: &Place,
+    (threads, rounds): (u64, usize),
+    measured: &mut Measured,
+) -> Result<(), Error> {
+    context.now(format!("pairs of classes, {threads} thread(s), {}", place.pages));
+    let mut all: Vec<Box<dyn Contestant<1>>> = Vec::new();
+    for kinds in pairs() {
+        for is_transaction in [false, true] {
+            all.push(Box::new(Pair::new(new_db(place)?, kinds, is_transaction)?.threads(threads)));
+        }
+    }
+    let below = new_db(place)?;
+    all.push(Box::new(Floor::new(below.pool(), 16 << 20)?));
+    let outcomes = interleave_telling(&mut all, 2, rounds, &mut || context.tick());
+    let floor = &outcomes.last().expect("the floor is the last").phases[0];
+    let how = format!("medians of {rounds} interleaved rounds of {CALLS} calls a thread, differences within rounds");
+    let title = format!("two gets, two updates, two maps, {threads} thread(s)");
+    let panel = Panel::new(title, place, medium().describe(), how);
+    let x = pairs().iter().map(|[a, b]| format!("{a} + {b}")).collect();
+    let mut panel = panel.axes("kinds", x, "floors", Form::Bars);
+    for (at, (kinds, both)) in pairs().into_iter().zip(outcomes.chunks(2)).enumerate() {
+        let [alone, together] = [&both[0].phases[0], &both[1].phases[0]].map(|series| series.ratio_to(floor));
+        let more = together.samples().iter().zip(alone.samples()).map(|(with, without)| with - without);
+        let more = Series::new(more.collect());
+        panel.set("alone", at, Point::nanoseconds(&alone));
+        panel.set("in a transaction", at, Point::nanoseconds(&together));
+        panel.set("more", at, Point::nanoseconds(&more));
+        measured.claims.push(Claim {
+            what: format!("{} + {}, {threads} thread(s), {}", kinds[0], kinds[1], place.pages),
+            paper: format!("goal {:.1} floors more", goal(kinds)),
+            ours: format!("{:.2} floors of {:.0} ns", more.median(), floor.median()),
+            holds: Some(more.median() <= goal(kinds)),
+        });
+    }
+    measured.panels.push(panel);
+    Ok(())
+}
+
+/// What the database of an updated map has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Nothing,
+    Transaction,
+    ClosedSnapshots,
+    /// No key has changed since it was opened.
+    OpenSnapshot,
+    /// Each key has.
+    PassedSnapshot,
+    /// Nothing, and it is called without the facade.
+    NoFacade,
+}
+
+impl Met {
+    const ALL: [(Met, &'static str); 6] = [
+        (Met::Nothing, "plain"),
+        (Met::Transaction, "lock table"),
+        (Met::ClosedSnapshots, "snapshots closed"),
+        (Met::OpenSnapshot, "snapshot open, first"),
+        (Met::PassedSnapshot, "snapshot open, again"),
+        (Met::NoFacade, "bare index"),
+    ];
+
+    /// The least part of the plain map's speed that is the goal.
+    fn goal(self) -> Option<f64> {
+        match self {
+            Met::Transaction => Some(0.98),
+            Met::ClosedSnapshots => Some(0.99),
+            Met::OpenSnapshot | Met::PassedSnapshot => Some(0.7),
+            Met::Nothing | Met::NoFacade => None,
+        }
+    }
+}
+
+/// How a map is updated.
+enum Way {
+    Facade(Handle<u64, u64>),
+    Bare(Arc<dyn Index<Hardware>>, Session<Hardware>),
+}
+
+/// A map of which each key is updated once a round.
+struct Updated {
+    name: String,
+    met: Met,
+    way: Way,
+    db: Db,
+    value: u64,
+}
+
+impl Updated {
+    fn new(place: &Place, kind: &'static str, (met, name): (Met, &str)) -> Result<Self, Error> {
+        let db = new_db(place)?;
+        let way = if met == Met::NoFacade {
+            let index = durix::kind::named(kind)?.open_or_create(db.pool(), "a")?;
+            Way::Bare(index, db.pool().session()?)
+        } else {
+            let map = db.map_of_kind::<u64, u64>("a", kind)?;
+            if met == Met::Transaction {
+                db.transaction(|tx| tx.map(&map)?.insert(&0, &0).map(drop))?;
+            }
+            Way::Facade(map.handle()?)
+        };
+        let mut updated = Updated { name: format!("{kind}, {name}"), met, way, db, value: 0 };
+        updated.update_all()?;
+        if met == Met::ClosedSnapshots {
+            for _ in 0..3 {
+                let snapshot = updated.snapshot()?;
+                updated.update_all()?;
+                drop(snapshot);
+            }
+        }
+        updated.db.sync()?;
+        Ok(updated)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        Ok(self.db.snapshot()?)
+    }
+
+    fn update_all(&mut self) -> Result<(), Error> {
+        self.value += 1;
+        let value = self.value;
+        // In no order.
+        let keys = (0..KEYS).map(|key| key * 1229 % KEYS);
+        match &mut self.way {
+            Way::Facade(handle) => {
+                for key in keys {
+                    handle.insert(&key, &(key ^ value))?;
+                }
+            }
+            Way::Bare(index, session) => {
+                for key in keys {
+                    let value = key ^ value;
+                    index.insert(
+                        &session.enter().map_err(durix::Error::from)?,
+                        &key.to_be_bytes(),
+                        &value.to_le_bytes(),
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Contestant<1> for Updated {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn round(&mut self) -> [f64; 1] {
+        let is_open = [Met::OpenSnapshot, Met::PassedSnapshot].contains(&self.met);
+        let snapshot = is_open.then(|| self.snapshot().expect("a snapshot"));
+        if self.met == Met::PassedSnapshot {
+            self.update_all().expect("a pool with room");
+        }
+        let start = Stopwatch::start();
+        self.update_all().expect("a pool with room");
+        let took = start.elapsed().as_nanos() as f64 / KEYS as f64;
+        drop(snapshot);
+        self.db.sync().expect("a checkpoint");
+        [took]
+    }
+}
+
+/// Updates of one map, beside those of databases that have met transactions and snapshots.
+fn beside(context: &Context<'_>, place: &Place, rounds: usize, measured: &mut Measured) -> Result<(), Error> {
+    context.now(format!("updates beside transactions and snapshots, {}", place.pages));
+    let mut all: Vec<Box<dyn Contestant<1>>> = Vec::new();
+    for kind in CLASSES {
+        for met in Met::ALL {
+            all.push(Box::new(Updated::new(place, kind, met)?));
+        }
+    }
+    let outcomes = interleave_telling(&mut all, 2, rounds, &mut || context.tick());
+    let how = format!("medians of {rounds} interleaved rounds of {KEYS} updates, ratios within rounds; one thread");
+    let panel = Panel::new("updates of a map of words", place, medium().describe(), how);
+    let x = CLASSES.map(str::to_owned).to_vec();
+    let mut panel = panel.axes("kind", x, "speed, of a plain map's", Form::Bars);
+    for (at, (kind, of_kind)) in CLASSES.iter().zip(outcomes.chunks(Met::ALL.len())).enumerate() {
+        let plain = &of_kind[0].phases[0];
+        for ((met, name), outcome) in Met::ALL.iter().zip(of_kind) {
+            let speed = plain.ratio_to(&outcome.phases[0]);
+            panel.set(name, at, Point::nanoseconds(&speed));
+            let Some(goal) = met.goal() else { continue };
+            measured.claims.push(Claim {
+                what: format!("updates of {kind}, {name}, {}", place.pages),
+                paper: format!("goal {goal} of a plain map's speed"),
+                ours: format!("{:.3} (plain {:.0} ns)", speed.median(), plain.median()),
+                holds: Some(speed.median() >= goal),
+            });
+        }
+    }
+    measured.panels.push(panel);
+    Ok(())
 }
 
 /// Empty transactions, and those that only read, write nothing back.
@@ -163,9 +379,9 @@ fn nothing_written(context: &Context<'_>) -> Result<Vec<Claim>, Error> {
         context.step("counting");
         let counting = Counting::new(Hardware::PAGE_CACHE);
         let pool = options().create_on(HeapBacking::new(64 << 20), counting)?;
-        let mut pair = Pair::new(Db::builder().no_background_threads().over(pool)?, kinds, true)?;
+        let pair = Pair::new(Db::builder().no_background_threads().over(pool)?, kinds, true)?;
         // Their tables are there from the first transaction on.
-        pair.call()?;
+        pair.call(0, 1)?;
         pair.db.sync()?;
         let before = counting.counts();
         for key in 0..100 {
@@ -184,4 +400,38 @@ fn nothing_written(context: &Context<'_>) -> Result<Vec<Claim>, Error> {
         });
     }
     Ok(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_both_threads_arrive() {
+        let place = Place::at(std::env::temp_dir());
+        for is_transaction in [false, true] {
+            let pair = Pair::new(new_db(&place).unwrap(), ["pset", "skiplist"], is_transaction).unwrap();
+            let mut pair = pair.threads(2);
+            pair.round();
+            for thread in 0..2 {
+                let key = thread * KEYS / 2 + CALLS * 11 % (KEYS / 2);
+                assert_eq!(pair.maps[1].get(&key).unwrap(), Some(CALLS), "thread {thread}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_updates_each_key_of_a_map_once_does() {
+        let place = Place::at(std::env::temp_dir());
+        for met in Met::ALL {
+            let mut updated = Updated::new(&place, "skiplist", met).unwrap();
+            let snapshot = updated.snapshot().unwrap();
+            updated.round();
+            drop(snapshot);
+            let value = updated.value;
+            if let Way::Facade(handle) = &mut updated.way {
+                assert!((0..KEYS).all(|key| handle.get(&key).unwrap() == Some(key ^ value)));
+            }
+        }
+    }
 }

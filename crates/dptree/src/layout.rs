@@ -135,7 +135,7 @@ impl State {
     }
 
     /// 0 or 1.
-    pub(crate) fn side(self) -> usize {
+    pub fn side(self) -> usize {
         (self.0 & 1) as usize
     }
 
@@ -207,7 +207,7 @@ impl Shape {
     }
 
     /// Where a descriptor lies.
-    pub(crate) fn descriptor(&self, block: Off<RangeHead>, side: usize, index: usize) -> Off<Descriptor> {
+    pub fn descriptor(&self, block: Off<RangeHead>, side: usize, index: usize) -> Off<Descriptor> {
         block.byte_add(((1 + side * self.leaves + index) * LINE) as u64).cast()
     }
 }

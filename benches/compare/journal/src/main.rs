@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! durix-journal-peers [--quick] [NAME…]     all stores, or some: pset, hash-bytes, masstree, redb, lmdb, fjall, sqlite, rocksdb
+//! durix-journal-peers --records [--quick]   another comparison, see `records`; `paper rewind-peers` reads what it prints
 //! ```
 //!
 //! Twice: in `DURIX_DIR` (default `/dev/shm`), where each sync of everybody takes the same fixed time, and in the temporary directory,
@@ -10,6 +11,7 @@
 
 mod ours;
 mod peers;
+mod records;
 mod rocksdb;
 mod store;
 mod syncs;
@@ -54,10 +56,17 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), Error> {
     let (options, names): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with('-'));
-    if let Some(unknown) = options.iter().find(|option| **option != "--quick") {
-        return Err(format!("there is no option {unknown}; there is --quick").into());
+    if let Some(unknown) = options.iter().find(|option| !["--quick", "--records"].contains(&option.as_str())) {
+        return Err(format!("there is no option {unknown}; there are --quick and --records").into());
     }
-    let quick = !options.is_empty();
+    let has = |name: &str| options.iter().any(|option| *option == name);
+    let quick = has("--quick");
+    if has("--records") {
+        if let Some(name) = names.first() {
+            return Err(format!("--records takes no names of stores, found {name}").into());
+        }
+        return records::run(quick);
+    }
     let all: Vec<Contestant> = ours::OURS.into_iter().chain(peers::PEERS).chain([rocksdb::ROCKSDB]).collect();
     let is = |contestant: &Contestant, name: &str| contestant.name.eq_ignore_ascii_case(name);
     if let Some(unknown) = names.iter().find(|name| !all.iter().any(|c| is(c, name))) {

@@ -29,13 +29,13 @@ pub const PEERS: [Contestant; 4] = [
 
 // ---- redb ----
 
-const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("t");
+pub const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("t");
 
 fn redb(folder: &Path, _: When) -> Result<Box<dyn Store>, Error> {
     Ok(Box::new(redb::Database::create(folder.join("db"))?))
 }
 
-fn redb_commit(db: &redb::Database, work: impl FnOnce(&mut redb::Table<'_, u64, &[u8]>)) {
+pub fn redb_commit(db: &redb::Database, work: impl FnOnce(&mut redb::Table<'_, u64, &[u8]>)) {
     let txn = db.begin_write().expect("redb begins");
     {
         let mut table = txn.open_table(TABLE).expect("redb opens a table");
@@ -73,24 +73,28 @@ impl Worker for &redb::Database {
 
 // ---- LMDB ----
 
-struct Lmdb {
+pub struct Lmdb {
     env: heed::Env<WithoutTls>,
-    db: heed::Database<U64<BigEndian>, Bytes>,
+    pub db: heed::Database<U64<BigEndian>, Bytes>,
 }
 
 fn lmdb(folder: &Path, _: When) -> Result<Box<dyn Store>, Error> {
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(4 << 30).max_readers(128);
-    // SAFETY: the flag lets LMDB write through its map, which nothing else touches; the folder is ours alone, and is opened once.
-    let env = unsafe { options.flags(EnvFlags::WRITE_MAP).open(folder) }?;
-    let mut txn = env.write_txn()?;
-    let db = env.create_database(&mut txn, None)?;
-    txn.commit()?;
-    Ok(Box::new(Lmdb { env, db }))
+    Ok(Box::new(Lmdb::open(folder)?))
 }
 
 impl Lmdb {
-    fn commit(&self, work: impl FnOnce(&mut heed::RwTxn<'_>)) {
+    pub fn open(folder: &Path) -> Result<Lmdb, Error> {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(4 << 30).max_readers(128);
+        // SAFETY: the flag lets LMDB write through its map, which nothing else touches; the folder is ours alone, and is opened once.
+        let env = unsafe { options.flags(EnvFlags::WRITE_MAP).open(folder) }?;
+        let mut txn = env.write_txn()?;
+        let db = env.create_database(&mut txn, None)?;
+        txn.commit()?;
+        Ok(Lmdb { env, db })
+    }
+
+    pub fn commit(&self, work: impl FnOnce(&mut heed::RwTxn<'_>)) {
         let mut txn = self.env.write_txn().expect("LMDB begins");
         work(&mut txn);
         txn.commit().expect("LMDB commits");

@@ -285,6 +285,10 @@ impl<M: Medium> Ordered<M> for FastFair {
         (keys * NODE / 17 + (1 << 20)).next_multiple_of(4096)
     }
 
+    fn used(&self) -> u64 {
+        self.memory.used()
+    }
+
     fn create(mapping: &Mapping<M>) -> durix_pmem::Result<Self> {
         let mut session = mapping.session()?;
         let op = session.enter()?;

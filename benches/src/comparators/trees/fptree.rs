@@ -15,7 +15,7 @@
 //! | link < the old leaf's bitmap | write-back, fence | entries are in both leaves: the old leaf drops those from the next leaf's least key on; by the log, as in the paper, with [`FpTree<true>`] |
 //!
 //! As published: 56 entries a leaf of 1 KiB; here the inner nodes have 128 entries on each level. A scan sorts each leaf. What is left
-//! out: removal, threads, and the code that reads the list of leaves after a crash (figure 13 has one).
+//! out: removal, threads, recovery by several of them.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -245,10 +245,14 @@ impl<M: Medium, const PAPER: bool> Ordered<M> for FpTree<PAPER> {
         (keys * LEAF / 36 + (1 << 20)).next_multiple_of(4096)
     }
 
+    fn used(&self) -> u64 {
+        self.memory.used()
+    }
+
     fn create(mapping: &Mapping<M>) -> durix_pmem::Result<Self> {
         let mut memory = Memory::new(mapping.len());
-        let log = memory.take(64);
-        let first = memory.take(LEAF);
+        let (log, first) = (memory.take(64), memory.take(LEAF));
+        debug_assert_eq!((log, first), (LOG, FIRST), "what recovery begins with");
         // A leaf of zeroes is an empty one.
         Ok(FpTree { log, index: Index::new(first, mapping.len() / LEAF), memory })
     }
@@ -296,35 +300,63 @@ impl<M: Medium, const PAPER: bool> Ordered<M> for FpTree<PAPER> {
     }
 }
 
+/// Where the micro-log and the first leaf lie: the first memory that a tree takes.
+const LOG: u64 = 64;
+const FIRST: u64 = 128;
+
+impl<const PAPER: bool> FpTree<PAPER> {
+    /// The tree as a crash has left it in a mapping of `bytes`: the list of leaves is walked, all keys of a leaf are read for the least
+    /// one, and the inner nodes are built.
+    pub fn recover<M: Medium>(op: &Op<'_, M>, bytes: u64) -> Self {
+        if PAPER {
+            finish_split(op);
+        }
+        let (mut at, mut last, mut leaves) = (FIRST, FIRST, Vec::new());
+        while at != 0 {
+            let this = leaf(op, at);
+            let (mut taken, mut least) = (op.load(&this.bitmap, Relaxed) & FULL, u64::MAX);
+            while taken != 0 {
+                least = least.min(op.load(&this.entries[taken.trailing_zeros() as usize].key, Relaxed));
+                taken &= taken - 1;
+            }
+            leaves.push((least, at));
+            last = last.max(at);
+            at = op.load(&this.next, Relaxed);
+        }
+        if !PAPER {
+            drop_moved(op, &leaves);
+        }
+        FpTree { memory: Memory::after(last + LEAF, bytes), log: LOG, index: Index::of(&leaves) }
+    }
+}
+
+/// Ends a split that the micro-log knows of. If the old leaf is cut already, the new one is durable, and is linked again. Nothing is written
+/// back: until the next split takes the log, recovery finds the same again.
+fn finish_split<M: Medium>(op: &Op<'_, M>) {
+    let log: &MicroLog = op.at(Off::new(LOG));
+    let cut = op.load(&log.leaf, Relaxed);
+    if cut != 0 && op.load(&leaf(op, cut).bitmap, Relaxed) != FULL {
+        op.store(&leaf(op, cut).next, op.load(&log.new, Relaxed), Release);
+    }
+}
+
+/// Takes entries out of each leaf that the next one has, too. Nothing is written back: the next change of a leaf's bitmap does that, and until
+/// then recovery finds the same again.
+fn drop_moved<M: Medium>(op: &Op<'_, M>, leaves: &[(u64, u64)]) {
+    for pair in leaves.windows(2) {
+        let (this, least) = (leaf(op, pair[0].1), pair[1].0);
+        let moved = (0..ENTRIES).filter(|slot| op.load(&this.entries[*slot].key, Relaxed) >= least);
+        let moved = moved.fold(0, |bits, slot| bits | 1 << slot);
+        op.store(&this.bitmap, op.load(&this.bitmap, Relaxed) & !moved, Release);
+    }
+}
+
 #[cfg(test)]
 impl<M: Medium, const PAPER: bool> super::Reopen<M> for FpTree<PAPER> {
     fn reopen(mapping: &Mapping<M>) -> Self {
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();
-        let (log, first) = (64, 128);
-        let split: &MicroLog = op.at(Off::new(log));
-        let cut = op.load(&split.leaf, Relaxed);
-        if PAPER && cut != 0 && op.load(&leaf(&op, cut).bitmap, Relaxed) != FULL {
-            // The old leaf is cut already: the new one is durable, and is linked again.
-            op.store(&leaf(&op, cut).next, op.load(&split.new, Relaxed), Relaxed);
-        }
-        let mut pairs = [(0, 0); ENTRIES];
-        let mut index = Index::new(first, 16);
-        let mut at = first;
-        while at != 0 {
-            let next = op.load(&leaf(&op, at).next, Relaxed);
-            if next != 0 {
-                let len = leaf(&op, next).pairs(&op, 0, &mut pairs);
-                let least = pairs[..len].iter().map(|(key, _)| *key).min().expect("a new leaf has entries");
-                index.insert(least, next);
-                let this = leaf(&op, at);
-                let gone = (0..ENTRIES).filter(|slot| op.load(&this.entries[*slot].key, Relaxed) >= least);
-                let gone = gone.fold(0, |bits, slot| bits | 1 << slot);
-                op.store(&this.bitmap, op.load(&this.bitmap, Relaxed) & !gone, Relaxed);
-            }
-            at = next;
-        }
-        FpTree { memory: Memory::new(0), log, index }
+        FpTree::recover(&op, mapping.len())
     }
 }
 

@@ -61,6 +61,32 @@ impl Index {
         Index { nodes, root: 0, height: 1 }
     }
 
+    /// With these leaves, each with its least key, in order, and the first one for all smaller keys, too.
+    ///
+    /// # Panics
+    /// Without leaves.
+    pub fn of(leaves: &[(u64, u64)]) -> Self {
+        assert!(!leaves.is_empty(), "a tree has a leaf");
+        // Not full, so that the next leaf has room.
+        const FILL: usize = FAN * 3 / 4;
+        let mut nodes = Vec::with_capacity(leaves.len() / FILL + leaves.len() / (FILL * FILL) + 4);
+        let (mut level, mut height) = (leaves.to_vec(), 0);
+        while height == 0 || level.len() > 1 {
+            let above = level.chunks(FILL).map(|entries| {
+                let mut node = Node::EMPTY;
+                for (at, (least, below)) in entries.iter().enumerate() {
+                    (node.keys[at], node.below[at]) = (*least, *below);
+                }
+                node.len = entries.len();
+                nodes.push(node);
+                (entries[0].0, nodes.len() as u64 - 1)
+            });
+            level = above.collect();
+            height += 1;
+        }
+        Index { root: nodes.len() - 1, nodes, height }
+    }
+
     /// The leaf that is responsible for a key.
     #[inline(always)]
     pub fn leaf_of(&self, key: u64) -> u64 {
@@ -117,9 +143,11 @@ mod tests {
             model.insert(least, i);
         }
         assert!(index.height >= 3);
+        let built = Index::of(&model.iter().map(|(least, leaf)| (*least, *leaf)).collect::<Vec<_>>());
         for i in 0..30_000u64 {
             for key in [i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i.wrapping_mul(0xd6e8_feb8_6659_fd93), u64::MAX - i] {
-                assert_eq!(Some(&index.leaf_of(key)), model.range(..=key).next_back().map(|(_, leaf)| leaf));
+                let expected = model.range(..=key).next_back().map(|(_, leaf)| *leaf);
+                assert_eq!([&index, &built].map(|index| Some(index.leaf_of(key))), [expected; 2]);
             }
         }
     }

@@ -228,6 +228,10 @@ impl<M: Medium> Ordered<M> for LbTree {
         (keys * LEAF / 9 + (1 << 20)).next_multiple_of(4096)
     }
 
+    fn used(&self) -> u64 {
+        self.memory.used()
+    }
+
     fn create(mapping: &Mapping<M>) -> durix_pmem::Result<Self> {
         let mut memory = Memory::new(mapping.len());
         let first = memory.take(LEAF);

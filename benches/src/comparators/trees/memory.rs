@@ -13,6 +13,11 @@ impl Memory {
         Memory(64..len)
     }
 
+    /// What a mapping of `len` bytes has left after its first `used` ones: where a tree was recovered.
+    pub fn after(used: u64, len: u64) -> Self {
+        Memory(used..len)
+    }
+
     /// Cuts a node of `bytes`, a multiple of 64.
     ///
     /// # Panics

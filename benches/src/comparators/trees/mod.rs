@@ -40,6 +40,9 @@ pub trait Ordered<M: Medium>: Sized {
     /// Bytes of persistent memory for so many keys, inserted in random order.
     fn bytes(keys: u64) -> u64;
 
+    /// Bytes of persistent memory that are in use now.
+    fn used(&self) -> u64;
+
     /// Makes an empty map in a mapping of zeroes.
     ///
     /// # Errors

@@ -182,6 +182,10 @@ impl<M: Medium> Ordered<M> for Wort {
         (keys * 96 + (1 << 20)).next_multiple_of(4096)
     }
 
+    fn used(&self) -> u64 {
+        self.memory.used()
+    }
+
     fn create(mapping: &Mapping<M>) -> durix_pmem::Result<Self> {
         let mut memory = Memory::new(mapping.len());
         let root = memory.take(64);

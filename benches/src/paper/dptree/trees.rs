@@ -30,7 +30,7 @@ pub(super) const TICK: u64 = 64;
 const FLOOR: u64 = 64 << 20;
 
 /// The `i`th of keys that look random; different for each `i`.
-pub(super) fn key(i: u64) -> u64 {
+pub(in crate::paper) fn key(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
@@ -47,20 +47,20 @@ impl Random {
 }
 
 /// A tree, the session that works on it, and how many keys it has.
-pub(super) struct Tree<M: Medium> {
-    pub(super) tree: Arc<DpTree<M>>,
-    pub(super) session: Session<M>,
-    pub(super) keys: u64,
+pub(in crate::paper) struct Tree<M: Medium> {
+    pub(in crate::paper) tree: Arc<DpTree<M>>,
+    pub(in crate::paper) session: Session<M>,
+    pub(in crate::paper) keys: u64,
 }
 
 impl<M: Medium> Tree<M> {
-    pub(super) fn new(pool: &Pool<M>) -> Result<Self, Error> {
+    pub(in crate::paper) fn new(pool: &Pool<M>) -> Result<Self, Error> {
         let tree = DpTree::open_with(pool, "tree", &Options::default())?;
         Ok(Tree { tree, session: pool.session()?, keys: 0 })
     }
 
     /// Inserts new keys, and merges what is to be merged.
-    pub(super) fn insert(&mut self, number: u64) -> Result<(), Error> {
+    pub(in crate::paper) fn insert(&mut self, number: u64) -> Result<(), Error> {
         for i in self.keys..self.keys + number {
             let op = self.session.enter()?;
             self.tree.insert(&op, key(i), i)?;
@@ -81,12 +81,12 @@ impl<M: Medium> Tree<M> {
 }
 
 /// A pool in a file without a name, in which so many keys have room twice over.
-pub(super) fn pool_for(place: &Place, keys: u64) -> Result<Pool<Hardware>, Error> {
+pub(in crate::paper) fn pool_for(place: &Place, keys: u64) -> Result<Pool<Hardware>, Error> {
     pool_on(place, keys, medium())
 }
 
 /// The same on another medium.
-pub(super) fn pool_on<M: Medium>(place: &Place, keys: u64, medium: M) -> Result<Pool<M>, Error> {
+pub(in crate::paper) fn pool_on<M: Medium>(place: &Place, keys: u64, medium: M) -> Result<Pool<M>, Error> {
     let size = keys * 48 + (96 << 20);
     if let Some(free) = free_bytes(&place.dir).filter(|free| *free < size) {
         let dir = place.dir.display().to_string();

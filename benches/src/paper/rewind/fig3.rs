@@ -2,7 +2,7 @@
 //! other transactions between two records of one (skip records), with force.
 
 use durix_pmem::Medium;
-use durix_rewind::{Layers, LogKind, Options, Policy};
+use durix_rewind::{Layers, LogKind, Options, Policy, StorePolicy};
 
 use super::micro::{CONTRACT, Logged, PLAIN, Plain, Table, configurations, counted, figure, turn_ns};
 use crate::interleave::{Contestant, Outcome, Series, Stopwatch, interleave_telling};
@@ -24,7 +24,7 @@ const OWN: u64 = 50;
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
     let skips: &[u64] = if context.quick { &[100, 1000] } else { &[100, 200, 400, 600, 800, 1000] };
     let rounds = if context.quick { 7 } else { 25 };
-    context.expect(INTENSITIES.len() + skips.len(), rounds);
+    context.expect(INTENSITIES.len() + skips.len() + 1, rounds);
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes: vec![CONTRACT.into()] };
     for (number, place) in context.places.iter().enumerate() {
         if number == 0 {
@@ -32,6 +32,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         }
         measured.panels.push(left(context, place, rounds, &mut measured.claims)?);
         measured.panels.push(right(context, place, rounds, skips)?);
+        measured.panels.push(policies(context, place, rounds, &mut measured.claims)?);
     }
     measured.notes.push(
         "skip records: a transaction keeps the positions of its records in volatile memory, so one layer does not scan the log \
@@ -63,6 +64,43 @@ fn contestants<'a>(place: &Place, turns: u64) -> Result<Vec<Box<dyn Contestant<1
         all.push(Box::new(Logged { name: name.into(), table, updates: UPDATES, turns }));
     }
     Ok(all)
+}
+
+/// How the words of a list's header are made durable: the logs whose records, or buckets of them, are nodes of a list. The default first.
+const POLICIES: [(StorePolicy, &str); 2] =
+    [(StorePolicy::WriteBack, "store and write-back"), (StorePolicy::NonTemporal, "non-temporal store")];
+const LOGS: [(LogKind, &str); 3] =
+    [(LogKind::Simple, "Simple"), (LogKind::Optimized, "Optimized"), (LogKind::Batch(8), "Batch 8")];
+
+fn policies(context: &Context<'_>, place: &Place, rounds: usize, claims: &mut Vec<Claim>) -> Result<Panel, Error> {
+    context.now(format!("stores of the list, {}", place.pages));
+    let mut all: Vec<Box<dyn Contestant<1>>> = Vec::new();
+    for (log, name) in LOGS {
+        for (stores, how) in POLICIES {
+            let table = Table::at(place, medium(), Options::default().log(log).stores(stores))?;
+            all.push(Box::new(Logged { name: format!("{name}, {how}"), table, updates: UPDATES, turns: 0 }));
+        }
+    }
+    let outcomes = interleave_telling(&mut all, 2, rounds, &mut || context.tick());
+    let how = format!("medians of {rounds} interleaved transactions of {UPDATES} updates; one layer, no force");
+    let panel = Panel::new("stores to the header of the list", place, medium().describe(), how);
+    let mut panel = panel.axes("log", LOGS.map(|(_, name)| name.to_owned()).to_vec(), "ns an update", Form::Bars);
+    for (at, ((log, name), both)) in LOGS.into_iter().zip(outcomes.chunks(POLICIES.len())).enumerate() {
+        let mut counts = Vec::new();
+        for ((stores, how), outcome) in POLICIES.iter().zip(both) {
+            panel.set(how, at, Point::nanoseconds(&outcome.phases[0]));
+            let (write_backs, fences) = counted(Options::default().log(log).stores(*stores), UPDATES)?;
+            counts.push(format!("{write_backs:.2} and {fences:.2}"));
+        }
+        let ratio = both[1].phases[0].ratio_to(&both[0].phases[0]).median();
+        claims.push(Claim {
+            what: format!("{name}: time with non-temporal stores to that with write-backs, {}", place.pages),
+            paper: "non-temporal; here the default is the faster one: goal 1".into(),
+            ours: format!("{ratio:.2}; write-backs and fences an update {} to {}", counts[1], counts[0]),
+            holds: Some(ratio >= 1.0),
+        });
+    }
+    Ok(panel)
 }
 
 fn ratio(outcomes: &[Outcome<1>], name: &str) -> Option<Series> {

@@ -3,6 +3,7 @@
 pub(super) mod checkpoints;
 pub(super) mod fig3;
 pub(super) mod micro;
+pub(super) mod peers;
 pub(super) mod recovery;
 pub(super) mod threads;
 pub(super) mod tpcc;

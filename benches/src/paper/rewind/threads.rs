@@ -30,7 +30,7 @@ fn run(context: &Context<'_>) -> Result<Measured, Error> {
         ),
         format!("{PARTS} B+-trees by key, each with a lock until the commit; the log is one for all threads"),
         format!("time that passes, not processor time: other work on the machine counts; {processors} processors"),
-        "Stasis, BerkeleyDB and Shore-MT are not built here".into(),
+        "Stasis, BerkeleyDB and Shore-MT are not built here; `rewind-peers` has redb and LMDB".into(),
     ];
     let mut measured = Measured { panels: Vec::new(), claims: Vec::new(), notes };
     for place in &context.places {
