@@ -349,5 +349,5 @@ fn every_write_back_and_fence_is_needed() {
     println!("{sweep}");
     // The write-back of the watermark that recovery has found: its loss shows only if the power fails in the recovery that follows
     // a death in a trim, and no exploration here reaches that.
-    sweep.assert_all_caught(&["engine/recover.rs:39"]);
+    sweep.assert_all_caught(&["engine/recover.rs:RE-E8"]);
 }

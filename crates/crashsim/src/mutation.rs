@@ -47,21 +47,45 @@ impl Sweep {
     }
 
     /// Hands the sweep back if there were sites and every one was caught, except those whose loss is known to show
-    /// elsewhere: an entry of `except` is `file suffix:line`.
+    /// elsewhere. An entry of `except` names the sites of one place: `file suffix:label` those under the comment `// PERSIST label` of that
+    /// file, or `file suffix:line`. A label holds up to the next blank line, label or end of a block, and is looked for in the sources
+    /// of the workspace.
     ///
     /// # Panics
-    /// With the table, otherwise.
+    /// With the table, otherwise; also where an excuse is of no use: it names no site that was missed.
     #[track_caller]
     pub fn assert_all_caught(self, except: &[&str]) -> Self {
-        let excused = |m: &&Mutant| {
-            let place = format!("{}:{}", m.site.file, m.site.line);
-            except.iter().any(|e| place.ends_with(e))
-        };
         assert!(!self.mutants.is_empty(), "nothing was mutated: the test reaches no such site in these files\n{self}");
-        let missed = self.missed().filter(|m| !excused(m)).count();
+        let missed: Vec<&Mutant> = self.missed().collect();
+        let excuses = |excuse: &str, mutant: &Mutant| {
+            let (file, place) =
+                excuse.rsplit_once(':').expect("an excuse is `file suffix:label` or `file suffix:line`");
+            let site = &mutant.site;
+            site.file.ends_with(file)
+                && match place.parse::<u32>() {
+                    Ok(line) => site.line == line,
+                    Err(_) => labels_of(site.file, site.line).iter().any(|label| label == place),
+                }
+        };
+        let idle: Vec<_> = except.iter().filter(|e| !missed.iter().any(|mutant| excuses(e, mutant))).collect();
+        assert!(idle.is_empty(), "no site was missed that these excuse: {idle:?}; take them out\n{self}");
+        let missed = missed.iter().filter(|mutant| !except.iter().any(|e| excuses(e, mutant))).count();
         assert!(missed == 0, "{missed} mutant(s) missed\n{self}");
         self
     }
+}
+
+/// The labels over a line of a source: those of the nearest comment `// PERSIST a, b: how` before it, in its block.
+fn labels_of(file: &str, line: u32) -> Vec<String> {
+    let here = std::env::current_dir().expect("the test has a working directory");
+    let source = here.ancestors().find_map(|dir| std::fs::read_to_string(dir.join(file)).ok());
+    let source = source.unwrap_or_else(|| panic!("the source {file} is not below {} or above", here.display()));
+    let before: Vec<&str> = source.lines().take(line as usize).map(str::trim).collect();
+    let in_block = before.iter().rev().take_while(|line| !line.is_empty() && **line != "}");
+    let comment = in_block.clone().find_map(|line| line.split_once("// PERSIST "));
+    let Some((_, labels)) = comment else { return Vec::new() };
+    let labels = labels.split(':').next().unwrap_or_default();
+    labels.split(',').map(|label| label.trim().to_owned()).collect()
 }
 
 impl fmt::Display for Sweep {
@@ -286,4 +310,49 @@ pub(crate) fn exploration(run: impl FnOnce(bool) -> Report) -> Report {
         with(&mut |sweeping| sweeping.leave(report.executions));
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sweep with one missed site in this file.
+    fn missed_at(line: u32) -> Sweep {
+        let site = Site { file: file!(), line, column: 1, kind: SiteKind::Fence };
+        let report = Report::default();
+        let mutant = Mutant { site, mutation: Mutation::Drop, hits: 1, report, time: std::time::Duration::ZERO };
+        Sweep { baseline: Report::default(), mutants: vec![mutant] }
+    }
+
+    fn labelled() -> [u32; 2] {
+        // PERSIST AB-1, AB-2: flush
+        let first = line!();
+        // PERSIST AB-3: fence
+        [first, line!()]
+    }
+
+    fn is_excused(line: u32, except: &[&str]) -> bool {
+        std::panic::catch_unwind(|| missed_at(line).assert_all_caught(except)).is_ok()
+    }
+
+    #[test]
+    fn an_excuse_is_for_the_sites_under_its_label_and_must_be_needed() {
+        let [first, second] = labelled();
+        assert!(!is_excused(first, &[]));
+        for label in ["mutation.rs:AB-1", "src/mutation.rs:AB-2"] {
+            assert!(is_excused(first, &[label]) && !is_excused(second, &[label]), "{label}");
+        }
+        assert!(is_excused(second, &["mutation.rs:AB-3"]) && !is_excused(first, &["mutation.rs:AB-3"]));
+        assert!(!is_excused(first, &["other.rs:AB-1"]), "another file");
+        assert!(is_excused(first, &[&format!("mutation.rs:{first}")]));
+        // A second one that excuses nothing.
+        assert!(!is_excused(first, &["mutation.rs:AB-1", "mutation.rs:AB-3"]));
+        assert!(!is_excused(first, &["mutation.rs:AB-1", &format!("mutation.rs:{second}")]));
+    }
+
+    #[test]
+    fn a_label_ends_with_its_block() {
+        let line = line!();
+        assert_eq!(labels_of(file!(), line), [""; 0], "those of the function above");
+    }
 }

@@ -413,8 +413,8 @@ fn a_damaged_page_of_an_open_database_is_an_error_of_an_update_which_can_be_repe
 fn a_transaction_has_a_level_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let hour = Level::Interval(Duration::from_secs(3600));
-    // Strict maps, where the transaction has a log, and buffered ones.
-    for kinds in [["pset", "hash-bytes"], ["masstree"; 2]] {
+    // Strict maps, buffered ones, and both.
+    for kinds in [["pset", "hash-bytes"], ["masstree"; 2], ["masstree", "pset"]] {
         for of_database in [Level::Immediate, hour] {
             let case = format!("{kinds:?}, {of_database}");
             let path = dir.path().join(&case);

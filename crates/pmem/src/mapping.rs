@@ -326,6 +326,11 @@ impl<M: Medium> Mapping<M> {
         self.shut();
     }
 
+    /// Whether it was broken off.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.shared.broken.get().is_some()
+    }
+
     /// What is said to whoever comes after it was shut.
     pub(crate) fn shut_error(&self) -> Error {
         self.shared.broken.get().map_or(Error::Shut { reason: "it was closed" }, |error| error())

@@ -17,7 +17,7 @@
 //! | `tree` | the atomic AVL tree of the two-layer log (RW-T1 to RW-T7) |
 //! | `log` | the one-layer logs: Simple, Optimized, Batch (RW-B1 to RW-B4, RW-G1, RW-G2, RW-C1, RW-C2) |
 //! | `adll` | the atomic doubly-linked list (RW-D0 to RW-D6) |
-//! | [`engine`] | the one-fence engine: redo records of a whole transaction under one fence (RE-E1 to RE-E6) |
+//! | [`engine`] | the one-fence engine: redo records of a whole transaction under one fence (RE-E1 to RE-E8) |
 //! | `record`, `layout` | what a record says; persistent structs, line maps |
 //! | `arena` | the log's memory: units of whole lines (RW-M1, RW-M2) |
 #![deny(missing_docs)]

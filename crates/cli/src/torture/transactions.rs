@@ -25,11 +25,14 @@ use crate::output;
 /// What the command calls it.
 pub const NAME: &str = "transactions";
 /// The kinds of the three maps, one row for each pool in turn: all strict, and mixed with a buffered one.
-const KINDS: [[&str; 3]; 4] = [
+const KINDS: [[&str; 3]; 7] = [
     ["pset", "skiplist", "hash"],
+    ["bplustree", "dptree", "hash"],
+    ["masstree", "bplustree", "dptree"],
     ["masstree", "hash-fast-open", "pset"],
     ["hash-values", "bst", "hash"],
     ["skiplist", "masstree", "hash"],
+    ["dptree", "pset", "bplustree"],
 ];
 const MAPS: [&str; 3] = ["first", "second", "third"];
 /// Rounds on one pool.

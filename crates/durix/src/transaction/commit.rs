@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | none | nothing written | nothing to do |
 //! | direct | one change of one strict map, or a batch that the map makes atomically; any changes of buffered maps | in one operation |
+//! | whole | all others, in a pool that commits operations whole (a journaled one) | in one operation, without records |
 //! | logged | only strict maps touched | intents, changes, retirement in one operation |
 //! | mixed | strict maps written, a buffered map touched | intents and the buffered changes in one operation; the strict changes after the boundary, by [`pending`](super::pending) |
 //!
@@ -13,6 +14,7 @@
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | TX-E record and buffered changes in epoch e < the boundary of e | one operation, which the boundary waits for | e has failed: the buffered maps undo their part | drops the record |
+//! | TX-W all changes of a whole commit < the end of its operation < the record of the journal that holds them | the journal takes what it commits between operations; [`Pool::whole`](durix_pmem::Pool::whole) where the operation ends before | nothing of it | nothing to do |
 //! | TX-S the boundary of e < the first strict change | [`Epochs::wait`](durix_pmem::Epochs::wait) | the record of a completed epoch, any of the strict changes | makes the strict changes |
 
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use durix_pmem::{Epochs, Medium, Op, Session};
 use super::buffers::Buffers;
 use super::later::State;
 use super::log::record;
-use super::log::room::Need;
+use super::log::room::{Need, Room};
+use super::log::{self};
 use super::part::{Kept, Part};
 use super::pending::Work;
 use super::put::{put, settle};
@@ -34,16 +37,20 @@ use crate::{Error, Index, Result, Ticket};
 enum Class {
     Nothing,
     Direct,
+    Whole,
     Logged,
     Mixed,
 }
 
-fn classify<'p, M: Medium>(parts: impl Iterator<Item = Part<'p, M>> + Clone) -> Class {
+/// `is_whole`: whether the pool commits operations whole.
+fn classify<'p, M: Medium>(parts: impl Iterator<Item = Part<'p, M>> + Clone, is_whole: bool) -> Class {
     let mut written = parts.clone().filter(|part| part.is_written());
     let Some(first) = written.next() else { return Class::Nothing };
     let is_one = written.clone().next().is_none();
     if first.is_buffered() && written.all(Part::is_buffered) {
         Class::Direct
+    } else if is_whole {
+        if is_one && first.is_atomic() { Class::Direct } else { Class::Whole }
     } else if { parts }.any(Part::is_buffered) {
         Class::Mixed
     } else if is_one && first.is_atomic() {
@@ -70,10 +77,13 @@ impl Undo {
         Ok(Undo(old))
     }
 
-    /// Puts the old values of the same parts back. Removals first: they make room.
-    fn run<'p, M: Medium>(self, op: &Op<'_, M>, parts: impl Iterator<Item = Part<'p, M>>) -> Result<()> {
+    /// The keys of the same parts, or of the first of them, with the old values.
+    fn for_each<'u, 'p: 'u, M: Medium>(
+        &'u self,
+        parts: impl Iterator<Item = Part<'p, M>>,
+        mut f: impl FnMut(Part<'p, M>, &'u [u8], Option<&'u [u8]>),
+    ) {
         let mut read = self.0.iter();
-        let mut all = Vec::new();
         for part in parts {
             for (key, _, committed) in part.touched.changed() {
                 let old = match committed {
@@ -81,9 +91,25 @@ impl Undo {
                     Committed::Value(value) => Some(&value[..]),
                     Committed::Unknown => read.next().expect("the same parts").1.as_deref(),
                 };
-                all.push((part.guard.raw(), key, old));
+                f(part, key, old);
             }
         }
+    }
+
+    /// What putting the old values back can need.
+    fn need<'p, M: Medium>(&self, parts: impl Iterator<Item = Part<'p, M>> + Clone) -> Need {
+        let mut need = Need::default();
+        parts.clone().for_each(|_| need.map());
+        self.for_each(parts, |_, key, old| {
+            need.change((key.len() + old.map_or(0, <[u8]>::len)) as u64, old.is_none());
+        });
+        need
+    }
+
+    /// Puts the old values of the same parts, or of the first of them, back. Removals first: they make room.
+    fn run<'p, M: Medium>(self, op: &Op<'_, M>, parts: impl Iterator<Item = Part<'p, M>>) -> Result<()> {
+        let mut all = Vec::new();
+        self.for_each(parts, |part, key, old| all.push((part.guard.raw(), key, old)));
         all.sort_by_key(|(_, _, old)| old.is_some());
         all.into_iter().try_for_each(|(index, key, old)| {
             put(index, op, key, old)?;
@@ -158,14 +184,15 @@ impl<M: Medium> Drop for Commit<'_, M> {
 
 impl<M: Medium> Commit<'_, M> {
     fn run(mut self, session: &mut Session<M>) -> Result<()> {
-        let ticket = match classify(self.parts()) {
-            Class::Nothing => Ticket::DURABLE,
-            Class::Direct => self.direct(session)?,
-            Class::Logged => self.logged(session)?,
+        let state = match classify(self.parts(), self.tx.shared.pool.commits_operations_whole()) {
+            Class::Nothing => State::Ticket(Ticket::DURABLE),
+            Class::Direct => State::Ticket(self.direct(session)?),
+            Class::Whole => State::Commit(self.whole(session)?),
+            Class::Logged => State::Ticket(self.logged(session)?),
             Class::Mixed => return self.mixed(session),
         };
         if let Some(later) = &self.tx.state.borrow().later {
-            later.set(State::Ticket(ticket));
+            later.set(state);
         }
         Ok(())
     }
@@ -224,6 +251,53 @@ impl<M: Medium> Commit<'_, M> {
         }
         let tickets = self.written().map(|part| part.guard.raw().ticket(&op));
         Ok(tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch)).unwrap_or(Ticket::DURABLE))
+    }
+
+    /// Makes all changes in one operation, of which no commit of the pool holds a part. Returns the number of the commit that holds them.
+    fn whole(&mut self, session: &mut Session<M>) -> Result<u64> {
+        let (pool, rooms) = (&self.tx.shared.pool, &self.tx.shared.transactions.rooms);
+        let op = session.enter()?;
+        let undo = Self::prepare(&op, self.written(), None)?;
+        let mut room = self.hold_back(&op, undo.need(self.written()))?;
+        // PERSIST TX-W, TX-H: the operation ends after `done`, or after the pool
+        let whole = pool.whole(&op)?;
+        let mut reached = 0;
+        let changed = self.written().try_for_each(|part| {
+            reached += 1;
+            part.change(&op)
+        });
+        let Err(error) = changed else {
+            whole.done();
+            rooms.keep(&op, room);
+            return Ok(op.note_commit());
+        };
+        room.give_back(&op, pool.space());
+        if undo.run(&op, self.written().take(reached)).is_ok() {
+            whole.done();
+            return Err(error);
+        }
+        // Memory holds a part of the changes, so it goes: what opens the pool next finds nothing of them.
+        drop(whole);
+        drop(op);
+        Err(session.enter().map_or_else(Error::from, |_| error))
+    }
+
+    /// Holds back what putting old values back can need. What only removes does without where there is none: it makes room.
+    fn hold_back(&self, op: &Op<'_, M>, need: Need) -> Result<Room> {
+        let changes = || self.written().flat_map(|part| part.touched.changed());
+        let bytes = changes().map(|(key, value, _)| (key.len() + value.map_or(0, <[u8]>::len)) as u64).sum();
+        if bytes > log::MAX_BYTES {
+            return Err(Error::TransactionTooLarge { bytes, limit: log::MAX_BYTES });
+        }
+        let pool = &self.tx.shared.pool;
+        let need = need.chunks(pool.space().chunk(), pool.mapping().len());
+        let owner = self.written().next().expect("something is written").guard.root().owner();
+        match self.tx.shared.transactions.rooms.take(op, pool.space(), owner, need) {
+            Err(Error::Pool(durix_pmem::Error::Full { .. })) if changes().all(|(_, value, _)| value.is_none()) => {
+                Ok(Room::default())
+            }
+            room => room,
+        }
     }
 
     /// Puts the old values of buffered maps back. If a map refuses, no boundary is crossed any more: the epoch fails when the
@@ -342,5 +416,133 @@ impl<M: Medium> Commit<'_, M> {
             return Ok(());
         }
         transactions.finish(&work, session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use durix_pmem::journal::DiskJournal;
+
+    use super::super::put::planted::{self, Fault};
+    use crate::{Db, Level, Map, Result};
+
+    /// The kinds of the two maps: all strict, and mixed.
+    const KINDS: [[&str; 2]; 3] = [["hash", "bplustree"], ["hash", "masstree"], ["pset", "dptree"]];
+    const LEVELS: [Level; 2] = [Level::Immediate, Level::Interval(Duration::from_secs(3600))];
+
+    struct Bank {
+        db: Db,
+        maps: [Map<u64, u64>; 2],
+    }
+
+    impl Bank {
+        fn over(db: Db, kinds: [&str; 2]) -> Bank {
+            let maps = [("a", kinds[0]), ("b", kinds[1])].map(|(name, kind)| db.map_of_kind(name, kind).unwrap());
+            Bank { db, maps }
+        }
+
+        fn create(path: &Path, kinds: [&str; 2], level: Level) -> Bank {
+            let builder = Db::builder().initial_size(4 << 20).durability(level).no_background_threads();
+            Bank::over(builder.create(path).unwrap(), kinds)
+        }
+
+        fn open(path: &Path, kinds: [&str; 2]) -> Bank {
+            Bank::over(Db::builder().no_background_threads().accept_copy(true).open(path).unwrap(), kinds)
+        }
+
+        /// Sets the key 1 of both maps.
+        fn both(&self, value: u64) -> Result<()> {
+            self.db.transaction(|tx| self.maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &value).map(drop)))
+        }
+
+        fn found(&self) -> [Option<u64>; 2] {
+            self.maps.each_ref().map(|map| map.get(&1).unwrap())
+        }
+    }
+
+    /// What the death of the process leaves of a database now.
+    fn killed(path: &Path) -> PathBuf {
+        let copy = path.with_extension("killed");
+        let files: [fn(&Path) -> PathBuf; 3] = [Path::to_path_buf, DiskJournal::path_of, DiskJournal::sums_of];
+        for of in files {
+            if of(path).exists() {
+                std::fs::copy(of(path), of(&copy)).unwrap();
+            }
+        }
+        copy
+    }
+
+    fn cases(run: impl Fn(&Path, [&str; 2], Level)) {
+        for (kinds, level) in KINDS.into_iter().flat_map(|kinds| LEVELS.map(|level| (kinds, level))) {
+            let dir = tempfile::tempdir().unwrap();
+            println!("{kinds:?}, {level}");
+            run(&dir.path().join("bank"), kinds, level);
+        }
+    }
+
+    #[test]
+    fn a_process_that_dies_leaves_whole_transactions_of_commits_and_no_log() {
+        cases(|path, kinds, level| {
+            let bank = Bank::create(path, kinds, level);
+            bank.both(1).unwrap();
+            bank.db.sync().unwrap();
+            bank.both(2).unwrap();
+            let last = if level == Level::Immediate { Some(2) } else { Some(1) };
+            assert_eq!(Bank::open(&killed(path), kinds).found(), [last; 2]);
+            bank.db.sync().unwrap();
+            assert_eq!(Bank::open(&killed(path), kinds).found(), [Some(2); 2]);
+            let all = bank.db.pool().readable_indices().unwrap().0;
+            assert!(all.iter().all(|index| index.name != super::log::NAME), "{all:?}");
+        });
+    }
+
+    #[test]
+    fn what_a_map_refuses_in_a_journaled_pool_is_undone() {
+        cases(|path, kinds, level| {
+            let bank = Bank::create(path, kinds, level);
+            bank.both(1).unwrap();
+            planted::plant(&[None, Some(Fault::Full)]);
+            let refused = bank.both(2).unwrap_err();
+            assert!(matches!(refused, crate::Error::Pool(durix_pmem::Error::Full { .. })), "{refused}");
+            assert_eq!(bank.found(), [Some(1); 2]);
+            bank.db.sync().unwrap();
+            assert_eq!(Bank::open(&killed(path), kinds).found(), [Some(1); 2]);
+            bank.both(3).unwrap();
+            assert_eq!(bank.found(), [Some(3); 2]);
+        });
+    }
+
+    /// Memory holds half of a transaction then. No commit takes it, not even one that has waited for the operation to end.
+    #[test]
+    fn half_of_a_transaction_is_never_committed() {
+        let refused = &[None, Some(Fault::Full), Some(Fault::Full)][..];
+        for faults in [&[None, Some(Fault::Panic)][..], refused] {
+            cases(|path, kinds, level| {
+                let bank = Bank::create(path, kinds, level);
+                bank.both(1).unwrap();
+                bank.db.sync().unwrap();
+                planted::plant(faults);
+                let ended = catch_unwind(AssertUnwindSafe(|| bank.both(2)));
+                planted::plant(&[]);
+                assert_eq!(ended.is_err(), faults.contains(&Some(Fault::Panic)), "{ended:?}");
+                let says = |error: crate::Error| assert!(error.to_string().contains("half done"), "{error}");
+                ended.into_iter().for_each(|refused| says(refused.unwrap_err()));
+                says(bank.both(3).unwrap_err());
+                says(bank.maps[0].get(&1).unwrap_err());
+                says(bank.db.sync().unwrap_err());
+                let Bank { db, maps } = bank;
+                drop(maps);
+                assert!(db.close().is_err());
+                drop(db);
+                let bank = Bank::open(path, kinds);
+                assert_eq!(bank.found(), [Some(1); 2]);
+                bank.both(4).unwrap();
+                assert_eq!(bank.found(), [Some(4); 2]);
+            });
+        }
     }
 }

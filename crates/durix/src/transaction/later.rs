@@ -45,6 +45,8 @@ impl<M: Medium> fmt::Debug for Later<M> {
 pub(super) enum State<M: Medium> {
     NotCommitted,
     Ticket(Ticket),
+    /// The commit of a journaled pool that holds all of it.
+    Commit(u64),
     Work(Arc<Work<M>>),
 }
 
@@ -53,6 +55,7 @@ impl<M: Medium> Clone for State<M> {
         match self {
             State::NotCommitted => State::NotCommitted,
             State::Ticket(ticket) => State::Ticket(*ticket),
+            State::Commit(number) => State::Commit(*number),
             State::Work(work) => State::Work(Arc::clone(work)),
         }
     }
@@ -93,6 +96,7 @@ impl<M: Medium> Later<M> {
             State::Ticket(ticket) => ticket
                 .checkpoint()
                 .is_none_or(|ticket| self.shared.transactions.epochs().is_ok_and(|epochs| epochs.is_durable(ticket))),
+            State::Commit(number) => self.shared.pool.is_settled(number),
             State::Work(work) => work.is_finished(self.shared.transactions.medium()),
         }
     }
@@ -126,6 +130,8 @@ impl<M: Medium> Later<M> {
                         self.shared.transactions.epochs()?.wait(&mut cached.session, ticket)?;
                     }
                 }
+                State::Commit(number) if self.shared.pool.is_settled(*number) => return Ok(()),
+                State::Commit(_) => {}
                 State::Work(work) => self.shared.transactions.finish(work, &mut cached.session)?,
             }
             Ok(self.shared.pool.commit(&mut cached.session)?)

@@ -6,6 +6,8 @@ use durix_pmem::{Medium, Op};
 use crate::{Index, Result};
 
 pub(super) fn put<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    #[cfg(test)]
+    planted::meet()?;
     match value {
         Some(value) => index.insert(op, key, value)?,
         None => index.remove(op, key)?,
@@ -17,5 +19,37 @@ pub(super) fn put<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, key: &[u8], v
 pub(super) fn settle<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>) {
     if index.durability() == Durability::BufferedByKey {
         let _durable = index.ticket(op);
+    }
+}
+
+/// Faults of changes, for tests of what a commit does about them.
+#[cfg(test)]
+pub(super) mod planted {
+    use std::cell::RefCell;
+
+    use crate::{Error, Result};
+
+    /// What happens instead of a change.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::transaction) enum Fault {
+        Panic,
+        Full,
+    }
+
+    thread_local! {
+        /// What becomes of the next changes of this thread: the first one comes last.
+        static NEXT: RefCell<Vec<Option<Fault>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(in crate::transaction) fn plant(next: &[Option<Fault>]) {
+        NEXT.set(next.iter().rev().copied().collect());
+    }
+
+    pub(super) fn meet() -> Result<()> {
+        match NEXT.with_borrow_mut(Vec::pop).flatten() {
+            None => Ok(()),
+            Some(Fault::Panic) => panic!("planted"),
+            Some(Fault::Full) => Err(Error::Pool(durix_pmem::Error::Full { needed: 1 })),
+        }
     }
 }

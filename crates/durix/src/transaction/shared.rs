@@ -12,6 +12,7 @@ use durix_pmem::{Epochs, Lock, Medium, Pool, Rmw, Session};
 use super::guard::Guarded;
 use super::locks::{Age, Conflict};
 use super::log::retired::Retirements;
+use super::log::room::Rooms;
 use super::log::{self, IntentLog};
 use super::pending::Pending;
 use super::recover;
@@ -37,6 +38,8 @@ pub(crate) struct Transactions<M: Medium> {
     recovering: Lock<()>,
     log: Lock<Option<Arc<IntentLog<M>>>>,
     pub(super) retirements: Retirements,
+    /// Of commits without records.
+    pub(super) rooms: Rooms,
     /// Once a buffered map was in a commit.
     epochs: OnceLock<Arc<Epochs<M>>>,
     pub(super) pending: Pending<M>,
@@ -61,6 +64,7 @@ impl<M: Medium> Transactions<M> {
             recovering: Lock::new(()),
             log: Lock::new(None),
             retirements: Retirements::new(),
+            rooms: Rooms::new(),
             epochs: OnceLock::new(),
             pending: Pending::new(),
             service: OnceLock::new(),
@@ -158,6 +162,12 @@ impl<M: Medium> Transactions<M> {
     /// that holds a record that counts, stays as it is.
     pub(crate) fn close_log(&self) {
         let m = self.medium();
+        if self.rooms.any(m)
+            && let Ok(mut session) = self.pool.session()
+            && let Ok(op) = session.enter()
+        {
+            self.rooms.give_back(&op, self.pool.space());
+        }
         // Held until the end: a commit gets the log before, and then has it, or after.
         let mut place = self.log.lock(m);
         let Some(log) = &*place else { return };

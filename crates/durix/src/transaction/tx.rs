@@ -124,9 +124,8 @@ impl<M: Medium> Transaction<M> {
     /// | [`Interval`](Level::Interval) | returns at once, unless the journal's last flush is longer ago than twice that time; it is durable with the next flush: of another update, or by the database after 64 ms, or after the interval of the database |
     /// | [`Process`](Level::Process) | returns at once; the same |
     ///
-    /// A transaction that writes a strict map and touches a buffered one (`masstree`) waits for a checkpoint at each level, but for
-    /// [`later`](Self::later). In a database of [`Level::Immediate`] a read waits until the transaction that wrote the value is durable. At each level a
-    /// crash loses all of a transaction, or nothing.
+    /// In a database of [`Level::Immediate`] a read waits until the transaction that wrote the value is durable. At each level a crash loses all of a
+    /// transaction, or nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -176,8 +175,8 @@ impl<M: Medium> Transaction<M> {
     }
 
     /// Has the commit not wait for a checkpoint: the [`Later`] that this returns says when the transaction is durable, and
-    /// can be waited for. Only a transaction over strict maps *and* a buffered one would wait. Until then the changes of its
-    /// strict maps cannot be seen, and their keys stay locked.
+    /// can be waited for. Only a transaction over strict maps *and* a buffered one would wait, and only without a journal. Until then the
+    /// changes of its strict maps cannot be seen, and their keys stay locked. With a journal the [`Later`] stands for the journal's commit.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

@@ -15,9 +15,12 @@ use sim::{Event, Files, LIMIT, Mode, Name, Power, Sim};
 /// What the two maps hold.
 type State = [BTreeMap<u64, u64>; 2];
 
-/// An operation: of the first map, of the second, or of both in a transaction. `None` removes.
+/// An operation: of the first map, of the second, or of both in a transaction, of the key and of another one in each. `None` removes.
 #[derive(Clone, Copy, Debug)]
 struct Step(&'static [usize], u64, Option<u64>);
+
+/// How far the other key of a transaction is away.
+const OTHER: u64 = 1000;
 
 const STEPS: &[Step] = &[
     Step(&[0], 1, Some(10)),
@@ -30,6 +33,7 @@ const STEPS: &[Step] = &[
     Step(&[0], 3, None),
     Step(&[1], 4, Some(50)),
     Step(&[0, 1], 5, Some(60)),
+    Step(&[0, 1], 2, None),
     Step(&[0], 5, None),
     Step(&[1], 2, Some(61)),
     Step(&[0, 1], 6, Some(70)),
@@ -41,7 +45,8 @@ fn models(steps: &[Step]) -> Vec<State> {
     let mut states = vec![State::default()];
     for Step(maps, key, value) in steps {
         let mut state = states.last().unwrap().clone();
-        for map in *maps {
+        let keys = if maps.len() == 1 { &[*key][..] } else { &[*key, *key + OTHER] };
+        for (map, key) in maps.iter().flat_map(|map| keys.iter().map(move |key| (map, key))) {
             match value {
                 Some(value) => _ = state[*map].insert(*key, *value),
                 None => _ = state[*map].remove(key),
@@ -86,7 +91,9 @@ fn apply(db: &Db, maps: &[Map<u64, u64>; 2], Step(which, key, value): Step) -> R
         db.transaction(|tx: &Transaction| {
             which.iter().try_for_each(|map| {
                 let map = tx.map(&maps[*map])?;
-                value.map_or_else(|| map.remove(&key), |value| map.insert(&key, &value)).map(|_| ())
+                [key, key + OTHER].iter().try_for_each(|key| {
+                    value.map_or_else(|| map.remove(key), |value| map.insert(key, &value)).map(|_| ())
+                })
             })
         })
     }
@@ -230,13 +237,24 @@ fn trace(kinds: Kinds) -> Vec<Event> {
 
 #[test]
 fn every_state_after_a_power_failure_is_what_had_returned_or_one_more() {
-    let kinds: [Kinds; 4] = [["pset", "masstree"], ["hash-bytes", "skiplist"], ["hash", "dptree"], ["bst", "list"]];
+    let kinds: [Kinds; 8] = [
+        ["pset", "masstree"],
+        ["hash-bytes", "skiplist"],
+        ["hash", "dptree"],
+        ["bst", "list"],
+        ["bplustree", "masstree"],
+        ["bplustree", "pset"],
+        ["dptree", "bplustree"],
+        ["masstree", "dptree"],
+    ];
     let known: Vec<_> = durix::kind::kinds::<durix::Hardware>().iter().map(|kind| kind.name).collect();
     let mut states = 0;
     for kinds in kinds.into_iter().filter(|kinds| kinds.iter().all(|kind| known.contains(kind))) {
         let events = trace(kinds);
         let found = crash_everywhere(&Files::default(), &events, kinds, &models(STEPS), (0, 0), 4, true);
-        states += found.unwrap_or_else(|error| panic!("{kinds:?}: {error}"));
+        let found = found.unwrap_or_else(|error| panic!("{kinds:?}: {error}"));
+        println!("{kinds:?}: {found} states");
+        states += found;
     }
     println!("{states} states");
     assert!(states > 500, "{states}");
@@ -586,4 +604,116 @@ fn no_read_returns_what_a_power_failure_can_take_back() {
             });
         }
     }
+}
+
+/// Bytes that calls write to the journal, and syncs of it; no other call is made.
+fn journal_cost(sim: &Sim, call: impl FnOnce()) -> (usize, usize) {
+    let before = sim.disk().events.len();
+    call();
+    let disk = sim.disk();
+    disk.events[before..].iter().fold((0, 0), |(bytes, syncs), event| match event {
+        Event::Write(Name::Journal, _, written) => (bytes + written.len(), syncs),
+        Event::Sync(Name::Journal) => (bytes, syncs + 1),
+        other => panic!("{}", kind_of(other)),
+    })
+}
+
+/// A commit holds the changes of a transaction and nothing else: no intents, which took two lines and more. The figures are in
+/// `docs/design/transactions.md`.
+#[test]
+fn a_transaction_writes_no_record_of_its_own_to_a_journaled_pool() {
+    // Bytes of the journal.
+    let expected: [(Kinds, usize); 5] = [
+        (["pset", "hash"], 208),
+        (["hash", "skiplist"], 280),
+        (["bplustree", "hash"], 208),
+        (["dptree", "hash"], 208),
+        (["masstree", "hash"], 344),
+    ];
+    let mut found = Vec::new();
+    for (kinds, _) in expected {
+        let sim = Sim::of(Files::default());
+        let options = options(Level::Immediate).journal_segment(1 << 20);
+        let db = over(options.create_journaled_on(sim.backing(), sim.place()).unwrap()).unwrap();
+        let maps = maps(&db, kinds).unwrap();
+        let both = |value: u64| {
+            let set = |tx: &Transaction| maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &value).map(drop));
+            db.transaction(set).unwrap();
+        };
+        (0..8).for_each(both);
+        let costs: Vec<_> = (8..16).map(|value| journal_cost(&sim, || both(value))).collect();
+        println!("{kinds:?}: {costs:?}");
+        assert!(costs.iter().all(|(_, syncs)| *syncs == 1), "{kinds:?}: {costs:?}");
+        found.push((kinds, costs.iter().map(|(written, _)| *written).min().unwrap()));
+        drop(maps);
+        db.close().unwrap();
+        let pool = sim.visible().pool.unwrap();
+        let name = b"#transactions";
+        assert!(pool.windows(name.len()).all(|bytes| bytes != name), "{kinds:?}: a log was made");
+    }
+    assert_eq!(found, expected);
+}
+
+/// A transaction that a full pool refuses has changed nothing, in memory and in what a crash leaves; removals make room.
+#[test]
+fn a_full_journaled_pool_undoes_what_it_has_begun() {
+    for kinds in
+        [["pset", "hash-values"], ["bplustree", "skiplist-values"], ["masstree", "hash-bytes"], ["dptree", "bplustree"]]
+    {
+        let sim = Sim::of(Files::default());
+        let db = create(&sim, Level::Immediate).unwrap();
+        let open = |db: &Db| -> (Map<u64, u64>, Map<u64, Vec<u8>>) {
+            (db.map_of_kind("a", kinds[0]).unwrap(), db.map_of_kind("b", kinds[1]).unwrap())
+        };
+        let maps = open(&db);
+        let contents = |maps: &(Map<u64, u64>, Map<u64, Vec<u8>>)| -> (BTreeMap<u64, u64>, BTreeMap<u64, Vec<u8>>) {
+            let (a, b) = maps;
+            (a.iter().collect::<Result<_, _>>().unwrap(), b.iter().collect::<Result<_, _>>().unwrap())
+        };
+        let mut model = (BTreeMap::new(), BTreeMap::new());
+        let (mut done, mut refused) = (0, 0);
+        // New keys, until there is no room; then old ones, which need room for the new values beside the old ones.
+        for turn in 0..400u64 {
+            let (key, value) = (if refused < 3 { turn } else { turn % 20 }, vec![turn as u8; 2000 + turn as usize]);
+            let set = |tx: &Transaction| {
+                tx.map(&maps.0)?.insert(&key, &turn)?;
+                tx.map(&maps.1)?.insert(&key, &value)?;
+                tx.map(&maps.1)?.insert(&(key + OTHER), &value).map(drop)
+            };
+            match db.transaction(set) {
+                Ok(()) => {
+                    done += 1;
+                    model.0.insert(key, turn);
+                    model.1.extend([(key, value.clone()), (key + OTHER, value)]);
+                }
+                Err(Error::Pool(durix_pmem::Error::Full { .. })) => refused += 1,
+                Err(error) => panic!("{kinds:?}: {error}"),
+            }
+            if refused > 12 {
+                break;
+            }
+        }
+        println!("{kinds:?}: {done} transactions, {refused} were refused");
+        assert!(done > 20 && refused > 12, "{kinds:?}: {done}, {refused}");
+        assert!(contents(&maps) == model, "{kinds:?}: something has changed");
+        for key in 0..5 {
+            db.transaction(|tx| {
+                tx.map(&maps.0)?.remove(&key)?;
+                tx.map(&maps.1)?.remove(&key)?;
+                tx.map(&maps.1)?.remove(&(key + OTHER)).map(drop)
+            })
+            .unwrap();
+            model.0.remove(&key);
+            model.1.remove(&key);
+            model.1.remove(&(key + OTHER));
+        }
+        assert!(contents(&maps) == model, "{kinds:?}: after removals");
+        let again = open_killed(&sim);
+        assert!(contents(&open(&again)) == model, "{kinds:?}: after a crash");
+    }
+}
+
+/// What the death of the process leaves now, opened.
+fn open_killed(sim: &Sim) -> Db {
+    open(&Sim::of(sim.visible())).unwrap()
 }

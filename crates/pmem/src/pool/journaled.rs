@@ -74,6 +74,10 @@ impl<M: Medium> Committer<M> {
     /// the commit.
     fn capture(&self, writer: &mut Writer, session: &mut Session<M>) -> Result<u64> {
         let mapping = &self.file.mapping;
+        if mapping.is_broken() {
+            // By one of the operations that this has waited for: it has left half of something. See `Pool::whole`.
+            return Err(mapping.shut_error());
+        }
         let epochs = self.epochs.lock(mapping.medium()).clone();
         if let Some(epochs) = epochs {
             epochs.cross_if_dirty(session)?;

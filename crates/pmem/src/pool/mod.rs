@@ -42,6 +42,7 @@ mod structure;
 pub mod tally;
 #[cfg(test)]
 mod tests;
+mod whole;
 mod with_journal;
 
 use std::fmt;
@@ -62,6 +63,7 @@ pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
 pub use stats::Stats;
 pub use structure::{Root, Structure};
+pub use whole::Whole;
 
 pub use crate::ids::{BootId, PoolId};
 pub use crate::journal::Progress;

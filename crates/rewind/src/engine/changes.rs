@@ -177,6 +177,15 @@ impl<'e, M: Medium> Changes<'e, M> {
         Ok(())
     }
 
+    /// Whether a word lies in a block that these changes free.
+    #[inline]
+    pub(super) fn is_freed(&self, off: u64) -> bool {
+        self.blocks.as_ref().is_some_and(|blocks| {
+            let before = blocks.freed.range(..=off).next_back();
+            before.is_some_and(|(start, freed)| off - start < freed.len())
+        })
+    }
+
     /// Makes durable what the record will not hold.
     #[cold]
     fn write_ahead(op: &Op<'_, M>, blocks: &Blocks<'e, M>) -> Result<()> {

@@ -141,6 +141,30 @@ fn space_that_was_freed_comes_back_after_a_trim() {
     assert!(tm.transaction(&mut session, |tx| tx.free(kept)).is_err());
 }
 
+#[test]
+fn cells_of_a_block_that_the_transaction_has_freed_are_no_cells() {
+    let (pool, _) = pool(64);
+    let tm = engine(&pool, 16);
+    let mut session = pool.session().unwrap();
+    let (freed, kept) = (cells(&tm, &mut session, 8), cells(&tm, &mut session, 8));
+    tm.transaction(&mut session, |tx| {
+        let fresh = tx.alloc::<u64>(8)?;
+        for block in [freed, fresh] {
+            tx.set(block.field::<u64>(7), 1)?;
+            tx.free(block)?;
+            for cell in [0, 7].map(|word| block.field::<u64>(word)) {
+                let (read, written) = (tx.get(cell), tx.set(cell, 2));
+                assert!(matches!(read, Err(Error::NoCell { offset }) if offset == cell.off().get()), "{read:?}");
+                assert!(matches!(written, Err(Error::NoCell { .. })), "{written:?}");
+            }
+        }
+        tx.set(kept, 3)?;
+        tx.set(kept.field::<u64>(7), 4)
+    })
+    .unwrap();
+    assert_eq!(tm.peek(&mut session, kept).unwrap(), 3);
+}
+
 /// The process dies with the record of a freed block pending: recovery makes the block available.
 #[test]
 fn what_recovery_has_freed_is_used_again() {

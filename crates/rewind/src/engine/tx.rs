@@ -109,11 +109,15 @@ impl<'e, M: Medium> Tx<'e, M> {
 
     /// Reads a cell: what this transaction has written, or else the committed value.
     ///
+    /// A cell of a block that this transaction has freed is [`Error::NoCell`]. One of a block that an earlier transaction has freed cannot be
+    /// told from others, since cells are not tagged: what it holds may be of another block by now.
+    ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::NoCell`], [`Error::Pool`].
     #[inline]
     pub fn get<T: Bits>(&mut self, cell: Cell<T>) -> Result<T> {
         let off = cell.off().get();
+        self.ensure_kept(off)?;
         // What was written is locked.
         if self.lock(off)? == Got::Held {
             self.changes.writes_mut().tidy();
@@ -125,13 +129,15 @@ impl<'e, M: Medium> Tx<'e, M> {
         Ok(T::from_bits(op.load(self.engine.word(&op, off)?, Ordering::Acquire)))
     }
 
-    /// Writes a cell. Nobody else sees it before the commit. The pool is not touched before that.
+    /// Writes a cell. Nobody else sees it before the commit. The pool is not touched before that. Freed cells as for [`get`](Self::get): writing to
+    /// a block that an earlier transaction has freed can damage another one.
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::NoCell`].
     #[inline]
     pub fn set<T: Bits>(&mut self, cell: Cell<T>, value: T) -> Result<()> {
         let off = cell.off().get();
+        self.ensure_kept(off)?;
         // The word's line comes while the closure goes on. Otherwise the commit waits for it.
         self.session.prefetch_write(cell.off());
         let got = self.lock(off)?;
@@ -167,6 +173,11 @@ impl<'e, M: Medium> Tx<'e, M> {
         let off = cell.off().get();
         self.lock(off)?;
         self.changes.free(&self.session.enter()?, off)
+    }
+
+    #[inline]
+    fn ensure_kept(&self, off: u64) -> Result<()> {
+        if self.changes.is_freed(off) { Err(Error::NoCell { offset: off }) } else { Ok(()) }
     }
 
     #[inline]

@@ -16,7 +16,7 @@
 //! Changes are made at most twice at a time, by the commit and by replay, each in its own copy: what an interrupted replay has left
 //! is free when the map is opened again.
 
-use durix_pmem::{Allocation, Medium, Op, Owner, Space};
+use durix_pmem::{Allocation, Lock, Medium, Op, Owner, Space};
 
 use crate::Result;
 
@@ -66,12 +66,12 @@ impl Need {
     }
 
     /// Whether there are removals only. In a full pool they are made nevertheless, or no transaction could make room.
-    pub(super) fn only_removes(&self) -> bool {
+    pub(crate) fn only_removes(&self) -> bool {
         !self.inserts
     }
 
     /// Bytes of free chunks, and of the longest run of them that is needed.
-    pub(super) fn chunks(&self, chunk: u64, pool: u64) -> (u64, u64) {
+    pub(crate) fn chunks(&self, chunk: u64, pool: u64) -> (u64, u64) {
         let log = (pool / LOGS).min(LARGEST_LOG).next_multiple_of(chunk);
         let fixed = (FIXED_CHUNKS * chunk).max(log + 2 * chunk);
         let classes: u64 = self.classes.iter().map(|bits| u64::from(bits.count_ones())).sum();
@@ -91,7 +91,7 @@ fn class(bytes: u64) -> usize {
 
 /// Free chunks that are held back.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(crate) struct Room {
     pieces: Vec<Allocation>,
     bytes: u64,
     longest: u64,
@@ -104,7 +104,7 @@ impl Room {
     }
 
     /// Gives all of it back.
-    pub(super) fn give_back<M: Medium>(&mut self, op: &Op<'_, M>, space: &Space<M>) {
+    pub(crate) fn give_back<M: Medium>(&mut self, op: &Op<'_, M>, space: &Space<M>) {
         self.pieces.drain(..).for_each(|piece| space.release(op, piece));
         *self = Room::default();
     }
@@ -143,5 +143,55 @@ impl Room {
             }
         }
         Ok(())
+    }
+}
+
+/// What commits without records hold back, to put old values back where a map refuses a change. As many as were under way at the same
+/// time.
+#[derive(Debug)]
+pub(crate) struct Rooms(Lock<Vec<Room>>);
+
+impl Rooms {
+    pub(crate) fn new() -> Self {
+        Rooms(Lock::new(Vec::new()))
+    }
+
+    /// Room for one commit: as a rule that of one before.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) where the pool is full.
+    pub(crate) fn take<M: Medium>(
+        &self,
+        op: &Op<'_, M>,
+        space: &Space<M>,
+        owner: Owner,
+        need: (u64, u64),
+    ) -> Result<Room> {
+        let mut rooms = self.0.lock(op.medium());
+        let enough = rooms.iter().position(|room| room.bytes >= need.0 && room.longest >= need.1);
+        if let Some(at) = enough {
+            return Ok(rooms.swap_remove(at));
+        }
+        let mut room = rooms.pop().unwrap_or_default();
+        drop(rooms);
+        room.fill(op, space, owner, need)?;
+        Ok(room)
+    }
+
+    /// Keeps room for the next commit.
+    pub(crate) fn keep<M: Medium>(&self, op: &Op<'_, M>, room: Room) {
+        if room.bytes > 0 {
+            self.0.lock(op.medium()).push(room);
+        }
+    }
+
+    /// Whether some is held back.
+    pub(crate) fn any<M: Medium>(&self, m: M) -> bool {
+        !self.0.lock(m).is_empty()
+    }
+
+    /// Gives all of it back that no commit has.
+    pub(crate) fn give_back<M: Medium>(&self, op: &Op<'_, M>, space: &Space<M>) {
+        self.0.lock(op.medium()).drain(..).for_each(|mut room| room.give_back(op, space));
     }
 }
