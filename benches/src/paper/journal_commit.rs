@@ -29,7 +29,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 /// About as much as a sync of an SSD.
-const FIXED: Duration = Duration::from_micros(140);
+pub(super) const FIXED: Duration = Duration::from_micros(140);
 /// A sleep takes longer than it is asked for by up to so much, where a processor is free. What is left is waited for by the clock.
 const OVERSLEPT: Duration = Duration::from_micros(80);
 const THREADS: [u64; 3] = [1, 8, 64];
@@ -91,7 +91,7 @@ fn take(time: Duration) {
 
 /// A journal beside a pool, or the checksums of its pages, with such syncs.
 #[derive(Clone, Debug)]
-struct Beside {
+pub(super) struct Beside {
     path: PathBuf,
     /// Where the checksums of the pool's pages lie, beside a journal.
     sums: Option<PathBuf>,
@@ -99,7 +99,7 @@ struct Beside {
 }
 
 impl Beside {
-    fn pool(path: &Path, fixed: Option<Duration>) -> Self {
+    pub(super) fn pool(path: &Path, fixed: Option<Duration>) -> Self {
         Beside { path: DiskJournal::path_of(path), sums: Some(DiskJournal::sums_of(path)), fixed }
     }
 }
@@ -122,7 +122,7 @@ impl JournalPlace for Beside {
 }
 
 /// Removes a pool and what lies beside it.
-fn remove(path: &Path) {
+pub(super) fn remove(path: &Path) {
     for path in [path.to_owned(), DiskJournal::path_of(path), DiskJournal::sums_of(path)] {
         let _ = std::fs::remove_file(path);
     }

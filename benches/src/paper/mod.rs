@@ -19,6 +19,8 @@ mod fenceless;
 mod figure;
 mod incll;
 mod journal_commit;
+mod journal_interval;
+mod journal_recovery;
 mod kinds;
 mod later;
 mod logfree;
@@ -29,6 +31,7 @@ pub mod report;
 mod rewind;
 pub mod svg;
 pub mod terminal;
+mod tickets;
 mod transactions;
 
 use std::cell::Cell;
@@ -83,6 +86,9 @@ pub const FIGURES: &[Figure] = &[
     logfree::fig10::FIGURE,
     kinds::FIGURE,
     journal_commit::FIGURE,
+    journal_interval::FIGURE,
+    journal_recovery::FIGURE,
+    tickets::FIGURE,
     pool_growth::FIGURE,
     rewind::fig3::FIGURE,
     rewind::recovery::FIG4,
