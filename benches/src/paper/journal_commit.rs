@@ -2,7 +2,8 @@
 //!
 //! The floor is what one thread can do at most: overwriting 4 KiB of a file that is filled with zeroes, and a sync of its data. A real
 //! disk varies by a factor of ten from one second to the next. So there are two syncs: the file system's, in the temporary
-//! directory, and one of a fixed time in the directory of the figure, where the sync of the journal (and of the floor) sleeps instead.
+//! directory, and one of a fixed time in the directory of the figure, where syncs of the journal, of the checksums of pages and of the floor
+//! take 140 µs instead: they sleep, and then wait for the clock, because a sleep alone takes longer than it is asked for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,8 +28,10 @@ pub(super) const FIGURE: Figure = Figure {
     run,
 };
 
-/// With the time that a sleep takes longer than asked for, about as much as a sync of an SSD.
-const FIXED: Duration = Duration::from_micros(90);
+/// About as much as a sync of an SSD.
+pub(super) const FIXED: Duration = Duration::from_micros(140);
+/// A sleep takes longer than it is asked for by up to so much, where a processor is free. What is left is waited for by the clock.
+const OVERSLEPT: Duration = Duration::from_micros(80);
 const THREADS: [u64; 3] = [1, 8, 64];
 const KINDS: [&str; 2] = ["pset", "masstree"];
 const BLOCK: usize = 4096;
@@ -64,7 +67,7 @@ impl JournalFile for Synced {
     fn sync(&self) -> durix_pmem::Result<()> {
         match self.fixed {
             Some(time) => {
-                std::thread::sleep(time);
+                take(time);
                 Ok(())
             }
             None => self.file.sync(),
@@ -75,11 +78,30 @@ impl JournalFile for Synced {
     }
 }
 
-/// A journal beside a pool, with such syncs.
+/// Returns after that time. The processor is free for most of it, as it is while a disk works.
+fn take(time: Duration) {
+    let start = Instant::now();
+    if let Some(sleep) = time.checked_sub(OVERSLEPT).filter(|sleep| !sleep.is_zero()) {
+        std::thread::sleep(sleep);
+    }
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A journal beside a pool, or the checksums of its pages, with such syncs.
 #[derive(Clone, Debug)]
-struct Beside {
+pub(super) struct Beside {
     path: PathBuf,
+    /// Where the checksums of the pool's pages lie, beside a journal.
+    sums: Option<PathBuf>,
     fixed: Option<Duration>,
+}
+
+impl Beside {
+    pub(super) fn pool(path: &Path, fixed: Option<Duration>) -> Self {
+        Beside { path: DiskJournal::path_of(path), sums: Some(DiskJournal::sums_of(path)), fixed }
+    }
 }
 
 impl JournalPlace for Beside {
@@ -92,6 +114,17 @@ impl JournalPlace for Beside {
     }
     fn create(&self) -> durix_pmem::Result<Arc<dyn JournalFile>> {
         Ok(Arc::new(Synced { file: DiskJournal::create(&self.path)?, fixed: self.fixed }))
+    }
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        let path = self.sums.clone()?;
+        Some(Arc::new(Beside { path, sums: None, fixed: self.fixed }))
+    }
+}
+
+/// Removes a pool and what lies beside it.
+pub(super) fn remove(path: &Path) {
+    for path in [path.to_owned(), DiskJournal::path_of(path), DiskJournal::sums_of(path)] {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -123,7 +156,7 @@ struct Run {
 /// Inserts of 8 + 100 bytes by some threads, each of which waits for its commit.
 fn inserts(path: &Path, kind: &str, fixed: Option<Duration>, threads: u64, time: Duration) -> Result<Run, Error> {
     let options = PoolOptions::new().durability(Level::Immediate);
-    let beside = Beside { path: DiskJournal::path_of(path), fixed };
+    let beside = Beside::pool(path, fixed);
     let db = Db::builder().over(options.create_journaled_on(FileBacking::create(path)?, beside)?)?;
     let map = db.map_of_kind::<u64, Vec<u8>>("commits", kind)?;
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -191,8 +224,7 @@ fn compare(
         for (at, runs) in runs.iter_mut().enumerate() {
             let (kind, threads) = (KINDS[at / THREADS.len()], THREADS[at % THREADS.len()]);
             let run = inserts(&path, kind, fixed, threads, time);
-            let _ = std::fs::remove_file(&path);
-            let _ = std::fs::remove_file(DiskJournal::path_of(&path));
+            remove(&path);
             runs.push(run?);
         }
     }
@@ -241,10 +273,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_sync_of_a_fixed_time_takes_that_time() {
+        let times = || {
+            let start = Instant::now();
+            take(FIXED);
+            start.elapsed()
+        };
+        let times: Vec<_> = (0..50).map(|_| times()).collect();
+        assert!(times.iter().all(|time| *time >= FIXED), "{times:?}");
+        // A busy machine may take the processor away; not always.
+        assert!(times.iter().any(|time| *time < FIXED + OVERSLEPT), "{times:?}");
+    }
+
+    #[test]
     fn each_insert_of_one_thread_costs_one_sync() {
         let path = Place::from_env().unused_path();
         let run = inserts(&path, "pset", Some(Duration::ZERO), 1, Duration::from_millis(20)).unwrap();
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(DiskJournal::path_of(&path)));
+        assert!(DiskJournal::sums_of(&path).exists(), "measured without checksums of pages");
+        remove(&path);
         // The database's own threads may commit once more.
         assert!(run.shared > 0.9 && run.shared <= 1.0 && run.rate > 0.0 && run.bytes > 100.0, "{run:?}");
     }

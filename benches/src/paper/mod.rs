@@ -19,6 +19,8 @@ mod fenceless;
 mod figure;
 mod incll;
 mod journal_commit;
+mod journal_interval;
+mod journal_recovery;
 mod kinds;
 mod later;
 mod logfree;
@@ -30,6 +32,7 @@ mod rewind;
 mod scaling;
 pub mod svg;
 pub mod terminal;
+mod tickets;
 mod transactions;
 
 use std::cell::Cell;
@@ -87,6 +90,9 @@ pub const FIGURES: &[Figure] = &[
     logfree::mixes::FIGURE,
     kinds::FIGURE,
     journal_commit::FIGURE,
+    journal_interval::FIGURE,
+    journal_recovery::FIGURE,
+    tickets::FIGURE,
     pool_growth::FIGURE,
     rewind::fig3::FIGURE,
     rewind::recovery::FIG4,

@@ -79,28 +79,28 @@ impl fmt::Display for Longest {
 
 /// Inserts by how long they took: up to 1, 2, 4, … µs.
 #[derive(Clone, Debug, Default)]
-struct Times {
-    counts: [u64; BUCKETS],
-    longest: Duration,
+pub(super) struct Times {
+    pub(super) counts: [u64; BUCKETS],
+    pub(super) longest: Duration,
 }
 
-const BUCKETS: usize = 20;
+pub(super) const BUCKETS: usize = 20;
 
 impl Times {
-    fn add(&mut self, time: Duration) {
+    pub(super) fn add(&mut self, time: Duration) {
         let micros = time.as_nanos().div_ceil(1000).max(1) as u64;
         let bucket = micros.next_power_of_two().trailing_zeros() as usize;
         self.counts[bucket.min(BUCKETS - 1)] += 1;
         self.longest = self.longest.max(time);
     }
 
-    fn merge(&mut self, other: &Times) {
+    pub(super) fn merge(&mut self, other: &Times) {
         self.counts.iter_mut().zip(other.counts).for_each(|(all, more)| *all += more);
         self.longest = self.longest.max(other.longest);
     }
 }
 
-fn bucket_name(bucket: usize) -> String {
+pub(super) fn bucket_name(bucket: usize) -> String {
     match 1u64 << bucket {
         micros if bucket + 1 == BUCKETS => format!("> {} ms", micros / 2000),
         micros if micros < 1000 => format!("{micros} µs"),

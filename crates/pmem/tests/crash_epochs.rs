@@ -121,6 +121,69 @@ fn tickets_come_with_boundaries_and_ticks_keep_the_interval() {
     assert!(matches!(epochs.sync(&mut other.session().unwrap()), Err(Error::ForeignSession)));
 }
 
+/// The first of those who wait cannot run its boundary before an operation ends; then it serves all of them.
+#[test]
+fn those_who_wait_share_a_boundary() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    for round in 1..=3 {
+        let op = session.enter().unwrap();
+        let ticket = epochs.ticket(&op);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    epochs.wait(&mut mapping.session().unwrap(), ticket).unwrap();
+                    assert!(epochs.is_durable(ticket));
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!epochs.is_durable(ticket), "a boundary beside an operation");
+            drop(op);
+        });
+        assert_eq!(epochs.stats().boundaries, round, "boundaries for eight that wait");
+    }
+}
+
+#[test]
+fn every_sync_covers_what_was_done_before_it() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let mut session = mapping.session().unwrap();
+                for _ in 0..200 {
+                    let ticket = epochs.ticket(&session.enter().unwrap());
+                    epochs.sync(&mut session).unwrap();
+                    assert!(epochs.is_durable(ticket));
+                }
+            });
+        }
+    });
+    assert!(epochs.stats().boundaries >= 200);
+}
+
+/// Whoever leads gets its error; the next one leads, and gets it, too: nobody waits for ever.
+#[test]
+fn everybody_who_waits_is_told_of_an_error() {
+    let mapping = plain();
+    let mut session = mapping.session().unwrap();
+    let epochs = Epochs::open(&session.enter().unwrap(), &mapping, RECORD).unwrap();
+    let ticket = epochs.ticket(&session.enter().unwrap());
+    epochs.stop("a structure".into());
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let told = epochs.wait(&mut mapping.session().unwrap(), ticket);
+                assert!(matches!(told, Err(Error::Poisoned { .. })), "{told:?}");
+            });
+        }
+    });
+    assert!(!epochs.is_durable(ticket));
+}
+
 #[test]
 fn each_unclean_opening_fails_one_epoch_in_one_range() {
     let mapping = plain();

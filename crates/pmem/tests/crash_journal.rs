@@ -367,14 +367,56 @@ fn a_length_that_a_dead_process_has_left_after_a_failed_sync_is_not_built_on() {
     println!("{}", two.run_then(&Journaled::new(1), &[Take], &[Take, All(3)]).assert_ok());
 }
 
-/// By number, since all of them go through trait objects. What may be left out, and why:
-/// - of the creation all but those of the journal: nobody is told of the pool before a later sync of the same file covers them, and the header
-///   is one sector;
-/// - the folder's for the pool's file: the journal's name lies in the same folder;
-/// - that between salt and state (JN-J2, JN-J3), which share a sector;
-/// - commits that nobody waits for (the roots of structures that are being created, the size of a pool that grows): the next one covers
-///   them;
-/// - of closing all but one: up to the last the journal holds everything.
+/// Nobody is told of the pool before a later sync of the same file (JN-J3), and its header is one sector.
+const CREATION: &str = "creation: covered by JN-J3";
+/// The folder is the same for all files, and is synced again before anybody is told of the pool.
+const FOLDER: &str = "the folder: covered by its next sync, or by that of an earlier opening";
+/// A table of checksums that does not go with the pool is begun anew; then pages have none, which a subject with a torn creation allows.
+const TABLE: &str = "the table of checksums: begun anew where it is missing";
+const SALT_AND_STATE: &str = "JN-J2: salt and state share a sector";
+const AS_BEFORE: &str = "an opening that allocates what is there";
+/// Only the size of the pool is in it. The next commit covers it.
+const UNASKED: &str = "the commit of a growth: nothing tells that it is missing";
+/// Up to the last one the journal holds everything. Without the last one the pool is replayed.
+const CLOSING: &str = "closing: the journal holds everything";
+const NO_CRASH: &str = "closing after a recovery: this test has no crash there";
+
+/// The syncs that may be left out of the history below, and why. By number, since all of them go through trait objects.
+const EXCUSED: &[(&str, &str)] = &[
+    ("operations 1 of /pool", CREATION),
+    ("operations 2 of /", FOLDER),
+    ("operations 3 of /pool", CREATION),
+    ("operations 4 of /pool", CREATION),
+    ("operations 5 of /pool", CREATION),
+    ("operations 6 of /pool", CREATION),
+    ("operations 8 of /", FOLDER),
+    ("operations 10 of /", TABLE),
+    ("operations 11 of /pool", SALT_AND_STATE),
+    // The first closing: JN-T3, JN-Z2, JN-Z3.
+    ("operations 19 of /pool-journal", CLOSING),
+    ("operations 20 of /pool", CLOSING),
+    ("operations 21 of /pool", CLOSING),
+    // The second opening.
+    ("operations 22 of /pool", AS_BEFORE),
+    ("operations 24 of /", FOLDER),
+    ("operations 25 of /pool-sums", TABLE),
+    ("operations 26 of /", FOLDER),
+    ("operations 27 of /pool", SALT_AND_STATE),
+    ("operations 33 of /pool-journal", UNASKED),
+    // The second closing.
+    ("operations 38 of /pool-journal", CLOSING),
+    ("operations 39 of /pool", CLOSING),
+    ("operations 40 of /pool", CLOSING),
+    ("recovery 16 of /pool-journal", NO_CRASH),
+    ("recovery 17 of /pool-journal", NO_CRASH),
+    ("recovery 18 of /pool", NO_CRASH),
+    ("recovery 19 of /pool-sums", NO_CRASH),
+    ("recovery 20 of /pool-journal", NO_CRASH),
+    ("recovery 21 of /pool", NO_CRASH),
+    ("recovery 22 of /pool", NO_CRASH),
+];
+
+/// Every sync but the excused ones is needed, and every excuse.
 ///
 /// The creation is crashed with larger sectors than a mapping has (see F1), so for pools without a journal this says nothing.
 #[test]
@@ -384,8 +426,11 @@ fn every_other_sync_is_needed() {
         |files: &Files| files.run_then(&Journaled::new(4).with_torn_creation(), &[All(1), Grow, All(2)], &[All(3)]);
     let sweep = files(explorer.executions_per_point(60).samples(30)).numbered_syncs_dropped(test);
     println!("{sweep}");
-    let (all, missed) = (sweep.syncs.len(), sweep.missed().count());
-    assert!(missed <= 30 && all - missed >= 20, "{sweep}");
+    let excuse = |sync: &str| EXCUSED.iter().find(|(excused, _)| *excused == sync).map(|(_, why)| *why);
+    let unexcused: Vec<_> = sweep.missed().filter(|sync| excuse(sync).is_none()).collect();
+    assert!(unexcused.is_empty(), "left out unnoticed: {unexcused:#?}");
+    let unneeded: Vec<_> = EXCUSED.iter().filter(|(excused, _)| !sweep.missed().any(|sync| sync == *excused)).collect();
+    assert!(unneeded.is_empty(), "excused and noticed, or not there: {unneeded:#?}");
     let is_caught =
         |name: &str| sweep.syncs.iter().any(|(sync, report)| sync.starts_with(name) && report.failure.is_some());
     assert!(is_caught("recovery 1 "), "records accepted and not written again: {sweep}");

@@ -41,7 +41,23 @@ const STEPS: &[Step] = &[
     Step(&[1], 7, Some(81)),
 ];
 
-fn models(steps: &[Step]) -> Vec<State> {
+/// The states after each number of operations.
+#[derive(Clone, Debug)]
+struct Models {
+    states: Vec<State>,
+    /// How many operations may be found beyond those that have been waited for.
+    more: usize,
+}
+
+impl Models {
+    /// Those of the states that may be found where so many operations have been waited for.
+    fn may(&self, least: usize) -> std::ops::RangeInclusive<usize> {
+        least..=least.saturating_add(self.more).min(self.states.len() - 1)
+    }
+}
+
+/// Each operation is waited for: at most the one that is under way may be found.
+fn models(steps: &[Step]) -> Models {
     let mut states = vec![State::default()];
     for Step(maps, key, value) in steps {
         let mut state = states.last().unwrap().clone();
@@ -54,7 +70,7 @@ fn models(steps: &[Step]) -> Vec<State> {
         }
         states.push(state);
     }
-    states
+    Models { states, more: 1 }
 }
 
 /// The kinds of the two maps.
@@ -123,14 +139,14 @@ fn check_pages(db: &Db) -> Result<bool, String> {
     if pages.damaged.is_empty() { Ok(pages.missing.is_none()) } else { Err(format!("damaged: {:?}", pages.damaged)) }
 }
 
-/// Opens what is there, and says which state it is in, between `least` and the one after; then goes on working.
-fn judge(sim: &Sim, kinds: Kinds, models: &[State], least: usize) -> Result<usize, String> {
+/// Opens what is there, and says which state it is in, of those that may be found from `least` on; then goes on working.
+fn judge(sim: &Sim, kinds: Kinds, models: &Models, least: usize) -> Result<usize, String> {
     let told = |error: Error| error.to_string();
     let db = open(sim).map_err(told)?;
     let maps = maps(&db, kinds).map_err(told)?;
     let found = contents(&maps).map_err(told)?;
-    let may = least..=(least + 1).min(models.len() - 1);
-    let state = may.clone().find(|state| models[*state] == found);
+    let may = models.may(least);
+    let state = may.clone().find(|state| models.states[*state] == found);
     let state = state.ok_or_else(|| format!("{may:?} expected, found {found:?}"))?;
     sim.done(state);
     let has_sums = check_pages(&db)?;
@@ -189,7 +205,7 @@ fn crash_everywhere(
     base: &Files,
     events: &[Event],
     kinds: Kinds,
-    models: &[State],
+    models: &Models,
     (start, from): (usize, usize),
     every: usize,
     nested: bool,
@@ -291,7 +307,7 @@ fn die_and_lose_power(drop_r1: bool) -> Result<usize, String> {
             if number <= at || (!showed && number % 3 != 0) {
                 continue;
             }
-            let expected = if showed { shown..=shown } else { least..=(least + 1).min(models.len() - 1) };
+            let expected = if showed { shown..=shown } else { models.may(least) };
             for modes in modes(&power, &mut random) {
                 let image = Sim::of(power.image(modes, &mut |bound| random.below(bound)));
                 let found = judge(&image, kinds, &models, *expected.start());
@@ -341,7 +357,7 @@ fn is_covered(events: &[Event], at: usize) -> bool {
 }
 
 /// Drops each sync among some events in turn. Returns how many there were, and those that nobody noticed.
-fn drop_syncs(base: &Files, events: &[Event], models: &[State], among: Range<usize>) -> (usize, Vec<String>) {
+fn drop_syncs(base: &Files, events: &[Event], models: &Models, among: Range<usize>) -> (usize, Vec<String>) {
     let (mut syncs, mut missed) = (0, Vec::new());
     for at in among.filter(|at| matches!(events[*at], Event::Sync(_)) && !is_covered(events, *at)) {
         let mut dropped = events.to_vec();
@@ -396,6 +412,84 @@ fn with_checksums_all_pages_are_sound_after_a_power_failure_and_every_sync_of_th
     }
 }
 
+/// At intervals, with nobody who keeps them: every fifth operation is a transaction that waits for its commit, after every seventh there is a
+/// barrier, and some commits come by themselves, as those of the service do. What was waited for, and all before it, is marked as done.
+fn run_at_intervals(sim: &Sim, kinds: Kinds, steps: &[Step]) -> Result<(), Error> {
+    let db = create(sim, Level::Interval(std::time::Duration::from_secs(3600)))?;
+    let maps = maps(&db, kinds)?;
+    db.sync()?;
+    sim.done(0);
+    let mut session = db.pool().session()?;
+    for (number, step) in steps.iter().enumerate() {
+        let Step(which, key, value) = *step;
+        if number % 5 == 4 {
+            db.transaction(|tx: &Transaction| {
+                tx.durability(Level::Immediate);
+                which.iter().try_for_each(|map| {
+                    let map = tx.map(&maps[*map])?;
+                    value.map_or_else(|| map.remove(&key), |value| map.insert(&key, &value)).map(|_| ())
+                })
+            })?;
+            sim.done(number + 1);
+        } else {
+            apply(&db, &maps, *step)?;
+        }
+        if number % 7 == 6 {
+            db.sync()?;
+            sim.done(number + 1);
+        } else if number % 3 == 1 {
+            db.pool().commit(&mut session)?;
+        }
+    }
+    drop((maps, session));
+    db.close()
+}
+
+#[test]
+fn at_intervals_a_crash_leaves_one_state_of_all_maps_not_older_than_the_last_barrier() {
+    let steps: Vec<Step> = (0..5)
+        .flat_map(|_| STEPS.iter().copied())
+        .enumerate()
+        .map(|(number, Step(maps, key, value))| {
+            // No state comes twice, or it would pass for an older one.
+            Step(maps, key, value.map(|value| value + 1000 * number as u64))
+        })
+        .collect();
+    for kinds in [["pset", "masstree"], ["masstree", "hash-bytes"]] {
+        let sim = Sim::of(Files::default());
+        run_at_intervals(&sim, kinds, &steps).unwrap();
+        let (events, models) = (sim.disk().events.clone(), Models { more: usize::MAX, ..models(&steps) });
+        let created = events.iter().position(|event| matches!(event, Event::Done(0))).unwrap();
+        let is_header = |event: &&Event| matches!(event, Event::Write(Name::Journal, at, _) if *at < 8192);
+        assert!(events[created..].iter().filter(is_header).count() >= 2, "{kinds:?}: too few checkpoints");
+        let none = Files::default();
+        let states = crash_everywhere(&none, &events, kinds, &models, (0, created), 2, true);
+        let states = states.unwrap_or_else(|error| panic!("{kinds:?}: {error}"));
+        assert!(states > 300, "{states}");
+        // The death of the process leaves all that was written: a state not older either, and without a torn page.
+        for at in (created..events.len()).step_by(7) {
+            let least = done(&events[..=at]);
+            judge(&after_death(&events, at), kinds, &models, least)
+                .unwrap_or_else(|error| panic!("{kinds:?}, {at}: {error}"));
+        }
+        // A barrier, or a transaction that waits, is worth something only by the syncs since the one before. (A transaction over both maps may
+        // have a sync more, for its remains: so all of them are dropped.)
+        let barriers = (created + 1..events.len()).filter(|at| matches!(events[*at], Event::Done(_)));
+        let (mut needed, mut last) = (0, created);
+        for barrier in barriers {
+            if done(&events[..=barrier]) > done(&events[..=last]) {
+                let since = |at: usize| at > last && matches!(events[at], Event::Sync(Name::Journal));
+                let kept = (0..=barrier).filter(|at| !since(*at)).map(|at| events[at].clone()).collect::<Vec<_>>();
+                crash_everywhere(&none, &kept, kinds, &models, (0, kept.len() - 1), 1, false)
+                    .expect_err(&format!("{kinds:?}: nothing was synced before barrier {barrier}, unnoticed"));
+                needed += 1;
+            }
+            last = barrier;
+        }
+        assert!(needed >= steps.len() / 5, "{kinds:?}: {needed} barriers");
+    }
+}
+
 #[test]
 fn every_sync_of_recovery_and_opening_that_is_dropped_is_noticed() {
     let sim = Sim::of(Files::default());
@@ -415,7 +509,8 @@ fn every_sync_of_recovery_and_opening_that_is_dropped_is_noticed() {
     sim.done(1);
     let events = sim.disk().events.clone();
     let all = models(&steps.iter().copied().chain([Step(&[0], 100, Some(1))]).collect::<Vec<_>>());
-    let (syncs, missed) = drop_syncs(&base, &events, &all[steps.len()..], 0..opened);
+    let all = Models { states: all.states[steps.len()..].to_vec(), more: 1 };
+    let (syncs, missed) = drop_syncs(&base, &events, &all, 0..opened);
     // The allocation of the file comes after JN-R3, which it repeats. JN-J2<JN-J3 counts where sectors tear: both words lie in one.
     assert_eq!(syncs, 5, "JN-R2, the allocation of the file, JN-J1 to JN-J3; JN-R1 has a test of its own");
     assert!(missed.len() == 2 && missed[0].contains("Sync(Pool) after Sync(Pool)"), "{missed:#?}");

@@ -46,6 +46,7 @@
 
 mod dirty;
 pub mod layout;
+mod sharing;
 mod sweep;
 
 use std::fmt;
@@ -130,6 +131,8 @@ pub struct Epochs<M: Medium> {
     dirty: DirtyLists,
     /// Held by whoever begins a round.
     rounds: Lock<()>,
+    /// Held by whoever runs a boundary for those who wait.
+    leading: Lock<()>,
     interval: AtomicU64,
     state: Lock<State>,
     /// Ranges that the record still holds.
@@ -263,6 +266,7 @@ impl<M: Medium> Epochs<M> {
             failed: failed.into(),
             dirty: DirtyLists::new(),
             rounds: Lock::new(()),
+            leading: Lock::new(()),
             interval: AtomicU64::new(DEFAULT_INTERVAL.as_nanos() as u64),
             state: Lock::new(State { last: Instant::now(), stats }),
             seats,
@@ -354,27 +358,6 @@ impl<M: Medium> Epochs<M> {
     /// Whether what a ticket stands for is durable.
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.mapping.medium().shared_load(&self.current, Ordering::Acquire) & MAX_EPOCH > ticket.0
-    }
-
-    /// Returns once what a ticket stands for is durable: at once, or after a boundary that this call runs.
-    ///
-    /// # Errors
-    /// As [`sync`](Self::sync).
-    pub fn wait(&self, session: &mut Session<M>, ticket: Ticket) -> Result<()> {
-        if self.is_durable(ticket) { Ok(()) } else { self.sync(session) }
-    }
-
-    /// Makes everything durable that any session had done before the call. Runs a boundary: waits for the operations in
-    /// flight, keeps new ones out for as long as the write-backs take (10 to 30 ns a line), then two fences.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if operations do not end within 10 s, [`Error::Forked`], [`Error::Shut`],
-    /// [`Error::ForeignSession`], [`Error::EpochsExhausted`]; [`Error::Poisoned`] after a panic in a structure that takes part: the
-    /// epoch then goes on.
-    pub fn sync(&self, session: &mut Session<M>) -> Result<()> {
-        self.own(session)?;
-        self.mapping.quiesce(session, PATIENCE, |session| self.cross(session, false))??;
-        self.sweep(session)
     }
 
     /// Runs a boundary if the interval has passed since the last. Returns whether it did. Call it as often as you like, from

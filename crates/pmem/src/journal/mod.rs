@@ -169,6 +169,9 @@ pub(crate) struct Journal {
     opened: Instant,
     /// When the last commit was captured, in nanoseconds since `opened`.
     captured: AtomicU64,
+    /// Of the commit that is gathered and of the one before, by the parity of their numbers: when the first operation was settled that it
+    /// holds, in nanoseconds since `opened`, plus one. Zero: none was.
+    first: [AtomicU64; 2],
     stats: Mutex<JournalStats>,
 }
 
@@ -256,6 +259,7 @@ impl Journal {
             failed: OnceLock::new(),
             opened: Instant::now(),
             captured: AtomicU64::new(0),
+            first: [const { AtomicU64::new(0) }; 2],
             stats: Mutex::default(),
         })
     }
@@ -321,8 +325,32 @@ impl Journal {
         self.opened.elapsed().saturating_sub(Duration::from_nanos(self.captured.load(Ordering::Relaxed)))
     }
 
-    pub(crate) fn note_capture(&self) {
+    /// Commit `number` has been captured; operations are still kept out.
+    pub(crate) fn note_capture(&self, number: u64) {
         self.captured.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        // The commit before is durable: whoever captures is the only writer.
+        self.first[(number + 1) as usize % 2].store(0, Ordering::Relaxed);
+    }
+
+    /// How long ago the oldest operation was settled that a crash can take back; to be asked after an operation that commit `number`
+    /// holds. Zero if that commit is durable.
+    ///
+    /// A thread that is held up between its look at `durable` and its exchange may enter its time for a later commit with the same parity. Then
+    /// that commit seems older than it is, by the time that the thread was held up, and a writer may wait for one flush too many.
+    pub(crate) fn exposed(&self, number: u64) -> Duration {
+        let durable = self.durable();
+        if durable >= number {
+            return Duration::ZERO;
+        }
+        let now = self.opened.elapsed().as_nanos() as u64 + 1;
+        let since = |number: u64| Some(self.first[number as usize % 2].load(Ordering::Relaxed)).filter(|at| *at != 0);
+        if since(number).is_none() {
+            // Another thread may have entered its time meanwhile.
+            let _ = self.first[number as usize % 2].compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        // The flush of the commit before may be under way.
+        let oldest = [since(durable + 1), since(number)].into_iter().flatten().min().unwrap_or(now);
+        Duration::from_nanos(now.saturating_sub(oldest))
     }
 
     /// Whether a generation waits for its checkpoint.

@@ -91,7 +91,7 @@ impl<M: Medium> Committer<M> {
         let begun_and_ended = mapping.operations();
         writer.draft.operations = begun_and_ended / 2;
         self.settled.store(begun_and_ended, Ordering::Relaxed);
-        self.journal.note_capture();
+        self.journal.note_capture(number);
         Ok(mapping.next_commit())
     }
 
@@ -158,7 +158,7 @@ impl<M: Medium> Committer<M> {
         match level {
             Level::Process => Ok(()),
             // A writer that outruns the flushes waits, so that what a crash can take back stays bounded.
-            Level::Interval(time) if self.journal.age() <= time.saturating_mul(2) => Ok(()),
+            Level::Interval(time) if self.journal.exposed(number) <= time.saturating_mul(2) => Ok(()),
             _ => self.settle(session, number),
         }
     }

@@ -49,7 +49,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// As [`settle`](Self::settle), at another level than the pool's: it waits for the commit at [`Level::Immediate`]; at [`Level::Interval`] only if the
-    /// journal's last commit is older than twice that time; at [`Level::Process`] never. What is not waited for is durable with the next
+    /// oldest operation that is not durable is older than twice that time; at [`Level::Process`] never. What is not waited for is durable with the next
     /// commit: another update's, or the one that the journal's service makes every 64 ms, or every interval of the pool.
     ///
     /// # Errors

@@ -1,0 +1,245 @@
+//! A journaled pool at [`Level::Interval`]: who flushes, and when writers are held back. Its files are simulated; syncs of the journal can be
+//! held up.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use durix_crashsim::fs::{Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
+use durix_pmem::journal::{JournalFile, JournalPlace, Level};
+use durix_pmem::pool::{Kind, Root, Structure};
+use durix_pmem::service::Tick;
+use durix_pmem::{Error, Hardware, Pool, PoolOptions, Result, Session};
+
+const LIMIT: u64 = 256 << 10;
+const D: Duration = Duration::from_millis(20);
+
+/// A structure whose words are those of its root.
+struct Words {
+    root: Root<Hardware>,
+}
+
+impl Structure<Hardware> for Words {
+    const KIND: Kind = Kind { tag: *b"words\0\0\0", version: 1 };
+    type Options = ();
+    type Error = Error;
+
+    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
+        Ok(())
+    }
+    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
+        Ok(Words { root })
+    }
+}
+
+/// The syncs of a journal: who made them, and whether they end.
+#[derive(Debug, Default)]
+struct Syncs {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    made: Vec<ThreadId>,
+    held: bool,
+}
+
+impl Syncs {
+    fn hold(&self, held: bool) {
+        self.state.lock().unwrap().held = held;
+        self.changed.notify_all();
+    }
+
+    fn made(&self) -> Vec<ThreadId> {
+        self.state.lock().unwrap().made.clone()
+    }
+
+    fn by_this_thread(&self) -> usize {
+        let me = std::thread::current().id();
+        self.made().iter().filter(|thread| **thread == me).count()
+    }
+
+    fn wait_for(&self, count: usize) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.made.len() < count).unwrap());
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.made.push(std::thread::current().id());
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| state.held).unwrap());
+    }
+}
+
+#[derive(Debug)]
+struct Place {
+    inner: SimulatedJournal,
+    syncs: Arc<Syncs>,
+}
+
+impl JournalPlace for Place {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+    fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
+        self.inner.open(read_only)
+    }
+    fn create(&self) -> Result<Arc<dyn JournalFile>> {
+        Ok(Arc::new(Watched { file: self.inner.create()?, syncs: Arc::clone(&self.syncs) }))
+    }
+    fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
+        self.inner.sums()
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    file: Arc<dyn JournalFile>,
+    syncs: Arc<Syncs>,
+}
+
+impl JournalFile for Watched {
+    fn describe(&self) -> String {
+        self.file.describe()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.file.allocate(len)
+    }
+    fn sync(&self) -> Result<()> {
+        self.syncs.pass();
+        self.file.sync()
+    }
+    fn sync_name(&self) -> Result<()> {
+        self.file.sync_name()
+    }
+}
+
+/// A pool that nobody drives, with one structure; all that its creation has done is durable.
+fn pool(interval: Duration) -> (Pool, Arc<Words>, Arc<Syncs>) {
+    let (fs, syncs) = (SimulatedFs::new(), Arc::<Syncs>::default());
+    let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).max_size(LIMIT);
+    let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO);
+    let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, LIMIT).unwrap();
+    let place = Place { inner: SimulatedJournal::new(&fs, "pool-journal"), syncs: Arc::clone(&syncs) };
+    let pool = options.create_journaled_on(backing, place).unwrap();
+    let words = pool.open_structure::<Words>("words", &()).unwrap();
+    pool.commit(&mut pool.session().unwrap()).unwrap();
+    (pool, words, syncs)
+}
+
+/// An update that is settled as the pool's level asks for. Returns the number of its commit.
+fn update(pool: &Pool, words: &Words, session: &mut Session<Hardware>, value: u64) -> u64 {
+    let op = session.enter().unwrap();
+    let words = words.root.words(&op);
+    op.store(&words[0], value, Relaxed);
+    op.write_back(words);
+    let number = op.note_commit();
+    drop(op);
+    pool.settle(session).unwrap();
+    number
+}
+
+#[test]
+fn a_writer_that_pauses_for_longer_than_two_intervals_is_not_held_back() {
+    let (pool, words, syncs) = pool(D);
+    let mut session = pool.session().unwrap();
+    for round in 1..=3 {
+        std::thread::sleep(5 * D);
+        let number = update(&pool, &words, &mut session, round);
+        assert!(!pool.is_settled(number), "round {round}: somebody has flushed");
+        let before = syncs.made().len();
+        std::thread::scope(|s| {
+            s.spawn(|| pool.commit(&mut pool.session().unwrap()).unwrap());
+        });
+        assert!(pool.is_settled(number) && syncs.made().len() > before);
+        std::thread::sleep(5 * D);
+    }
+    // That of its creation.
+    let own = syncs.by_this_thread();
+    update(&pool, &words, &mut session, 9);
+    assert_eq!(syncs.by_this_thread(), own, "the writer has flushed");
+}
+
+#[test]
+fn without_anybody_who_commits_a_writer_is_held_back_at_twice_the_interval_and_not_before() {
+    let (pool, words, syncs) = pool(D);
+    let mut session = pool.session().unwrap();
+    for round in 0..3 {
+        let (own, start) = (syncs.by_this_thread(), Instant::now());
+        let mut number = 0;
+        while syncs.by_this_thread() == own {
+            number = update(&pool, &words, &mut session, round);
+            std::thread::yield_now();
+        }
+        assert!(start.elapsed() > 2 * D, "round {round}: held back after {:?}", start.elapsed());
+        assert!(pool.is_settled(number), "round {round}");
+        assert_eq!(syncs.by_this_thread(), own + 1, "round {round}");
+    }
+}
+
+#[test]
+fn while_a_flush_takes_long_no_update_returns_that_begins_two_intervals_after_the_oldest_one() {
+    let (pool, words, syncs) = pool(D);
+    let mut session = pool.session().unwrap();
+    update(&pool, &words, &mut session, 1);
+    let oldest = Instant::now();
+    let before = syncs.made().len();
+    syncs.hold(true);
+    let (begun, released) = std::thread::scope(|s| {
+        s.spawn(|| pool.commit(&mut pool.session().unwrap()).unwrap());
+        syncs.wait_for(before + 1);
+        let writer = s.spawn(|| {
+            let (mut session, mut begun) = (pool.session().unwrap(), Vec::new());
+            while oldest.elapsed() < 20 * D {
+                let at = Instant::now();
+                update(&pool, &words, &mut session, 2);
+                begun.push((at, Instant::now()));
+            }
+            begun
+        });
+        std::thread::sleep(10 * D);
+        let released = Instant::now();
+        syncs.hold(false);
+        (writer.join().unwrap(), released)
+    });
+    let early: Vec<_> = begun.iter().filter(|(_, returned)| *returned < released).collect();
+    println!("{} updates returned before the flush ended, {} in all", early.len(), begun.len());
+    assert!(early.iter().all(|(at, _)| *at <= oldest + 2 * D), "an update was not held back");
+    assert!(begun.len() > early.len(), "the writer has not gone on");
+}
+
+#[test]
+fn the_service_commits_what_is_an_interval_old_and_not_before() {
+    let drive = |pool: &Pool| {
+        let mut session = pool.session().unwrap();
+        while pool.tick(&mut session).unwrap() == Tick::Worked {}
+    };
+    let (early, words, syncs) = pool(Duration::from_secs(3600));
+    let (mut session, before) = (early.session().unwrap(), syncs.made().len());
+    let number = update(&early, &words, &mut session, 1);
+    drive(&early);
+    assert!(!early.is_settled(number) && syncs.made().len() == before, "a commit before its time");
+
+    let (pool, words, _) = pool(D);
+    let mut session = pool.session().unwrap();
+    for value in 1..=3 {
+        let number = update(&pool, &words, &mut session, value);
+        std::thread::sleep(D);
+        drive(&pool);
+        assert!(pool.is_settled(number), "update {value} is older than the interval");
+    }
+}
