@@ -29,6 +29,7 @@
 //! | [`Index`], [`OrderedIndex`] | what every structure can do, over raw bytes, in the caller's operation |
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
 //! | [`copy`] | copies of pools, while others write |
+//! | [`repair`] | what can be read of a damaged pool |
 //!
 //! Each call says when its change is durable and whether it may wait; each iterator says what it shows while others write.
 //! `docs/design/durix.md` says all of it in one place.
@@ -46,6 +47,7 @@ mod map_batch;
 mod names;
 mod ordered;
 mod ordered_handle;
+pub mod repair;
 mod sessions;
 mod shared;
 mod snapshot;
