@@ -17,8 +17,7 @@ use crate::{Error, Index, Result};
 /// # let create = || durix::PoolOptions::new().create_on(heap(), durix::Hardware::PAGE_CACHE);
 /// # let db = durix::Db::over(create()?);
 /// # let target = create()?;
-/// let ages = db.map::<String, u64>("ages")?;
-/// ages.insert("ada", &36)?;
+/// db.map::<String, u64>("ages")?.insert("ada", &36)?;
 /// let repaired = durix::repair::salvage_into(db.pool(), &target)?;
 /// assert!(repaired.is_whole());
 /// assert_eq!((repaired.indices[0].name.as_str(), repaired.indices[0].entries), ("ages", 1));
@@ -94,7 +93,7 @@ impl Repaired {
 }
 
 /// Copies every entry that can be read of every index of `source` into `target`, which is new, with the types. Damage is no error: it is
-/// reported. `source` was best opened for reading, and nobody may write to it meanwhile. Transactions that a crash has interrupted are
+/// reported. `source` was best opened for reading, nobody may write to it meanwhile, and no index of it may be open. Transactions that a crash has interrupted are
 /// finished first; where that is impossible, what they changed is taken as it is.
 ///
 /// ```
@@ -109,7 +108,7 @@ impl Repaired {
 /// ```
 ///
 /// # Errors
-/// [`Error::Pool`]: `target` is full, or one of the pools cannot be used at all. What was copied stays there.
+/// [`Error::Pool`]: `target` is full, an index is open, or one of the pools cannot be used at all. What was copied stays there.
 pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) -> Result<Repaired> {
     if recover(source).is_err() {
         // What a crash has interrupted of transactions is then found half done.
@@ -210,6 +209,7 @@ mod tests {
         source.map::<u64, String>("first").unwrap().insert(&1, "one").unwrap();
         let second = source.ordered_map_of_kind::<u64, u64>("second", "bst").unwrap();
         (0..10).for_each(|key| _ = second.insert(&key, &(key * key)).unwrap());
+        drop(second);
         let repaired = salvage_into(source.pool(), &target).unwrap();
         assert!(repaired.is_whole(), "{repaired:?}");
         let told: Vec<_> = repaired.indices.iter().map(|i| (i.name.as_str(), i.entries, i.held, i.missing())).collect();
