@@ -553,6 +553,14 @@ mod tests {
         }
     }
 
+    /// A record was given the block of the node that was to lead to it; the node was full, and then it was not.
+    #[test]
+    fn a_block_of_a_full_node_that_is_given_out_again_is_no_panic() {
+        let text = "a395f245f46e59ee1290afd548db8bc5bc7a01022380805b39333b443d767a";
+        let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap());
+        damage_and_use(&bytes.collect::<Vec<u8>>());
+    }
+
     /// Each file of a journaled pool of every kind, closed and not.
     #[test]
     fn a_damaged_journaled_pool_answers_or_refuses() {
