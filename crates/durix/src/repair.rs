@@ -138,11 +138,11 @@ fn save<M: Medium, N: Medium>(source: &Pool<M>, info: &IndexInfo, target: &Pool<
     };
     let from = match from_kind.salvage(source, &info.name) {
         Ok(from) => from,
-        Err(error @ Error::Corrupt { .. }) => {
+        // Whatever keeps this index from being read, others may be sound.
+        Err(error) => {
             saved.findings.push(error.to_string());
             return Ok(saved);
         }
-        Err(error) => return Err(error),
     };
     let to = to_kind.open_or_create(target, &info.name)?;
     saved.findings = save_entries(source, &*from, target, &*to)?;
@@ -188,7 +188,14 @@ fn save_entries<M: Medium, N: Medium>(
     });
     match failed {
         Some(error) => Err(error),
-        None => Ok(findings?.iter().map(ToString::to_string).chain(unfit).collect()),
+        None => {
+            // An error ends the reading: what came before is saved.
+            let findings = findings.map_or_else(
+                |error| vec![error.to_string()],
+                |findings| findings.iter().map(ToString::to_string).collect(),
+            );
+            Ok(findings.into_iter().chain(unfit).collect())
+        }
     }
 }
 
@@ -217,6 +224,27 @@ mod tests {
         let target = crate::Db::over(target);
         assert_eq!(target.map::<u64, String>("first").unwrap().get(&1).unwrap().as_deref(), Some("one"));
         assert_eq!(target.ordered_map::<u64, u64>("second").unwrap().get(&9).unwrap(), Some(81));
+    }
+
+    /// Damaged epochs of a pool ended the whole repair, other indices included.
+    #[test]
+    fn what_keeps_one_index_from_being_read_costs_no_other() {
+        let source = crate::Db::over(pool());
+        let first = source.ordered_map_of_kind::<u64, u64>("first", "masstree").unwrap();
+        (0..100).for_each(|key| _ = first.insert(&key, &key).unwrap());
+        drop(first);
+        source.map::<u64, u64>("second").unwrap().insert(&1, &1).unwrap();
+        source.close().unwrap();
+        let mut image = HeapBacking::image_of(source.pool().mapping());
+        // A word of the epochs, in the header.
+        image[1312..1320].fill(0x77);
+        let options = PoolOptions::new().read_only(true).accept_unclean(true);
+        let damaged = options.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+        let target = pool();
+        let repaired = salvage_into(&damaged, &target).unwrap();
+        let told: Vec<_> = repaired.indices.iter().map(|i| (i.name.as_str(), i.findings.is_empty())).collect();
+        assert_eq!(told, [("first", false), ("second", true)], "{repaired:?}");
+        assert_eq!(repaired.indices[1].entries, 1);
     }
 
     #[test]
