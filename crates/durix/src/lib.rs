@@ -29,6 +29,7 @@
 //! | [`Index`], [`OrderedIndex`] | what every structure can do, over raw bytes, in the caller's operation |
 //! | [`kind`] | the structures by name, so that an index can be opened as what it is |
 //! | [`copy`] | copies of pools, while others write |
+//! | [`repair`] | what can be read of a damaged pool |
 //!
 //! # Features
 //! None is on unless you ask for it. No feature changes the file format or what a crash can take.
@@ -54,6 +55,7 @@ mod map_batch;
 mod names;
 mod ordered;
 mod ordered_handle;
+pub mod repair;
 mod sessions;
 mod shared;
 mod snapshot;

@@ -1,12 +1,12 @@
 //! `flips [flips a kind] [seed] [kinds]`: the table of `docs/measurements/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
 //! the pool's file or in the journal. `flips missed …`: what was flipped where, of those that were missed. `flips lost …`: of those where
-//! `repair` saved fewer than nine tenths of the keys.
+//! `repair` saved fewer than nine tenths of the keys. `flips lost-beyond …`: of those where it lost keys that lie in no damaged node.
 
 use durix_fuzzing::flips;
 
 fn main() {
     let mut words = std::env::args().skip(1).peekable();
-    let form = words.next_if(|word| word.starts_with("journal") || word == "missed" || word == "lost");
+    let form = words.next_if(|word| word.starts_with("journal") || word == "missed" || word.starts_with("lost"));
     let mut number = || {
         words.next_if(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(|word| word.parse().expect("a number"))
     };
@@ -18,6 +18,10 @@ fn main() {
     };
     if form == "missed" {
         print!("{}", flips::missed(count, seed, &kinds));
+        return;
+    }
+    if form == "lost-beyond" {
+        print!("{}", flips::lost_beyond(count, seed, &kinds));
         return;
     }
     if form == "lost" {

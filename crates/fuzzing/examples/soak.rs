@@ -1,7 +1,8 @@
 //! `soak [seconds] [seed] [kind]`: damages indices of all kinds (or of one) at random and uses them, as the target `index_damage` does, until
-//! the time is over. Prints how many cases ran, and each that panicked or in which a call took longer than 100 ms: as an input of
-//! `durix_fuzzing::damage::damage_and_use`, in hexadecimal. Before each batch of 256 cases it prints the batch's seed, so that a signal
-//! is found again with `soak 1 <seed>`.
+//! the time is over. Four of 256 cases damage the files of a journaled pool. Prints how many cases ran, and each that panicked or in which a
+//! call took longer than 100 ms (4 s with files): as an input of `durix_fuzzing::damage::damage_and_use`, or after the word `files` of
+//! `damage_files`, in hexadecimal. Before each batch of 256 cases it prints the batch's seed, so that a signal is found again with
+//! `soak 1 <seed>`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -22,7 +23,10 @@ impl Random {
     /// The kind, and one to four damages.
     fn input(&mut self, kind: Option<u8>) -> Vec<u8> {
         let damages = 1 + self.next() as usize % 4;
-        let mut input = vec![kind.unwrap_or((self.next() % damage::pristine().len() as u64) as u8)];
+        let drawn = self.next() as u8;
+        // The kind is in the remainder; what is above chooses transactions.
+        let kinds = (damage::pristine().len() / 2) as u8;
+        let mut input = vec![kind.map_or(drawn, |kind| kind + drawn / kinds % 4 * kinds)];
         input.extend((0..damages * 2).flat_map(|_| self.next().to_le_bytes()).take(damages * 10));
         input
     }
@@ -39,15 +43,23 @@ fn main() {
     let mut told = start;
     std::panic::set_hook(Box::new(|_| ()));
     damage::longest_call(Duration::from_millis(100));
+    let directory = std::env::temp_dir().join(format!("durix-soak-{}", std::process::id()));
     while start.elapsed() < Duration::from_secs(seconds) {
         let mut random = Random(seed.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        for _ in 0..256 {
-            let input = random.input(kind);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| damage::damage_and_use(&input))) {
+        for number in 0..256 {
+            let mut input = random.input(kind);
+            // Files take a hundred times as long.
+            let in_files = number % 64 == 63;
+            if in_files {
+                input.insert(1, random.next() as u8);
+            }
+            let case =
+                || if in_files { damage::damage_files(&directory, &input) } else { damage::damage_and_use(&input) };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(case)) {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default();
                 let input: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
-                println!("batch {seed}: {input}: {text}");
+                println!("batch {seed}: {}{input}: {text}", if in_files { "files " } else { "" });
                 failed += 1;
             }
             cases += 1;
@@ -58,5 +70,6 @@ fn main() {
             println!("next batch {seed}: {cases} cases, {failed} failed, in {} s", start.elapsed().as_secs());
         }
     }
+    let _ = std::fs::remove_dir_all(directory);
     println!("end before batch {seed}: {cases} cases, {failed} failed, in {} s", start.elapsed().as_secs());
 }

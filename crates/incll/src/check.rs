@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     NoNode,
     #[error("the stamp of a node makes no sense")]
     Stamp,
+    #[error("a node that belongs to another place")]
+    Place,
     #[error("a deleted node is part of the tree")]
     Deleted,
     #[error("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}")]
@@ -142,6 +144,9 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             }
             if !self.cx.is_stamped(off) {
                 self.find(off.get(), Fault::Stamp);
+            }
+            if !self.cx.is_placed(off) {
+                self.find(off.get(), Fault::Place);
             }
             let (node, word) = self.cx.enter(off)?;
             if word & version::DELETED != 0 {

@@ -36,6 +36,7 @@ persistent! {
     /// | 0 | permutation, saved, stamp | InCLLp: the permutation, as it was at the start of the stamp's epoch | one line: IN-P1, IN-P2 |
     /// | 0 | next, high | right sibling, and the slice where it starts | change only after the node was logged |
     /// | 0 | kinds, inline | four bits and one bit a slot | bits of a slot change only with the slot |
+    /// | 0 | inline, bits 16–63 | [`place_of`] the node | written with the new node |
     /// | 1–4 | slots | key slice and value of four slots | an update dirties one of these lines |
     pub struct Border: align(64) {
         /// See [`Node`].
@@ -52,7 +53,7 @@ persistent! {
         pub high: Word,
         /// Four bits a slot.
         pub kinds: Word<Kinds>,
-        /// One bit a slot: the value word is the value.
+        /// One bit a slot: the value word is the value. Above them, the place of the node.
         pub inline: Word,
         /// Key slice and value; the last one is not used.
         pub slots: [[Word; 2]; SLOTS + 1],
@@ -62,7 +63,7 @@ persistent! {
     ///
     /// | line | words |
     /// |---|---|
-    /// | 0 | version, count, –, stamp, keys 0–3 |
+    /// | 0 | version, count, place, stamp, keys 0–3 |
     /// | 1 | keys 4–11 |
     /// | 2 | keys 12–14, children 0–4 |
     /// | 3 | children 5–12 |
@@ -72,8 +73,8 @@ persistent! {
         pub version: Word,
         /// Number of keys.
         pub count: Word,
-        /// Unused.
-        pub unused: Word,
+        /// [`place_of`] the node.
+        pub place: Word,
         /// See [`Node`].
         pub stamp: Word<Stamp>,
         /// Child `i + 1` holds the slices from key `i` on. Those that do not count are the largest number, so that all can be
@@ -106,7 +107,9 @@ persistent! {
         /// The child that holds the slices before the first key.
         pub first: Word<Off<Node>>,
         /// Unused.
-        pub unused: [Word; 3],
+        pub unused: [Word; 2],
+        /// [`place_of`] the node.
+        pub place: Word,
         /// Key, and the child that holds the slices from there on; the last one is not used.
         pub slots: [[Word; 2]; SLOTS + 1],
     }
@@ -150,6 +153,14 @@ persistent! {
 
 /// Bit of the link to the root that says that interior nodes are [`Slotted`]: who does not know them does not open the tree.
 pub const SLOTTED: u64 = 1;
+
+/// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum.
+pub fn place_of(off: u64) -> u64 {
+    Checksum::at(off).finish() & !PLACE_FREE
+}
+
+/// The bits of the word of a place that are something else's.
+pub const PLACE_FREE: u64 = 0xffff;
 
 /// What an extent holds.
 pub mod slab_kind {
@@ -573,7 +584,7 @@ mod tests {
         assert_eq!(RecordHead::new(2, 3).to_bits(), 0x4000_0003);
         assert_eq!(
             RecordHead::new(2, 3).with_sum(RecordHead::new(2, 3).checksum(64)).to_bits(),
-            14_824_161_124_517_150_723
+            17_976_469_757_443_964_931
         );
         let longest = RecordHead::new(crate::MAX_KEY, crate::MAX_VALUE);
         assert_eq!((longest.suffix(), longest.value()), (crate::MAX_KEY, crate::MAX_VALUE));

@@ -12,6 +12,7 @@
 //! | an interior node | nothing: right siblings lead to its children |
 //! | a record | its entry |
 //! | the link to a layer | the keys of that layer |
+//! | a node in whose place lies another one | its entries: it says that it belongs elsewhere, and is passed over |
 //! | the root of a layer, or all that it leads to | nothing but its own entries, if no other layer has lost as much; otherwise the keys of these layers |
 //! | the link to the root, or the root | nothing but its own entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
@@ -25,7 +26,7 @@ use durix_index::Finding;
 use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::error::Result;
-use crate::layout::{Border, Node, Permutation, SLOTS, kind, slab_kind};
+use crate::layout::{Border, Node, Permutation, SLOTS, kind, place_of, slab_kind};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::tree::Masstree;
@@ -75,6 +76,8 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     blocks: BTreeMap<u64, u64>,
     /// Slabs with a head that makes sense, and the size of their blocks.
     readable: BTreeMap<u64, u64>,
+    /// What nodes in blocks in use say of their places, once somebody asks.
+    places: std::cell::OnceCell<BTreeSet<u64>>,
     /// The number of the layer that a node belongs to.
     layer_of: BTreeMap<Off<Node>, usize>,
     /// The bytes that lead to each layer.
@@ -96,6 +99,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             extents: BTreeMap::new(),
             blocks: BTreeMap::new(),
             readable: BTreeMap::new(),
+            places: std::cell::OnceCell::new(),
             layer_of: BTreeMap::new(),
             prefixes: Vec::new(),
             todo: Vec::new(),
@@ -144,7 +148,16 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             return false;
         }
         let in_use = self.blocks.get(&off.get()) == Some(&(size_of::<Node>() as u64));
-        in_use || self.cx.is_stamped(off)
+        (in_use || self.cx.is_stamped(off)) && !self.is_another(off)
+    }
+
+    /// Whether another node was copied over a node. One that names no place of a node has a damaged name: it may be read.
+    fn is_another(&self, off: Off<Node>) -> bool {
+        let of_nodes = || self.blocks.iter().filter(|(_, size)| **size == size_of::<Node>() as u64);
+        !self.cx.is_placed(off) && {
+            let places = self.places.get_or_init(|| of_nodes().map(|(off, _)| place_of(*off)).collect());
+            places.contains(&self.cx.place(off))
+        }
     }
 
     /// The node, with what a failed epoch has left in it undone.
@@ -201,7 +214,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             if self.layer_of.contains_key(&visit.off) {
                 continue;
             }
-            if !self.cx.is_stamped(visit.off) {
+            if !self.cx.is_stamped(visit.off) || !self.cx.is_placed(visit.off) {
                 self.find(visit.off.get(), "the first line of a node makes no sense".into());
             }
             let is_interior = self.is_interior(visit.off);

@@ -29,7 +29,9 @@ impl Checksum {
     #[inline(always)]
     #[must_use]
     pub const fn pair(self, a: u64, b: u64) -> Self {
-        Checksum(self.0.rotate_left(29) ^ fold(a ^ FIRST, b ^ SECOND))
+        // Each factor has both words in it: there is no word that makes a factor zero whatever is beside it, and so hides it.
+        let (first, second) = ((a ^ FIRST).wrapping_add(b), (b ^ SECOND).wrapping_add(a.rotate_left(32)));
+        Checksum(self.0.rotate_left(29) ^ fold(first, second))
     }
 
     /// With words, and a zero after them if their number is odd.
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn the_format_is_frozen() {
         let sum = Checksum::at(4096).pair(1, 2).bytes(b"key").bytes(b"12345678");
-        assert_eq!(sum.finish(), 3_825_623_445_581_258_963);
+        assert_eq!(sum.finish(), 15_155_934_378_426_221_975);
         assert_eq!(Checksum::at(64).low(), 3_594_525_671);
     }
 
@@ -98,6 +100,30 @@ mod tests {
                 u64::from_le_bytes(word)
             });
             assert_eq!(Checksum::at(8).words(words).finish(), Checksum::at(8).bytes(&bytes[..len]).finish(), "{len}");
+        }
+    }
+
+    /// With one word in each factor, a constant or its complement hid what was beside it.
+    #[test]
+    fn no_word_hides_what_is_beside_it() {
+        let special = [0, 1, u64::MAX, FIRST, SECOND, START];
+        let special = special.into_iter().chain((0..64).map(|bit| 1 << bit));
+        let words: Vec<u64> = special
+            .flat_map(|word| [word, !word, word ^ FIRST, !word ^ FIRST, word ^ SECOND, !word ^ SECOND])
+            .collect();
+        let others = [0, 1, 0x1234_5678_9abc_def0, FIRST, SECOND, u64::MAX];
+        for (word, other) in words.iter().flat_map(|word| others.map(|other| (*word, other))) {
+            let sums = [|a, b| Checksum::at(64).pair(a, b).finish(), |a, b| Checksum::at(64).pair(b, a).finish()];
+            for sum in sums {
+                let of_changed = (0..64).map(|bit| other ^ 1 << bit).chain([!other, other.rotate_left(8) ^ 1]);
+                let all: std::collections::BTreeSet<u64> = of_changed.clone().map(|other| sum(word, other)).collect();
+                assert_eq!(
+                    all.len(),
+                    of_changed.collect::<std::collections::BTreeSet<_>>().len(),
+                    "{word:#x} {other:#x}"
+                );
+                assert!(!all.contains(&sum(word, other)), "{word:#x} {other:#x}");
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! `check` and `scrub`.
 
 use durix::Pool;
-use durix_pmem::pool::{PageOwner, PageReport};
+use durix_pmem::pool::{DamagedPage, PageOwner, PageReport};
 use serde_json::json;
 
 use crate::args::{ScrubArgs, StatArgs};
@@ -66,15 +66,21 @@ fn look(pool: &Pool, index: Option<&str>, pages: &PageReport) -> Result<(Vec<(St
     Ok((checked, findings))
 }
 
+/// Bytes of the smallest entry of any kind: a word of key, a word of value.
+const SMALLEST_ENTRY: u64 = 16;
+
 /// What is damaged, and what that means for what lies there.
 pub fn page_findings(pages: &PageReport) -> Vec<String> {
-    let meaning = |owner: &PageOwner| match owner {
-        PageOwner::Index(_) => "its entries there may be lost or wrong",
-        PageOwner::Free => "no entry is lost",
-        PageOwner::Directory => "indices may be lost",
-        _ => "any index may be hit",
+    let meaning = |page: &DamagedPage| match page.owner {
+        PageOwner::Index(_) => {
+            let most = (page.range.end - page.range.start) / SMALLEST_ENTRY;
+            format!("its entries there, at most {most}, may be lost or wrong")
+        }
+        PageOwner::Free => "no entry is lost".into(),
+        PageOwner::Directory => "indices may be lost".into(),
+        _ => "any index may be hit".into(),
     };
-    pages.damaged.iter().map(|page| format!("{page}; {}", meaning(&page.owner))).collect()
+    pages.damaged.iter().map(|page| format!("{page}; {}", meaning(page))).collect()
 }
 
 /// What the checksums of the pages cover, in a sentence.

@@ -2,6 +2,7 @@
 
 mod background;
 mod batches;
+mod full;
 mod later;
 mod lengths;
 mod order;

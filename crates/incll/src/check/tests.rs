@@ -8,12 +8,14 @@ use durix_pmem::testing::assert_each_has_a_row;
 use durix_pmem::{Bits, Hardware, Mapping, Pool, PoolOptions, Structure, Word};
 
 use super::*;
-use crate::layout::{Bitmap, Border, Interior, RecordHead, SLOTS, SlabHead, Slotted, Stamp, TreeRoot, slab_kind};
+use crate::layout::{
+    Bitmap, Border, Interior, RecordHead, SLOTS, SlabHead, Slotted, Stamp, TreeRoot, place_of, slab_kind,
+};
 use crate::{BareOptions, Durable, InteriorInLine, TreeOptions};
 
 durix_pmem::variants!(FAULTS, fault_name: Fault {
     TwoLinks, Levels, NoNode, Stamp, Deleted, Sibling, LastSibling, Slotted, Separators, Count, SpareKey, Permutation, Order,
-    Outside, Kind, Suffix, Checksum, Unreadable, NotReached, OtherSize, NotTaken, Mark, OtherEntries,
+    Outside, Kind, Suffix, Checksum, Unreadable, NotReached, OtherSize, NotTaken, Mark, OtherEntries, Place,
 });
 
 /// A key with a suffix, and two that share a layer.
@@ -205,6 +207,7 @@ const CHECKS: &[Row] = &[
             let interior: &Interior = s.op.at(pair[0].cast());
             s.store(&interior.stamp, s.op.load(&interior.stamp, Relaxed).of_kind(true));
             s.store(&interior.count, 0);
+            s.store(&interior.place, place_of(pair[0].get()));
             interior.keys.iter().for_each(|key| s.store(key, u64::MAX));
             s.store(&interior.children[0], pair[1]);
         }
@@ -231,6 +234,15 @@ const CHECKS: &[Row] = &[
         let stamp = s.op.load(&s.border(1).stamp, Relaxed);
         s.store(&s.border(1).stamp, Stamp::from_bits(stamp.to_bits() | 1 << 60));
         s.child(1).get()
+    }),
+    // The place that the node beside it names.
+    ("Place", &[], |s| {
+        s.store(&s.border(1).inline, s.op.load(&s.border(2).inline, Relaxed));
+        s.child(1).get()
+    }),
+    ("Place", &[], |s| {
+        s.store(&s.interior().place, s.op.load(&s.interior().place, Relaxed) ^ 1 << 20);
+        s.root()
     }),
     ("Deleted", &[], |s| {
         let word = &s.op.at(s.child(1)).version;

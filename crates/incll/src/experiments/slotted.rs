@@ -29,7 +29,7 @@ use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{KEYS, Node, Permutation, SLOTS, Slotted};
+use crate::layout::{KEYS, Node, Permutation, SLOTS, Slotted, place_of};
 use crate::node::context::Context;
 use crate::node::lock::Locked;
 use crate::ops::split::{MIDDLE, Separator};
@@ -109,6 +109,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     pub(crate) fn fill_slotted(&self, off: Off<Node>, keys: &[u64], children: &[Off<Node>]) {
         let (op, node) = (self.op, self.slotted(off));
         op.store(&node.first, children[0], Relaxed);
+        op.store(&node.place, place_of(off.get()), Relaxed);
         for (slot, (key, child)) in keys.iter().zip(&children[1..]).enumerate() {
             self.fill_slot(node, slot, (*key, *child));
         }

@@ -6,7 +6,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Permutation, RecordHead, Stamp};
+use crate::layout::{Kinds, Node, Permutation, RecordHead, Stamp, place_of};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::value::Record;
@@ -115,7 +115,7 @@ impl<M: Medium, P: Policy> Context<'_, M, P> {
     /// Writes entries, in their order, into a node that nobody sees.
     fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
         let (op, border) = (self.op, self.border(off));
-        let (mut kinds, mut inline) = (Kinds::default(), 0);
+        let (mut kinds, mut inline) = (Kinds::default(), place_of(off.get()));
         for (slot, entry) in entries.iter().enumerate() {
             op.store(&border.slots[slot][0], entry.slice, Relaxed);
             op.store(&border.slots[slot][1], entry.word, Relaxed);

@@ -16,7 +16,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Before, Node, version};
+use crate::layout::{Before, Node, PLACE_FREE, place_of, version};
 use crate::node::context::{At, Context};
 
 /// How long a node may stay locked.
@@ -107,6 +107,20 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     pub(crate) fn is_stamped(&self, off: Off<Node>) -> bool {
         let stamp = self.op.load(&self.op.at(off).stamp, Relaxed);
         !P::DURABLE || stamp.is_plausible(self.epoch) || off == self.tree.root && durix_pmem::Bits::to_bits(stamp) == 0
+    }
+
+    /// What a node says of its place: see [`place_of`].
+    pub(crate) fn place(&self, off: Off<Node>) -> u64 {
+        let is_interior = !P::INTERIOR_IN_LINE && self.op.load(&self.op.at(off).stamp, Relaxed).is_interior();
+        let word = if is_interior { &self.interior(off).place } else { &self.border(off).inline };
+        self.op.load(word, Relaxed) & !PLACE_FREE
+    }
+
+    /// Whether a node says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until it is filled
+    /// anew.
+    pub(crate) fn is_placed(&self, off: Off<Node>) -> bool {
+        let place = self.place(off);
+        place == place_of(off.get()) || place == 0 && off == self.tree.root
     }
 
     /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation

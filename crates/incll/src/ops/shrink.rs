@@ -13,7 +13,7 @@ use durix_pmem::{Medium, Off, Persistent};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Border, Kinds, Node, Stamp, kind, version};
+use crate::layout::{Border, Kinds, Node, Stamp, kind, place_of, version};
 use crate::node::context::Context;
 use crate::node::descend::{Place, purpose};
 use crate::node::lock::Locked;
@@ -155,7 +155,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         } else {
             let border = locked.border();
             op.store(&border.kinds, Kinds::default(), Relaxed);
-            op.store(&border.inline, 0, Relaxed);
+            op.store(&border.inline, place_of(locked.off.get()), Relaxed);
             op.store(&border.next, Off::NULL, Relaxed);
             self.refill(border, &self.entries(child.border()));
         }

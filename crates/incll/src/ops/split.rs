@@ -10,7 +10,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp};
+use crate::layout::{Border, Interior, KEYS, Kinds, Node, Permutation, SLOTS, Stamp, place_of};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::node::lock::Locked;
@@ -48,6 +48,10 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         fresh: &mut NewBlocks<'a, M, P>,
     ) -> Result<()> {
         let mut entries = self.entries(locked.border());
+        // A damaged allocator may have given the node's own block out, for the record of the entry.
+        if rank > entries.len() {
+            return Err(self.corrupt("the permutation of a full node", locked.off, entries.len() as u64));
+        }
         entries.insert(rank, entry);
         let at = self.split_point(&locked, &entries, rank)?;
         if locked.off == way.root {
@@ -197,6 +201,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         }
         let (op, interior) = (self.op, self.interior(off));
         op.store(&interior.count, keys.len() as u64, Relaxed);
+        op.store(&interior.place, place_of(off.get()), Relaxed);
         let keys = keys.iter().copied().chain(std::iter::repeat(u64::MAX));
         interior.keys.iter().zip(keys).for_each(|(word, key)| op.store(word, key, Relaxed));
         interior.children.iter().zip(children).for_each(|(word, child)| op.store(word, *child, Relaxed));
