@@ -3,9 +3,10 @@
 //! `DURIX_COMPARE_THREADS` change the defaults.
 
 use durix_bench::run::Run;
-use durix_compare::harness::{Plan, goals, measure, render};
+use durix_compare::harness::{goals, measure, render};
 use durix_compare::peers;
 use durix_compare::peers::value::LONG;
+use durix_compare::plan::Plan;
 
 /// For everyone the allocator with which the authors of masstree measure.
 #[global_allocator]

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`plan`] | how much is done |
 //! | [`harness`] | keys, phases, rounds, the table |
 //! | [`peers`] | everything that is compared, each set up as its documentation recommends |
 //!
@@ -9,3 +10,4 @@
 
 pub mod harness;
 pub mod peers;
+pub mod plan;

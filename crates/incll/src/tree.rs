@@ -160,7 +160,6 @@ impl<M: Medium> Sweep<M> for Masstree<M, Durable> {
 fn format<M: Medium>(op: &Op<'_, M>, arena: &Arena<M>, line: &TreeRoot, layout: u64) -> Result<()> {
     let node = Slabs::new(arena.chunk()).first_node(op, arena)?;
     op.store(&line.root, Off::new(node | layout), Relaxed);
-    // Shown to be needed by `tests/all/pool.rs`: elsewhere opening writes the line back before anything is built on it.
     op.write_back(line);
     Ok(())
 }

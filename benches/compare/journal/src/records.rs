@@ -158,7 +158,9 @@ fn in_memory(dir: &Path) -> Result<bool, Error> {
     // SAFETY: the path ends with a zero, and the kernel fills what it is given.
     match unsafe { libc::statfs(path.as_ptr(), &mut stat) } {
         0 => Ok(stat.f_type as i64 == libc::TMPFS_MAGIC as i64),
-        _ => Err(format!("asking for the file system of {}: {}", dir.display(), std::io::Error::last_os_error()).into()),
+        _ => {
+            Err(format!("asking for the file system of {}: {}", dir.display(), std::io::Error::last_os_error()).into())
+        }
     }
 }
 
@@ -184,7 +186,9 @@ pub fn run(quick: bool) -> Result<(), Error> {
             _ => eprintln!("round {round} of {rounds}"),
         }
     }
-    println!("# {RECORDS} records of 8 + {ROW} bytes, a commit for each insertion and each removal, operations a second of each round");
+    println!(
+        "# {RECORDS} records of 8 + {ROW} bytes, a commit for each insertion and each removal, operations a second of each round"
+    );
     for Contestant { store, place, rates, .. } in &all {
         let system = if in_memory(place)? { "memory" } else { "disk" };
         let rates = rates[1..].iter().map(|rate| format!("{rate:.1}")).collect::<Vec<_>>().join("\t");

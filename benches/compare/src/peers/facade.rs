@@ -9,7 +9,7 @@ use durix_pmem::{Medium, PoolOptions};
 use super::peer::{Error, Peer, Worker};
 use super::trees::room;
 use super::value::{is_value_of, value_of};
-use crate::harness::{Plan, SCAN};
+use crate::plan::{Plan, SCAN};
 
 /// The name of its row.
 pub const FACADE: &str = "Durix OrderedMap";

@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use masstree::{MassTree, RangeBound};
 
 use super::peer::{Error, Peer, Worker};
-use crate::harness::{Plan, SCAN};
+use crate::plan::{Plan, SCAN};
 
 /// A volatile map of one kind: how it inserts, gets and scans.
 trait Map: Send + Sync + Sized + 'static {

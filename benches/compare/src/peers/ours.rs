@@ -9,7 +9,7 @@ use durix_pmem::{Pool, PoolOptions, Session};
 use durix_pset::PersistentSet;
 
 use super::peer::{Error, Peer, Worker};
-use crate::harness::Plan;
+use crate::plan::Plan;
 
 struct Set {
     set: Arc<PersistentSet>,

@@ -1,6 +1,6 @@
 //! What takes part in the comparison.
 
-use crate::harness::Plan;
+use crate::plan::Plan;
 
 /// Why a peer cannot take part.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub trait Peer: Send + Sync {
 
 /// A thread's access to a peer. Failures of a peer panic: then nothing can be compared.
 pub trait Worker {
-    /// Inserts new keys; a store makes them durable every [`EVERY`](crate::harness::EVERY), and once at the end.
+    /// Inserts new keys; a store makes them durable every [`EVERY`](crate::plan::EVERY), and once at the end.
     fn insert(&mut self, keys: &[u64]);
 
     /// Inserts new keys, each durable before the next.
@@ -59,7 +59,7 @@ pub trait Worker {
     /// Gets keys. Returns how many were there with the right value.
     fn get(&mut self, keys: &[u64]) -> usize;
 
-    /// Scans [`SCAN`](crate::harness::SCAN) keys from each of `starts` on. Returns how many there were in all.
+    /// Scans [`SCAN`](crate::plan::SCAN) keys from each of `starts` on. Returns how many there were in all.
     fn scan(&mut self, starts: &[u64]) -> usize;
 }
 

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::peer::{Error, Peer, Worker};
 use super::value::{is_value_of, value_of};
-use crate::harness::{EVERY, Plan, SCAN};
+use crate::plan::{EVERY, Plan, SCAN};
 
 /// Bytes of cache, for those who have one.
 const CACHE: usize = 1 << 30;

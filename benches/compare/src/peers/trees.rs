@@ -11,7 +11,7 @@ use durix_pmem::{Hardware, Mapping, Medium, Op, Pool, PoolOptions, Reserve, Sess
 
 use super::peer::{Error, Peer, Worker};
 use super::value::{is_value_of, value_of};
-use crate::harness::{Plan, SCAN};
+use crate::plan::{Plan, SCAN};
 
 /// Keys of one operation; between two operations a boundary may come.
 const BATCH: usize = 64;

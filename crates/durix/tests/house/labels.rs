@@ -81,6 +81,8 @@ fn labels_have_a_prefix_and_a_row_in_a_table() {
     for crate_ in std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap()) {
         let mut files = Vec::new();
         rust_files(&crate_.path().join("src"), &mut files);
+        // It reads such labels itself, and has some for its own tests.
+        files.retain(|file| !file.ends_with("crashsim/src/mutation.rs"));
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
             labels.add(crate_.file_name().to_str().unwrap(), &file.display().to_string(), &text);

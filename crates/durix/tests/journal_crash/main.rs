@@ -97,21 +97,25 @@ fn maps(db: &Db, kinds: Kinds) -> Result<[Map<u64, u64>; 2], Error> {
     Ok([db.map_of_kind("a", kinds[0])?, db.map_of_kind("b", kinds[1])?])
 }
 
-fn apply(db: &Db, maps: &[Map<u64, u64>; 2], Step(which, key, value): Step) -> Result<(), Error> {
+/// The changes of a step over both maps, in a transaction.
+fn change(tx: &Transaction, maps: &[Map<u64, u64>; 2], Step(which, key, value): Step) -> Result<(), Error> {
+    let keys = if which.len() == 1 { &[key][..] } else { &[key, key + OTHER] };
+    which.iter().try_for_each(|map| {
+        let map = tx.map(&maps[*map])?;
+        keys.iter()
+            .try_for_each(|key| value.map_or_else(|| map.remove(key), |value| map.insert(key, &value)).map(|_| ()))
+    })
+}
+
+fn apply(db: &Db, maps: &[Map<u64, u64>; 2], step: Step) -> Result<(), Error> {
+    let Step(which, key, value) = step;
     if let [map] = which {
         match value {
             Some(value) => maps[*map].insert(&key, &value).map(|_| ()),
             None => maps[*map].remove(&key).map(|_| ()),
         }
     } else {
-        db.transaction(|tx: &Transaction| {
-            which.iter().try_for_each(|map| {
-                let map = tx.map(&maps[*map])?;
-                [key, key + OTHER].iter().try_for_each(|key| {
-                    value.map_or_else(|| map.remove(key), |value| map.insert(key, &value)).map(|_| ())
-                })
-            })
-        })
+        db.transaction(|tx: &Transaction| change(tx, maps, step))
     }
 }
 
@@ -421,14 +425,10 @@ fn run_at_intervals(sim: &Sim, kinds: Kinds, steps: &[Step]) -> Result<(), Error
     sim.done(0);
     let mut session = db.pool().session()?;
     for (number, step) in steps.iter().enumerate() {
-        let Step(which, key, value) = *step;
         if number % 5 == 4 {
             db.transaction(|tx: &Transaction| {
                 tx.durability(Level::Immediate);
-                which.iter().try_for_each(|map| {
-                    let map = tx.map(&maps[*map])?;
-                    value.map_or_else(|| map.remove(&key), |value| map.insert(&key, &value)).map(|_| ())
-                })
+                change(tx, &maps, *step)
             })?;
             sim.done(number + 1);
         } else {
