@@ -14,7 +14,7 @@ use durix_bench::machine::Machine;
 use crate::peers;
 use crate::peers::peer::{Error, Make, Peer, Worker};
 use crate::peers::value::LONG;
-use crate::plan::{EVERY, Plan, SCAN};
+use crate::plan::{EVERY, Plan, SCAN, WARM_UP};
 
 /// What a round does, in order.
 pub const PHASES: [&str; 4] = ["insert", "commit each", "get", "scan of 10"];
@@ -22,8 +22,6 @@ pub const PHASES: [&str; 4] = ["insert", "commit each", "get", "scan of 10"];
 const INSERT: usize = 0;
 const GET: usize = 2;
 const SCANNING: usize = 3;
-
-const WARM_UP: usize = 1;
 
 /// Keys that are inserted at a time while a peer is filled.
 const PIECE: u64 = 1 << 18;

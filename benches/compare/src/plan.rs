@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Rounds that do not count, before the others.
+pub const WARM_UP: usize = 1;
+
 /// How often a store makes its inserts durable where not each of them is to be.
 pub const EVERY: Duration = Duration::from_millis(64);
 

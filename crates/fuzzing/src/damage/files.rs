@@ -111,7 +111,7 @@ pub fn damage_files(directory: &Path, input: &[u8]) {
     let kinds = kind::kinds::<Hardware>();
     let made = MADE.get_or_init(|| kinds.iter().map(|_| Default::default()).collect());
     let (at, closed) = (usize::from(*first) % kinds.len(), second & 1 == 1);
-    let made = made[at][usize::from(closed)].get_or_init(|| Files::new(kinds[at].clone(), directory, closed));
+    let made = made[at][usize::from(closed)].get_or_init(|| Files::new(kinds[at], directory, closed));
     let damages: Vec<Damage> = rest.chunks_exact(10).take(4).map(decode).collect();
     made.damage_and_use(directory, usize::from(second >> 1) % 3, &damages);
 }

@@ -449,7 +449,7 @@ impl<'a, 's, M: Medium> Towers<'a, 's, M> {
             let rising = self.is_to_rising(seen);
             let stays = !rising && !op.load(&node.next, Acquire).is_deleted();
             if !if stays { passing.goes_on(found) } else { passing.stays() } {
-                return Err(self.corrupt(seen, found).into());
+                return Err(self.corrupt(seen, found));
             }
             if rising {
                 self.resolve(level, word, seen)?;
