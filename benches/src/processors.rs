@@ -17,7 +17,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Has this thread run on one processor only, and those that it starts from now on.
 ///
 /// # Errors
-/// What the kernel says: the processor is not among the [allowed](allowed) ones of the process.
+/// What the kernel says: the processor is not among the [`allowed`] ones of the process.
 pub fn pin(processor: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(processor);
