@@ -3,7 +3,7 @@
 //! back, calls that wait, and a repair whose new pool is not sound.
 //!
 //! Half of the damages are made where a pool is most sensitive: words that look like links into the pool, and words that look like counts,
-//! lengths or states, are told by their values ([`Words`]). What is called after that is a [`Plan`], drawn from the damages.
+//! lengths or states, are told by their values (`Words`). What is called after that is a `Plan`, drawn from the damages.
 
 mod files;
 mod uses;

@@ -5,7 +5,7 @@
 //! and the index), and `repair`. The same seed draws the same changes on every machine.
 //!
 //! `repair` should save every key of which no byte was damaged: in a tree, one node of keys more may be lost for each that is damaged. Where
-//! the bytes of a key lie is found by searching the image for the words of its key and value, which are random numbers ([`Bytes`]).
+//! the bytes of a key lie is found by searching the image for the words of its key and value, which are random numbers (`Bytes`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
