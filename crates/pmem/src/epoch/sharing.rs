@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use super::layout::MAX_EPOCH;
 use super::{Epochs, PATIENCE, Ticket};
 use crate::error::{Error, Result};
-use crate::medium::Medium;
+use crate::medium::{GIVES_WAY, Medium};
 use crate::session::Session;
 
 impl<M: Medium> Epochs<M> {
@@ -45,7 +45,7 @@ impl<M: Medium> Epochs<M> {
 
     fn share(&self, session: &mut Session<M>, ticket: Ticket) -> Result<()> {
         let m = self.mapping.medium();
-        let mut turn = 0;
+        let mut turn = GIVES_WAY;
         let leading = loop {
             // Either the leader before us has ended this epoch: its store comes before its unlocking, and we see it with the lock. Or it has
             // not, and nobody else leads from here on.
