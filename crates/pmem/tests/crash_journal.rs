@@ -2,35 +2,19 @@
 //! their names; in commits, checkpoints, creation and growth, in recoveries, after the death of the process; calls that fail; each sync
 //! and each checksum left out.
 
+mod bare;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bare::Bare;
 use durix_crashsim::Explorer;
 use durix_crashsim::fs::{FileSubject, Files, Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
-use durix_pmem::pool::{Kind, Root, Structure};
 use durix_pmem::{Error, Hardware, Owner, Pool, PoolOptions, Result, Session};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const LIMIT: u64 = 256 << 10;
-
-/// A structure whose words are those of its root.
-struct Words {
-    root: Root<Hardware>,
-}
-
-impl Structure<Hardware> for Words {
-    const KIND: Kind = Kind { tag: *b"words\0\0\0", version: 1 };
-    type Options = ();
-    type Error = Error;
-
-    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
-        Ok(())
-    }
-    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
-        Ok(Words { root })
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Do {
@@ -69,7 +53,7 @@ struct Journaled {
 
 struct Live {
     session: Session<Hardware>,
-    words: Vec<Arc<Words>>,
+    words: Vec<Arc<Bare>>,
     pool: Pool,
 }
 
@@ -91,7 +75,7 @@ impl Journaled {
             Err(Error::AlreadyExists { .. }) => options.open_journaled_on(backing()?, journal())?.recover()?,
             created => created?,
         };
-        let open = |number: usize| pool.open_structure::<Words>(&number.to_string(), &());
+        let open = |number: usize| pool.open_structure::<Bare>(&number.to_string(), &());
         let words = (0..self.structures).map(open).collect::<Result<_>>()?;
         let mut session = pool.session()?;
         pool.commit(&mut session)?;
@@ -110,7 +94,7 @@ impl Journaled {
 impl Live {
     fn run(&mut self, what: Do) -> Result<()> {
         let op = self.session.enter()?;
-        let store = |words: &Words, value: u64| {
+        let store = |words: &Bare, value: u64| {
             let words = words.root.words(&op);
             words[..2].iter().for_each(|word| op.store(word, value, Relaxed));
             op.write_back(words);

@@ -1,40 +1,24 @@
 //! Dropping private pages of a journaled pool. The files are simulated, and beside the pool's there is a real one with the same contents, which is
 //! mapped: so pages are private, are dropped, and read the file again as the kernel does it.
 
+mod bare;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex};
 
+use bare::Bare;
 use durix_crashsim::Explorer;
 use durix_crashsim::fs::{FileSubject, Files, Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::backing::{Access, Backing, BackingKind, CleanPages, FileBacking, Window};
 use durix_pmem::journal::Level;
-use durix_pmem::pool::{Kind, Root, Structure};
-use durix_pmem::{Error, Extent, Hardware, Off, Pool, PoolOptions, Reserve, Result, Session, WeakPool, Word};
+use durix_pmem::{Error, Extent, Off, Pool, PoolOptions, Reserve, Result, Session, WeakPool, Word};
 
 const LIMIT: u64 = 256 << 10;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 4;
-
-/// A structure that is one extent of pages.
-struct Pages {
-    root: Root<Hardware>,
-}
-
-impl Structure<Hardware> for Pages {
-    const KIND: Kind = Kind { tag: *b"pages\0\0\0", version: 1 };
-    type Options = ();
-    type Error = Error;
-
-    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
-        Ok(())
-    }
-    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
-        Ok(Pages { root })
-    }
-}
 
 /// What memory must show: the words of the extent that were stored to.
 type Words = [[u64; 3]; PAGES as usize];
@@ -197,7 +181,7 @@ use Do::{Checkpoint, Store, Unnoted};
 
 struct Live {
     session: Session,
-    pages: Arc<Pages>,
+    pages: Arc<Bare>,
     pool: Pool,
     extent: Extent,
     hook: Arc<Hook>,
@@ -212,7 +196,7 @@ fn open(fs: &SimulatedFs) -> Result<Live> {
         Err(Error::AlreadyExists { .. }) => options.open_journaled_on(Kernel::new(fs, &hook)?, journal())?.recover()?,
         created => created?,
     };
-    let pages = pool.open_structure::<Pages>("pages", &())?;
+    let pages = pool.open_structure::<Bare>("pages", &())?;
     let mut session = pool.session()?;
     let op = session.enter()?;
     let owner = pages.root.owner();
@@ -397,9 +381,9 @@ impl Real {
         Real { dir: tempfile::tempdir().unwrap(), options, pages }
     }
 
-    fn open(&self) -> (Pool, Arc<Pages>, u64) {
+    fn open(&self) -> (Pool, Arc<Bare>, u64) {
         let pool = self.options.open_or_create(self.dir.path().join("pool")).unwrap();
-        let pages = pool.open_structure::<Pages>("pages", &()).unwrap();
+        let pages = pool.open_structure::<Bare>("pages", &()).unwrap();
         let (mut session, owner) = (pool.session().unwrap(), pages.root.owner());
         let op = session.enter().unwrap();
         let extent = pool.space().extents(&op, owner).first().copied().unwrap_or_else(|| {

@@ -1,37 +1,21 @@
 //! A journaled pool at [`Level::Interval`]: who flushes, and when writers are held back. Its files are simulated; syncs of the journal can be
 //! held up.
 
+mod bare;
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use bare::Bare;
 use durix_crashsim::fs::{Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
-use durix_pmem::pool::{Kind, Root, Structure};
 use durix_pmem::service::Tick;
-use durix_pmem::{Error, Hardware, Pool, PoolOptions, Result, Session};
+use durix_pmem::{Hardware, Pool, PoolOptions, Result, Session};
 
 const LIMIT: u64 = 256 << 10;
 const D: Duration = Duration::from_millis(20);
-
-/// A structure whose words are those of its root.
-struct Words {
-    root: Root<Hardware>,
-}
-
-impl Structure<Hardware> for Words {
-    const KIND: Kind = Kind { tag: *b"words\0\0\0", version: 1 };
-    type Options = ();
-    type Error = Error;
-
-    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
-        Ok(())
-    }
-    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
-        Ok(Words { root })
-    }
-}
 
 /// The syncs of a journal: who made them, and whether they end.
 #[derive(Debug, Default)]
@@ -129,20 +113,20 @@ impl JournalFile for Watched {
 }
 
 /// A pool that nobody drives, with one structure; all that its creation has done is durable.
-fn pool(interval: Duration) -> (Pool, Arc<Words>, Arc<Syncs>) {
+fn pool(interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
     let (fs, syncs) = (SimulatedFs::new(), Arc::<Syncs>::default());
     let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).max_size(LIMIT);
     let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO);
     let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, LIMIT).unwrap();
     let place = Place { inner: SimulatedJournal::new(&fs, "pool-journal"), syncs: Arc::clone(&syncs) };
     let pool = options.create_journaled_on(backing, place).unwrap();
-    let words = pool.open_structure::<Words>("words", &()).unwrap();
+    let words = pool.open_structure::<Bare>("words", &()).unwrap();
     pool.commit(&mut pool.session().unwrap()).unwrap();
     (pool, words, syncs)
 }
 
 /// An update that is settled as the pool's level asks for. Returns the number of its commit.
-fn update(pool: &Pool, words: &Words, session: &mut Session<Hardware>, value: u64) -> u64 {
+fn update(pool: &Pool, words: &Bare, session: &mut Session<Hardware>, value: u64) -> u64 {
     let op = session.enter().unwrap();
     let words = words.root.words(&op);
     op.store(&words[0], value, Relaxed);

@@ -1,6 +1,8 @@
 //! Checksums of the pages of a journaled pool, in real files: what is found, what it costs, and what happens where they are missing, stale
 //! or damaged themselves.
 
+mod bare;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,30 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use bare::Bare;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
-use durix_pmem::pool::{Kind, PageOwner, PageReport, Root, Structure};
-use durix_pmem::{Error, Extent, Hardware, Off, Pool, PoolOptions, Result, Session, Tick, Word};
+use durix_pmem::pool::{PageOwner, PageReport};
+use durix_pmem::{Error, Extent, Off, Pool, PoolOptions, Result, Tick, Word};
 
 const PAGE: u64 = 4096;
-
-/// A structure that is one extent of pages.
-struct Pages {
-    root: Root<Hardware>,
-}
-
-impl Structure<Hardware> for Pages {
-    const KIND: Kind = Kind { tag: *b"pages\0\0\0", version: 1 };
-    type Options = ();
-    type Error = Error;
-
-    fn create(_: &mut Session<Hardware>, _: &Root<Hardware>, (): &()) -> Result<()> {
-        Ok(())
-    }
-    fn open(_: &mut Session<Hardware>, root: Root<Hardware>, (): &()) -> Result<Self> {
-        Ok(Pages { root })
-    }
-}
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -70,7 +55,7 @@ fn options() -> PoolOptions {
 
 /// Gives an index six pages, and writes to them and commits as often as asked.
 fn work(pool: &Pool, commits: u64) -> Extent {
-    let index = pool.open_structure::<Pages>("index", &()).unwrap();
+    let index = pool.open_structure::<Bare>("index", &()).unwrap();
     let mut session = pool.session().unwrap();
     let there = pool.space().extents(&session.enter().unwrap(), index.root.owner()).first().copied();
     let extent = there.unwrap_or_else(|| {

@@ -3,11 +3,10 @@
 use durix::{Db, OrderedHandle, OrderedMap, Value};
 use durix_bench::place::Place;
 use durix_bench::workload::medium;
-use durix_pmem::backing::FileBacking;
-use durix_pmem::{Medium, PoolOptions};
+use durix_pmem::Medium;
 
 use super::peer::{Error, Peer, Worker};
-use super::trees::room;
+use super::trees::pool_for;
 use super::value::{is_value_of, value_of};
 use crate::plan::{Plan, SCAN};
 
@@ -27,12 +26,8 @@ where
 {
     let error = Error::of(FACADE);
     let place = Place::from_env();
-    let path = place.unused_path();
-    let backing = FileBacking::create(&path).map_err(|e| error(&e))?;
-    let options = PoolOptions::new().initial_size(plan.all_keys() * room(N) + (64 << 20)).assume_pmem(true);
-    let pool = options.create_on(backing, medium());
-    let _ = std::fs::remove_file(&path);
-    let db = Db::builder().over(pool.map_err(|e| error(&e))?).map_err(|e| error(&e))?;
+    let pool = pool_for(plan, &place, N).map_err(|e| error(&e))?;
+    let db = Db::builder().over(pool).map_err(|e| error(&e))?;
     let map = db.ordered_map("compare").map_err(|e| error(&e))?;
     let setup = format!("a handle for each thread, {}, {}, sync() for each insert", medium().describe(), place.pages);
     Ok(Box::new(Facade { db, map, setup }))

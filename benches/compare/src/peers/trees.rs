@@ -17,7 +17,7 @@ use crate::plan::{Plan, SCAN};
 const BATCH: usize = 64;
 
 /// Bytes a key that are set aside, with values of `n` bytes.
-pub(super) const fn room(n: usize) -> u64 {
+const fn room(n: usize) -> u64 {
     if n <= 8 { 64 } else { (n as u64 + 72) * 3 / 2 }
 }
 
@@ -34,16 +34,21 @@ struct Tree<P: Policy, const N: usize> {
     batches: bool,
 }
 
+/// A pool with room for the plan's keys with values of so many bytes: a file that is removed at once, taken for persistent memory.
+pub(super) fn pool_for(plan: &Plan, place: &Place, value: usize) -> durix_pmem::Result<Pool> {
+    let path = place.unused_path();
+    let backing = FileBacking::create(&path)?;
+    let options = PoolOptions::new().initial_size(plan.all_keys() * room(value) + (64 << 20)).assume_pmem(true);
+    let pool = options.create_on(backing, medium());
+    let _ = std::fs::remove_file(&path);
+    pool
+}
+
 /// The durable tree in a pool of its own, a file in `DURIX_DIR`, taken for persistent memory.
 pub(super) fn durable<const N: usize>(plan: &Plan) -> Result<Box<dyn Peer>, Error> {
     let error = Error::of("Durix Masstree");
     let place = Place::from_env();
-    let path = place.unused_path();
-    let backing = FileBacking::create(&path).map_err(|e| error(&e))?;
-    let options = PoolOptions::new().initial_size(plan.all_keys() * room(N) + (64 << 20)).assume_pmem(true);
-    let pool = options.create_on(backing, medium());
-    let _ = std::fs::remove_file(&path);
-    let pool = pool.map_err(|e| error(&e))?;
+    let pool = pool_for(plan, &place, N).map_err(|e| error(&e))?;
     let tree = Masstree::<_, Durable>::open(&pool, "compare").map_err(|e| error(&e))?;
     let setup = format!("{}, {}, epochs of 64 ms, sync() for each insert", medium().describe(), place.pages);
     Ok(Box::new(Tree::<_, N> { tree, mapping: pool.mapping().clone(), setup, pool: Some(pool), batches: false }))

@@ -66,7 +66,7 @@ impl Need {
     }
 
     /// Whether there are removals only. In a full pool they are made nevertheless, or no transaction could make room.
-    pub(crate) fn only_removes(&self) -> bool {
+    pub(super) fn only_removes(&self) -> bool {
         !self.inserts
     }
 
