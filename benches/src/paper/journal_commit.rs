@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use durix::{Db, Level, PoolOptions};
@@ -16,7 +15,7 @@ use durix_pmem::journal::DiskJournal;
 use durix_pmem::{JournalFile, JournalPlace};
 
 use super::report::{Claim, Form, Panel, Point};
-use super::{Context, Error, Figure, Measured};
+use super::{Context, Error, Figure, Measured, working};
 use crate::interleave::Series;
 use crate::place::Place;
 
@@ -159,32 +158,15 @@ fn inserts(path: &Path, kind: &str, fixed: Option<Duration>, threads: u64, time:
     let beside = Beside::pool(path, fixed);
     let db = Db::builder().over(options.create_journaled_on(FileBacking::create(path)?, beside)?)?;
     let map = db.map_of_kind::<u64, Vec<u8>>("commits", kind)?;
-    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = db.pool().journal_stats().unwrap_or_default();
-    let start = Instant::now();
-    let done: Result<Vec<()>, Error> = std::thread::scope(|scope| {
-        let (map, stop, count) = (&map, &stop, &count);
-        let work = |me: u64| -> Result<(), Error> {
-            let (mut handle, value) = (map.handle()?, VALUE.to_vec());
-            for key in (me..).step_by(threads as usize) {
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                handle.insert(&key.swap_bytes(), &value)?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..threads).map(|me| scope.spawn(move || work(me))).collect();
-        std::thread::sleep(time);
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    done?;
-    let (took, count) = (start.elapsed().as_secs_f64(), count.into_inner() as f64);
+    let done = working::work(threads, time, || {
+        let (mut handle, value) = (map.handle()?, VALUE.to_vec());
+        Ok(move |key: u64| Ok(handle.insert(&key.swap_bytes(), &value).map(drop)?))
+    })?;
+    let count = done.pieces;
     let after = db.pool().journal_stats().unwrap_or_default();
     let syncs = (after.commits - before.commits) as f64;
-    Ok(Run { rate: count / took, shared: count / syncs, bytes: (after.bytes - before.bytes) as f64 / count })
+    Ok(Run { rate: count / done.seconds, shared: count / syncs, bytes: (after.bytes - before.bytes) as f64 / count })
 }
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {

@@ -34,6 +34,7 @@ pub mod svg;
 pub mod terminal;
 mod tickets;
 mod transactions;
+mod working;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

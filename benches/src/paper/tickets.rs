@@ -2,8 +2,7 @@
 //! Threads that wait at the same time share a boundary of the checkpoint epochs.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use durix::Db;
 use durix_pmem::PoolOptions;
@@ -11,6 +10,7 @@ use durix_pmem::backing::FileBacking;
 
 use super::figure::{Context, Error, Figure, Measured, medium_text};
 use super::report::{Claim, Form, Panel, Point};
+use super::working;
 use crate::interleave::Series;
 use crate::workload::{key, medium};
 
@@ -40,35 +40,21 @@ fn inserts(path: &Path, threads: u64, time: Duration) -> Result<Run, Error> {
     let db = Db::builder().no_background_threads().over(pool)?;
     let index = db.open_index("tickets", Some("masstree"))?;
     let epochs = db.pool().epochs()?;
-    let (stop, count, before) = (AtomicBool::new(false), AtomicU64::new(0), epochs.stats().boundaries);
-    let start = Instant::now();
-    let done: Result<Vec<()>, Error> = std::thread::scope(|scope| {
-        let (db, index, stop, count) = (&db, &index, &stop, &count);
-        let work = |me: u64| -> Result<(), Error> {
-            let mut session = db.pool().session()?;
-            for number in (me..).step_by(threads as usize) {
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                let key = key(number).to_be_bytes();
-                let op = session.enter()?;
-                index.insert(&op, &key, &key)?;
-                let ticket = index.ticket(&op);
-                drop(op);
-                index.wait(&mut session, ticket)?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..threads).map(|me| scope.spawn(move || work(me))).collect();
-        std::thread::sleep(time);
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    done?;
-    let (took, count) = (start.elapsed().as_secs_f64(), count.into_inner() as f64);
+    let before = epochs.stats().boundaries;
+    let done = working::work(threads, time, || {
+        let mut session = db.pool().session()?;
+        let index = &index;
+        Ok(move |number| {
+            let key = key(number).to_be_bytes();
+            let op = session.enter()?;
+            index.insert(&op, &key, &key)?;
+            let ticket = index.ticket(&op);
+            drop(op);
+            Ok(index.wait(&mut session, ticket)?)
+        })
+    })?;
     let boundaries = (epochs.stats().boundaries - before) as f64;
-    Ok(Run { rate: count / took, shared: count / boundaries })
+    Ok(Run { rate: done.pieces / done.seconds, shared: done.pieces / boundaries })
 }
 
 fn run(context: &Context<'_>) -> Result<Measured, Error> {
