@@ -728,6 +728,49 @@ fn a_file_that_was_cut_off_is_told_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_repair_needs_neither_the_first_page_nor_the_root_entries_nor_the_end_of_the_file() {
+    for kind in ["pset", "masstree", "bplustree", "hash-bytes"] {
+        let place = Place::new();
+        let entries: String = (0..500).map(|i| format!("key {i:03}\tvalue {i}\n")).collect();
+        let load = ["load", "--pool", "p", "--kind", kind, "--format", "tsv", "--index", "first"];
+        assert_eq!(place.fed(&load, entries.as_bytes()).code, 0);
+        place.works(&["put", "--pool", "p", "--index", "other", "--create", "one", "1"]);
+        let sound = std::fs::read(place.path("p")).unwrap();
+        let repair = |damaged: &[u8], entries_at_least: usize, says: &str| {
+            std::fs::write(place.path("p"), damaged).unwrap();
+            let _ = std::fs::remove_file(place.path("saved"));
+            let told = place.durix(&["check", "--pool", "p"]);
+            assert!(told.code != 0 && !told.err.contains("create it again"), "{kind}: {}{}", told.out, told.err);
+            let ended = place.durix(&["repair", "--pool", "p", "--into", "saved"]);
+            assert!(ended.code == 1 && ended.out.contains(says), "{kind}: {}{}", ended.out, ended.err);
+            assert!(ended.out.contains("\nfirst            500"), "{kind}: {}", ended.out);
+            let found = place.works(&["scan", "--pool", "saved", "--index", "first"]);
+            let mut count = 0;
+            for line in found.lines() {
+                assert!(entries.lines().any(|entry| entry == line), "{kind}: {line:?} was never written");
+                count += 1;
+            }
+            assert!(count >= entries_at_least, "{kind}: {count} of 500 saved, {says}");
+            assert_eq!(std::fs::read(place.path("p")).unwrap(), damaged, "{kind}: the damaged file stays as it is");
+        };
+        for with in [0, 0xff] {
+            let mut damaged = sound.clone();
+            damaged[..4096].fill(with);
+            repair(&damaged, 500, "pool: the header was damaged");
+            // The entries of the first indices, and what their own words say.
+            let mut damaged = sound.clone();
+            damaged[12288..16384].fill(with);
+            repair(
+                &damaged,
+                480,
+                "its spare was taken: the index has its first name, first, and its types may be lost",
+            );
+        }
+        repair(&sound[..sound.len() - (1 << 20)], 500, "it was truncated");
+    }
+}
+
+#[test]
 fn a_full_disk_is_told_and_what_was_there_stays() {
     let place = Place::new();
     place.pool("p");

@@ -30,6 +30,8 @@ pub struct Repaired {
     pub indices: Vec<RepairedIndex>,
     /// What is wrong with root entries that cannot be read: each may have been an index.
     pub unreadable: Vec<String>,
+    /// What is wrong with the pool's header and its root entries, and was made good by their spares.
+    pub pool: Vec<String>,
     /// What the checksums of the pages say, or why they cannot be read.
     pub pages: Result<PageReport, String>,
     /// What is wrong with the pool's table of space.
@@ -86,6 +88,7 @@ impl Repaired {
     /// ```
     pub fn is_whole(&self) -> bool {
         self.unreadable.is_empty()
+            && self.pool.is_empty()
             && self.space.is_empty()
             && self.pages.as_ref().is_ok_and(|pages| pages.damaged.is_empty())
             && self.indices.iter().all(|index| index.findings.is_empty())
@@ -93,7 +96,7 @@ impl Repaired {
 }
 
 /// Copies every entry that can be read of every index of `source` into `target`, which is new, with the types. Damage is no error: it is
-/// reported. `source` was best opened for reading, nobody may write to it meanwhile, and no index of it may be open. Transactions that a crash has interrupted are
+/// reported. `source` was best opened by [`PoolOptions::for_repair`](crate::PoolOptions::for_repair), nobody may write to it meanwhile, and no index of it may be open. Transactions that a crash has interrupted are
 /// finished first; where that is impossible, what they changed is taken as it is.
 ///
 /// ```
@@ -120,7 +123,8 @@ pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) ->
     let space = if damaged.is_empty() { space_findings(source, &indices)? } else { Vec::new() };
     let listed = indices.iter().filter(|info| !kind::is_internal(info.kind));
     let indices = listed.map(|info| save(source, info, target)).collect::<Result<_>>()?;
-    Ok(Repaired { indices, unreadable: damaged.iter().map(ToString::to_string).collect(), pages, space })
+    let unreadable = damaged.iter().map(ToString::to_string).collect();
+    Ok(Repaired { indices, unreadable, pool: source.mended().to_vec(), pages, space })
 }
 
 /// What is wrong with the table of space.

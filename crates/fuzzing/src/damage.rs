@@ -324,7 +324,7 @@ impl Pristine {
     fn repair(&self, image: Vec<u8>, watch: &Watch<'_>) {
         let backing = HeapBacking::from_image(image).with_limit(LIMIT);
         let opened = watch.call("open to read", || {
-            let options = options().read_only(true).accept_unclean(true);
+            let options = options().for_repair();
             options.open_on(backing, Hardware::PAGE_CACHE)?.recover()
         });
         if let Ok(source) = opened {

@@ -428,7 +428,7 @@ fn is_whole(pairs: &Pairs, pool: &Pool) -> bool {
 /// Opens a pool as `check` and `repair` do.
 fn open(image: Vec<u8>) -> Option<Pool> {
     let backing = HeapBacking::from_image(image).with_limit(LIMIT);
-    let opened = options().read_only(true).accept_unclean(true).open_on(backing, Hardware::PAGE_CACHE);
+    let opened = options().for_repair().open_on(backing, Hardware::PAGE_CACHE);
     opened.ok()?.recover().ok()
 }
 
@@ -566,7 +566,7 @@ impl Journaled {
 
     /// What the command `repair` saves.
     fn salvaged(&self) -> Pairs {
-        let source = options().read_only(true).accept_unclean(true).accept_copy(true).open(&self.path);
+        let source = options().for_repair().accept_copy(true).open(&self.path);
         source.map(|pool| repaired(&pool)).unwrap_or_default()
     }
 

@@ -366,7 +366,8 @@ pub enum Error {
 
     /// A field of the header is not as it was written.
     #[error(
-        "the header of {name} is damaged: its {field} at {offset:#x} holds {found:#x}, which fails its check; restore a copy"
+        "the header of {name} is damaged: its {field} at {offset:#x} holds {found:#x}, which fails its check; restore a copy, \
+         or repair it"
     )]
     Damaged {
         /// The file.
@@ -380,7 +381,7 @@ pub enum Error {
     },
 
     /// The file is shorter than its header says.
-    #[error("{name} has {found} bytes, and its header says {expected}: it was truncated; restore a copy")]
+    #[error("{name} has {found} bytes, and its header says {expected}: it was truncated; restore a copy, or repair it")]
     Truncated {
         /// The file.
         name: String,
@@ -502,7 +503,8 @@ pub enum Error {
 
     /// A root entry is not as it was written.
     #[error(
-        "root entry {slot} is damaged: its state {found:#018x} fails its check, so no index can be ruled out or created; restore a copy"
+        "root entry {slot} is damaged: its state {found:#018x} fails its check, so no index can be ruled out or created; restore a copy, or \
+         repair it"
     )]
     DamagedRoot {
         /// The entry.

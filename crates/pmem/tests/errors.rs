@@ -218,7 +218,7 @@ fn other_formats_features_layouts_and_hashes_are_named() {
         (
             64,
             0x1234,
-            "PATH has layout 0x00001234, and this build has layout 0x0eac1de5; open it with the version that wrote it",
+            "PATH has layout 0x00001234, and this build has layout 0x7da17fb5; open it with the version that wrote it",
         ),
         (
             72,
@@ -249,7 +249,8 @@ fn a_damaged_header_names_the_field() {
     bench.damaged(80, &[0; 8]);
     assert_eq!(
         bench.text(options().open(bench.path())),
-        "the header of PATH is damaged: its chunk size at 0x50 holds 0x0, which fails its check; restore a copy"
+        "the header of PATH is damaged: its chunk size at 0x50 holds 0x0, which fails its check; restore a copy, \
+         or repair it"
     );
     // A word of another pool whose own check holds is found by the checksum over all of them.
     bench.damaged(88, &stamp(88, 3));
@@ -263,7 +264,10 @@ fn a_truncated_file_is_named() {
     bench.pool().close().unwrap();
     let len = std::fs::metadata(bench.path()).unwrap().len();
     std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(len - 4096).unwrap();
-    let text = format!("PATH has {} bytes, and its header says {len}: it was truncated; restore a copy", len - 4096);
+    let text = format!(
+        "PATH has {} bytes, and its header says {len}: it was truncated; restore a copy, or repair it",
+        len - 4096
+    );
     assert_eq!(bench.text(options().open(bench.path())), text);
     assert_eq!(bench.text(Pool::peek(bench.path())), text);
     std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(100).unwrap();
@@ -712,10 +716,86 @@ fn a_damaged_root_entry_is_named_where_it_matters() {
     pool.open_existing::<Empty<1>>("b", &()).unwrap();
     let text = format!(
         "root entry 0 is damaged: its state {state:#018x} fails its check, so no index can be ruled out or created; restore \
-         a copy"
+         a copy, or repair it"
     );
     assert_eq!(bench.text(pool.open_structure::<Empty<1>>("a", &())), text);
     assert_eq!(bench.text(pool.indices()), text);
+}
+
+#[test]
+fn a_lost_header_or_root_entry_comes_from_its_spare_for_a_repair() {
+    let bench = Bench::new();
+    let pool = options().initial_size(64 << 10).create(bench.path()).unwrap();
+    let holder = pool.open_structure::<Holder<Hardware>>("a", &()).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let extent = pool.space().reserve_extent(&op, holder.0.owner(), 4096).unwrap();
+    pool.space().activate(&op, extent).unwrap();
+    drop(op);
+    drop((holder, session));
+    pool.open_structure::<Empty<1>>("b", &()).unwrap();
+    pool.rename("a", "c").unwrap();
+    let geometry = *pool.geometry();
+    pool.close().unwrap();
+    drop(pool);
+    let sound = std::fs::read(bench.path()).unwrap();
+    let names = |pool: &Pool| {
+        let mut names: Vec<_> = pool.readable_indices().unwrap().0.into_iter().map(|info| info.name).collect();
+        names.sort();
+        names
+    };
+    let damaged = |from: u64, to: u64, with: u8| {
+        let mut image = sound.clone();
+        image[from as usize..to as usize].fill(with);
+        std::fs::write(bench.path(), image).unwrap();
+    };
+    let repair = || options().for_repair().open(bench.path());
+    damaged(0, 0, 0);
+    let pool = repair().unwrap();
+    assert_eq!((names(&pool), pool.mended()), (vec!["b".into(), "c".into()], &[][..]));
+    assert!(pool.check_spares(&pool.session().unwrap().enter().unwrap()).is_empty());
+    drop(pool);
+
+    // The page of the header; it is neither taken for something else nor for a pool that was never finished.
+    for with in [0, 0xff, 0x77] {
+        damaged(0, 4096, with);
+        let text = bench.text(options().open(bench.path()));
+        assert!(text.starts_with("the header of PATH is damaged: its magic at 0x0 holds "), "{text}");
+        assert!(bench.text(options().open_or_create(bench.path())).contains("PATH"));
+        let pool = repair().unwrap();
+        assert_eq!(names(&pool), ["b", "c"]);
+        assert!(pool.mended()[0].contains("comes from its spare"), "{:?}", pool.mended());
+    }
+    // The root entries: the one that has space was wiped out, or cannot be read; its first name comes back.
+    let roots = (geometry.roots_off(), geometry.marks_off());
+    damaged(roots.0, roots.1, 0);
+    assert_eq!(names(&repair().unwrap()), ["a"], "the other one has no space, so nothing is lost with it");
+    damaged(roots.0, roots.1, 0x77);
+    let pool = repair().unwrap();
+    assert_eq!(names(&pool), ["a"]);
+    let said =
+        "root entry 0 was damaged, and its spare was taken: the index has its first name, a, and its types may be lost";
+    assert_eq!(pool.mended(), [said], "all others are free");
+    assert!(pool.readable_indices().unwrap().1.is_empty());
+    drop(pool);
+    // Of both, one cannot be had: as before.
+    damaged(0, 4224, 0x77);
+    assert!(bench.text(repair()).ends_with("it is left as it is"));
+    // A damaged spare costs nothing, and is told of.
+    damaged(geometry.spares_off(), geometry.spares_off() + 1, 0x77);
+    let pool = repair().unwrap();
+    let spares = pool.check_spares(&pool.session().unwrap().enter().unwrap());
+    assert_eq!(spares, [format!("the spare of root entry 0, at {:#x}, is damaged", geometry.spares_off())]);
+    assert_eq!(names(&pool), ["b", "c"]);
+    drop(pool);
+    // What is left of a file that was cut off.
+    std::fs::write(bench.path(), &sound[..sound.len() - 5000]).unwrap();
+    let pool = repair().unwrap();
+    assert!(pool.mended()[0].contains("it was truncated"), "{:?}", pool.mended());
+    assert_eq!(names(&pool), ["b", "c"]);
+    drop(pool);
+    std::fs::write(bench.path(), &sound[..geometry.heap_off() as usize]).unwrap();
+    assert!(bench.text(repair()).contains("it was truncated"), "nothing is left that could be read");
 }
 
 #[test]

@@ -289,7 +289,8 @@ impl Subject for Lifetime {
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
         let findings = pool.check_space(&op, |owner| owners.contains(&owner));
-        findings.iter().map(|f| format!("leaked or damaged: {f}")).collect()
+        let spares = pool.check_spares(&op);
+        findings.iter().map(|f| format!("leaked or damaged: {f}")).chain(spares).collect()
     }
 
     fn model(&self) -> Model {

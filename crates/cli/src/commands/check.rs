@@ -43,6 +43,8 @@ pub fn scrub(args: &ScrubArgs) -> Result<Code, Failure> {
 fn look(pool: &Pool, index: Option<&str>, pages: &PageReport) -> Result<(Vec<(String, u64)>, Findings), Failure> {
     let (indices, damaged) = pool.readable_indices()?;
     let mut findings: Findings = damaged.iter().map(|error| ("pool".into(), error.to_string())).collect();
+    let spares = pool.check_spares(&pool.session()?.enter()?);
+    findings.extend(spares.into_iter().map(|what| ("pool".into(), format!("{what}; no entry is lost"))));
     if damaged.is_empty() {
         let mut session = pool.session()?;
         let live = |owner| indices.iter().any(|info| info.owner == owner);

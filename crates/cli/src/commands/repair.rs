@@ -12,6 +12,9 @@ use crate::failure::{Code, Failure};
 use crate::output::{self, table};
 use crate::pools;
 
+/// Findings of an index that are printed. A lost root leaves one for each block.
+const MOST_FINDINGS: usize = 20;
+
 pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     pools::must_be_there(&args.pool.pool)?;
     pools::must_not_be_there(&args.into)?;
@@ -26,7 +29,7 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
 }
 
 fn save_all(args: &RepairArgs, partial: &Path) -> Result<Repaired, Failure> {
-    let source = PoolOptions::new().read_only(true).accept_unclean(true).open(&args.pool.pool)?;
+    let source = PoolOptions::new().for_repair().open(&args.pool.pool)?;
     let target = PoolOptions::new().assume_pmem(args.pool.assume_pmem).create(partial)?;
     let repaired = salvage_into(&source, &target)?;
     target.close()?;
@@ -39,7 +42,7 @@ fn report(as_json: bool, repaired: &Repaired) -> Result<(), Failure> {
         Ok(pages) => page_findings(pages),
         Err(error) => vec![error.clone()],
     };
-    let of_pool = [("pages", &pages), ("space", &repaired.space)];
+    let of_pool = [("pool", &repaired.pool), ("pages", &pages), ("space", &repaired.space)];
     if as_json {
         let index = |i: &RepairedIndex| json!({ "index": i.name, "entries": i.entries, "held": i.held, "missing": i.missing(), "findings": i.findings });
         let indices: Vec<_> = indices.iter().map(index).collect();
@@ -55,7 +58,11 @@ fn report(as_json: bool, repaired: &Repaired) -> Result<(), Failure> {
     let titles = ["index", "entries saved", "missing", "findings"];
     out.line(&table(&titles, indices.iter().map(row).collect(), &[1, 2, 3]))?;
     for index in indices {
-        index.findings.iter().try_for_each(|what| out.line(&format!("{}: {what}", index.name)))?;
+        index.findings.iter().take(MOST_FINDINGS).try_for_each(|what| out.line(&format!("{}: {what}", index.name)))?;
+        match index.findings.len().saturating_sub(MOST_FINDINGS) {
+            0 => {}
+            more => out.line(&format!("{}: {more} more findings; --json prints them all", index.name))?,
+        }
     }
     for (place, findings) in of_pool {
         findings.iter().try_for_each(|what| out.line(&format!("{place}: {what}")))?;

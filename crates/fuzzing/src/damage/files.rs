@@ -59,7 +59,7 @@ impl Files {
         let watch = Watch { what: self.entry.name, damages, longest, starved: starved(), slow: &slow };
         self.lay_out(directory, part, damages);
         let path = &paths(directory)[0];
-        let read = journaled().read_only(true).accept_unclean(true);
+        let read = journaled().for_repair();
         if let Ok(source) = watch.call("open to read", || read.open(path)) {
             let pages = watch.call("check pages", || source.check_pages());
             let _ = pages.map(|pages| pages.damaged.iter().map(ToString::to_string).collect::<Vec<_>>());

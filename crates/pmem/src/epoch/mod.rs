@@ -664,6 +664,22 @@ fn damaged(offset: u64, found: u64) -> Error {
     Error::DamagedEpochs { offset, found }
 }
 
+/// Makes a record readable whose words are damaged, of a pool that is only read: as if it had been closed in the last epoch, and without the failed
+/// epochs that cannot be read. Returns whether anything was.
+pub(crate) fn mend<M: Medium>(op: &Op<'_, M>, record: Off<EpochRecord>) -> bool {
+    let at = op.at(record);
+    let word = op.load(&at.epoch, Ordering::Relaxed);
+    let is_damaged = word != EpochWord::UNUSED && word.get().is_none();
+    if is_damaged {
+        op.store(&at.epoch, EpochWord::new(LAST_EPOCH - 1, true), Ordering::Relaxed);
+    }
+    let failed = at.failed.iter().filter(|range| {
+        let found = op.load(*range, Ordering::Relaxed);
+        found != FailedRange::FREE && found.get().is_none()
+    });
+    is_damaged | (failed.map(|range| op.store(range, FailedRange::FREE, Ordering::Relaxed)).count() > 0)
+}
+
 /// The failed epochs of a record, ascending.
 fn read_failed<M: Medium>(op: &Op<'_, M>, at: &EpochRecord) -> Result<Vec<(u64, u64)>> {
     let mut ranges = Vec::new();

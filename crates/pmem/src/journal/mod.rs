@@ -588,7 +588,11 @@ impl BeginSums {
             return Ok(sums);
         }
         let mut sums = Sums::begin(&*self.place, pool, self.pages)?;
-        sums.set(&[(0, sums.sum(0, &*read_page(backing, 0)?))])?;
+        // Creation has stored the header and its spare, on two pages. Of an older pool, only the header is known to be sound.
+        let stored = if self.pages == 0 { 2 } else { 1 };
+        for page in 0..stored {
+            sums.set(&[(page, sums.sum(page, &*read_page(backing, page)?))])?;
+        }
         sums.grow(backing.len()?)?;
         sums.bind([salt; 2])?;
         Ok(sums)

@@ -45,6 +45,8 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) notes: Option<Arc<NotesTicket>>,
     /// The journal, if it has one.
     pub(super) journal: OnceLock<Arc<Journal>>,
+    /// What was wrong with the header and the root entries, of a pool that is opened for repair.
+    pub(super) mended: Option<Vec<String>>,
     /// What judges the pages of a pool that is only read.
     pub(super) audit: OnceLock<Audit>,
     /// The service that commits and checkpoints.
@@ -99,6 +101,7 @@ impl<M: Medium> PoolFile<M> {
             growth,
             notes,
             journal,
+            mended: None,
             audit,
             committer,
             dropper,

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!           0  header            4096 bytes
-//!        4096  lanes             lanes × 128 bytes
+//!        4096  spare header      128 bytes
+//!        4224  lanes             lanes × 128 bytes
 //!   roots_off  root entries      indices × 256 bytes
 //!   marks_off  closing marks     indices × 32 bytes
+//!  spares_off  spare roots       indices × 128 bytes
 //!    heap_off  chunks            to the end of the pool, heap_off a multiple of the chunk
 //! ```
 
@@ -17,6 +19,10 @@ pub const HEADER_SIZE: u64 = 4096;
 pub const EPOCHS_OFF: u64 = 1024;
 /// Where the closing mark of the table of space lies, in the header's page.
 pub const SPACE_MARK_OFF: u64 = 256;
+/// Where the spare of the header lies: on the page behind it.
+pub const SPARE_OFF: u64 = HEADER_SIZE;
+/// Bytes of a spare, of the header or of a root entry.
+pub const SPARE_SIZE: u64 = 128;
 /// Bytes of a lane: the redo intents of one allocating operation.
 pub const LANE_SIZE: u64 = 128;
 /// Bytes of a root entry.
@@ -58,7 +64,7 @@ impl Default for Geometry {
 impl Geometry {
     /// Offset of the first lane, in bytes.
     pub const fn lanes_off(&self) -> u64 {
-        HEADER_SIZE
+        SPARE_OFF + SPARE_SIZE
     }
 
     /// Offset of the first root entry, in bytes; a multiple of a line.
@@ -81,9 +87,19 @@ impl Geometry {
         self.marks_off() + owner.0 as u64 * MARK_SIZE
     }
 
+    /// Offset of the spare of the first root entry, in bytes; a multiple of a line.
+    pub const fn spares_off(&self) -> u64 {
+        (self.marks_off() + self.indices as u64 * MARK_SIZE).next_multiple_of(64)
+    }
+
+    /// Offset of the spare of the root entry of `owner`, in bytes.
+    pub const fn spare_off(&self, owner: Owner) -> u64 {
+        self.spares_off() + owner.0 as u64 * SPARE_SIZE
+    }
+
     /// Offset of the first chunk, in bytes; a multiple of the chunk.
     pub const fn heap_off(&self) -> u64 {
-        (self.marks_off() + self.indices as u64 * MARK_SIZE).next_multiple_of(self.chunk)
+        (self.spares_off() + self.indices as u64 * SPARE_SIZE).next_multiple_of(self.chunk)
     }
 
     /// Size in bytes of the smallest pool of this geometry: the allocator's first table, and one chunk.
@@ -127,7 +143,12 @@ impl Geometry {
     }
 }
 
-const _: () = assert!(LANE_SIZE.is_multiple_of(64) && ROOT_SIZE.is_multiple_of(64) && HEADER_SIZE.is_multiple_of(64));
+const _: () = assert!(
+    SPARE_SIZE.is_multiple_of(64)
+        && LANE_SIZE.is_multiple_of(64)
+        && ROOT_SIZE.is_multiple_of(64)
+        && HEADER_SIZE.is_multiple_of(64)
+);
 
 #[cfg(test)]
 mod tests {
@@ -140,12 +161,14 @@ mod tests {
                 for indices in [1, DEFAULT_INDICES, MAX_INDICES] {
                     let g = Geometry { chunk, lanes, indices };
                     g.validate().unwrap();
-                    assert_eq!(g.lanes_off(), 4096);
-                    assert_eq!(g.roots_off(), 4096 + u64::from(lanes) * 128);
+                    assert_eq!(g.lanes_off(), 4224);
+                    assert_eq!(g.roots_off(), 4224 + u64::from(lanes) * 128);
                     assert_eq!(g.root_off(Owner(3)), g.roots_off() + 768);
                     assert_eq!(g.marks_off(), g.roots_off() + u64::from(indices) * 256);
                     assert_eq!(g.mark_off(Owner(3)), g.marks_off() + 96);
-                    let end = g.marks_off() + u64::from(indices) * 32;
+                    assert_eq!(g.spares_off(), (g.marks_off() + u64::from(indices) * 32).next_multiple_of(64));
+                    assert_eq!(g.spare_off(Owner(3)), g.spares_off() + 384);
+                    let end = g.spares_off() + u64::from(indices) * 128;
                     assert!(g.heap_off() >= end && g.heap_off() - end < chunk && g.heap_off().is_multiple_of(chunk));
                     assert_eq!(g.chunks(g.heap_off()), 0);
                     assert_eq!(g.chunks(g.min_size()), 2);

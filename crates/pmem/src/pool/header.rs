@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | PL-C0<PL-C1 | file allocated, synced; `magic = CREATING` | zeroes only | creation interrupted: create again |
 //! | PL-C1<PL-C2 | `magic = CREATING`; any other word | the mark, zeroes | creation interrupted: create again |
-//! | PL-C2<PL-C3 | all other words, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
+//! | PL-C2<PL-C3 | all other words, the spare header, lanes, roots, space; `magic = MAGIC` | the mark, anything | creation interrupted: create again |
 //! | PL-B1<PL-B2 | boot id into the slot that the state does not name; state names it | the state before | clean, or unclean as before |
 //! | PL-I1<PL-B2 | which file it is; state names it as open | the state before | clean; or unclean as before, in the file that was accepted |
 //! | PL-B2<PL-B3 | state dirty; the first store to anything else | the state before, nothing else stored | clean, or unclean as before |
@@ -22,8 +22,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::geometry::{Geometry, HEADER_SIZE};
-use super::layout::{COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, Stamp};
+use super::geometry::{Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
+use super::layout::{
+    COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, SpareHeader, Stamp,
+};
 use crate::backing::FileId;
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
@@ -120,7 +122,10 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     // ---- reading ----
 
     /// Reads and judges the whole header. `backed` is how many bytes there are.
-    pub(crate) fn read(&self, backed: u64, accept_unclean: bool) -> Result<Sound> {
+    ///
+    /// # Errors
+    /// What is wrong with it, and is not accepted.
+    pub(crate) fn read(&self, backed: u64, accept: Accept) -> Result<Sound> {
         self.check_magic(backed)?;
         let format = self.get("format version", &self.header.format, at!(format))?;
         if format != FORMAT {
@@ -128,9 +133,16 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         }
         let created = self.read_created()?;
         let geometry = self.judge_created(&created)?;
-        let size = self.read_size(&geometry, backed)?;
+        let size = match self.read_size(&geometry, backed) {
+            Err(Error::Damaged { .. } | Error::Truncated { .. })
+                if accept == Accept::Damaged && backed >= geometry.min_size() =>
+            {
+                backed - backed % geometry.chunk
+            }
+            other => other?,
+        };
         let (state, free_boot) = match self.read_state() {
-            Err(Error::Damaged { .. }) if accept_unclean => (State::Unknown, 0),
+            Err(Error::Damaged { .. }) if accept != Accept::Sound => (State::Unknown, 0),
             other => other?,
         };
         let mut id = [0; 16];
@@ -148,14 +160,25 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         match magic {
             MAGIC => Ok(()),
             MAGIC_CREATING => Err(Error::Unfinished { name: self.name.into() }),
-            0 if self.is_zero() => Err(Error::Unfinished { name: self.name.into() }),
+            0 if self.holds_nothing(backed) => Err(Error::Unfinished { name: self.name.into() }),
+            found if backed >= SPARE_OFF + SPARE_SIZE && self.has_spare() => Err(self.damaged("magic", 0, found)),
             found => Err(Error::NotAPool { name: self.name.into(), found: format!("{found:#018x} as its first word") }),
         }
     }
 
-    fn is_zero(&self) -> bool {
-        let page = self.op.at(Off::<[Word; (HEADER_SIZE / 8) as usize]>::new(0));
-        page.iter().all(|w| self.op.load(w, Relaxed) == 0)
+    /// Whether the spare says that there is a pool.
+    pub(super) fn has_spare(&self) -> bool {
+        let spare = self.op.at(Off::<SpareHeader>::new(SPARE_OFF));
+        created_of(&spare.words.each_ref().map(|word| self.op.load(word, Acquire))).is_some()
+    }
+
+    /// Whether all is zero but for the spare, which an interrupted creation may have left.
+    fn holds_nothing(&self, backed: u64) -> bool {
+        let pages = (0..backed / HEADER_SIZE).map(|page| page * HEADER_SIZE);
+        pages.map(|off| (off, self.op.at(Off::<[Word; (HEADER_SIZE / 8) as usize]>::new(off)))).all(|(off, words)| {
+            let skipped = if off == SPARE_OFF { SPARE_SIZE as usize / size_of::<Word>() } else { 0 };
+            words.iter().skip(skipped).all(|word| self.op.load(word, Relaxed) == 0)
+        })
     }
 
     fn get(&self, field: &'static str, word: &Word<Stamp>, offset: usize) -> Result<u32> {
@@ -252,6 +275,14 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     // ---- writing ----
 
+    /// Stores what creation has fixed, as the bytes of a header have it. For a pool that is only read.
+    pub(crate) fn store_created(op: &Op<'_, M>, head: &[u8; size_of::<Header>()]) {
+        let words = op.at(Off::<[Word; 14]>::new(0));
+        for (at, word) in words.iter().enumerate() {
+            op.store(word, word_of(head, 8 * at), Relaxed);
+        }
+    }
+
     /// The mark that says that all else in the file may be thrown away.
     pub(crate) fn mark_creating(&self) {
         self.op.store(&self.header.magic, MAGIC_CREATING, Release);
@@ -285,6 +316,13 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
             self.store_file(file);
         }
         self.put(&h.state, at!(state), self.dirty_in(0, 0).0);
+        let spare = self.op.at(Off::<SpareHeader>::new(SPARE_OFF));
+        let words = self.op.at(Off::<[Word; 14]>::new(0));
+        for (spare, word) in spare.words.iter().zip(words).skip(1) {
+            self.op.store(spare, self.op.load(word, Relaxed), Relaxed);
+        }
+        self.op.store(&spare.words[0], MAGIC, Relaxed);
+        self.op.write_back(spare);
         self.op.persist(h);
     }
 
@@ -405,6 +443,43 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     fn put(&self, word: &Word<Stamp>, offset: usize, value: u32) {
         self.op.store(word, Stamp::of(number(offset), value), Relaxed);
     }
+}
+
+/// What a reader takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accept {
+    /// What is sound.
+    Sound,
+    /// Also a pool that was not closed, and a state that cannot be read.
+    Unclean,
+    /// Also a size that is not the file's.
+    Damaged,
+}
+
+/// The twelve values that creation has fixed, of the words since the magic, if all are sound.
+fn created_of(words: &[u64; 14]) -> Option<[u32; 12]> {
+    let mut values = [0; 12];
+    let value = |at: usize| Stamp::from_bits(words[at]).value(at as u32);
+    for (i, found) in values.iter_mut().enumerate() {
+        *found = value(1 + i)?;
+    }
+    (words[0] == MAGIC && value(13)? == created_checksum(&values)).then_some(values)
+}
+
+/// The header that a file begins with, with what creation has fixed taken from the spare, if that is sound and the header is not.
+pub(crate) fn with_spare(
+    head: &[u8; size_of::<Header>()],
+    spare: &[u8; SPARE_SIZE as usize],
+) -> Option<[u8; size_of::<Header>()]> {
+    let words = |bytes: &[u8]| {
+        std::array::from_fn(|i| u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().expect("8 bytes")))
+    };
+    if created_of(&words(head)).is_some() || created_of(&words(spare)).is_none() {
+        return None;
+    }
+    let mut mended = *head;
+    mended[..14 * 8].copy_from_slice(&spare[..14 * 8]);
+    Some(mended)
 }
 
 /// The pool's id and its journal's salt, if the header that a file begins with says that it is open with a journal. It looks at

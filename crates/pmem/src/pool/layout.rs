@@ -5,7 +5,9 @@
 //! 8-byte atomicity.
 
 use crate::epoch::layout::Seat;
-use crate::pool::geometry::{EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE, SPACE_MARK_OFF};
+use crate::pool::geometry::{
+    EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE, SPACE_MARK_OFF, SPARE_OFF, SPARE_SIZE,
+};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
 
@@ -117,6 +119,39 @@ persistent! {
 }
 
 persistent! {
+    /// What creation has fixed of the header, once more, on another page: its words 0 to 13, with [`MAGIC`] as the first. Two words are zero
+    /// and not read. Repair reads it where the header is damaged.
+    pub struct SpareHeader: align(64) {
+        /// The words of the header, in their order.
+        pub words: [Word; 14],
+        /// Zero.
+        pub reserved: [Word; 2],
+    }
+
+    /// What the creation of an index has said in its root entry, once more, on another page. Repair reads it where the entry is damaged. A name
+    /// that was given later is not in it.
+    ///
+    /// | line | words | what |
+    /// |---|---|---|
+    /// | 0 | 0 | length of the name (bits 0–31), with a CRC-32C over it, the entry's number, kind, version and name |
+    /// | 0 | 1–2 | kind tag, layout version of the structure |
+    /// | 0 | 3–7 | zero, not read |
+    /// | 1 | 0–7 | name |
+    pub struct SpareRoot: align(64) {
+        /// Line 0, word 0.
+        pub seal: Word,
+        /// Line 0, word 1.
+        pub kind: Word,
+        /// Line 0, word 2.
+        pub version: Word,
+        /// Line 0, words 3 to 7.
+        pub reserved: [Word; 5],
+        /// Line 1.
+        pub name: [Word; 8],
+    }
+}
+
+persistent! {
     /// What an index held when its pool was closed: see [`tally`](super::tally). All zero in an index that has never told. The same of the
     /// table of space, whose entries are its words that are not zero.
     ///
@@ -179,6 +214,8 @@ pub const LAYOUT_ID: u32 = {
         LANE_SIZE,
         ROOT_SIZE,
         MARK_SIZE,
+        SPARE_OFF,
+        SPARE_SIZE,
         std::mem::offset_of!(Header, layout_id) as u64,
         std::mem::offset_of!(Header, size) as u64,
         std::mem::offset_of!(Header, boot) as u64,
@@ -205,6 +242,8 @@ const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
     assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
+    assert!(size_of::<SpareHeader>() as u64 == SPARE_SIZE && size_of::<SpareRoot>() as u64 == SPARE_SIZE);
+    assert!(offset_of!(Header, creation) == 13 * 8, "the spare ends with the creation checksum");
     assert!(size_of::<Mark>() as u64 == MARK_SIZE && LINE.is_multiple_of(size_of::<Mark>()));
     assert!(SPACE_MARK_OFF as usize >= size_of::<Header>() && EPOCHS_OFF >= SPACE_MARK_OFF + MARK_SIZE);
     assert!(EPOCHS_OFF + size_of::<crate::epoch::layout::EpochRecord>() as u64 <= HEADER_SIZE);
@@ -253,7 +292,7 @@ mod tests {
         assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
         assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal), SPACE_MARK_OFF), (16, 24, 256));
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0x0eac_1de5);
+        assert_eq!(LAYOUT_ID, 0x7da1_7fb5);
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 

@@ -148,6 +148,8 @@ struct Inner<M: Medium> {
     tallies: tally::Tallies,
     /// What the table of space was when the pool was opened.
     table: salvage::Table,
+    /// What was wrong with header and root entries, of a pool that was opened for repair.
+    mended: Vec<String>,
 }
 
 impl<M: Medium> Clone for Pool<M> {
@@ -169,6 +171,7 @@ impl<M: Medium> Pool<M> {
         space: Space<M>,
         asking: Vec<asking::Asking>,
         table: salvage::Table,
+        mended: Vec<String>,
     ) -> Self {
         let (services, space) = (Services::new(file.mapping.medium()), Arc::new(space));
         let growth = Growth::new(Arc::clone(&file), Arc::clone(&space));
@@ -209,6 +212,7 @@ impl<M: Medium> Pool<M> {
             poisoned: Lock::new(None),
             tallies: tally::Tallies::default(),
             table,
+            mended,
         };
         Pool { inner: Arc::new(inner), recovers: false }
     }
@@ -299,6 +303,12 @@ impl<M: Medium> Pool<M> {
     /// What messages call it: the path of its file.
     pub fn name(&self) -> &str {
         &self.inner.file.name
+    }
+
+    /// What was wrong with its header and its root entries, and what was taken instead, if it was opened
+    /// [for repair](PoolOptions::for_repair).
+    pub fn mended(&self) -> &[String] {
+        &self.inner.mended
     }
 
     /// Whether changes stay in this process.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::Pool;
 use super::asking::asking;
 use super::file::PoolFile;
-use super::geometry::{Geometry, HEADER_SIZE};
-use super::header::{HeaderRef, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of};
+use super::geometry::{EPOCHS_OFF, Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
+use super::header::{
+    Accept, HeaderRef, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of, with_spare,
+};
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
 use super::pages::Audit;
@@ -55,14 +57,18 @@ pub(super) fn holds_nothing(backing: &dyn Backing) -> Result<bool> {
     Ok(matches!(content(backing)?, Content::Nothing))
 }
 
-/// Whether a backing holds nothing but zeroes. Creation leaves at most a page of them before its mark, but an image that
-/// was taken elsewhere, or a file that was allocated beforehand, can be longer.
+/// Whether a backing holds nothing but zeroes, and perhaps a spare header. Creation leaves at most a page of zeroes before its mark, and the
+/// spare of an attempt before it; but an image that was taken elsewhere, or a file that was allocated beforehand, can be longer.
 fn is_zero(backing: &dyn Backing, len: u64) -> Result<bool> {
     let mut block = vec![0; (1 << 20).min(len as usize)];
     let mut at = 0;
     while at < len {
         let count = block.len().min((len - at) as usize);
         backing.read(at, &mut block[..count])?;
+        if at == 0 && count > SPARE_OFF as usize {
+            let end = count.min((SPARE_OFF + SPARE_SIZE) as usize);
+            block[SPARE_OFF as usize..end].fill(0);
+        }
         if block[..count].iter().any(|b| *b != 0) {
             return Ok(false);
         }
@@ -253,6 +259,8 @@ pub(super) fn open<M: Medium>(
     }
     let mut head = [0; size_of::<Header>()];
     backing.read(0, &mut head)?;
+    let mended = if options.for_repair { mended_head(&*backing, len, &head)? } else { None };
+    head = mended.unwrap_or(head);
     let mut sums = journals.sums(&head, options.read_only)?;
     let mut replay = journals.replay(&*backing, options.read_only, options.accept_unclean)?;
     if journal_of(&head).is_some() && replay.is_none() {
@@ -271,7 +279,19 @@ pub(super) fn open<M: Medium>(
         // It is only read: the journal is replayed in this process's memory.
         file.alone(|_, op| replay.images().store(op));
     }
-    let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, options.accept_unclean))?;
+    if mended.is_some() {
+        // Its own line 2 is as it was found, or as the journal says.
+        file.alone(|_, op| HeaderRef::store_created(op, &head));
+    }
+    let accept = match (options.for_repair, options.accept_unclean) {
+        (true, _) => Accept::Damaged,
+        (_, true) => Accept::Unclean,
+        (_, false) => Accept::Sound,
+    };
+    let (sound, said) = file.alone(|file, op| {
+        let header = HeaderRef::new(op, &file.name);
+        header.read(len, accept).map(|sound| (sound, header.read(len, Accept::Unclean).err()))
+    })?;
     if replay.is_none() && !options.accept_unclean {
         journals.refuse_stray(&name, sound.id)?;
     }
@@ -285,11 +305,29 @@ pub(super) fn open<M: Medium>(
     file.mapping.set_len(sound.size);
     // What lies behind may not be durable, and no sync would make it so: see `growth`.
     file.doubtful.store(len > sound.size, Ordering::Release);
+    if options.for_repair {
+        let header = mended.map(|_| "the header was damaged: what it says comes from its spare".to_owned());
+        file.mended = Some(header.into_iter().chain(said.map(|error| error.to_string())).collect());
+    }
     if options.read_only {
         let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));
         return Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: None });
     }
     Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: sums.ok() })
+}
+
+/// The header, from its spare, if that is sound and it is not.
+fn mended_head(
+    backing: &dyn Backing,
+    len: u64,
+    head: &[u8; size_of::<Header>()],
+) -> Result<Option<[u8; size_of::<Header>()]>> {
+    let mut spare = [0; SPARE_SIZE as usize];
+    if len < SPARE_OFF + SPARE_SIZE {
+        return Ok(None);
+    }
+    backing.read(SPARE_OFF, &mut spare)?;
+    Ok(with_spare(head, &spare))
 }
 
 /// Whether stores may be missing: it was not closed, by someone whose medium survives the death of the process only, and
@@ -384,6 +422,7 @@ impl<M: Medium> Unrecovered<M> {
 /// Makes a pool of a file whose header says that it is open.
 fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let file = Arc::new(file);
+    let geometry = file.geometry;
     let mut session = file.mapping.session()?;
     let op = session.enter_past_gate();
     settle_visible(&op, &file.geometry); // PERSIST PL-V1<PL-V2: flush+fence, with the first fence of the space's recovery
@@ -391,10 +430,19 @@ fn start<M: Medium>(file: PoolFile<M>, id: PoolId) -> Result<Pool<M>> {
     let space = Space::recover(&op, file.mapping.clone(), file.geometry.heap(), grow)?;
     let crashes = HeaderRef::new(&op, &file.name).crashes();
     let table = if file.was_closed { Table::read(&op, &space, crashes) } else { Table::Unknown };
-    finish_roots(&op, &file.geometry, &space);
+    let mut mended = file.mended.clone();
+    if let Some(mended) = &mut mended {
+        mended.extend(take_spares(&op, &geometry, &space));
+        if crate::epoch::mend(&op, Off::new(EPOCHS_OFF)) {
+            let what =
+                "the record of the checkpoint epochs was damaged: parts of what a crash had interrupted may be found";
+            mended.push(what.into());
+        }
+    }
+    finish_roots(&op, &geometry, &space);
     let asking = asking(&op, &file.geometry);
     drop(op);
-    Ok(Pool::new(file, id, space, asking, table))
+    Ok(Pool::new(file, id, space, asking, table, mended.unwrap_or_default()))
 }
 
 /// Starts writing back the header's mark and the root entries as they are visible. After the mere death of a process its
@@ -406,6 +454,28 @@ fn settle_visible<M: Medium>(op: &Op<'_, M>, geometry: &Geometry) {
     for root in RootRef::all(op, geometry) {
         root.write_back();
     }
+}
+
+/// Makes root entries of their spares where they are damaged: they cannot be read, or are free while space belongs to them. Says which. An entry
+/// that cannot be read and has no space is a free one: nothing is lost with it.
+fn take_spares<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, space: &Space<M>) -> Vec<String> {
+    let (mut said, owners) = (Vec::new(), space.owners(op));
+    for root in RootRef::all(op, geometry) {
+        let what = match (root.read(), owners.contains(&root.owner())) {
+            (Ok(Some(_)), _) | (Ok(None), false) => continue,
+            (Err(_), false) => {
+                root.forget();
+                continue;
+            }
+            (Ok(None), true) => "wiped out",
+            (Err(_), true) => "damaged",
+        };
+        if let Some(name) = root.take_spare() {
+            let slot = root.owner().0;
+            said.push(format!("root entry {slot} was {what}, and its spare was taken: the index has its first name, {name}, and its types may be lost"));
+        }
+    }
+    said
 }
 
 /// Ends what creations and removals of indices have begun.

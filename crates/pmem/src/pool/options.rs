@@ -45,6 +45,7 @@ pub struct PoolOptions {
     geometry: Geometry,
     pub(super) assume_pmem: bool,
     pub(super) accept_unclean: bool,
+    pub(super) for_repair: bool,
     accept_copy: bool,
     pub(super) read_only: bool,
     pool_id: Option<PoolId>,
@@ -67,6 +68,7 @@ impl Default for PoolOptions {
             geometry: Geometry { chunk: DEFAULT_CHUNK, lanes: DEFAULT_LANES, indices: DEFAULT_INDICES },
             assume_pmem: false,
             accept_unclean: false,
+            for_repair: false,
             accept_copy: false,
             read_only: false,
             pool_id: None,
@@ -132,6 +134,13 @@ impl PoolOptions {
     /// ([`Error::NotPowerSafe`]), or whose journal cannot be had, or that is a [copy](Self::accept_copy). Check its contents.
     pub fn accept_unclean(self, accept: bool) -> Self {
         PoolOptions { accept_unclean: accept, ..self }
+    }
+
+    /// Opens the pool for reading as far as it can be read, to save what it holds: without being closed, with a damaged header or root entries
+    /// (from their spares), or cut off. [`Pool::mended`] tells what was wrong. What is read may be wrong: it is for a repair, which looks at
+    /// the checksums of what it saves.
+    pub fn for_repair(self) -> Self {
+        PoolOptions { read_only: true, accept_unclean: true, for_repair: true, ..self }
     }
 
     /// Opens a pool that was not closed, and lies in another file than the one that it was open in ([`Error::CopiedOpen`]). That is right

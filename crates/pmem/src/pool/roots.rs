@@ -5,19 +5,22 @@
 //!
 //! | edge | between | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | RT-R1<RT-R2 | name, kind, version, zeroed words; `state = creating` | a free entry | nothing to do |
+//! | RT-R1<RT-R2 | name, kind, version, zeroed words, the spare; `state = creating` | a free entry | nothing to do |
 //! | RT-R2<RT-R3 | `state = creating`; the structure's first allocation | a free entry | nothing to do |
 //! | RT-R3<RT-R4 | all that the structure's creation wrote back; `state = live` | `creating`, some space owned | frees the owner's space, then the entry |
 //! | RT-N1<RT-N2 | the new name in the buffer that is not named; `state` names it | the old name | nothing to do |
 //! | RT-D1<RT-D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
 //! | RT-D2<RT-D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
 //!
+//! The spare, on another page, says kind, version and first name once more. Repair makes an entry of it that is damaged. A spare of a free entry
+//! says nothing: it may be that of an index that was dropped.
+//!
 //! Each edge is a write-back and a fence. No two words are assumed to become durable together.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::Geometry;
-use super::layout::{MAX_NAME, RootEntry, Stamp};
+use super::layout::{MAX_NAME, RootEntry, SpareRoot, Stamp};
 use super::moments::Moments;
 use crate::epoch::Needs;
 use crate::epoch::layout::Seat;
@@ -123,11 +126,13 @@ pub(crate) struct RootRef<'a, 's, M: Medium> {
     op: &'a Op<'s, M>,
     owner: Owner,
     entry: &'s RootEntry,
+    spare: &'s SpareRoot,
 }
 
 impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     pub(crate) fn new(op: &'a Op<'s, M>, geometry: &Geometry, owner: Owner) -> Self {
-        RootRef { op, owner, entry: op.at(Off::new(geometry.root_off(owner))) }
+        let spare = op.at(Off::new(geometry.spare_off(owner)));
+        RootRef { op, owner, entry: op.at(Off::new(geometry.root_off(owner))), spare }
     }
 
     /// All entries of a pool.
@@ -205,6 +210,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         for word in self.entry.user.iter().chain(own) {
             self.op.store(word, 0, Relaxed);
         }
+        self.write_spare(kind, name);
         self.op.write_back(self.entry);
         self.op.fence(); // PERSIST RT-R1<RT-R2: flush+fence
         let record = RootRecord { state: RootState::Creating, kind, name: name.into(), buffer: 0 };
@@ -240,6 +246,56 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     pub(crate) fn free(&self) {
         self.op.store(&self.entry.state, 0, Release);
         self.op.persist(&self.entry.state);
+    }
+
+    fn write_spare(&self, kind: Kind, name: &str) {
+        self.op.store(&self.spare.seal, self.spare_seal(kind, name), Relaxed);
+        self.op.store(&self.spare.kind, u64::from_le_bytes(kind.tag), Relaxed);
+        self.op.store(&self.spare.version, kind.version.into(), Relaxed);
+        self.op.store_bytes(&self.spare.name, name.as_bytes());
+        self.op.write_back(self.spare);
+    }
+
+    fn spare_seal(&self, kind: Kind, name: &str) -> u64 {
+        let len = name.len() as u32;
+        let mut crc = crc32c::crc32c(&[u32::from(self.owner.0), len].map(u32::to_le_bytes).concat());
+        crc = crc32c::crc32c_append(crc, &kind.tag);
+        crc = crc32c::crc32c_append(crc, &u64::from(kind.version).to_le_bytes());
+        crc = crc32c::crc32c_append(crc, name.as_bytes());
+        u64::from(crc) << 32 | u64::from(len)
+    }
+
+    /// Kind and name by the spare, if it is sound.
+    pub(crate) fn spare(&self) -> Option<(Kind, String)> {
+        let seal = self.op.load(&self.spare.seal, Relaxed);
+        let len = usize::try_from(seal & u64::from(u32::MAX)).ok().filter(|len| (1..=MAX_NAME).contains(len))?;
+        let version = u32::try_from(self.op.load(&self.spare.version, Relaxed)).ok()?;
+        let kind = Kind { tag: self.op.load(&self.spare.kind, Relaxed).to_le_bytes(), version };
+        let mut name = vec![0; len];
+        self.op.load_bytes(&self.spare.name, &mut name);
+        let name = String::from_utf8(name).ok()?;
+        (self.spare_seal(kind, &name) == seal).then_some((kind, name))
+    }
+
+    /// Makes an entry that is damaged a live one again, by its spare. What else a damaged line holds is forgotten. Returns the index's first
+    /// name; none if the spare is damaged, too. For a pool that is only read.
+    pub(crate) fn take_spare(&self) -> Option<String> {
+        let (kind, name) = self.spare()?;
+        let (tag, version) = (u64::from_le_bytes(kind.tag), u64::from(kind.version));
+        if self.op.load(&self.entry.kind, Relaxed) != tag || self.op.load(&self.entry.version, Relaxed) != version {
+            let Seat { opened, swept, target, cursor } = &self.entry.seat;
+            [opened, swept, target, cursor, &self.entry.asks].iter().for_each(|word| self.op.store(*word, 0, Relaxed));
+        }
+        self.op.store(&self.entry.kind, tag, Relaxed);
+        self.op.store(&self.entry.version, version, Relaxed);
+        self.op.store_bytes(&self.entry.names[0], name.as_bytes());
+        self.put(&RootRecord { state: RootState::Live, kind, name: name.clone(), buffer: 0 });
+        Some(name)
+    }
+
+    /// Makes a damaged entry a free one, of a pool that is only read.
+    pub(crate) fn forget(&self) {
+        self.op.store(&self.entry.state, 0, Release);
     }
 
     fn put(&self, record: &RootRecord) {

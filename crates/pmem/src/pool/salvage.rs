@@ -5,7 +5,8 @@
 //! sense. A mark that does not go with its table stays as it is, and is told of again until `repair` makes a new pool.
 
 use super::Pool;
-use super::geometry::SPACE_MARK_OFF;
+use super::geometry::{SPACE_MARK_OFF, SPARE_OFF};
+use super::header::HeaderRef;
 use super::roots::RootRef;
 use super::structure::Root;
 use super::tally::{self, Marked, Totals};
@@ -58,6 +59,24 @@ impl<M: Medium> Pool<M> {
             findings.push(Finding::NotAsClosed { off: self.geometry().heap_off() });
         }
         findings
+    }
+
+    /// Which spares are damaged, of the header and of the root entries of indices, in words. No entry is lost, but a repair could not fall back
+    /// on them. `O(indices)`.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn check_spares(&self, op: &Op<'_, M>) -> Vec<String> {
+        let file = &self.inner.file;
+        let header = HeaderRef::new(op, &file.name);
+        let of_header =
+            (!header.has_spare()).then(|| format!("the spare of the header, at {SPARE_OFF:#x}, is damaged"));
+        let is_damaged = |root: &RootRef<'_, '_, M>| root.spare().is_none() && matches!(root.read(), Ok(Some(_)));
+        let of_roots = RootRef::all(op, &file.geometry).filter(is_damaged).map(|root| {
+            let (slot, off) = (root.owner().0, file.geometry.spare_off(root.owner()));
+            format!("the spare of root entry {slot}, at {off:#x}, is damaged")
+        });
+        of_header.into_iter().chain(of_roots).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file::PoolFile;
 use super::geometry::HEADER_SIZE;
-use super::header::{HeaderRef, State, journal_of, not_a_pool_by_length};
+use super::header::{Accept, HeaderRef, State, journal_of, not_a_pool_by_length};
 use super::indices::{IndexInfo, list};
 use super::layout::Header;
 use super::{Geometry, Pool};
@@ -111,7 +111,7 @@ fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats
 }
 
 fn look<M: Medium>(op: &Op<'_, M>, name: &str, file_size: u64) -> Result<Stats> {
-    let sound = HeaderRef::new(op, name).read(file_size, true)?;
+    let sound = HeaderRef::new(op, name).read(file_size, Accept::Unclean)?;
     let indices = list(op, &sound.geometry)?;
     let heap = sound.geometry.heap();
     let space = crate::space::stats(op, heap, heap.chunks(sound.size));

@@ -32,6 +32,7 @@ mod runs;
 pub(crate) mod salvage;
 mod slabs;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use lane::Intent;
@@ -389,6 +390,17 @@ impl<M: Medium> Space<M> {
             found.extend(allocated.map(|i| (self.heap.block_off(chunk, lines, i), u64::from(lines) * LINE as u64)));
         }
         found
+    }
+
+    /// Everybody whom extents, segments or slabs belong to. `O(chunks)`.
+    pub(crate) fn owners(&self, op: &Op<'_, M>) -> BTreeSet<Owner> {
+        self.assert_own(op);
+        let all = recover::Walk::new(op, self.heap, self.backed_chunks(op));
+        all.filter_map(|(_, what)| match what {
+            Use::Extent { owner, .. } | Use::Slab { owner, .. } => Some(owner),
+            _ => None,
+        })
+        .collect()
     }
 
     /// Calls `f` with the words of the tables that are not zero, and where they lie.
