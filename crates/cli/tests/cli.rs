@@ -760,11 +760,7 @@ fn a_repair_needs_neither_the_first_page_nor_the_root_entries_nor_the_end_of_the
             // The entries of the first indices, and what their own words say.
             let mut damaged = sound.clone();
             damaged[12288..16384].fill(with);
-            repair(
-                &damaged,
-                480,
-                "its spare was taken: the index has its first name, first, and its types may be lost",
-            );
+            repair(&damaged, 480, "its spare was taken: the index has its first name, first");
         }
         repair(&sound[..sound.len() - (1 << 20)], 500, "it was truncated");
     }

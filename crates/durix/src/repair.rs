@@ -175,7 +175,7 @@ fn save_entries<M: Medium, N: Medium>(
     to: &dyn Index<N>,
 ) -> Result<Vec<String>> {
     let (mut reading, mut writing) = (source.session()?, target.session()?);
-    let types = Types::of(from, &reading.enter()?);
+    let types = Types::kept(from, &reading.enter()?);
     TypeNames::of(source).keep(target, types)?;
     types.declare(to, &writing.enter()?);
     let (mut failed, mut unfit) = (None, Vec::new());
@@ -249,6 +249,28 @@ mod tests {
         let told: Vec<_> = repaired.indices.iter().map(|i| (i.name.as_str(), i.findings.is_empty())).collect();
         assert_eq!(told, [("first", false), ("second", true)], "{repaired:?}");
         assert_eq!(repaired.indices[1].entries, 1);
+    }
+
+    #[test]
+    fn types_come_back_although_the_root_entry_is_lost() {
+        let source = crate::Db::over(pool());
+        let squares = source.ordered_map_of_kind::<u64, u64>("squares", "bst").unwrap();
+        (0..100).for_each(|key| _ = squares.insert(&key, &(key * key)).unwrap());
+        let (roots, words) = (source.pool().geometry().roots_off() as usize, 64 * 3 + 48);
+        drop(squares);
+        source.close().unwrap();
+        let sound = HeapBacking::image_of(source.pool().mapping());
+        // A word of the types, and the whole entry.
+        for (from, to) in [(roots + words, roots + words + 1), (roots, roots + 256)] {
+            let mut image = sound.clone();
+            image[from..to].iter_mut().for_each(|byte| *byte ^= 0x55);
+            let backing = HeapBacking::from_image(image);
+            let damaged = PoolOptions::new().for_repair().open_on(backing, Hardware::PAGE_CACHE).unwrap();
+            let target = pool();
+            salvage_into(&damaged.recover().unwrap(), &target).unwrap();
+            let target = crate::Db::over(target);
+            assert_eq!(target.ordered_map::<u64, u64>("squares").unwrap().get(&9).unwrap(), Some(81));
+        }
     }
 
     #[test]

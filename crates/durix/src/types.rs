@@ -6,7 +6,7 @@
 //! # Persist order
 //! | edge | kept by | a crash between leaves | opening |
 //! |---|---|---|---|
-//! | TY-T1 both tags < TY-T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of its opener |
+//! | TY-T1 both tags, and once more beside the spare of the root entry < TY-T2 the first entry of those types | write-back + fence | an empty index with any mixture of old and new tags | an empty index takes the types of its opener |
 //!
 //! After the mere death of a process the tags may be visible and not durable; so opening writes them back, too, before
 //! anything of their types is inserted.
@@ -85,8 +85,16 @@ impl Types {
         let words = index.root().words(op);
         op.store(&words[KEY], self.key.word(), Ordering::Release);
         op.store(&words[VALUE], self.value.word(), Ordering::Release);
+        index.root().keep(op);
         // PERSIST TY-T1<TY-T2: flush+fence.
         op.persist(words);
+    }
+
+    /// The types of an index that is read for a repair: as they were kept beside its root entry, if that is sound. An index that has entries
+    /// was declared before, so it has the same types in both places, unless one is damaged.
+    pub(crate) fn kept<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>) -> Types {
+        let kept = index.root().kept(op).map(|words| words.map(TypeTag::from_word));
+        kept.map_or_else(|| Types::of(index, op), |[key, value]| Types { key, value })
     }
 
     /// Whether a kind of index with these limits can hold keys and values of these types, as far as the types say how long
@@ -137,6 +145,7 @@ impl Types {
             remember()?;
             let op = session.enter()?;
             // PERSIST TY-T1<TY-T2: flush+fence, again: what is visible may not be durable.
+            index.root().keep(&op);
             op.persist(index.root().words(&op));
             return Ok(());
         }

@@ -64,6 +64,8 @@ impl Structure<M> for Counter {
         // The words are zero, and durably so, when a structure gets them.
         if *value != 0 {
             op.store(&root.words(&op)[0], *value, Ordering::Relaxed);
+            op.store(&root.words(&op)[7], *value, Ordering::Relaxed);
+            root.keep(&op);
             op.write_back(root.words(&op));
         }
         add_extent(&op, root, 1)
@@ -285,12 +287,20 @@ impl Subject for Lifetime {
 
     fn check(&self, live: &mut Live) -> Vec<String> {
         let Some(pool) = &live.pool else { return vec![] };
-        let owners: Vec<_> = pool.indices().unwrap().iter().map(|i| i.owner).collect();
+        let indices = pool.indices().unwrap();
+        let owners: Vec<_> = indices.iter().map(|i| i.owner).collect();
+        let counters: Vec<_> =
+            indices.iter().map(|info| pool.open_existing::<Counter>(&info.name, &0).unwrap()).collect();
         let mut session = pool.session().unwrap();
         let op = session.enter().unwrap();
         let findings = pool.check_space(&op, |owner| owners.contains(&owner));
         let spares = pool.check_spares(&op);
-        findings.iter().map(|f| format!("leaked or damaged: {f}")).chain(spares).collect()
+        let forgotten = counters.iter().filter(|counter| {
+            let value = op.load(&counter.root.words(&op)[0], Ordering::Relaxed);
+            counter.root.kept(&op) != Some([0, value])
+        });
+        let forgotten = forgotten.map(|counter| format!("{} has not kept its words", counter.root.name()));
+        findings.iter().map(|f| format!("leaked or damaged: {f}")).chain(spares).chain(forgotten).collect()
     }
 
     fn model(&self) -> Model {

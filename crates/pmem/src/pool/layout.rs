@@ -135,7 +135,9 @@ persistent! {
     /// |---|---|---|
     /// | 0 | 0 | length of the name (bits 0–31), with a CRC-32C over it, the entry's number, kind, version and name |
     /// | 0 | 1–2 | kind tag, layout version of the structure |
-    /// | 0 | 3–7 | zero, not read |
+    /// | 0 | 3–4 | the last two words of the entry's own line: the types of keys and values |
+    /// | 0 | 5 | CRC-32C of the entry's number and these two, and above it a one |
+    /// | 0 | 6–7 | zero, not read |
     /// | 1 | 0–7 | name |
     pub struct SpareRoot: align(64) {
         /// Line 0, word 0.
@@ -144,8 +146,12 @@ persistent! {
         pub kind: Word,
         /// Line 0, word 2.
         pub version: Word,
-        /// Line 0, words 3 to 7.
-        pub reserved: [Word; 5],
+        /// Line 0, words 3 and 4.
+        pub kept: [Word; 2],
+        /// Line 0, word 5.
+        pub kept_seal: Word,
+        /// Line 0, words 6 and 7.
+        pub reserved: [Word; 2],
         /// Line 1.
         pub name: [Word; 8],
     }
@@ -243,6 +249,7 @@ const _: () = {
     assert!(size_of::<Header>() == 4 * LINE && size_of::<Header>() as u64 <= HEADER_SIZE);
     assert!(size_of::<RootEntry>() as u64 == ROOT_SIZE);
     assert!(size_of::<SpareHeader>() as u64 == SPARE_SIZE && size_of::<SpareRoot>() as u64 == SPARE_SIZE);
+    assert!(offset_of!(SpareRoot, kept) / LINE == offset_of!(SpareRoot, kept_seal) / LINE, "kept by one write-back");
     assert!(offset_of!(Header, creation) == 13 * 8, "the spare ends with the creation checksum");
     assert!(size_of::<Mark>() as u64 == MARK_SIZE && LINE.is_multiple_of(size_of::<Mark>()));
     assert!(SPACE_MARK_OFF as usize >= size_of::<Header>() && EPOCHS_OFF >= SPACE_MARK_OFF + MARK_SIZE);

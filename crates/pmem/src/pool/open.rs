@@ -472,7 +472,9 @@ fn take_spares<M: Medium>(op: &Op<'_, M>, geometry: &Geometry, space: &Space<M>)
         };
         if let Some(name) = root.take_spare() {
             let slot = root.owner().0;
-            said.push(format!("root entry {slot} was {what}, and its spare was taken: the index has its first name, {name}, and its types may be lost"));
+            said.push(format!(
+                "root entry {slot} was {what}, and its spare was taken: the index has its first name, {name}"
+            ));
         }
     }
     said

@@ -12,7 +12,7 @@
 //! | RT-D1<RT-D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
 //! | RT-D2<RT-D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
 //!
-//! The spare, on another page, says kind, version and first name once more. Repair makes an entry of it that is damaged. A spare of a free entry
+//! The spare, on another page, says kind, version and first name once more, and holds the last two of the structure's words. Repair makes an entry of it that is damaged. A spare of a free entry
 //! says nothing: it may be that of an index that was dropped.
 //!
 //! Each edge is a write-back and a fence. No two words are assumed to become durable together.
@@ -253,7 +253,32 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         self.op.store(&self.spare.kind, u64::from_le_bytes(kind.tag), Relaxed);
         self.op.store(&self.spare.version, kind.version.into(), Relaxed);
         self.op.store_bytes(&self.spare.name, name.as_bytes());
+        self.store_kept([0; 2]);
         self.op.write_back(self.spare);
+    }
+
+    fn store_kept(&self, words: [u64; 2]) {
+        self.spare.kept.iter().zip(words).for_each(|(word, bits)| self.op.store(word, bits, Relaxed));
+        self.op.store(&self.spare.kept_seal, self.kept_seal(words), Relaxed);
+    }
+
+    fn kept_seal(&self, words: [u64; 2]) -> u64 {
+        let bytes = [self.owner.0.into(), words[0], words[1]].map(u64::to_le_bytes).concat();
+        1 << 32 | u64::from(crc32c::crc32c(&bytes))
+    }
+
+    /// Starts writing the last two of the structure's words into the spare, as they are visible.
+    pub(crate) fn keep(&self) {
+        let [.., a, b] = self.entry.user.each_ref().map(|word| self.op.load(word, Acquire));
+        self.store_kept([a, b]);
+        // One line has all three words.
+        self.op.write_back(&self.spare.kept_seal);
+    }
+
+    /// What was kept of them, if that is sound.
+    pub(crate) fn kept(&self) -> Option<[u64; 2]> {
+        let words = self.spare.kept.each_ref().map(|word| self.op.load(word, Relaxed));
+        (self.op.load(&self.spare.kept_seal, Relaxed) == self.kept_seal(words)).then_some(words)
     }
 
     fn spare_seal(&self, kind: Kind, name: &str) -> u64 {
@@ -289,6 +314,9 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         self.op.store(&self.entry.kind, tag, Relaxed);
         self.op.store(&self.entry.version, version, Relaxed);
         self.op.store_bytes(&self.entry.names[0], name.as_bytes());
+        if let Some(words) = self.kept() {
+            self.entry.user[6..].iter().zip(words).for_each(|(word, bits)| self.op.store(word, bits, Relaxed));
+        }
         self.put(&RootRecord { state: RootState::Live, kind, name: name.clone(), buffer: 0 });
         Some(name)
     }

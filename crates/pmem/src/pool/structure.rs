@@ -147,6 +147,23 @@ impl<M: Medium> Root<M> {
     pub fn words<'s>(&self, op: &Op<'s, M>) -> &'s [Word; 8] {
         self.entry(op).user()
     }
+
+    /// Keeps the last two of these words in the spare of the root entry, too: to be called when they have been stored, before the fence that
+    /// makes them durable.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn keep(&self, op: &Op<'_, M>) {
+        self.entry(op).keep();
+    }
+
+    /// What was kept of them last, for a repair; none if it is damaged.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn kept(&self, op: &Op<'_, M>) -> Option<[u64; 2]> {
+        self.entry(op).kept()
+    }
 }
 
 /// What is known of the indices that someone works with.
