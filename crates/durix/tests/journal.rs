@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use durix::{Db, Level, kind};
+use durix::{Db, Hardware, Level, PoolOptions, kind};
+use durix_pmem::backing::HeapBacking;
 
 fn crashed(path: &Path, name: &str) -> PathBuf {
     let copy = path.with_file_name(name);
@@ -455,5 +456,85 @@ fn a_transaction_has_a_level_of_its_own() {
             assert_eq!((read.unwrap(), commits() - before), (Some(30), 1 - waits), "{case}: what it has read");
             assert_eq!(found(), [Some(30); 2], "{case}");
         }
+    }
+}
+
+/// What a repair saves of a file that was open when the machine stopped, and whose journal is damaged.
+#[test]
+fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
+    const KEYS: u64 = 120;
+    for kind in ["pset", "masstree", "bplustree", "hash-bytes", "dptree"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        let live = db(&path, Level::Immediate);
+        let map = live.map_of_kind::<u64, u64>("map", kind).unwrap();
+        (0..KEYS).for_each(|key| _ = map.insert(&key, &(key * 7)).unwrap());
+        let copy = crashed(&path, "copy");
+        let (file, whole) = (std::fs::read(&copy).unwrap(), std::fs::read(journal(&copy)).unwrap());
+        let another = dir.path().join("other");
+        let other = db(&another, Level::Immediate);
+        other.map_of_kind::<u64, u64>("map", kind).unwrap().insert(&1, &1).unwrap();
+        let other = crashed(&another, "other copy");
+        let foreign = std::fs::read(journal(&other)).unwrap();
+        // Where records lie: each begins with its checksum, and then this word.
+        let marks: Vec<usize> =
+            (0..whole.len() - 16).step_by(8).filter(|at| whole[at + 8..].starts_with(b"record\x1a\0")).collect();
+        assert!(marks.len() > KEYS as usize, "{kind}: a record for each insert");
+        let middle = marks[marks.len() / 2];
+        let damaged = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = whole.clone();
+            change(&mut bytes);
+            Some(bytes)
+        };
+        // What the journal is then, how many keys have to be saved, and what is said.
+        let cases: [(&str, Option<Vec<u8>>, u64, &str); 7] = [
+            ("as it was", damaged(&|_| {}), KEYS, ""),
+            ("a bit of a record", damaged(&|bytes| bytes[middle + 100] ^= 4), KEYS - 20, "but for 1 of them"),
+            (
+                "a zeroed page of it",
+                damaged(&|bytes| bytes[middle..middle + 4096].fill(0)),
+                KEYS - 60,
+                "were read, but for ",
+            ),
+            ("its headers", damaged(&|bytes| bytes[..8192].fill(0x77)), KEYS, "were read, but for 0 of them"),
+            ("cut off", damaged(&|bytes| bytes.truncate(middle)), KEYS / 2 - 20, "were read, but for 0 of them"),
+            ("gone", None, 0, "is not there: what was changed since the last checkpoint may be missing"),
+            ("that of another pool", Some(foreign), 0, "has no sound record of this pool"),
+        ];
+        for (what, bytes, least, says) in cases {
+            let name = format!("{kind}, its journal {what}");
+            // Its updates lie in a log of its own first, which ends where a record is missing.
+            let least = if kind == "bplustree" { least.min(KEYS / 2 - 20) } else { least };
+            match &bytes {
+                Some(bytes) => std::fs::write(journal(&copy), bytes).unwrap(),
+                None => std::fs::remove_file(journal(&copy)).unwrap(),
+            }
+            let is_refused = reopened(&copy).is_err();
+            assert_eq!(is_refused, !says.is_empty(), "{name}: nothing is guessed");
+            std::fs::write(&copy, &file).unwrap();
+            bytes.iter().for_each(|bytes| std::fs::write(journal(&copy), bytes).unwrap());
+            let source = PoolOptions::new().for_repair().open(&copy).unwrap();
+            let target = PoolOptions::new().create_on(HeapBacking::new(16 << 20), Hardware::PAGE_CACHE).unwrap();
+            let repaired = durix::repair::salvage_into(&source, &target).unwrap();
+            assert!(
+                repaired.pool.iter().any(|line| line.contains(says)) || says.is_empty(),
+                "{name}: {:?}",
+                repaired.pool
+            );
+            assert_eq!(repaired.pool.is_empty(), says.is_empty(), "{name}: {:?}", repaired.pool);
+            let saved = Db::over(target);
+            let mut right = 0;
+            if !repaired.indices.is_empty() {
+                for pair in &saved.map::<u64, u64>("map").unwrap() {
+                    let (key, value) = pair.unwrap();
+                    assert_eq!(value, key * 7, "{name}");
+                    right += 1;
+                }
+            }
+            assert!(right >= least && right <= KEYS, "{name}: {right} of {KEYS}; {:?}", repaired.indices);
+            drop(source);
+            assert_eq!(std::fs::read(&copy).unwrap(), file, "{name}: the source stays as it is");
+        }
+        drop(map);
     }
 }

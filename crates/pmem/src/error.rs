@@ -82,7 +82,7 @@ pub enum Error {
     },
 
     /// A journal makes no sense.
-    #[error("the journal {journal} is damaged: {what}; restore pool and journal from a copy")]
+    #[error("the journal {journal} is damaged: {what}; restore pool and journal from a copy, or repair the pool")]
     DamagedJournal {
         /// The journal.
         journal: String,

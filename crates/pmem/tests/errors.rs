@@ -886,8 +886,9 @@ fn a_journal_that_is_missing_foreign_or_damaged_says_what_to_do() {
     drop(reopened);
     assert_eq!(said(&bench, &pool), foreign("it belongs to another opening of this pool"));
 
-    let damaged =
-        |what: &str| format!("the journal PATH-journal is damaged: {what}; restore pool and journal from a copy");
+    let damaged = |what: &str| {
+        format!("the journal PATH-journal is damaged: {what}; restore pool and journal from a copy, or repair the pool")
+    };
     let mut headless = whole.clone();
     headless[..8192].fill(0xab);
     std::fs::write(journal(&pool), headless).unwrap();

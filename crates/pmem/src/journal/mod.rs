@@ -45,7 +45,7 @@ pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub use replay::Progress;
-pub(crate) use replay::Replay;
+pub(crate) use replay::{Leftovers, Replay};
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Header, INTENT_HEAD, Images, Intent, Place, SLOT, has_later, operations_of, record_at, word,
+    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD_HEAD, SLOT, has_later, operations_of, record_at, word,
 };
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
@@ -112,14 +112,19 @@ impl Replay {
         Ok(Intent::decode(&bytes, self.header.salt, generation, at))
     }
 
-    /// The header that counts.
-    fn header(file: &dyn JournalFile) -> Result<Header> {
+    /// The sound headers.
+    fn headers(file: &dyn JournalFile) -> impl Iterator<Item = Header> {
         let slots = [0, SLOT].map(|at| {
             let mut bytes = [0; HEADER];
             file.read_at(at, &mut bytes).ok()?;
             Header::decode(&bytes).filter(|header| header.slot() == at)
         });
-        let header = slots.into_iter().flatten().max_by_key(|header| header.turn);
+        slots.into_iter().flatten()
+    }
+
+    /// The header that counts.
+    fn header(file: &dyn JournalFile) -> Result<Header> {
+        let header = Self::headers(file).max_by_key(|header| header.turn);
         let header = header.ok_or_else(|| damaged(file, "no sound header in its first 8192 bytes".into()))?;
         let len = file.len()?;
         if len < header.file_len() {
@@ -236,6 +241,61 @@ impl Replay {
     /// The lines, for a pool that is only read.
     pub(crate) fn images(&self) -> &Images {
         &self.images
+    }
+}
+
+/// What can still be read of a journal that cannot be replayed, for a repair.
+#[derive(Debug)]
+pub(crate) struct Leftovers {
+    /// The lines of all records that are sound, in their order.
+    pub(crate) images: Images,
+    /// What was found, in words.
+    pub(crate) said: String,
+}
+
+impl Leftovers {
+    /// Reads every sound record of the journal that a pool was last open with. The pool's header says its salt; where that is damaged, a sound
+    /// header of the journal does, if it is of this pool. Each record says where it belongs, and its checksum is seeded with the salt, so none is
+    /// of another journal. Records of the two newest generations count: what older ones say is in the pool's file. `O(bytes of the journal)`.
+    pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>) -> Result<Self> {
+        let journal = place.describe();
+        let nothing = |why: &str| Leftovers {
+            images: Images::default(),
+            said: format!("{why}: what was changed since the last checkpoint may be missing"),
+        };
+        let Some(file) = place.open(true)? else { return Ok(nothing(&format!("the journal {journal} is not there"))) };
+        let header = Replay::headers(&*file).filter(|header| header.pool == pool).max_by_key(|header| header.turn);
+        let Some(salt) = salt.or(header.map(|header| header.salt)) else {
+            return Ok(nothing(&format!("nothing tells whether the journal {journal} is of this pool")));
+        };
+        let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
+        file.read_at(0, &mut bytes)?;
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= RECORD_HEAD) {
+            let [generation, sequence] = [2, 3].map(|number| word(rest, number));
+            match record_at(rest, Place { salt, generation, sequence, at: at as u64 }) {
+                Some(record) => {
+                    found.push((sequence, generation, record));
+                    at += record.len();
+                }
+                None => at += size_of::<u64>(),
+            }
+        }
+        let newest = found.iter().map(|(_, generation, _)| *generation).max().unwrap_or(0);
+        found.retain(|(_, generation, _)| generation + 1 >= newest);
+        found.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        let mut images = Images::default();
+        let sound = found.iter().filter(|(.., record)| images.add(record)).count();
+        let (Some((first, ..)), Some((last, ..))) = (found.first(), found.last()) else {
+            return Ok(nothing(&format!("the journal {journal} has no sound record of this pool")));
+        };
+        let damaged = last - first + 1 - sound as u64;
+        let said = format!(
+            "the journal {journal} is damaged: its commits {first} to {last} were read, but for {damaged} of them; what others have changed may be \
+             missing, or found as it was before"
+        );
+        Ok(Leftovers { images, said })
     }
 }
 

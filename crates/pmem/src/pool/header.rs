@@ -489,6 +489,17 @@ pub(crate) fn journal_of(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, u
     if state.what() == StateBits::JOURNALED { salt_of(bytes) } else { None }
 }
 
+/// The pool's id, and its journal's salt if that is sound, unless the header that a file begins with says that it was closed, or open without a
+/// journal. For a repair.
+pub(crate) fn journal_of_damaged(bytes: &[u8; size_of::<Header>()]) -> Option<(PoolId, Option<u64>)> {
+    let state = Stamp::from_bits(word_of(bytes, at!(state))).value(number(at!(state))).map(StateBits);
+    let values = created_of(&std::array::from_fn(|at| word_of(bytes, 8 * at)))?;
+    let mut id = [0; 16];
+    id.as_chunks_mut::<4>().0.iter_mut().zip(&values[1..5]).for_each(|(part, value)| *part = value.to_le_bytes());
+    let is_open = state.is_none_or(|state| state.what() == StateBits::JOURNALED);
+    is_open.then(|| (PoolId(id), salt_of(bytes).map(|(_, salt)| salt)))
+}
+
 fn word_of(bytes: &[u8; size_of::<Header>()], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
 }

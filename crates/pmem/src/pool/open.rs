@@ -9,7 +9,8 @@ use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{EPOCHS_OFF, Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
 use super::header::{
-    Accept, HeaderRef, Sound, State, journal_of, not_a_pool_by_length, replayed_state, salt_of, with_spare,
+    Accept, HeaderRef, Sound, State, journal_of, journal_of_damaged, not_a_pool_by_length, replayed_state, salt_of,
+    with_spare,
 };
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
@@ -20,7 +21,7 @@ use super::salvage::Table;
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
-use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Level, NotesTicket, PAGE, Replay, Sums};
+use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Leftovers, Level, NotesTicket, PAGE, Replay, Sums};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
@@ -148,6 +149,22 @@ impl Journals {
         }
     }
 
+    /// The same for a repair, which takes what there is of a journal that cannot be replayed, in its own memory. Returns what is wrong, too.
+    fn replay_for_repair(
+        &self,
+        backing: &dyn Backing,
+        head: &[u8; size_of::<Header>()],
+    ) -> Result<(Option<Replay>, Option<Leftovers>)> {
+        let Some((id, salt)) = journal_of_damaged(head) else { return Ok((None, None)) };
+        let Some(place) = &self.place else { return Ok((None, None)) };
+        if let Some(salt) = salt
+            && let Ok(replay) = Replay::read(&**place, true, &backing.describe(), id, salt)
+        {
+            return Ok((Some(replay), None));
+        }
+        Ok((None, Some(Leftovers::read(&**place, id, salt)?)))
+    }
+
     /// Refuses to begin a journal where one of another pool lies, with commits that the file of that pool may not have.
     fn refuse_stray(&self, name: &str, pool: PoolId) -> Result<()> {
         match (&self.place, &self.notes) {
@@ -262,7 +279,11 @@ pub(super) fn open<M: Medium>(
     let mended = if options.for_repair { mended_head(&*backing, len, &head)? } else { None };
     head = mended.unwrap_or(head);
     let mut sums = journals.sums(&head, options.read_only)?;
-    let mut replay = journals.replay(&*backing, options.read_only, options.accept_unclean)?;
+    let (mut replay, leftovers) = if options.for_repair {
+        journals.replay_for_repair(&*backing, &head)?
+    } else {
+        (journals.replay(&*backing, options.read_only, options.accept_unclean)?, None)
+    };
     if journal_of(&head).is_some() && replay.is_none() {
         sums = Err("the journal that goes with them could not be replayed".into());
     }
@@ -278,6 +299,9 @@ pub(super) fn open<M: Medium>(
     if let Some(replay) = &replay {
         // It is only read: the journal is replayed in this process's memory.
         file.alone(|_, op| replay.images().store(op));
+    }
+    if let Some(Leftovers { images, .. }) = &leftovers {
+        file.alone(|_, op| images.store(op));
     }
     if mended.is_some() {
         // Its own line 2 is as it was found, or as the journal says.
@@ -307,7 +331,8 @@ pub(super) fn open<M: Medium>(
     file.doubtful.store(len > sound.size, Ordering::Release);
     if options.for_repair {
         let header = mended.map(|_| "the header was damaged: what it says comes from its spare".to_owned());
-        file.mended = Some(header.into_iter().chain(said.map(|error| error.to_string())).collect());
+        let of_journal = leftovers.map(|leftovers| leftovers.said);
+        file.mended = Some(header.into_iter().chain(said.map(|error| error.to_string())).chain(of_journal).collect());
     }
     if options.read_only {
         let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));
