@@ -87,7 +87,7 @@ fn replay(place: &Place, size: &Size) -> Result<(u64, Vec<f64>), Error> {
     let (path, crashed) = (place.unused_path(), place.unused_path());
     let measured = (|| {
         // One segment that does not get full, so that no checkpoint begins; the last commit may be large.
-        let options = options(INTERVAL).journal_segment((2 * size.journal).max(64 << 20)).initial_size(256 << 20);
+        let options = options(INTERVAL).journal_segment(size.journal + (64 << 20)).initial_size(256 << 20);
         let db = Db::builder().pool_options(options.clone()).no_background_threads().create(&path)?;
         let bytes = |db: &Db| db.pool().journal_stats().map_or(0, |stats| stats.bytes);
         fill(&db, "pset", &mut |db| bytes(db) >= size.journal)?;

@@ -283,22 +283,68 @@ pub fn operations_of(record: &[u8]) -> u64 {
     word(record, 6)
 }
 
-/// Whether a sound record of a generation with a later sequence number than `sequence` begins anywhere in the segment, which begins at
-/// `start`. Then the record with that number was durable, because each is before the next one is written.
-pub fn has_later(segment: &[u8], start: u64, place: Place) -> bool {
-    (0..segment.len() / 8).any(|number| {
-        let bytes = &segment[number * 8..];
-        bytes.len() >= RECORD_HEAD && word(bytes, 1) == RECORD && word(bytes, 3) > place.sequence && {
-            let sequence = word(bytes, 3);
-            record_at(bytes, Place { sequence, at: start + number as u64 * 8, ..place }).is_some()
-        }
+/// Where a record of that generation with a later sequence number may begin in a part of a segment that begins at `start`, from `from` on: its second
+/// word says that it is a record. If one is sound, the record with that number was durable, because each is before the next one is written.
+pub fn later_from(part: &[u8], from: usize, place: Place) -> Option<usize> {
+    let words = part.as_chunks::<8>().0;
+    let marks = words.iter().enumerate().skip(from / 8 + 1);
+    let mut may_begin = marks.filter(|(_, mark)| u64::from_le_bytes(**mark) == RECORD).map(|(mark, _)| (mark - 1) * 8);
+    may_begin.find(|at| {
+        let head = &part[*at..];
+        head.len() >= RECORD_HEAD && word(head, 2) == place.generation && word(head, 3) > place.sequence
     })
 }
 
 /// What records say of lines: the last word on each of them.
 #[derive(Debug, Default)]
 pub struct Images {
-    lines: BTreeMap<u64, [u8; LINE]>,
+    sheets: BTreeMap<u64, Sheet>,
+    count: usize,
+}
+
+/// The lines of a page.
+#[derive(Debug, Default)]
+struct Sheet {
+    /// Which of them there are.
+    mask: u64,
+    /// Those, ascending.
+    lines: Vec<[u8; LINE]>,
+}
+
+const _: () = assert!(PAGE_LINES == u64::BITS as u64, "a bit for each line");
+
+impl Sheet {
+    /// Adds lines that follow one another. Returns how many of them are new.
+    fn put(&mut self, first: u64, lines: &[[u8; LINE]]) -> usize {
+        let before = self.lines.len();
+        let below = |number: u64| (1u64 << number) - 1;
+        if self.mask >> first == 0 {
+            // Behind all others.
+            self.lines.extend_from_slice(lines);
+            self.mask |= (u64::MAX >> (PAGE_LINES - lines.len() as u64)) << first;
+        } else {
+            for (number, line) in (first..).zip(lines) {
+                let rank = (self.mask & below(number)).count_ones() as usize;
+                if self.mask >> number & 1 == 1 {
+                    self.lines[rank] = *line;
+                } else {
+                    self.lines.insert(rank, *line);
+                    self.mask |= 1 << number;
+                }
+            }
+        }
+        self.lines.len() - before
+    }
+
+    /// Numbers and bytes of the lines, ascending.
+    fn iter(&self) -> impl Iterator<Item = (u64, &[u8; LINE])> {
+        let mut left = self.mask;
+        self.lines.iter().map(move |line| {
+            let number = u64::from(left.trailing_zeros());
+            left &= left - 1;
+            (number, line)
+        })
+    }
 }
 
 impl Images {
@@ -308,47 +354,47 @@ impl Images {
         while let Some((run, rest)) = runs.split_at_checked(8) {
             let run = word(run, 0);
             let Some((lines, rest)) = rest.split_at_checked((run & MAX_RUN) as usize * LINE) else { return false };
-            for (number, line) in lines.as_chunks::<LINE>().0.iter().enumerate() {
-                self.lines.insert((run >> 16) + number as u64, *line);
+            let (mut first, mut lines) = (run >> 16, lines.as_chunks::<LINE>().0);
+            while !lines.is_empty() {
+                let (page, number) = (first / PAGE_LINES, first % PAGE_LINES);
+                let here = lines.len().min((PAGE_LINES - number) as usize);
+                self.count += self.sheets.entry(page).or_default().put(number, &lines[..here]);
+                (first, lines) = (first + here as u64, &lines[here..]);
             }
             runs = rest;
         }
         runs.is_empty()
     }
 
-    /// Adds what others say, which come later.
-    pub fn merge(&mut self, later: &Images) {
-        self.lines.extend(later.iter().map(|(line, bytes)| (line, *bytes)));
-    }
-
     /// The pages of these lines, ascending.
     pub fn pages(&self) -> Vec<u64> {
-        let mut pages: Vec<u64> = self.lines.keys().map(|line| line / PAGE_LINES).collect();
-        pages.dedup();
-        pages
+        self.sheets.keys().copied().collect()
     }
 
     /// Puts the lines of a page into its bytes. Returns whether they are all of its lines.
     pub fn overlay(&self, page: u64, bytes: &mut [u8; PAGE as usize]) -> bool {
-        let first = page * PAGE_LINES;
-        let lines = self.lines.range(first..first + PAGE_LINES);
-        lines.map(|(line, new)| bytes[(line - first) as usize * LINE..][..LINE].copy_from_slice(new)).count()
-            == PAGE_LINES as usize
+        let Some(sheet) = self.sheets.get(&page) else { return false };
+        sheet.iter().for_each(|(number, line)| bytes[number as usize * LINE..][..LINE].copy_from_slice(line));
+        sheet.mask == u64::MAX
     }
 
     /// The line after the last one.
     pub fn end(&self) -> u64 {
-        self.lines.last_key_value().map_or(0, |(line, _)| line + 1)
+        let last =
+            self.sheets.last_key_value().and_then(|(page, sheet)| Some(page * PAGE_LINES + sheet.iter().last()?.0));
+        last.map_or(0, |line| line + 1)
     }
 
     /// How many lines.
     pub fn count(&self) -> usize {
-        self.lines.len()
+        self.count
     }
 
     /// The lines, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8; LINE])> {
-        self.lines.iter().map(|(line, bytes)| (*line, bytes))
+        self.sheets
+            .iter()
+            .flat_map(|(page, sheet)| sheet.iter().map(move |(number, line)| (page * PAGE_LINES + number, line)))
     }
 
     /// Calls `write` with offset and bytes of each contiguous part of at most `most` bytes, ascending.
@@ -467,10 +513,12 @@ mod tests {
         segment
             .extend(Draft { bytes: vec![0; RECORD_HEAD], ..Draft::default() }.seal(Place { at: 4096 + 128, ..PLACE }));
         let place = Place { at: 0, ..PLACE };
-        assert!(has_later(&segment, 4096, Place { sequence: 10, ..place }));
-        assert!(!has_later(&segment, 4096, place), "it is the one that is asked for");
-        assert!(!has_later(&segment, 0, Place { sequence: 10, ..place }), "it lies elsewhere");
-        assert!(!has_later(&segment, 4096, Place { sequence: 10, generation: 8, ..place }));
+        let earlier = Place { sequence: 10, ..place };
+        assert_eq!(later_from(&segment, 0, earlier), Some(128));
+        assert_eq!((later_from(&segment, 128, earlier), later_from(&segment, 136, earlier)), (Some(128), None));
+        assert_eq!(later_from(&segment, 0, place), None, "it is the one that is asked for");
+        assert_eq!(later_from(&segment, 0, Place { generation: 8, ..earlier }), None);
+        assert_eq!(later_from(&segment[..128 + RECORD_HEAD - 8], 0, earlier), None, "cut off");
     }
 
     #[test]
@@ -490,6 +538,34 @@ mod tests {
         images.write(128, write).unwrap();
         assert_eq!(written, [(4, vec![4, 50]), (6, vec![6]), (9, vec![9])]);
         assert_eq!((images.end(), images.count()), (10, 4));
+    }
+
+    #[test]
+    fn lines_of_a_page_come_in_any_order() {
+        let mut images = Images::default();
+        let mut expected = BTreeMap::new();
+        let runs = [(60u64, 10u64), (3, 2), (0, 1), (2, 5), (63, 1), (130, 1), (0, 64), (128, 64)];
+        for (turn, (first, len)) in runs.into_iter().enumerate() {
+            let mut draft = Draft::default();
+            draft.clear();
+            (first..first + len).for_each(|line| {
+                draft.push(line, &[turn as u64; 8]);
+                expected.insert(line, turn as u8);
+            });
+            assert!(images.add(draft.seal(PLACE)));
+            let found: BTreeMap<u64, u8> = images.iter().map(|(line, bytes)| (line, bytes[0])).collect();
+            assert_eq!(found, expected);
+            assert!(images.iter().is_sorted_by_key(|(line, _)| line));
+            assert_eq!((images.count(), images.end()), (expected.len(), expected.last_key_value().unwrap().0 + 1));
+            let mut page = [0xff; PAGE as usize];
+            let whole = images.overlay(0, &mut page);
+            assert_eq!(whole, (0..64).all(|line| expected.contains_key(&line)));
+            for line in 0..64 {
+                assert_eq!(page[line * 64], expected.get(&(line as u64)).copied().unwrap_or(0xff));
+            }
+        }
+        assert_eq!(images.pages(), [0, 1, 2]);
+        assert!(!images.overlay(7, &mut [0; PAGE as usize]));
     }
 
     #[test]

@@ -16,9 +16,10 @@ use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD_HEAD, SLOT, has_later, operations_of, record_at, word,
+    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, later_from, operations_of,
+    record_at, word,
 };
-use super::sums::{Page, Sums, Verdict, read_page};
+use super::sums::{Page, Sums, Verdict};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::ids::PoolId;
@@ -38,9 +39,10 @@ pub(crate) struct Replay {
     header: Header,
     /// The accepted records, as they lie in the file.
     parts: Vec<(u64, Vec<u8>)>,
-    /// What the records say, of each of the two generations and of both.
-    generations: [Images; 2],
+    /// What the records say.
     images: Images,
+    /// The same of the oldest generation alone, if a checkpoint of it has begun.
+    oldest: Images,
     records: u64,
     /// Operations that had ended at the last of them.
     operations: u64,
@@ -66,9 +68,9 @@ impl Replay {
             return Err(foreign("it belongs to another opening of this pool".into()));
         }
         let mut replay = Self::of(file, header);
+        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
         replay.read_records()?;
         let end = header.first + replay.records;
-        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
         replay.recovery = replay.intent(header.oldest + 1)?.filter(|intent| intent.end == end);
         Ok(replay)
     }
@@ -78,8 +80,8 @@ impl Replay {
             file,
             header,
             parts: Vec::new(),
-            generations: Default::default(),
             images: Images::default(),
+            oldest: Images::default(),
             records: 0,
             operations: 0,
             checkpoint: None,
@@ -138,14 +140,14 @@ impl Replay {
     /// again only after the header has moved on.
     fn read_records(&mut self) -> Result<()> {
         let mut sequence = self.header.first;
-        for (images, generation) in self.generations.iter_mut().zip(self.header.oldest..) {
+        for generation in [self.header.oldest, self.header.oldest + 1] {
             let start = self.header.segment_of(generation);
-            let mut segment = vec![0; self.header.segment as usize];
-            self.file.read_at(start, &mut segment)?;
+            let mut segment = Reading { file: &*self.file, start, len: self.header.segment, bytes: Vec::new() };
             let mut at = 0;
             let mut place = Place { salt: self.header.salt, generation, sequence, at: start };
-            while let Some(record) = record_at(&segment[at..], place) {
-                if !images.add(record) {
+            while let Some(record) = segment.record(at, place)? {
+                let is_oldest = generation == self.header.oldest && self.checkpoint.is_some();
+                if !self.images.add(record) || (is_oldest && !self.oldest.add(record)) {
                     let what = format!("the record at {:#x} has a sound checksum and makes no sense", place.at);
                     return Err(damaged(&*self.file, what));
                 }
@@ -154,14 +156,13 @@ impl Replay {
                 place = Place { sequence, at: start + at as u64, ..place };
             }
             // A record is written after the one before it was durable. So what is missing here is no torn end.
-            if has_later(&segment[at..], place.at, place) {
+            if segment.has_later(at, place)? {
                 let what = format!("the record with sequence number {sequence} is damaged, and later ones are sound");
                 return Err(damaged(&*self.file, what));
             }
-            self.images.merge(images);
             if at > 0 {
-                segment.truncate(at);
-                self.parts.push((start, segment));
+                segment.bytes.truncate(at);
+                self.parts.push((start, segment.bytes));
             }
         }
         self.records = sequence - self.header.first;
@@ -169,8 +170,8 @@ impl Replay {
     }
 
     /// What a page of the pool's file is worth, whatever a checkpoint or a recovery has written of it, and its entry in the checksums when
-    /// all is written. `bytes` are those of the file, and afterwards those of the pool.
-    pub(crate) fn judge(&self, sums: &Sums, page: u64, bytes: &mut Page) -> Result<(Verdict, u64)> {
+    /// all is written. `bytes` are those of the file, and afterwards those of the pool; `noted` is its entry in the checksums.
+    pub(crate) fn judge(&self, sums: &Sums, page: u64, bytes: &mut Page, noted: u64) -> (Verdict, u64) {
         let entry = |intent: &Option<Intent>| intent.as_ref().and_then(|intent| intent.entry(page));
         let (was, whole) = if let Some(entry) = entry(&self.recovery) {
             // Any of the lines may be in the file.
@@ -178,21 +179,20 @@ impl Replay {
             (sums.judge(page, bytes, entry), whole)
         } else {
             let (was, new) = if let Some(entry) = entry(&self.checkpoint) {
-                let new = self.generations[0].overlay(page, bytes);
+                let new = self.oldest.overlay(page, bytes);
                 (sums.judge(page, bytes, entry), new)
             } else {
-                (sums.judge(page, bytes, sums.entries(page, 1)?[0]), false)
+                (sums.judge(page, bytes, noted), false)
             };
             (was, self.images.overlay(page, bytes) || new)
         };
         let entry = sums.next(page, bytes, was, whole);
-        Ok((if whole && was == Verdict::Damaged { Verdict::Sound } else { was }, entry))
+        (if whole && was == Verdict::Damaged { Verdict::Sound } else { was }, entry)
     }
 
     /// The entries of all pages that are written, once they are.
     fn entries(&self, backing: &dyn Backing, sums: &Sums) -> Result<Vec<(u64, u64)>> {
-        let entry = |page| Ok((page, self.judge(sums, page, &mut *read_page(backing, page)?)?.1));
-        self.images.pages().into_iter().map(entry).collect()
+        sums.each(backing, &self.images.pages(), |page, bytes, noted| self.judge(sums, page, bytes, noted).1)
     }
 
     /// Carries it to the pool's file, and the checksums of its pages to `sums`; durable on return. `replayed` is written at last.
@@ -241,6 +241,66 @@ impl Replay {
     /// The lines, for a pool that is only read.
     pub(crate) fn images(&self) -> &Images {
         &self.images
+    }
+}
+
+/// A segment that is read piece by piece, as far as its records go.
+struct Reading<'a> {
+    file: &'a dyn JournalFile,
+    start: u64,
+    len: u64,
+    /// What was read, from the beginning on.
+    bytes: Vec<u8>,
+}
+
+/// Bytes that are read at a time.
+const PIECE: u64 = 1 << 20;
+
+impl Reading<'_> {
+    /// Reads on until so many bytes are there, if the segment has them.
+    fn reach(&mut self, wanted: u64) -> Result<()> {
+        let there = self.bytes.len() as u64;
+        if there < wanted.min(self.len) {
+            let end = wanted.next_multiple_of(PIECE).min(self.len);
+            self.bytes.resize(end as usize, 0);
+            self.file.read_at(self.start + there, &mut self.bytes[there as usize..])?;
+        }
+        Ok(())
+    }
+
+    /// The record that begins at `at`, if it is sound and belongs there.
+    fn record(&mut self, at: usize, place: Place) -> Result<Option<&[u8]>> {
+        self.reach(at as u64 + RECORD_HEAD as u64)?;
+        let Some(head) = self.bytes.get(at..).filter(|head| head.len() >= RECORD_HEAD) else { return Ok(None) };
+        if word(head, 1) == RECORD {
+            self.reach((at as u64).saturating_add(word(head, 5)).saturating_add(RECORD_HEAD as u64))?;
+        }
+        Ok(record_at(&self.bytes[at..], place))
+    }
+
+    /// Whether a sound record of that generation with a later number lies anywhere from `at` on.
+    fn has_later(&self, at: usize, place: Place) -> Result<bool> {
+        let (mut off, mut piece) = (at as u64, Vec::new());
+        while off + (RECORD_HEAD as u64) <= self.len {
+            // A head may begin in this piece and end in the next one.
+            let end = (off + PIECE + RECORD_HEAD as u64 - 8).min(self.len);
+            piece.resize((end - off) as usize, 0);
+            self.file.read_at(self.start + off, &mut piece)?;
+            let mut from = 0;
+            while let Some(found) = later_from(&piece, from, place) {
+                let (head, begin) = (&piece[found..], off + found as u64);
+                let len = word(head, 5).saturating_add(RECORD_HEAD as u64).min(self.len - begin);
+                let mut record = vec![0; len as usize];
+                self.file.read_at(self.start + begin, &mut record)?;
+                let place = Place { sequence: word(head, 3), at: self.start + begin, ..place };
+                if record_at(&record, place).is_some() {
+                    return Ok(true);
+                }
+                from = found + 8;
+            }
+            off += PIECE;
+        }
+        Ok(false)
     }
 }
 

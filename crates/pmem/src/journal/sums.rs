@@ -220,28 +220,44 @@ impl Sums {
 
     /// The entries of all pages that `images` change, when they have been written. Each page is read and judged before.
     pub(crate) fn after(&self, backing: &dyn Backing, images: &Images) -> Result<Vec<(u64, u64)>> {
-        let (mut entries, len) = (Vec::new(), backing.len()?);
-        for run in images.pages().chunk_by(|a, b| a + 1 == *b) {
-            for (page, entry) in run.iter().zip(self.entries(run[0], run.len())?) {
-                let mut bytes = read_page_of(backing, len, *page)?;
-                let was = self.judge(*page, &bytes, entry);
-                let whole = images.overlay(*page, &mut bytes);
-                entries.push((*page, self.next(*page, &bytes, was, whole)));
+        self.each(backing, &images.pages(), |page, bytes, noted| {
+            let was = self.judge(page, bytes, noted);
+            let whole = images.overlay(page, bytes);
+            self.next(page, bytes, was, whole)
+        })
+    }
+
+    /// Calls `entry` with each of these pages, ascending, its bytes in the pool's file and its entry, for its new entry. Pages that follow one
+    /// another are read together.
+    pub(crate) fn each(
+        &self,
+        backing: &dyn Backing,
+        pages: &[u64],
+        mut entry: impl FnMut(u64, &mut Page, u64) -> u64,
+    ) -> Result<Vec<(u64, u64)>> {
+        let (mut new, len) = (Vec::with_capacity(pages.len()), backing.len()?);
+        let mut bytes = vec![[0; PAGE as usize]; TOGETHER.min(pages.len())];
+        for run in pages.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(TOGETHER)) {
+            let (at, bytes) = (run[0] * PAGE, &mut bytes[..run.len()]);
+            let flat = bytes.as_flattened_mut();
+            let there = len.saturating_sub(at).min(flat.len() as u64) as usize;
+            backing.read(at, &mut flat[..there])?;
+            flat[there..].fill(0);
+            for ((page, bytes), noted) in run.iter().zip(bytes).zip(self.entries(run[0], run.len())?) {
+                new.push((*page, entry(*page, bytes, noted)));
             }
         }
-        Ok(entries)
+        Ok(new)
     }
 }
 
+/// Pages that are read at a time.
+const TOGETHER: usize = 64;
+
 /// A page of the pool's file. Behind its end there are zeroes.
 pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
-    read_page_of(backing, backing.len()?, page)
-}
-
-/// The same of a file of `len` bytes.
-fn read_page_of(backing: &dyn Backing, len: u64, page: u64) -> Result<Box<Page>> {
     let mut bytes = Box::new([0; PAGE as usize]);
-    let there = len.saturating_sub(page * PAGE).min(PAGE) as usize;
+    let there = backing.len()?.saturating_sub(page * PAGE).min(PAGE) as usize;
     backing.read(page * PAGE, &mut bytes[..there])?;
     Ok(bytes)
 }

@@ -46,7 +46,7 @@ impl Audit {
         for (page, entry) in pages.zip(entries) {
             let mut bytes = read_page(backing, page)?;
             let verdict = match &self.replay {
-                Some(replay) => replay.judge(sums, page, &mut bytes)?.0,
+                Some(replay) => replay.judge(sums, page, &mut bytes, entry).0,
                 None => sums.judge(page, &bytes, entry),
             };
             if verdict != Verdict::Sound {
