@@ -1,7 +1,7 @@
 //! Every crash state of short sequences of allocations: what is linked is allocated, what is allocated is linked, and
 //! an object is durable when its link is.
 
-use durix_crashsim::{Explorer, Persistency, Report, Sites, crash_test, mutation_sweep};
+use durix_crashsim::{Explorer, Persistency, Report, Sites, Threads, crash_test, mutation_sweep};
 use durix_pmem::{Plan, SiteKind};
 use durix_subjects::space::Action::{self, *};
 use durix_subjects::space::{AFTER, ALPHABET, Allocator, HISTORIES, LINKS};
@@ -44,6 +44,23 @@ crash_test! {
     explorer: Explorer::new(),
     histories: (vec(action(), 8..30), vec(action(), 0..5)),
     cases: if std::env::var_os("DURIX_DEEP").is_some() { 5000 } else { 60 },
+}
+
+/// Blocks of one slab, extents of neighbouring chunks, and a chunk that one thread gives back and the other may take.
+#[test]
+fn two_threads_that_allocate_and_free() {
+    let programs = [
+        ("blocks", [vec![Block(0, 7), Free(0)], vec![Block(1, 8), Free(1)]]),
+        ("a block and an extent", [vec![Block(0, 7), Free(0)], vec![LinkedExtent(1, 8), Free(1)]]),
+        ("extents", [vec![LinkedExtent(0, 7), Free(0)], vec![LinkedExtent(1, 8), Block(1, 9)]]),
+        ("what is freed is taken", [vec![Free(0), Block(0, 7)], vec![OtherBlock(1, 8), Free(1)]]),
+    ];
+    for (name, program) in programs {
+        let threads = Threads::new(Explorer::new()).preemptions(2);
+        let report = threads.run(&Allocator { plan: Plan::new() }, &program, &AFTER).assert_ok();
+        println!("{name}: {report}");
+        assert!(report.complete, "{name}");
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! an object is durable when its link is.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use durix_crashsim::{Simulated, Subject};
+use durix_crashsim::{Concurrent, Simulated, Subject};
 use durix_pmem::space::Heap;
 use durix_pmem::{Mapping, Mutating, Off, Op, Owner, Plan, Session, Space, Word};
 
@@ -51,7 +52,7 @@ pub enum Action {
 use Action::*;
 
 /// What is linked, and what is owned.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Model {
     links: [Option<u64>; LINKS],
     extents: Vec<u64>,
@@ -59,7 +60,7 @@ pub struct Model {
 
 /// The allocator at work.
 pub struct Live {
-    space: Space<M>,
+    space: Arc<Space<M>>,
     session: Session<M>,
     other: Session<M>,
     /// Never fences what it leaves behind.
@@ -95,11 +96,60 @@ fn value_at(op: &Op<'_, M>, off: u64) -> u64 {
     op.load(op.at(Off::<Word>::new(off)), Relaxed)
 }
 
+/// Does it in an operation.
+fn act(op: &Op<'_, M>, space: &Space<M>, action: &Action) -> bool {
+    match *action {
+        Block(index, value) | OtherBlock(index, value) | LinkedExtent(index, value) => {
+            let link = link(op, index);
+            if !op.load(link, Relaxed).is_null() {
+                return false;
+            }
+            let reserved = match action {
+                LinkedExtent(..) => space.reserve_extent(op, BLOCKS, CHUNK),
+                OtherBlock(..) => space.reserve_block(op, BLOCKS, 128),
+                _ => space.reserve_block(op, BLOCKS, 64),
+            };
+            let reserved = reserved.unwrap();
+            write_object(op, reserved.off(), value);
+            let prepared = space.prepare(op, reserved, link).unwrap();
+            op.fence();
+            prepared.complete(op);
+        }
+        Free(index) => {
+            let link = link(op, index);
+            let off = op.load(link, Relaxed);
+            if off.is_null() {
+                return false;
+            }
+            let prepared = space.prepare_free(op, off.get() & !MARK, link, Off::NULL).unwrap();
+            op.fence();
+            prepared.complete(op);
+        }
+        Mark(index) => return mark(op, index),
+        Reserve => drop(space.reserve_block(op, BLOCKS, 128).unwrap()),
+        Extent(value) => {
+            let reserved = space.reserve_extent(op, EXTENTS, CHUNK).unwrap();
+            write_object(op, reserved.off(), value);
+            op.fence();
+            space.activate(op, reserved).unwrap();
+            op.fence();
+        }
+        ExtentAndDie(_) => unreachable!("its session dies in `apply`"),
+        FreeExtent => {
+            let Some(first) = space.extents(op, EXTENTS).first().copied() else { return false };
+            space.free_extent(op, first).unwrap();
+            // What the next owner would do to it.
+            write_object(op, first.off, 999);
+        }
+    }
+    true
+}
+
 impl Live {
     fn open(mapping: &Mapping<M>) -> Live {
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();
-        let space = Space::recover(&op, mapping.clone(), HEAP, Box::new(())).unwrap();
+        let space = Arc::new(Space::recover(&op, mapping.clone(), HEAP, Box::new(())).unwrap());
         drop(op);
         Live { space, session, other: mapping.session().unwrap(), dying: mapping.session().unwrap() }
     }
@@ -137,60 +187,15 @@ impl Subject for Allocator {
             _ => &mut live.session,
         };
         let op = session.enter().unwrap();
-        let space = &live.space;
-        match *action {
-            Block(index, value) | OtherBlock(index, value) | LinkedExtent(index, value) => {
-                let link = link(&op, index);
-                if !op.load(link, Relaxed).is_null() {
-                    return false;
-                }
-                let reserved = match action {
-                    LinkedExtent(..) => space.reserve_extent(&op, BLOCKS, CHUNK),
-                    OtherBlock(..) => space.reserve_block(&op, BLOCKS, 128),
-                    _ => space.reserve_block(&op, BLOCKS, 64),
-                };
-                let reserved = reserved.unwrap();
-                write_object(&op, reserved.off(), value);
-                let prepared = space.prepare(&op, reserved, link).unwrap();
-                op.fence();
-                prepared.complete(&op);
-            }
-            Free(index) => {
-                let link = link(&op, index);
-                let off = op.load(link, Relaxed);
-                if off.is_null() {
-                    return false;
-                }
-                let prepared = space.prepare_free(&op, off.get() & !MARK, link, Off::NULL).unwrap();
-                op.fence();
-                prepared.complete(&op);
-            }
-            Mark(index) => return mark(&op, index),
-            Reserve => drop(space.reserve_block(&op, BLOCKS, 128).unwrap()),
-            Extent(value) => {
-                let reserved = space.reserve_extent(&op, EXTENTS, CHUNK).unwrap();
-                write_object(&op, reserved.off(), value);
-                op.fence();
-                space.activate(&op, reserved).unwrap();
-                op.fence();
-            }
-            ExtentAndDie(value) => {
-                let reserved = space.reserve_extent(&op, EXTENTS, CHUNK).unwrap();
-                write_object(&op, reserved.off(), value);
-                op.fence();
-                space.activate(&op, reserved).unwrap();
-                drop(op);
-                let mapping = live.session.mapping().clone();
-                let op = live.session.enter().unwrap();
-                live.space = Space::recover(&op, mapping, HEAP, Box::new(())).unwrap();
-            }
-            FreeExtent => {
-                let Some(first) = space.extents(&op, EXTENTS).first().copied() else { return false };
-                space.free_extent(&op, first).unwrap();
-                // What the next owner would do to it.
-                write_object(&op, first.off, 999);
-            }
-        }
+        let ExtentAndDie(value) = *action else { return act(&op, &live.space, action) };
+        let reserved = live.space.reserve_extent(&op, EXTENTS, CHUNK).unwrap();
+        write_object(&op, reserved.off(), value);
+        op.fence();
+        live.space.activate(&op, reserved).unwrap();
+        drop(op);
+        let mapping = live.session.mapping().clone();
+        let op = live.session.enter().unwrap();
+        live.space = Arc::new(Space::recover(&op, mapping, HEAP, Box::new(())).unwrap());
         true
     }
 
@@ -247,6 +252,19 @@ impl Subject for Allocator {
 
     fn expect(&self, model: &Model) -> Model {
         model.clone()
+    }
+}
+
+/// Threads that allocate and free, each for links of its own.
+impl Concurrent for Allocator {
+    type Thread = (Session<M>, Arc<Space<M>>);
+
+    fn thread(&self, live: &Live, _number: usize) -> Self::Thread {
+        (live.session.mapping().session().unwrap(), Arc::clone(&live.space))
+    }
+
+    fn run(&self, (session, space): &mut Self::Thread, action: &Action) -> bool {
+        act(&session.enter().unwrap(), space, action)
     }
 }
 
