@@ -11,7 +11,7 @@ use durix_pmem::{Medium, Off, Op};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{KEYS, Kinds, Node, Permutation, kind, version};
+use crate::layout::{KEYS, Kinds, LayerName, Node, Permutation, kind, version};
 use crate::node::context::Context;
 use crate::node::part::Part;
 use crate::tree::Masstree;
@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Stamp,
     #[error("a node that belongs to another place")]
     Place,
+    #[error("a node that says that it belongs to another layer")]
+    Layer,
     #[error("a deleted node is part of the tree")]
     Deleted,
     #[error("its right sibling is {next:?}, from {bound:?} on, not {off:?}, from {low:?}")]
@@ -108,6 +110,8 @@ struct Walk<'a, M: Medium, P: Policy> {
 
 /// A node to visit: where, its bounds, how deep in its layer.
 type Visit = (Off<Node>, Option<u64>, Option<u64>, usize);
+/// A layer: its root, and the name that its border nodes have. In a walk of one: a node of it.
+type Layer = (Off<Node>, LayerName);
 
 impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
     fn find(&mut self, off: u64, fault: Fault) {
@@ -126,7 +130,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
         new
     }
 
-    fn layer(&mut self, root: Off<Node>, layers: &mut Vec<Off<Node>>) -> Result<()> {
+    fn layer(&mut self, (root, name): Layer, layers: &mut Vec<Layer>) -> Result<()> {
         self.shape.layers += 1;
         let mut todo: Vec<Visit> = vec![(root, None, None, 0)];
         let mut last: Option<(Off<Node>, Option<u64>)> = None;
@@ -161,7 +165,10 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                         self.find(left.get(), Fault::Sibling { next, bound, off, low });
                     }
                 }
-                let bound = self.border(off, low, high, layers)?;
+                if self.cx.layer_name(off) != Some(name) {
+                    self.find(off.get(), Fault::Layer);
+                }
+                let bound = self.border((off, name), low, high, layers)?;
                 last = Some((off, bound));
             }
         }
@@ -208,10 +215,10 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
     /// Returns where the right sibling starts, if there is one.
     fn border(
         &mut self,
-        off: Off<Node>,
+        (off, name): Layer,
         low: Option<u64>,
         high: Option<u64>,
-        layers: &mut Vec<Off<Node>>,
+        layers: &mut Vec<Layer>,
     ) -> Result<Option<u64>> {
         self.shape.borders += 1;
         let (op, border) = (self.cx.op, self.cx.border(off));
@@ -232,7 +239,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             }
             before = Some(entry.part());
             match entry.kind {
-                kind::LAYER => layers.push(Off::new(entry.word)),
+                kind::LAYER => layers.push((Off::new(entry.word), name.below(entry.slice))),
                 0..=kind::LAST_SHORT if entry.inline => self.shape.keys += 1,
                 0..=kind::SUFFIX => self.record(off, entry.kind, entry.word),
                 kind => self.find(off.get(), Fault::Kind { kind, rank }),
@@ -320,9 +327,9 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     fn walk(&self, op: &Op<'_, M>) -> Result<(Shape, Faults)> {
         let cx = self.cx(op, &[])?;
         let mut walk = Walk { cx, shape: Shape::default(), faults: Faults::new(), reached: BTreeMap::new() };
-        let mut layers = vec![self.root];
-        while let Some(root) = layers.pop() {
-            walk.layer(root, &mut layers)?;
+        let mut layers = vec![(self.root, LayerName::FIRST)];
+        while let Some(layer) = layers.pop() {
+            walk.layer(layer, &mut layers)?;
             if walk.faults.len() >= MAX_FINDINGS {
                 return Ok((walk.shape, walk.faults));
             }

@@ -38,6 +38,7 @@ persistent! {
     /// | 0 | kinds, inline | four bits and one bit a slot | bits of a slot change only with the slot |
     /// | 0 | inline, bits 16–63 | [`place_of`] the node | written with the new node |
     /// | 1–4 | slots | key slice and value of four slots | an update dirties one of these lines |
+    /// | 4 | layer, above | the [layer](LayerName) of the node | written with the new node |
     pub struct Border: align(64) {
         /// See [`Node`].
         pub version: Word,
@@ -55,7 +56,7 @@ persistent! {
         pub kinds: Word<Kinds>,
         /// One bit a slot: the value word is the value. Above them, the place of the node.
         pub inline: Word,
-        /// Key slice and value; the last one is not used.
+        /// Key slice and value; in the last one, the [layer](LayerName) of the node.
         pub slots: [[Word; 2]; SLOTS + 1],
     }
 
@@ -157,6 +158,65 @@ pub const SLOTTED: u64 = 1;
 /// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum.
 pub fn place_of(off: u64) -> u64 {
     Checksum::at(off).finish() & !PLACE_FREE
+}
+
+/// Which layer of the tree a border node belongs to: the slice under which the layer above leads to it, and the tag of that layer, which is a
+/// checksum of all slices that lead there. So the keys of a node can be told although nothing leads to it any more: layer by layer, from the
+/// first one on. Words of the node's own, with a short checksum, in the slot that is not used:
+///
+/// | word | what |
+/// |---|---|
+/// | 0 | the slice; zero in the first layer |
+/// | 1 | bits 16–63: the tag of the layer above; zero in the first layer; bits 0–15: a checksum of both and of where the node lies, not zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerName {
+    slice: u64,
+    above: u64,
+}
+
+impl LayerName {
+    /// The first layer.
+    pub const FIRST: LayerName = LayerName { slice: 0, above: 0 };
+    /// What stands where the name of a neighbour could not be read: the words of no name.
+    pub const UNKNOWN: [u64; 2] = [0; 2];
+
+    /// The layer that a slice of this one leads to.
+    pub fn below(self, slice: u64) -> Self {
+        LayerName { slice, above: self.tag() }
+    }
+
+    /// The layer whose keys begin with these bytes, a multiple of eight.
+    pub fn of(prefix: &[u8]) -> Self {
+        let slices = prefix.as_chunks::<8>().0.iter().map(|slice| u64::from_be_bytes(*slice));
+        slices.fold(Self::FIRST, Self::below)
+    }
+
+    /// The slice that leads to it, unless it is the first layer.
+    pub fn slice(self) -> Option<u64> {
+        (self != Self::FIRST).then_some(self.slice)
+    }
+
+    /// The tag of the layer above.
+    pub fn above(self) -> u64 {
+        self.above
+    }
+
+    /// 48 bits, not zero.
+    pub fn tag(self) -> u64 {
+        Checksum::at(self.above).pair(self.slice, self.above).finish() >> 16 | 1
+    }
+
+    /// Its words, in the node at `off`.
+    pub fn words(self, off: u64) -> [u64; 2] {
+        let check = Checksum::at(off).pair(self.slice, self.above).finish() >> 48 | 1;
+        [self.slice, self.above << 16 | check]
+    }
+
+    /// The name that words are, if they are sound.
+    pub fn read(words: [u64; 2], off: u64) -> Option<Self> {
+        let name = LayerName { slice: words[0], above: words[1] >> 16 };
+        (name.words(off) == words).then_some(name)
+    }
 }
 
 /// The bits of the word of a place that are something else's.

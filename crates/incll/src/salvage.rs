@@ -3,7 +3,8 @@
 //! A scan follows one link after the other, and ends at the first that makes no sense. Here every link is followed that leads to a
 //! node: from interior nodes to their children, from border nodes to their right siblings and to the layers below. So a node is
 //! found unless *all* links to it are damaged. Nodes that nothing leads to are taken from the allocator: their slabs say
-//! which blocks are in use, and what such a node leads to says which layer it belongs to.
+//! which blocks are in use, and each border node says which [layer](LayerName) it belongs to. So what its keys begin with is known, layer by
+//! layer, and no entry comes back under another key: a node of another layer, to which a damaged link leads, is passed over.
 //!
 //! | damaged | lost |
 //! |---|---|
@@ -11,10 +12,9 @@
 //! | another line of a border node | the entries of that line: at most 4 |
 //! | an interior node | nothing: right siblings lead to its children |
 //! | a record | its entry |
-//! | the link to a layer | the keys of that layer |
+//! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries |
 //! | a node in whose place lies another one | its entries: it says that it belongs elsewhere, and is passed over |
-//! | the root of a layer, or all that it leads to | nothing but its own entries, if no other layer has lost as much; otherwise the keys of these layers |
-//! | the link to the root, or the root | nothing but its own entries |
+//! | all links to a node, and the words that name its layer | its entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
 //!
 //! Values have no checksums: bytes that were changed within a value are given back as they are.
@@ -26,7 +26,7 @@ use durix_index::Finding;
 use durix_pmem::{Medium, Off, Op, Persistent};
 
 use crate::error::Result;
-use crate::layout::{Border, Node, Permutation, SLOTS, kind, place_of, slab_kind};
+use crate::layout::{Border, LayerName, Node, Permutation, SLOTS, kind, place_of, slab_kind};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::tree::Masstree;
@@ -35,8 +35,6 @@ use crate::{MAX_KEY, MAX_VALUE, Policy};
 
 /// Findings that are kept.
 const MAX_FINDINGS: usize = 100;
-/// Levels of a layer: more than any has.
-const MAX_LEVELS: usize = 64;
 
 /// Gets a key and its value.
 pub type Found<'f> = &'f mut dyn FnMut(&[u8], &[u8]);
@@ -59,13 +57,6 @@ impl Visit {
     }
 }
 
-/// Border nodes that lead to each other, and nothing else to them.
-struct Run {
-    /// Those that no node leads to from above, and interior nodes above others.
-    topmost: Vec<Off<Node>>,
-    borders: BTreeSet<Off<Node>>,
-}
-
 struct Salvage<'a, 'f, M: Medium, P: Policy> {
     cx: Context<'a, M, P>,
     found: Found<'f>,
@@ -84,10 +75,8 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     prefixes: Vec<Vec<u8>>,
     /// Layers that were met and not walked yet.
     todo: Vec<(Off<Node>, Vec<u8>)>,
-    /// The numbers of layers whose links led to no entry.
-    headless: Vec<usize>,
-    /// The numbers of layers with an entry.
-    filled: BTreeSet<usize>,
+    /// The number of each layer, by its tag.
+    numbers: BTreeMap<u64, usize>,
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
@@ -103,8 +92,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             layer_of: BTreeMap::new(),
             prefixes: Vec::new(),
             todo: Vec::new(),
-            headless: Vec::new(),
-            filled: BTreeSet::new(),
+            numbers: BTreeMap::new(),
         };
         salvage.read_slabs();
         salvage
@@ -179,26 +167,30 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
 
     // ---- layers ----
 
+    /// The number of the layer whose keys begin with these bytes.
+    fn number(&mut self, prefix: Vec<u8>) -> usize {
+        let next = self.prefixes.len();
+        let number = *self.numbers.entry(LayerName::of(&prefix).tag()).or_insert(next);
+        if number == next {
+            self.prefixes.push(prefix);
+        }
+        number
+    }
+
     /// Walks all layers that were met.
     fn layers(&mut self) {
         while let Some((root, prefix)) = self.todo.pop() {
-            if prefix.len() > MAX_KEY || !self.is_node(root) {
+            if prefix.len() > MAX_KEY {
+                self.find(root.get(), "a layer of keys that are longer than any".into());
+                continue;
+            }
+            let layer = self.number(prefix);
+            if !self.is_node(root) {
                 self.find(root.get(), "the link to a layer leads to no node".into());
-                if prefix.len() <= MAX_KEY {
-                    self.headless.push(self.prefixes.len());
-                    self.prefixes.push(prefix);
-                }
-                continue;
-            }
-            if self.layer_of.contains_key(&root) {
+            } else if self.layer_of.contains_key(&root) {
                 self.find(root.get(), "two links lead to this node".into());
-                continue;
-            }
-            self.prefixes.push(prefix);
-            let layer = self.prefixes.len() - 1;
-            self.nodes(layer, Visit::whole(root));
-            if !self.filled.contains(&layer) {
-                self.headless.push(layer);
+            } else {
+                self.nodes(layer, Visit::whole(root));
             }
         }
     }
@@ -223,6 +215,10 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
                 self.find(visit.off.get(), "a link leads to a node with other keys".into());
                 continue;
             }
+            if !is_interior && self.is_elsewhere(layer, visit.off) {
+                self.find(visit.off.get(), "a link leads to a node of another layer".into());
+                continue;
+            }
             self.layer_of.insert(visit.off, layer);
             // Siblings last: what the node above says of a child's bounds is more than what a sibling knows.
             if is_interior {
@@ -231,6 +227,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
                 todo.splice(0..0, self.border(layer, visit));
             }
         }
+    }
+
+    /// Whether a border node says that it belongs to another layer.
+    fn is_elsewhere(&self, layer: usize, off: Off<Node>) -> bool {
+        self.cx.layer_name(off).is_some_and(|name| self.numbers.get(&name.tag()) != Some(&layer))
     }
 
     fn children(&self, visit: Visit) -> Vec<Visit> {
@@ -286,7 +287,6 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         let prefix = &self.prefixes[layer];
         if entry.kind == kind::LAYER {
             let below = [&prefix[..], &entry.slice.to_be_bytes()].concat();
-            self.filled.insert(layer);
             return self.todo.push((Off::new(entry.word), below));
         }
         let mut key = prefix.clone();
@@ -296,7 +296,6 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         }
         match self.cx.resolve(entry, &mut key) {
             Ok(value) if key.len() <= MAX_KEY && value.len() <= MAX_VALUE => {
-                self.filled.insert(layer);
                 (self.found)(&key, &value.to_vec());
             }
             Ok(_) => self.find(entry.word, "a record that is longer than any".into()),
@@ -327,141 +326,50 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 
-    /// What a node leads to: its children, or its right sibling.
-    fn led_to(&self, off: Off<Node>) -> Vec<Off<Node>> {
-        if self.is_interior(off) { self.cx.content(off).1 } else { vec![self.sibling(off)] }
+    /// The number of the layer of that name, if it is known, or the one above is: then it is a layer to which no sound link leads.
+    fn number_of(&mut self, name: LayerName) -> Option<usize> {
+        if let Some(number) = self.numbers.get(&name.tag()) {
+            return Some(*number);
+        }
+        let above = &self.prefixes[*self.numbers.get(&name.above())?];
+        let prefix = [&above[..], &name.slice()?.to_be_bytes()].concat();
+        (prefix.len() <= MAX_KEY).then(|| self.number(prefix))
     }
 
-    /// Looks at nodes that nothing leads to, where it can be told what layer they belong to: that of what they lead to.
+    /// Looks at border nodes that nothing leads to, where it can be told what layer they belong to: by what they say, and otherwise that of their
+    /// right siblings. Interior nodes have no entries.
     fn adopt(&mut self) {
         loop {
             self.layers();
-            let orphans = self.orphans();
-            let mut before: BTreeMap<Off<Node>, Vec<Off<Node>>> = BTreeMap::new();
+            let mut orphans = self.orphans();
+            orphans.retain(|off| !self.is_interior(*off));
+            let mut adopted = 0;
             for off in &orphans {
-                self.led_to(*off).into_iter().for_each(|next| before.entry(next).or_default().push(*off));
+                let number = self.cx.layer_name(*off).and_then(|name| self.number_of(name));
+                adopted += usize::from(number.is_some_and(|number| self.adopt_into(number, *off)));
             }
-            let known = before.iter().filter_map(|(next, orphans)| Some((self.layer_of.get(next)?, orphans)));
-            let mut known: Vec<_> = known.flat_map(|(layer, all)| all.iter().map(|off| (*off, *layer))).collect();
-            if known.is_empty() {
-                return self.guess(&orphans);
-            }
-            while let Some((off, layer)) = known.pop() {
-                if !self.layer_of.contains_key(&off) {
-                    self.nodes(layer, Visit::whole(off));
-                    // A node that is astray is none of this layer.
-                    self.layer_of.entry(off).or_insert(layer);
-                    known.extend(before.get(&off).into_iter().flatten().map(|off| (*off, layer)));
+            if adopted == 0 {
+                for off in &orphans {
+                    let number = self.layer_of.get(&self.sibling(*off)).copied();
+                    adopted += usize::from(number.is_some_and(|number| self.adopt_into(number, *off)));
                 }
             }
-        }
-    }
-
-    /// What is left, and no node of it leads to. Nodes of a layer are a run of siblings, and each run belongs to a layer whose root cannot be
-    /// read: the first layer, if no entry of it was found, or one that a link of another layer leads to. Where that can be told in one
-    /// way only, it is taken.
-    fn guess(&mut self, orphans: &[Off<Node>]) {
-        let mut runs = self.runs(orphans);
-        let first_is_empty = !self.filled.contains(&0);
-        if self.prefixes.is_empty() {
-            self.prefixes.push(Vec::new());
-        }
-        if first_is_empty && !runs.is_empty() {
-            // Links of the first layer lead to all others.
-            let leads_to_others = |run: &Run| self.lost_roots_below(run) == runs.len() - 1;
-            let firsts: Vec<usize> = (0..runs.len()).filter(|run| leads_to_others(&runs[*run])).collect();
-            match firsts[..] {
-                [first] => self.take_run(0, &runs.remove(first)),
-                _ => std::mem::take(&mut runs).iter().for_each(|run| self.take_run(0, run)),
-            }
-        }
-        let headless = self.headless.iter().copied().filter(|layer| *layer != 0 && !self.filled.contains(layer));
-        let headless: Vec<usize> = headless.collect();
-        match (&headless[..], &runs[..]) {
-            ([layer], [run]) => {
-                self.find(
-                    run.topmost[0].get(),
-                    "nothing leads to this node; the first bytes of its keys are a guess".into(),
-                );
-                self.take_run(*layer, run);
-            }
-            _ => runs.iter().flat_map(|run| &run.topmost).for_each(|off| {
+            if adopted == 0 {
                 let what = "nothing leads to this node, and the first bytes of its keys are unknown";
-                self.find(off.get(), what.into());
-            }),
-        }
-    }
-
-    fn take_run(&mut self, layer: usize, run: &Run) {
-        run.topmost.iter().for_each(|off| self.nodes(layer, Visit::whole(*off)));
-        self.layers();
-    }
-
-    /// The runs of siblings among nodes that nothing leads to, but those of layers below others.
-    fn runs(&self, orphans: &[Off<Node>]) -> Vec<Run> {
-        let (interiors, borders): (Vec<_>, Vec<_>) = orphans.iter().copied().partition(|off| self.is_interior(*off));
-        let children = interiors.iter().flat_map(|above| self.cx.content(*above).1);
-        let below: BTreeSet<Off<Node>> = borders.iter().flat_map(|off| self.layers_of(*off)).chain(children).collect();
-        let mut topmost: BTreeMap<Option<Off<Node>>, Vec<Off<Node>>> = BTreeMap::new();
-        for off in orphans.iter().filter(|off| !below.contains(off)) {
-            topmost.entry(self.first_border(*off)).or_default().push(*off);
-        }
-        let siblings: BTreeSet<Off<Node>> = borders.iter().map(|off| self.sibling(*off)).collect();
-        let borders: BTreeSet<Off<Node>> = borders.into_iter().collect();
-        let firsts: Vec<_> =
-            topmost.keys().copied().filter(|first| first.is_none_or(|off| !siblings.contains(&off))).collect();
-        let mut runs = Vec::new();
-        for first in firsts {
-            let mut run = Run { topmost: topmost.remove(&first).unwrap_or_default(), borders: BTreeSet::new() };
-            let mut next = first;
-            while let Some(off) = next.filter(|off| borders.contains(off) && run.borders.insert(*off)) {
-                run.topmost.extend(topmost.remove(&Some(off)).unwrap_or_default());
-                next = Some(self.sibling(off));
-            }
-            runs.push(run);
-        }
-        // Siblings in a circle are damaged.
-        runs.extend(topmost.into_values().map(|topmost| Run { topmost, borders: BTreeSet::new() }));
-        runs
-    }
-
-    /// The border node of the smallest keys below a node, if there is one.
-    fn first_border(&self, off: Off<Node>) -> Option<Off<Node>> {
-        let mut off = off;
-        for _ in 0..MAX_LEVELS {
-            if !self.is_interior(off) {
-                return Some(off);
-            }
-            off = self.cx.content(off).1.first().copied().filter(|off| self.is_node(*off))?;
-        }
-        None
-    }
-
-    /// How many layers have roots that cannot be read, or lead to no node, of those that the borders of a run lead to, from layer to layer.
-    fn lost_roots_below(&self, run: &Run) -> usize {
-        let (mut lost, mut seen) = (0, BTreeSet::new());
-        let mut todo: Vec<Off<Node>> = run.borders.iter().copied().collect();
-        let can_be_read = |off: &Off<Node>| self.is_node(*off) && self.cx.is_stamped(*off);
-        while let Some(off) = todo.pop() {
-            if !can_be_read(&off) {
-                lost += 1;
-            } else if seen.insert(off) {
-                let is_interior = self.is_interior(off);
-                let mut next = if is_interior { self.cx.content(off).1 } else { self.layers_of(off) };
-                if is_interior {
-                    next.retain(can_be_read);
-                    lost += usize::from(next.is_empty());
-                }
-                todo.extend(next);
+                return orphans.iter().for_each(|off| self.find(off.get(), what.into()));
             }
         }
-        lost
     }
 
-    fn layers_of(&self, off: Off<Node>) -> Vec<Off<Node>> {
-        let entries = if self.is_interior(off) { None } else { self.entries(off) };
-        let layers = entries.into_iter().flatten().filter(|entry| entry.kind == kind::LAYER);
-        layers.map(|entry| Off::new(entry.word)).collect()
+    /// Looks at a node of a layer, unless that was done meanwhile.
+    fn adopt_into(&mut self, layer: usize, off: Off<Node>) -> bool {
+        let is_new = !self.layer_of.contains_key(&off);
+        if is_new {
+            self.nodes(layer, Visit::whole(off));
+            // What says that it is of another layer is looked at once.
+            self.layer_of.entry(off).or_insert(layer);
+        }
+        is_new
     }
 }
 

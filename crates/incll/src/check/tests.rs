@@ -9,13 +9,13 @@ use durix_pmem::{Bits, Hardware, Mapping, Pool, PoolOptions, Structure, Word};
 
 use super::*;
 use crate::layout::{
-    Bitmap, Border, Interior, RecordHead, SLOTS, SlabHead, Slotted, Stamp, TreeRoot, place_of, slab_kind,
+    Bitmap, Border, Interior, LayerName, RecordHead, SLOTS, SlabHead, Slotted, Stamp, TreeRoot, place_of, slab_kind,
 };
 use crate::{BareOptions, Durable, InteriorInLine, TreeOptions};
 
 durix_pmem::variants!(FAULTS, fault_name: Fault {
     TwoLinks, Levels, NoNode, Stamp, Deleted, Sibling, LastSibling, Slotted, Separators, Count, SpareKey, Permutation, Order,
-    Outside, Kind, Suffix, Checksum, Unreadable, NotReached, OtherSize, NotTaken, Mark, OtherEntries, Place,
+    Outside, Kind, Suffix, Checksum, Unreadable, NotReached, OtherSize, NotTaken, Mark, OtherEntries, Place, Layer,
 });
 
 /// A key with a suffix, and two that share a layer.
@@ -233,6 +233,16 @@ const CHECKS: &[Row] = &[
     ("Stamp", &[], |s| {
         let stamp = s.op.load(&s.border(1).stamp, Relaxed);
         s.store(&s.border(1).stamp, Stamp::from_bits(stamp.to_bits() | 1 << 60));
+        s.child(1).get()
+    }),
+    // A damaged name, and the sound one of another layer.
+    ("Layer", &[], |s| {
+        s.store(&s.border(1).slots[SLOTS][0], 1);
+        s.child(1).get()
+    }),
+    ("Layer", &[], |s| {
+        let words = LayerName::of(b"eight by").words(s.child(1).get());
+        s.border(1).slots[SLOTS].iter().zip(words).for_each(|(word, bits)| s.store(word, bits));
         s.child(1).get()
     }),
     // The place that the node beside it names.

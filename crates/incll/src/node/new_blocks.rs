@@ -6,7 +6,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Kinds, Node, Permutation, RecordHead, Stamp, place_of};
+use crate::layout::{Kinds, LayerName, NODE_LINES, Node, Permutation, RecordHead, Stamp, place_of};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::value::Record;
@@ -47,11 +47,13 @@ impl<'a, M: Medium, P: Policy> NewBlocks<'a, M, P> {
         Ok(off)
     }
 
-    /// A border node with these entries, in their order.
-    pub(crate) fn border(&mut self, entries: &[Entry]) -> Result<Off<Node>> {
+    /// A border node with these entries, in their order, of a layer.
+    pub(crate) fn border(&mut self, entries: &[Entry], layer: Option<LayerName>) -> Result<Off<Node>> {
         let lines = entries.len().div_ceil(4);
-        let off = self.node(false, (2 << lines) - 1)?;
+        // The last line has the layer.
+        let off = self.node(false, ((2 << lines) - 1) | 1 << (NODE_LINES - 1))?;
         self.cx.fill_fresh(off, entries);
+        self.cx.set_layer_name(off, layer);
         Ok(off)
     }
 

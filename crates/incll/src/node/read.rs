@@ -16,7 +16,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::{Error, Result};
-use crate::layout::{Before, Node, PLACE_FREE, place_of, version};
+use crate::layout::{Before, LayerName, Node, PLACE_FREE, SLOTS, place_of, version};
 use crate::node::context::{At, Context};
 
 /// How long a node may stay locked.
@@ -114,6 +114,22 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         let is_interior = !P::INTERIOR_IN_LINE && self.op.load(&self.op.at(off).stamp, Relaxed).is_interior();
         let word = if is_interior { &self.interior(off).place } else { &self.border(off).inline };
         self.op.load(word, Relaxed) & !PLACE_FREE
+    }
+
+    /// The layer that a border node says it belongs to; none if that is damaged. The root of a tree, which is born as a line of zeroes, says
+    /// nothing, and need not.
+    pub(crate) fn layer_name(&self, off: Off<Node>) -> Option<LayerName> {
+        if off == self.tree.root {
+            return Some(LayerName::FIRST);
+        }
+        let words = &self.border(off).slots[SLOTS];
+        LayerName::read(words.each_ref().map(|word| self.op.load(word, Relaxed)), off.get())
+    }
+
+    /// Writes into a border node that is logged or new which layer it belongs to.
+    pub(crate) fn set_layer_name(&self, off: Off<Node>, name: Option<LayerName>) {
+        let words = name.map_or(LayerName::UNKNOWN, |name| name.words(off.get()));
+        self.border(off).slots[SLOTS].iter().zip(words).for_each(|(word, bits)| self.op.store(word, bits, Relaxed));
     }
 
     /// Whether a node says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until it is filled

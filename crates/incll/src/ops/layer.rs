@@ -4,7 +4,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Node, kind};
+use crate::layout::{LayerName, Node, kind};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::node::lock::Locked;
@@ -28,31 +28,37 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         record.suffix_into(&mut old);
         let old_value = record.value().to_vec();
         let mut fresh = NewBlocks::new(*self);
-        let layer = self.build_layer(&mut fresh, (&old, &old_value), (&rest[8..], value))?;
-        let entry = Entry { slice: Part::of(rest).slice, kind: kind::LAYER, inline: false, word: layer.get() };
+        let slice = Part::of(rest).slice;
+        let name = self.layer_name(locked.off).map(|name| name.below(slice));
+        let layer = self.build_layer(&mut fresh, name, (&old, &old_value), (&rest[8..], value))?;
+        let entry = Entry { slice, kind: kind::LAYER, inline: false, word: layer.get() };
         self.replace(locked, rank, slot, entry)?;
         fresh.keep();
         Ok(())
     }
 
-    /// The layers for two different keys: one for each slice that they share, one for what differs.
+    /// The layers for two different keys: one for each slice that they share, one for what differs. `name` is that of the first of them.
     fn build_layer(
         &self,
         fresh: &mut NewBlocks<'a, M, P>,
+        name: Option<LayerName>,
         mut a: (&[u8], &[u8]),
         mut b: (&[u8], &[u8]),
     ) -> Result<Off<Node>> {
-        let mut shared = Vec::new();
+        // Each slice that they share, and the layer that it lies in.
+        let (mut shared, mut name) = (Vec::new(), name);
         while a.0.len() > 8 && b.0.len() > 8 && a.0[..8] == b.0[..8] {
-            shared.push(Part::of(a.0).slice);
+            let slice = Part::of(a.0).slice;
+            shared.push((slice, name));
+            name = name.map(|name| name.below(slice));
             (a.0, b.0) = (&a.0[8..], &b.0[8..]);
         }
         let (first, second) = if Part::of(a.0) < Part::of(b.0) { (a, b) } else { (b, a) };
         let entries = [self.entry(fresh, first.0, first.1)?, self.entry(fresh, second.0, second.1)?];
-        let mut layer = fresh.border(&entries)?;
-        for slice in shared.into_iter().rev() {
+        let mut layer = fresh.border(&entries, name)?;
+        for (slice, name) in shared.into_iter().rev() {
             let entry = Entry { slice, kind: kind::LAYER, inline: false, word: layer.get() };
-            layer = fresh.border(&[entry])?;
+            layer = fresh.border(&[entry], name)?;
         }
         Ok(layer)
     }

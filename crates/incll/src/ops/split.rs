@@ -63,7 +63,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
             None => self.lock_parent(way.root, slice, locked.off)?,
         };
         let mut above = self.lock_above(parent, way.root, slice)?;
-        let right = fresh.border(&entries[at..])?;
+        let right = fresh.border(&entries[at..], self.layer_name(locked.off))?;
         let blocks = self.blocks_for(&above, way.root, fresh)?;
         if P::INTERIOR_IN_LINE {
             self.log_for_slotted(&locked, &above, way.root, entries[at].slice)?;
@@ -174,7 +174,8 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         at: usize,
         fresh: &mut NewBlocks<'a, M, P>,
     ) -> Result<()> {
-        let (left, right) = (fresh.border(&entries[..at])?, fresh.border(&entries[at..])?);
+        let layer = self.layer_name(locked.off);
+        let (left, right) = (fresh.border(&entries[..at], layer)?, fresh.border(&entries[at..], layer)?);
         self.log_whole(&[&locked])?;
         let op = self.op;
         let sep = entries[at].slice;

@@ -96,7 +96,8 @@ fn a_zeroed_line_costs_at_most_one_node() {
         damaged[line * 64..line * 64 + 64].fill(0);
         let Some(saved) = save(damaged, &all) else { continue };
         assert!(saved.lost_above <= NODE, "line {line}: {} lost", saved.lost);
-        assert!(saved.lost <= NODE + IN_LAYER as usize, "line {line}: {} lost", saved.lost);
+        // Also where the line holds the link to a layer: its nodes say where they belong.
+        assert!(saved.lost <= NODE, "line {line}: {} lost", saved.lost);
         // Records have no checksums: values of which only bytes were zeroed, or that may have been empty, come as they are.
         assert!(saved.wrong <= 4, "line {line}: {} wrong", saved.wrong);
         let silently = if saved.findings > 0 { 0 } else { saved.lost };
@@ -105,6 +106,32 @@ fn a_zeroed_line_costs_at_most_one_node() {
     }
     println!("{tried} lines of {} entries: {lost} entries lost in all, {most} at most", all.len());
     assert!(tried > 300, "{tried} lines were tried");
+}
+
+/// A page that is lost takes the entries that lie in it, and no others: nodes that nothing leads to any more say which layer they belong to, and
+/// none comes back under another key.
+#[test]
+fn a_lost_page_costs_what_lies_in_it_and_no_key_comes_back_as_another() {
+    // Two layers, each with several nodes; and three, where the bytes of a key that lead to the last one may lie in the page.
+    let deep = |n: u32| [&b"one more layer, and "[..], &n.to_be_bytes(), b"the last", &n.to_le_bytes()].concat();
+    let wide = |n: u32| [&b"and another layer: "[..], &n.to_be_bytes()].concat();
+    let two = entries(300).into_iter().chain((0..300).map(|n| (wide(n * 7919), vec![n as u8; 30])));
+    let three = (0..300).map(|n| (deep(n / 2 * 7919), vec![n as u8; 9]));
+    for (all, most) in [(two.collect::<Map>(), 12 * NODE), (three.collect(), usize::MAX)] {
+        for close in [true, false] {
+            let image = image_of(&all, close);
+            let pages: std::collections::BTreeSet<usize> = lines(&image).map(|line| line / 64).collect();
+            for (page, with) in pages.iter().flat_map(|page| [(page, 0), (page, 0xff)]) {
+                let mut damaged = image.clone();
+                damaged[page * 4096..][..4096].fill(with);
+                let Some(saved) = save(damaged, &all) else { continue };
+                assert_eq!(saved.wrong, 0, "page {page}, filled with {with}");
+                // A page has twelve nodes at most.
+                assert!(saved.lost <= most, "page {page}, filled with {with}: {} of {} lost", saved.lost, all.len());
+                assert!(saved.findings > 0 || saved.lost == 0);
+            }
+        }
+    }
 }
 
 /// Interior nodes lie in pages of their own. Without one of these nothing leads to the nodes below, but they lead to each other; and what is
