@@ -85,6 +85,15 @@ impl<M: Medium> RecordStore<M> {
         RecordStore(Units::to_read(op, root, page_word))
     }
 
+    /// Keys and offsets of what may be records, by the bitmaps of their pages, whether anything leads to them or not: for a repair, which compares
+    /// checksums as it reads them. One that was freed while a reader held it can be among them.
+    pub fn heads(&self, op: &Op<'_, M>) -> Vec<(u64, u64)> {
+        let records = self.records(op);
+        let head = |unit: Unit| records.owner(unit).ok()?.filter(|(_, head)| *head == unit.off);
+        let is_written = |(_, off): &(u64, u64)| records.is_blank(*off).is_ok_and(|is_blank| !is_blank);
+        self.0.all_allocated(op).into_iter().filter_map(head).filter(is_written).collect()
+    }
+
     /// Whether an extent of a structure holds records.
     pub fn holds_records(op: &Op<'_, M>, extent: &Extent) -> bool {
         holds_records(op, extent)

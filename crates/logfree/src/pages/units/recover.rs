@@ -110,16 +110,22 @@ impl<M: Medium> Units<M> {
         units
     }
 
+    /// All units that are allocated, by the bitmaps of the pages.
+    pub(crate) fn all_allocated(&self, op: &Op<'_, M>) -> Vec<Unit> {
+        let pages = self
+            .extents(op)
+            .into_iter()
+            .flat_map(|extent| (extent.off..extent.off + extent.len).step_by(self.page as usize));
+        pages.flat_map(|page| self.allocated(op, page)).collect()
+    }
+
     /// Compares what is allocated with what records are made of, while no other operation is open.
     pub(crate) fn check(&self, op: &Op<'_, M>, in_use: &OffsetSet) -> Vec<Finding> {
         let (held, mut allocated, mut findings) = (self.held(op), OffsetSet::default(), Vec::new());
-        for extent in self.extents(op) {
-            let pages = (extent.off..extent.off + extent.len).step_by(self.page as usize);
-            for unit in pages.flat_map(|page| self.allocated(op, page)) {
-                allocated.insert(unit.off);
-                if !in_use.contains(&unit.off) && !held.contains(&unit.off) {
-                    findings.push(Finding::Leaked { off: unit.off });
-                }
+        for unit in self.all_allocated(op) {
+            allocated.insert(unit.off);
+            if !in_use.contains(&unit.off) && !held.contains(&unit.off) {
+                findings.push(Finding::Leaked { off: unit.off });
             }
         }
         let missing: BTreeSet<_> = in_use.difference(&allocated).chain(held.intersection(in_use)).collect();
