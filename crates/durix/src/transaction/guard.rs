@@ -51,6 +51,8 @@ pub(crate) struct Guarded<M: Medium> {
     armed: AtomicU64,
     table: Lock<Table>,
     plain: Plain,
+    /// How often locks were given back: what a thread waits for that has met one.
+    released: AtomicU64,
 }
 
 impl<M: Medium> fmt::Debug for Guarded<M> {
@@ -68,7 +70,8 @@ impl<M: Medium> Guarded<M> {
         }
         let (owner, is_buffered) = (raw.root().owner(), raw.durability() == Durability::Buffered);
         let (armed, table) = (AtomicU64::new(armed), Lock::new(Table::default()));
-        Guarded { raw, transactions, owner, is_buffered, armed, table, plain: Plain::default() }
+        let released = AtomicU64::new(0);
+        Guarded { raw, transactions, owner, is_buffered, armed, table, plain: Plain::default(), released }
     }
 
     /// The index itself.
@@ -256,8 +259,10 @@ impl<M: Medium> Guarded<M> {
         for (count, key) in keys.iter().enumerate() {
             let mut table = self.table.lock(m);
             let got = table.try_lock(m, &self.plain, several.age, Wanted::Write(key));
-            drop(table);
-            got.map_err(|conflict| (*key, conflict))?;
+            got.map_err(|conflict| {
+                self.note_waiting(m);
+                (*key, conflict)
+            })?;
             several.keys = &keys[..=count];
         }
         Ok(Held { one: None, several: Some(several), is_idle: false })
@@ -265,7 +270,9 @@ impl<M: Medium> Guarded<M> {
 
     #[inline]
     fn try_hold(&self, m: M, slot: u32, key: &[u8]) -> Result<(HeldOne<'_, M>, bool), Conflict> {
-        let is_idle = self.table.lock(m).try_hold(m, &self.plain, slot, key, self.transactions.idle())?;
+        let mut table = self.table.lock(m);
+        let got = table.try_hold(m, &self.plain, slot, key, self.transactions.idle());
+        let is_idle = got.inspect_err(|_| self.note_waiting(m))?;
         Ok((HeldOne { guard: self, slot }, is_idle))
     }
 
@@ -391,17 +398,26 @@ impl<M: Medium> Guarded<M> {
         let m = self.transactions.medium();
         let mut table = self.table.lock(m);
         match self.has_locks() {
-            true => table.try_lock(m, &self.plain, who, wanted),
+            true => table.try_lock(m, &self.plain, who, wanted).inspect_err(|_| self.note_waiting(m)),
             false => Err(Vec::new()),
         }
     }
 
+    /// Has a scheduler see what a thread waits for. The word of the table's lock is as before when a lock was given back.
+    #[cold]
+    fn note_waiting(&self, m: M) {
+        m.shared_load(&self.released, Ordering::Relaxed);
+    }
+
     pub(super) fn unlock<'k>(&self, who: Age, keys: impl Iterator<Item = &'k [u8]>, ranges: bool) {
-        let mut table = self.table.lock(self.transactions.medium());
+        let m = self.transactions.medium();
+        let mut table = self.table.lock(m);
         keys.for_each(|key| table.unlock(who, key));
         if ranges {
             table.unlock_ranges(who);
         }
+        let released = self.released.load(Ordering::Relaxed);
+        m.shared_store(&self.released, released.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Before locked keys change: makes durable that no retired record will change them again. See
