@@ -112,9 +112,9 @@ impl Keys {
         None
     }
 
-    /// Adds a version, the last one of its key.
-    fn push(&mut self, hash: u64, key: &[u8], version: Version) {
-        if let Some(number) = self.find(hash, key) {
+    /// Adds a version, the last one of its key, whose entry has a number if there is one.
+    fn push(&mut self, entry: Option<u32>, hash: u64, key: &[u8], version: Version) {
+        if let Some(number) = entry {
             let entry = &mut self.entries[number as usize / TOGETHER][number as usize % TOGETHER];
             let before = std::mem::replace(&mut entry.last, version);
             entry.older.push(before);
@@ -160,6 +160,8 @@ struct Store {
     /// By owner of the index.
     keys: BTreeMap<u16, Keys>,
     bytes: u64,
+    /// Of entries: while it stays, each keeps its number, and none is new.
+    changes: u64,
 }
 
 /// The versions of a database.
@@ -182,25 +184,42 @@ pub(super) enum Stored {
     Was(Option<Vec<u8>>),
 }
 
+/// What [`Store::look`] has found.
+struct Looked {
+    entry: Option<u32>,
+    changes: u64,
+}
+
 impl Store {
-    fn entry(&self, owner: u16, hash: u64, key: &[u8]) -> Option<&Entry> {
+    /// The number and the entry of a key.
+    fn entry(&self, owner: u16, hash: u64, key: &[u8]) -> Option<(u32, &Entry)> {
         let keys = self.keys.get(&owner)?;
-        Some(keys.at(keys.find(hash, key)?))
+        let number = keys.find(hash, key)?;
+        Some((number, keys.at(number)))
     }
 
-    /// Whether the key was saved since the newest snapshot.
-    fn is_saved(&self, owner: u16, hash: u64, key: &[u8]) -> bool {
-        self.entry(owner, hash, key).is_some_and(|entry| entry.last.until == self.last)
+    /// Looks for a key before its value is read. `None` if it was saved since the newest snapshot.
+    fn look(&self, owner: u16, hash: u64, key: &[u8]) -> Option<Looked> {
+        let entry = self.entry(owner, hash, key);
+        let is_saved = entry.is_some_and(|(_, entry)| entry.last.until == self.last);
+        (!is_saved).then(|| Looked { entry: entry.map(|(number, _)| number), changes: self.changes })
     }
 
-    fn push(&mut self, owner: u16, hash: u64, key: &[u8], value: Option<&[u8]>) {
+    /// Adds the value of a key, unless it was saved since the newest snapshot.
+    fn save(&mut self, mut looked: Looked, (owner, hash, key): (u16, u64, &[u8]), value: Option<&[u8]>) {
+        if looked.changes != self.changes {
+            let Some(again) = self.look(owner, hash, key) else { return };
+            looked = again;
+        }
+        self.changes += 1;
         self.bytes += OVERHEAD + (key.len() + value.map_or(0, <[u8]>::len)) as u64;
         let version = Version { until: self.last, value: value.map(Small::from) };
-        self.keys.entry(owner).or_default().push(hash, key, version);
+        self.keys.entry(owner).or_default().push(looked.entry, hash, key, version);
     }
 
     /// Removes what no open snapshot sees.
     fn trim(&mut self, hash: impl Fn(&[u8]) -> u64) {
+        self.changes += 1;
         let Some(oldest) = self.open.first().copied() else {
             self.keys.values_mut().for_each(Keys::clear);
             self.bytes = 0;
@@ -255,6 +274,8 @@ impl Versions {
     pub(super) fn open(&self) -> u64 {
         let mut store = self.store();
         store.last += 1;
+        // What was saved before is not saved for this one.
+        store.changes += 1;
         let number = store.last;
         store.open.insert(number);
         self.count.store(store.open.len() as u64, Ordering::Release);
@@ -281,41 +302,42 @@ impl Versions {
     /// As [`Index::get`]. The bound of the store is no error here: it fails the snapshots.
     pub(crate) fn save<M: Medium>(&self, op: &Op<'_, M>, index: &dyn Index<M>, owner: u16, key: &[u8]) -> Result<()> {
         let hash = self.hash(key);
-        {
+        let looked = {
             let store = self.store();
-            // The update itself refuses a key that does not fit.
-            if store.open.is_empty() || store.is_saved(owner, hash, key) || index.limits().check(key, None).is_err() {
+            if store.open.is_empty() {
                 return Ok(());
             }
+            let Some(looked) = store.look(owner, hash, key) else { return Ok(()) };
+            looked
+        };
+        // The update itself refuses a key that does not fit.
+        if index.limits().check(key, None).is_err() {
+            return Ok(());
         }
         let mut value = VALUE.take();
-        let saved = self.save_new(op, index, (owner, hash, key), &mut value);
+        // Before the lock: whoever stores first has read before any change, and so has everybody who comes too late.
+        let is_there = index.get(op, key, &mut value);
+        if let Ok(is_there) = is_there {
+            self.save_value(looked, (owner, hash, key), is_there.then_some(&value));
+        }
         if value.capacity() <= KEPT_BYTES {
             VALUE.set(value);
         }
-        saved
+        is_there.map(drop)
     }
 
-    fn save_new<M: Medium>(
-        &self,
-        op: &Op<'_, M>,
-        index: &dyn Index<M>,
-        (owner, hash, key): (u16, u64, &[u8]),
-        value: &mut Vec<u8>,
-    ) -> Result<()> {
-        // Before the lock: whoever stores first has read before any change, and so has everybody who comes too late.
-        let is_there = index.get(op, key, value)?;
+    fn save_value(&self, looked: Looked, key: (u16, u64, &[u8]), value: Option<&[u8]>) {
         let mut store = self.store();
-        if !store.open.is_empty() && !store.is_saved(owner, hash, key) {
-            store.push(owner, hash, key, is_there.then_some(value));
-            if store.bytes > self.limit.load(Ordering::Relaxed) {
-                store.open.clear();
-                store.trim(|key| self.hash(key));
-                // Who has failed stands in nobody's way.
-                self.count.store(0, Ordering::Release);
-            }
+        if store.open.is_empty() {
+            return;
         }
-        Ok(())
+        store.save(looked, key, value);
+        if store.bytes > self.limit.load(Ordering::Relaxed) {
+            store.open.clear();
+            store.trim(|key| self.hash(key));
+            // Who has failed stands in nobody's way.
+            self.count.store(0, Ordering::Release);
+        }
     }
 
     fn ensure_open(&self, store: &Store, snapshot: u64) -> Result<()> {
@@ -332,7 +354,8 @@ impl Versions {
     pub(super) fn get(&self, snapshot: u64, owner: u16, key: &[u8]) -> Result<Stored> {
         let store = self.store();
         self.ensure_open(&store, snapshot)?;
-        let version = store.entry(owner, self.hash(key), key).and_then(|entry| entry.seen_by(snapshot));
+        let entry = store.entry(owner, self.hash(key), key);
+        let version = entry.and_then(|(_, entry)| entry.seen_by(snapshot));
         Ok(version.map_or(Stored::Unchanged, |version| Stored::Was(version.to_vec())))
     }
 
@@ -378,6 +401,17 @@ fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Store {
+        fn push(&mut self, owner: u16, hash: u64, key: &[u8], value: Option<&[u8]>) {
+            let looked = self.look(owner, hash, key).expect("not saved yet");
+            self.save(looked, (owner, hash, key), value);
+        }
+
+        fn is_saved(&self, owner: u16, hash: u64, key: &[u8]) -> bool {
+            self.look(owner, hash, key).is_none()
+        }
+    }
 
     impl Versions {
         fn push(&self, owner: u16, key: &[u8], value: Option<&[u8]>) {
@@ -457,7 +491,7 @@ mod tests {
         let keys: Vec<[u8; 2]> = (0..1000u32).map(|n| ((n * 7919 % 1000) as u16).to_be_bytes()).collect();
         let check = |store: &mut Store, from: u64| {
             for key in &keys {
-                let entry = store.entry(1, hash(key), key).expect("it was saved");
+                let (_, entry) = store.entry(1, hash(key), key).expect("it was saved");
                 assert_eq!(entry.seen_by(from).and_then(Version::to_vec), Some(key.to_vec()));
             }
             let keys = store.keys.get_mut(&1).unwrap();
@@ -471,7 +505,7 @@ mod tests {
         }
         check(&mut store, 1);
         let bytes = store.bytes;
-        (store.last, store.open) = (2, [1, 2].into());
+        (store.last, store.open, store.changes) = (2, [1, 2].into(), store.changes + 1);
         keys.iter().for_each(|key| store.push(1, hash(key), key, Some(key)));
         store.open = [2].into();
         store.trim(hash);
@@ -481,5 +515,27 @@ mod tests {
         store.trim(hash);
         assert!(store.entry(1, hash(&keys[0]), &keys[0]).is_none());
         assert_eq!((store.keys[&1].len(), store.keys[&1].order.len()), (0, 0));
+    }
+
+    /// Between a writer's look and its value another writer saves the key, or a snapshot is opened.
+    #[test]
+    fn the_first_value_counts_and_a_later_snapshot_gets_its_own() {
+        let versions = Versions::new();
+        let first = versions.open();
+        let key = (7, versions.hash(b"k"), &b"k"[..]);
+        let look = || versions.store().look(key.0, key.1, key.2).expect("not saved yet");
+        let [slow, quick] = [look(), look()];
+        versions.save_value(quick, key, Some(b"one"));
+        versions.save_value(slow, key, Some(b"two"));
+        assert_eq!(versions.get(first, 7, b"k").unwrap(), was(b"one"));
+        let other = (7, versions.hash(b"l"), &b"l"[..]);
+        let slow = versions.store().look(other.0, other.1, other.2).expect("not saved yet");
+        let second = versions.open();
+        versions.save_value(slow, other, Some(b"three"));
+        assert_eq!(versions.get(first, 7, b"l").unwrap(), was(b"three"));
+        assert_eq!(versions.get(second, 7, b"l").unwrap(), was(b"three"));
+        versions.save_value(look(), key, Some(b"four"));
+        assert_eq!(versions.get(first, 7, b"k").unwrap(), was(b"one"));
+        assert_eq!(versions.get(second, 7, b"k").unwrap(), was(b"four"));
     }
 }

@@ -196,7 +196,8 @@ fn threads_are_serialisable() {
             let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1])];
             let clock = AtomicU64::new(1);
             let never = AtomicBool::new(false);
-            let mut history = work(&db, &maps, &clock, steps, round + 1, &never, || {});
+            let plain = if tables_go { 3 } else { 1 };
+            let mut history = mixed_work((&db, &maps, &clock), plain, steps, round + 1, &never, || {});
             history.push(last_look(&maps, &clock));
             assert_serialisable(kinds, &history);
         }
@@ -213,6 +214,18 @@ fn work(
     stop: &AtomicBool,
     beside: impl FnOnce(),
 ) -> Vec<Done> {
+    mixed_work((db, maps, clock), 1, steps, seed, stop, beside)
+}
+
+/// The same with so many plain updates among four steps.
+fn mixed_work(
+    (db, maps, clock): (&Db, &[Map<u64, u64>; 2], &AtomicU64),
+    plain: u64,
+    steps: u64,
+    seed: u64,
+    stop: &AtomicBool,
+    beside: impl FnOnce(),
+) -> Vec<Done> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
             .map(|thread| {
@@ -222,7 +235,11 @@ fn work(
                 scope.spawn(move || {
                     let mut done = Vec::new();
                     for step in (0..steps).take_while(|_| !stop.load(SeqCst)) {
-                        if step % 4 == 3 { done.extend(recorder.plain()) } else { done.push(recorder.transaction()) }
+                        if step % 4 >= 4 - plain {
+                            done.extend(recorder.plain())
+                        } else {
+                            done.push(recorder.transaction())
+                        }
                     }
                     done
                 })
