@@ -79,6 +79,8 @@ impl Hasher for Itself {
 const TOGETHER: usize = 256;
 /// Hashes whose memory is kept for the next snapshot, at most.
 const KEPT: usize = 1 << 14;
+/// Empty lists of entries that are kept: 1.7 MB.
+const KEPT_LISTS: usize = 64;
 
 /// The changed keys of an index. A writer finds its key by hash. A reader that walks needs their order: it sorts in what writers have added since the
 /// last reader.
@@ -113,22 +115,22 @@ impl Keys {
     }
 
     /// Adds a version, the last one of its key, whose entry has a number if there is one.
-    fn push(&mut self, entry: Option<u32>, hash: u64, key: &[u8], version: Version) {
+    fn push(&mut self, entry: Option<u32>, hash: u64, key: &[u8], version: Version, free: &mut Vec<Vec<Entry>>) {
         if let Some(number) = entry {
             let entry = &mut self.entries[number as usize / TOGETHER][number as usize % TOGETHER];
             let before = std::mem::replace(&mut entry.last, version);
             entry.older.push(before);
         } else {
-            self.add(hash, Entry { key: key.into(), older: Vec::new(), last: version, same_hash: 0 });
+            self.add(hash, Entry { key: key.into(), older: Vec::new(), last: version, same_hash: 0 }, free);
         }
     }
 
     /// Adds a key that is not there.
-    fn add(&mut self, hash: u64, entry: Entry) {
+    fn add(&mut self, hash: u64, entry: Entry, free: &mut Vec<Vec<Entry>>) {
         let after = self.len() as u32 + 1;
         let same_hash = self.index.insert(hash, after).unwrap_or(0);
         if self.entries.last().is_none_or(|last| last.len() == TOGETHER) {
-            self.entries.push(Vec::with_capacity(TOGETHER));
+            self.entries.push(free.pop().unwrap_or_else(|| Vec::with_capacity(TOGETHER)));
         }
         self.entries.last_mut().expect("it has room").push(Entry { same_hash, ..entry });
     }
@@ -142,9 +144,15 @@ impl Keys {
         }
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self, free: &mut Vec<Vec<Entry>>) {
         let mut index = std::mem::take(&mut self.index);
-        *self = Keys::default();
+        let all = std::mem::take(self);
+        for mut list in all.entries {
+            list.clear();
+            if free.len() < KEPT_LISTS {
+                free.push(list);
+            }
+        }
         if index.capacity() <= KEPT {
             index.clear();
             self.index = index;
@@ -160,6 +168,8 @@ struct Store {
     /// By owner of the index.
     keys: BTreeMap<u16, Keys>,
     bytes: u64,
+    /// Lists without entries, for new ones.
+    free: Vec<Vec<Entry>>,
     /// Of entries: while it stays, each keeps its number, and none is new.
     changes: u64,
 }
@@ -205,23 +215,19 @@ impl Store {
         (!is_saved).then(|| Looked { entry: entry.map(|(number, _)| number), changes: self.changes })
     }
 
-    /// Adds the value of a key, unless it was saved since the newest snapshot.
-    fn save(&mut self, mut looked: Looked, (owner, hash, key): (u16, u64, &[u8]), value: Option<&[u8]>) {
-        if looked.changes != self.changes {
-            let Some(again) = self.look(owner, hash, key) else { return };
-            looked = again;
-        }
+    /// Adds the value of a key that was looked for since the last change.
+    fn save(&mut self, looked: Looked, (owner, hash, key): (u16, u64, &[u8]), value: Option<&[u8]>) {
         self.changes += 1;
         self.bytes += OVERHEAD + (key.len() + value.map_or(0, <[u8]>::len)) as u64;
         let version = Version { until: self.last, value: value.map(Small::from) };
-        self.keys.entry(owner).or_default().push(looked.entry, hash, key, version);
+        self.keys.entry(owner).or_default().push(looked.entry, hash, key, version, &mut self.free);
     }
 
     /// Removes what no open snapshot sees.
     fn trim(&mut self, hash: impl Fn(&[u8]) -> u64) {
         self.changes += 1;
         let Some(oldest) = self.open.first().copied() else {
-            self.keys.values_mut().for_each(Keys::clear);
+            self.keys.values_mut().for_each(|keys| keys.clear(&mut self.free));
             self.bytes = 0;
             return;
         };
@@ -232,7 +238,7 @@ impl Store {
                 entry.older.retain(|version| version.until >= oldest);
                 let versions = entry.older.iter().chain([&entry.last]);
                 self.bytes += versions.map(|version| version.bytes(&entry.key)).sum::<u64>();
-                keys.add(hash(&entry.key), entry);
+                keys.add(hash(&entry.key), entry, &mut self.free);
             }
         }
     }
@@ -326,11 +332,14 @@ impl Versions {
         is_there.map(drop)
     }
 
+    /// Stores a value, unless that of the key was stored since the newest snapshot. `looked`: what was found before the value was read.
     fn save_value(&self, looked: Looked, key: (u16, u64, &[u8]), value: Option<&[u8]>) {
         let mut store = self.store();
         if store.open.is_empty() {
             return;
         }
+        let unchanged = Some(looked).filter(|looked| looked.changes == store.changes);
+        let Some(looked) = unchanged.or_else(|| store.look(key.0, key.1, key.2)) else { return };
         store.save(looked, key, value);
         if store.bytes > self.limit.load(Ordering::Relaxed) {
             store.open.clear();
