@@ -6,7 +6,8 @@
 //! | contestant | its database |
 //! |---|---|
 //! | plain | has met neither a transaction nor a snapshot |
-//! | lock table | the map has its lock table, from one transaction; none runs |
+//! | transaction before | had one transaction on the map, more than 100 ms and 1024 updates ago |
+//! | lock table | has one transaction on the map before each round, so the map has its lock table; none runs meanwhile |
 //! | snapshots closed | had snapshots; none is open |
 //! | snapshot open, first | a snapshot is opened before each round, which changes each key once, so each update keeps the old value |
 //! | snapshot open, again | the same, after each key was changed once since the snapshot was opened, so none keeps anything |
@@ -40,6 +41,9 @@ const BUFFERED: &str = "masstree";
 /// Keys of a map, and calls of a round: a round uses no key twice, because a mixed transaction keeps its keys until its checkpoint.
 const KEYS: u64 = 4096;
 const CALLS: u64 = 256;
+
+/// Longer than a map keeps its lock table without a transaction.
+const IDLE: Duration = Duration::from_millis(150);
 
 /// Threads that work on the same two maps.
 const THREADS: [u64; 2] = [1, 2];
@@ -219,7 +223,10 @@ fn together(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
     Nothing,
+    /// Long ago.
     Transaction,
+    /// Just now: the map has its lock table.
+    Transactions,
     ClosedSnapshots,
     /// No key has changed since it was opened.
     OpenSnapshot,
@@ -230,9 +237,10 @@ enum Met {
 }
 
 impl Met {
-    const ALL: [(Met, &'static str); 6] = [
+    const ALL: [(Met, &'static str); 7] = [
         (Met::Nothing, "plain"),
-        (Met::Transaction, "lock table"),
+        (Met::Transaction, "transaction before"),
+        (Met::Transactions, "lock table"),
         (Met::ClosedSnapshots, "snapshots closed"),
         (Met::OpenSnapshot, "snapshot open, first"),
         (Met::PassedSnapshot, "snapshot open, again"),
@@ -245,7 +253,7 @@ impl Met {
             Met::Transaction => Some(0.98),
             Met::ClosedSnapshots => Some(0.99),
             Met::OpenSnapshot | Met::PassedSnapshot => Some(0.7),
-            Met::Nothing | Met::NoFacade => None,
+            Met::Nothing | Met::Transactions | Met::NoFacade => None,
         }
     }
 }
@@ -272,14 +280,17 @@ impl Updated {
             let index = durix::kind::named(kind)?.open_or_create(db.pool(), "a")?;
             Way::Bare(index, db.pool().session()?)
         } else {
-            let map = db.map_of_kind::<u64, u64>("a", kind)?;
-            if met == Met::Transaction {
-                db.transaction(|tx| tx.map(&map)?.insert(&0, &0).map(drop))?;
-            }
-            Way::Facade(map.handle()?)
+            Way::Facade(db.map_of_kind::<u64, u64>("a", kind)?.handle()?)
         };
         let mut updated = Updated { name: format!("{kind}, {name}"), met, way, db, value: 0 };
         updated.update_all()?;
+        if met == Met::Transaction {
+            updated.transaction()?;
+            for _ in 0..2 {
+                updated.update_all()?;
+                std::thread::sleep(IDLE);
+            }
+        }
         if met == Met::ClosedSnapshots {
             for _ in 0..3 {
                 let snapshot = updated.snapshot()?;
@@ -289,6 +300,11 @@ impl Updated {
         }
         updated.db.sync()?;
         Ok(updated)
+    }
+
+    fn transaction(&self) -> Result<(), Error> {
+        let map = self.db.map::<u64, u64>("a")?;
+        Ok(self.db.transaction(|tx| tx.map(&map)?.insert(&0, &0).map(drop))?)
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -330,6 +346,9 @@ impl Contestant<1> for Updated {
         let snapshot = is_open.then(|| self.snapshot().expect("a snapshot"));
         if self.met == Met::PassedSnapshot {
             self.update_all().expect("a pool with room");
+        }
+        if self.met == Met::Transactions {
+            self.transaction().expect("a pool with room");
         }
         let start = Stopwatch::start();
         self.update_all().expect("a pool with room");

@@ -769,6 +769,12 @@ impl<M: Medium> Db<M> {
         self.shared.sessions.with(&self.shared.pool, |cached| Ok(self.shared.pool.commit(&mut cached.session)?))
     }
 
+    /// When the lock table of a map goes that no transaction uses: after so many plain updates and so much time. For tests.
+    #[doc(hidden)]
+    pub fn set_idle_tables(&self, updates: u32, time: Duration) {
+        self.shared.transactions.set_idle(updates, time);
+    }
+
     /// Opens the index that belongs to an owner, whatever its name is by now.
     pub(crate) fn open_owner(&self, owner: Owner) -> Result<Arc<dyn Index<M>>> {
         let missing = || durix_pmem::Error::NoSuchIndex { name: format!("#{}", owner.0) };

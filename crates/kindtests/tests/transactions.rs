@@ -1,6 +1,7 @@
 //! Transactions, crashed at every point: each has happened in all its maps or in none, and a committed one has.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use durix::{Db, Error, Handle, Map, PoolOptions, Transaction};
 use durix_crashsim::{
@@ -22,6 +23,8 @@ struct Bank {
     before: &'static [Op],
     /// Done after that, and what it leaves is not made durable.
     unsettled: &'static [Op],
+    /// Whether each plain update has the lock table of its map go, where no transaction uses it.
+    tables_go: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,8 @@ enum Op {
     Swap(u64),
     /// A plain update of a key that `Both` changes.
     Plain(usize, u64),
+    /// A plain update of a key that no transaction changes.
+    Beside(usize, u64),
     /// A plain removal of a key that `Both` changes.
     Cut(usize),
     /// Sets a key that is not observed in both maps, in a transaction.
@@ -70,6 +75,9 @@ impl Bank {
     fn live(&self, db: Db<M>) -> Result<Live, Error> {
         let maps = [db.map_of_kind("first", self.kinds[0])?, db.map_of_kind("second", self.kinds[1])?];
         let handles = [maps[0].handle()?, maps[1].handle()?];
+        if self.tables_go {
+            db.set_idle_tables(1, Duration::ZERO);
+        }
         Ok(Live { db, maps, handles, filled: Vec::new() })
     }
 
@@ -153,6 +161,7 @@ impl Subject for Bank {
             Both(value) => db.transaction(|tx| both(tx, maps, value)).unwrap(),
             Swap(value) => db.transaction(|tx| swap(tx, maps, value)).unwrap(),
             Plain(map, value) => _ = handles[map].insert(&1, &value).unwrap(),
+            Beside(map, value) => _ = handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = handles[map].remove(&1).unwrap(),
             Seed => {
                 let seed =
@@ -218,6 +227,7 @@ impl Subject for Bank {
                 model[1].insert(3, value);
             }
             Plain(map, value) => _ = model[map].insert(1, value),
+            Beside(map, value) => _ = model[map].insert(9, value),
             Cut(map) => _ = model[map].remove(&1),
             Crowded(value) => model.iter_mut().for_each(|map| map.extend(CROWD.map(|key| (key, value)))),
             Look(map) => return model[map].get(&1).copied(),
@@ -278,6 +288,7 @@ impl Concurrent for Bank {
             Both(value) => worker.transaction(|tx| both(tx, &worker.maps, value)),
             Swap(value) => worker.transaction(|tx| swap(tx, &worker.maps, value)),
             Plain(map, value) => _ = worker.handles[map].insert(&1, &value).unwrap(),
+            Beside(map, value) => _ = worker.handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = worker.handles[map].remove(&1).unwrap(),
             Look(map) => return worker.handles[map].get(&1).unwrap(),
             Abort(_) | Sync | Seed | Fill | Crowded(_) => unreachable!("not in threads"),
@@ -297,7 +308,7 @@ fn explorer(bank: &Bank) -> Explorer {
 }
 
 fn bank(kinds: [&'static str; 2]) -> Bank {
-    Bank { kinds, plan: Plan::new(), before: &[], unsettled: &[] }
+    Bank { kinds, plan: Plan::new(), before: &[], unsettled: &[], tables_go: false }
 }
 
 /// Both maps change twice, with plain updates of the same keys after it: replay must not undo them.
@@ -319,6 +330,26 @@ fn every_pair_of_classes_is_all_or_nothing() {
         }
     }
     assert_eq!(pairs, 28);
+}
+
+/// A lock table goes while the retirement of a transaction is not durable. After that a plain update of one of its keys does not look for retirements.
+#[test]
+fn a_table_that_goes_leaves_no_retirement_pending() {
+    for kinds in [["hash", "skiplist"], ["pset", "hash-values"], ["bplustree", "list"], ["hash", "masstree"]] {
+        let bank = Bank { tables_go: true, ..bank(kinds) };
+        let ops: &[Op] = match bank.is_buffered() {
+            true => &[Both(10), Beside(0, 15), Plain(0, 20), Both(30), Sync],
+            false => &[Both(10), Beside(0, 15), Plain(0, 20), Both(30), Beside(1, 35), Plain(1, 40), Plain(0, 45)],
+        };
+        let report = explorer(&bank).run_then(&bank, ops, &[Beside(0, 50), Plain(0, 55), Both(60)]);
+        println!("{kinds:?}: {}", report.assert_ok());
+    }
+    // What another thread reads before the fence of the removal, no crash takes back.
+    let before = Bank { before: &[Both(5), Seed], unsettled: &[Both(10)], ..bank(["list", "list"]) };
+    let explorer = Explorer::new().executions_per_point(16).samples(8);
+    let threads = Threads::new(explorer).preemptions(1);
+    let programs = [vec![Beside(0, 15), Cut(0)], vec![Look(0)]];
+    println!("{}", threads.run(&Bank { tables_go: true, ..before }, &programs, &[]).assert_ok());
 }
 
 #[test]
@@ -357,7 +388,8 @@ fn torn_words_are_survived() {
 }
 
 /// Two threads with sessions and lanes of their own change and read the same keys. Wherever they meet, each transaction is whole, also
-/// for plain reads of one key, and what was acknowledged, or read, no crash takes back: nor does one in the recovery that follows.
+/// for plain reads of one key, and what was acknowledged, or read, no crash takes back: nor does one in the recovery that follows. Where
+/// plain updates have lock tables go, they come back in the middle.
 #[test]
 fn threads_with_lanes_of_their_own_are_all_or_nothing() {
     let programs: [[Vec<Op>; 2]; 3] = [
@@ -365,8 +397,9 @@ fn threads_with_lanes_of_their_own_are_all_or_nothing() {
         [vec![Both(10), Both(11)], vec![Plain(0, 20), Look(0)]],
         [vec![Both(10), Look(1)], vec![Swap(30), Plain(1, 20)]],
     ];
-    for (kinds, program) in [["list", "list"], ["pset", "hash"], ["list", "skiplist"]].into_iter().zip(&programs) {
-        let bank = Bank { before: &[Both(5)], ..bank(kinds) };
+    let subjects = [(["list", "list"], false), (["pset", "hash"], true), (["list", "skiplist"], true)];
+    for ((kinds, tables_go), program) in subjects.into_iter().zip(&programs) {
+        let bank = Bank { before: &[Both(5)], tables_go, ..bank(kinds) };
         let explorer = Explorer::new().executions_per_point(6).samples(2);
         let alone = explorer.clone().crash_points(if deep() { 60 } else { 8 });
         let threads = Threads::new(alone).preemptions(if deep() { 2 } else { 1 });

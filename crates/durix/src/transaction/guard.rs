@@ -7,6 +7,14 @@
 //! update reads it inside its operation. Either the operation began before that moment; then the moment waited for its end. Or it
 //! begins after the moment; then it sees the word. So no update that has seen zero is under way while a transaction holds a
 //! lock or a snapshot is open.
+//!
+//! The table goes again when no transaction has used it for a while: [`Guarded::retire_table`]. Plain updates count, and the update that finds
+//! the table idle has it go, so no thread of the database is needed. The flag is cleared under the lock of the table, where no lock is held, in an
+//! operation:
+//!
+//! - Either a transaction gets its lock first; then the table is in use and stays.
+//! - Or the flag is cleared first; then the transaction, which looks at the flag under the same lock, finds it cleared, and sets it again in a
+//!   moment without operations, as the first transaction does.
 
 use std::fmt;
 use std::ops::Bound;
@@ -15,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Lock, Medium, Op, Pool, Rmw, Root, Session};
+use durix_pmem::{Lock, Medium, Op, Owner, Pool, Rmw, Root, Session};
 
-use super::locks::{Age, Conflict, Table, Wanted};
+use super::locks::{Age, Conflict, Plain, Table, Wanted};
 use super::running;
 use super::shared::{Transactions, Turn, Waiting};
 use super::turns::PATIENCE;
@@ -37,8 +45,14 @@ const VERSIONS: u64 = 2;
 pub(crate) struct Guarded<M: Medium> {
     raw: Arc<dyn Index<M>>,
     transactions: Arc<Transactions<M>>,
+    owner: Owner,
+    /// No record names a key of it.
+    is_buffered: bool,
     armed: AtomicU64,
     table: Lock<Table>,
+    plain: Plain,
+    /// How often locks were given back: what a thread waits for that has met one.
+    released: AtomicU64,
 }
 
 impl<M: Medium> fmt::Debug for Guarded<M> {
@@ -54,7 +68,10 @@ impl<M: Medium> Guarded<M> {
         if transactions.retirements.any(transactions.medium()) {
             armed |= LOCKS;
         }
-        Guarded { raw, transactions, armed: AtomicU64::new(armed), table: Lock::new(Table::default()) }
+        let (owner, is_buffered) = (raw.root().owner(), raw.durability() == Durability::Buffered);
+        let (armed, table) = (AtomicU64::new(armed), Lock::new(Table::default()));
+        let released = AtomicU64::new(0);
+        Guarded { raw, transactions, owner, is_buffered, armed, table, plain: Plain::default(), released }
     }
 
     /// The index itself.
@@ -120,17 +137,44 @@ impl<M: Medium> Guarded<M> {
         ending: &mut impl Ending<M>,
         update: impl FnOnce(&dyn Index<M>, &Op<'_, M>) -> Result<R>,
     ) -> Result<R> {
-        {
-            let op = ending.enter(session)?;
-            if self.armed(op.medium()) == 0 {
-                self.note(&op, [key]);
-                let result = update(&*self.raw, &op);
-                ending.leave(&*self.raw, op);
-                return result;
+        let op = ending.enter(session)?;
+        let armed = self.armed(op.medium());
+        let mut held = None;
+        if armed != 0 {
+            // In most cases without waiting, so in this operation.
+            match self.prepare_one(&op, armed, key) {
+                Ok(Prepared::Holding(got)) => held = got,
+                Ok(Prepared::Waits) => {
+                    ending.leave(&*self.raw, op);
+                    return self.change_armed(session, &[key], ending, update);
+                }
+                Err(error) => {
+                    ending.leave(&*self.raw, op);
+                    return Err(error);
+                }
             }
-            ending.leave(&*self.raw, op);
         }
-        self.change_armed(session, &[key], ending, update)
+        self.note(&op, [key]);
+        let result = update(&*self.raw, &op);
+        ending.leave(&*self.raw, op);
+        drop(held);
+        result
+    }
+
+    /// Before an update of one key, in an operation that has found the word armed.
+    #[inline(never)]
+    fn prepare_one(&self, op: &Op<'_, M>, armed: u64, key: &[u8]) -> Result<Prepared<'_, M>> {
+        let mut held = None;
+        if armed & LOCKS != 0 {
+            let Ok((one, is_idle)) = self.try_hold(op.medium(), op.slot(), key) else { return Ok(Prepared::Waits) };
+            held = Some(one);
+            if is_idle {
+                self.retire_table(op);
+            }
+            self.settle_keys(op, [key], None);
+        }
+        self.save(op, armed, &[key])?;
+        Ok(Prepared::Holding(held))
     }
 
     /// As [`change`](Self::change), for all keys of a batch.
@@ -172,6 +216,9 @@ impl<M: Medium> Guarded<M> {
                 continue;
             }
             if armed & LOCKS != 0 {
+                if held.as_ref().is_some_and(|held| held.is_idle) {
+                    self.retire_table(&op);
+                }
                 self.settle_keys(&op, keys.iter().copied(), None);
             }
             let result = self.save(&op, armed, keys).and_then(|()| {
@@ -188,7 +235,7 @@ impl<M: Medium> Guarded<M> {
     fn lock_keys<'g>(&'g self, session: &mut Session<M>, keys: &'g [&'g [u8]]) -> Result<Held<'g, M>> {
         let mut waiting = Waiting::default();
         loop {
-            match self.try_lock_keys(keys) {
+            match self.try_lock_keys(session.slot(), keys) {
                 Ok(held) => return Ok(held),
                 Err((key, conflict)) => {
                     // Who waits for a closure of this very thread waits for ever.
@@ -201,13 +248,32 @@ impl<M: Medium> Guarded<M> {
         }
     }
 
-    fn try_lock_keys<'g>(&'g self, keys: &'g [&'g [u8]]) -> Result<Held<'g, M>, (&'g [u8], Conflict)> {
-        let mut held = Held { guard: self, age: self.transactions.plain_age(), keys: &[] };
-        for (count, key) in keys.iter().enumerate() {
-            self.try_lock(held.age, Wanted::Write(key)).map_err(|conflict| (*key, conflict))?;
-            held.keys = &keys[..=count];
+    /// One key is held by its session, several are locked as a transaction locks them.
+    fn try_lock_keys<'g>(&'g self, slot: u32, keys: &'g [&'g [u8]]) -> Result<Held<'g, M>, (&'g [u8], Conflict)> {
+        let m = self.transactions.medium();
+        if let [key] = keys {
+            let (one, is_idle) = self.try_hold(m, slot, key).map_err(|conflict| (*key, conflict))?;
+            return Ok(Held { one: Some(one), several: None, is_idle });
         }
-        Ok(held)
+        let mut several = HeldKeys { guard: self, age: Age::plain(slot), keys: &[] };
+        for (count, key) in keys.iter().enumerate() {
+            let mut table = self.table.lock(m);
+            let got = table.try_lock(m, &self.plain, several.age, Wanted::Write(key));
+            got.map_err(|conflict| {
+                self.note_waiting(m);
+                (*key, conflict)
+            })?;
+            several.keys = &keys[..=count];
+        }
+        Ok(Held { one: None, several: Some(several), is_idle: false })
+    }
+
+    #[inline]
+    fn try_hold(&self, m: M, slot: u32, key: &[u8]) -> Result<(HeldOne<'_, M>, bool), Conflict> {
+        let mut table = self.table.lock(m);
+        let got = table.try_hold(m, &self.plain, slot, key, self.transactions.idle());
+        let is_idle = got.inspect_err(|_| self.note_waiting(m))?;
+        Ok((HeldOne { guard: self, slot }, is_idle))
     }
 
     /// What a transaction says that has waited too long.
@@ -240,34 +306,37 @@ impl<M: Medium> Guarded<M> {
         update: impl FnOnce(&dyn Index<M>) -> Result<R>,
     ) -> Result<R> {
         let armed = self.armed(op.medium());
-        let _held = match armed & LOCKS {
-            0 => None,
-            _ => Some(self.try_lock_keys(keys).map_err(|(key, _)| self.locked(key))?),
-        };
+        let mut held = None;
         if armed & LOCKS != 0 {
+            let got = self.try_lock_keys(op.slot(), keys).map_err(|(key, _)| self.locked(key))?;
+            if held.insert(got).is_idle {
+                self.retire_table(op);
+            }
             self.settle_keys(op, keys.iter().copied(), None);
         }
         self.save(op, armed, keys)?;
         self.note(op, keys.iter().copied());
-        update(&*self.raw)
+        let result = update(&*self.raw);
+        drop(held);
+        result
     }
 
     /// Before the keys of an update change: a thread that reads them waits until that is durable.
     #[inline]
     pub(super) fn note<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>) {
-        self.transactions.visible.update(op, || self.raw.root().owner(), keys);
+        self.transactions.visible.update(op, || self.owner, keys);
     }
 
     /// After a key was read: has the session wait until what it has seen is durable.
     #[inline]
     pub(crate) fn note_read(&self, session: &Session<M>, key: &[u8]) {
-        self.transactions.visible.read(session, || self.raw.root().owner(), key);
+        self.transactions.visible.read(session, || self.owner, key);
     }
 
     /// The same inside the operation of the read.
     #[inline]
     pub(crate) fn note_read_in(&self, op: &Op<'_, M>, key: &[u8]) {
-        self.transactions.visible.read_in(op, || self.raw.root().owner(), key);
+        self.transactions.visible.read_in(op, || self.owner, key);
     }
 
     /// The same after any other read.
@@ -309,23 +378,55 @@ impl<M: Medium> Guarded<M> {
         }
     }
 
+    /// Has the map's updates lock no more, if no transaction holds a lock of it. Afterwards updates do not look at retirements, so these
+    /// become durable first.
+    #[cold]
+    fn retire_table(&self, op: &Op<'_, M>) {
+        let m = op.medium();
+        let mut table = self.table.lock(m);
+        // All transactions on the map have given their locks back under this lock, so all their retirements are known here.
+        if table.is_free() {
+            // PERSIST TX-R: flush+fence, inside
+            self.transactions.retirements.settle_all(op);
+            m.shared_rmw(&self.armed, Rmw::And, !LOCKS);
+            table.forget_updates(m, &self.plain);
+        }
+    }
+
+    /// Takes a lock for a transaction. A conflict with nobody: the map has no table, see [`arm_locks`](Self::arm_locks).
     pub(super) fn try_lock(&self, who: Age, wanted: Wanted<'_>) -> Result<(), Conflict> {
-        self.table.lock(self.transactions.medium()).try_lock(who, wanted)
+        let m = self.transactions.medium();
+        let mut table = self.table.lock(m);
+        match self.has_locks() {
+            true => table.try_lock(m, &self.plain, who, wanted).inspect_err(|_| self.note_waiting(m)),
+            false => Err(Vec::new()),
+        }
+    }
+
+    /// Has a scheduler see what a thread waits for. The word of the table's lock is as before when a lock was given back.
+    #[cold]
+    fn note_waiting(&self, m: M) {
+        m.shared_load(&self.released, Ordering::Relaxed);
     }
 
     pub(super) fn unlock<'k>(&self, who: Age, keys: impl Iterator<Item = &'k [u8]>, ranges: bool) {
-        let mut table = self.table.lock(self.transactions.medium());
+        let m = self.transactions.medium();
+        let mut table = self.table.lock(m);
         keys.for_each(|key| table.unlock(who, key));
         if ranges {
             table.unlock_ranges(who);
         }
+        let released = self.released.load(Ordering::Relaxed);
+        m.shared_store(&self.released, released.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Before locked keys change: makes durable that no retired record will change them again. See
     /// [`Retirements::settle_keys`](super::log::retired::Retirements::settle_keys).
     #[inline]
     pub(super) fn settle_keys<'k>(&self, op: &Op<'_, M>, keys: impl IntoIterator<Item = &'k [u8]>, own: Option<usize>) {
-        self.transactions.retirements.settle_keys(op, self.raw.root().owner(), keys, own);
+        if !self.is_buffered {
+            self.transactions.retirements.settle_keys(op, self.owner, keys, own);
+        }
     }
 
     /// Stores the old values of keys, if a snapshot is open.
@@ -340,7 +441,9 @@ impl<M: Medium> Guarded<M> {
             return Ok(());
         }
         // A snapshot returns no old value that a crash can take back.
-        op.at_once(|| keys.iter().try_for_each(|key| self.transactions.versions.save(op, &*self.raw, key)))
+        op.at_once(|| {
+            keys.iter().try_for_each(|key| self.transactions.versions.save(op, &*self.raw, self.owner.0, key))
+        })
     }
 }
 
@@ -371,17 +474,47 @@ impl<M: Medium> Ending<M> for AtOnce {
     }
 }
 
-/// The locks of a plain update, until dropped.
-struct Held<'g, M: Medium> {
+/// The key of a plain update, until dropped.
+struct HeldOne<'g, M: Medium> {
+    guard: &'g Guarded<M>,
+    slot: u32,
+}
+
+impl<M: Medium> Drop for HeldOne<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.guard.plain.release(self.guard.transactions.medium(), self.slot);
+    }
+}
+
+/// The locks of a plain update of several keys, until dropped.
+struct HeldKeys<'g, M: Medium> {
     guard: &'g Guarded<M>,
     age: Age,
     keys: &'g [&'g [u8]],
 }
 
-impl<M: Medium> Drop for Held<'_, M> {
+impl<M: Medium> Drop for HeldKeys<'_, M> {
     fn drop(&mut self) {
         self.guard.unlock(self.age, self.keys.iter().copied(), false);
     }
+}
+
+/// Whether an update of one key may go on.
+enum Prepared<'g, M: Medium> {
+    Holding(Option<HeldOne<'g, M>>),
+    /// Its lock has to be waited for, outside of the operation.
+    Waits,
+}
+
+/// What a plain update holds.
+struct Held<'g, M: Medium> {
+    #[expect(dead_code, reason = "held until dropped")]
+    one: Option<HeldOne<'g, M>>,
+    #[expect(dead_code, reason = "held until dropped")]
+    several: Option<HeldKeys<'g, M>>,
+    /// Whether no transaction has used the table for a while.
+    is_idle: bool,
 }
 
 impl<M: Medium> Index<M> for Guarded<M> {
@@ -519,5 +652,112 @@ impl<M: Medium> OrderedIndex<M> for Guarded<M> {
 
     fn prefix(&self, prefix: &[u8], direction: Direction) -> Box<dyn Cursor<M> + '_> {
         self.raw.as_ordered().expect("looked at in `as_ordered`").prefix(prefix, direction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    use crate::{Db, Map};
+
+    struct At {
+        db: Db,
+        map: Map<u64, u64>,
+    }
+
+    impl At {
+        fn new(kind: &str, updates: u32) -> At {
+            let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+            let db = Db::builder().no_background_threads().over(pool).unwrap();
+            db.set_idle_tables(updates, std::time::Duration::ZERO);
+            let map = db.map_of_kind::<u64, u64>("map", kind).unwrap();
+            At { db, map }
+        }
+
+        fn has_table(&self) -> bool {
+            self.map.guard_in(&self.db.shared).unwrap().has_locks()
+        }
+
+        fn together(&self) {
+            self.db
+                .transaction(|tx| [1, 2].iter().try_for_each(|key| tx.map(&self.map)?.insert(key, &1).map(drop)))
+                .unwrap();
+        }
+
+        fn is_pending(&self) -> bool {
+            let transactions = &self.db.shared.transactions;
+            transactions.retirements.any(transactions.medium())
+        }
+    }
+
+    #[test]
+    fn a_table_goes_after_plain_updates_and_comes_back_with_a_transaction() {
+        let at = At::new("hash", 4);
+        assert!(!at.has_table());
+        for _ in 0..2 {
+            at.together();
+            assert!(at.has_table() && at.is_pending());
+            (0..3).for_each(|_| _ = at.map.insert(&7, &1).unwrap());
+            assert_eq!((at.has_table(), at.is_pending()), (true, true), "it is in use");
+            at.map.insert(&7, &1).unwrap();
+            assert!(!at.has_table() && !at.is_pending(), "its updates look at no retirement any more");
+        }
+        // Also where the updates are in the caller's own operations.
+        at.together();
+        let mut session = at.db.pool().session().unwrap();
+        (0..4).for_each(|_| _ = at.map.index().insert(&session.enter().unwrap(), &[9; 8], &[9; 8]).unwrap());
+        assert!(!at.has_table() && !at.is_pending());
+        assert_eq!(at.map.get(&1).unwrap(), Some(1));
+    }
+
+    /// A transaction that has begun before its map's table went gets it back with its first lock, and keeps it with each lock.
+    #[test]
+    fn a_table_stays_while_a_lock_is_held() {
+        let at = At::new("pset", 1);
+        let tx = at.db.begin().unwrap();
+        let map = tx.map(&at.map).unwrap();
+        assert!(at.has_table());
+        at.map.insert(&9, &1).unwrap();
+        assert!(!at.has_table(), "no lock is held");
+        map.insert(&1, &1).unwrap();
+        assert!(at.has_table());
+        at.map.insert(&9, &1).unwrap();
+        assert!(at.has_table());
+        assert!(at.map.insert_if_absent(&8, &1).unwrap() && at.has_table());
+        tx.rollback();
+        at.map.insert(&9, &1).unwrap();
+        assert!(!at.has_table());
+        let tx = at.db.begin().unwrap();
+        tx.map(&at.map).unwrap().iter().unwrap().count();
+        std::thread::scope(|scope| {
+            let insert = scope.spawn(|| at.map.insert(&9, &2).unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!insert.is_finished() && at.has_table(), "a range is locked");
+            drop(tx);
+        });
+        assert!(!at.has_table());
+    }
+
+    /// The strict part of a transaction that waits for its checkpoint keeps its locks, and so the table.
+    #[test]
+    fn a_pending_transaction_keeps_the_table_of_its_strict_map() {
+        let at = At::new("pset", 1);
+        let buffered = at.db.ordered_map_of_kind::<u64, u64>("buffered", "masstree").unwrap();
+        let later = at
+            .db
+            .transaction(|tx| {
+                tx.map(&at.map)?.insert(&1, &1)?;
+                tx.map(&buffered)?.insert(&1, &1)?;
+                Ok(tx.later())
+            })
+            .unwrap();
+        at.map.insert(&9, &1).unwrap();
+        assert!(at.has_table() && at.map.get(&1).unwrap().is_none());
+        later.wait().unwrap();
+        at.map.insert(&9, &1).unwrap();
+        assert!(!at.has_table());
+        assert_eq!(at.map.get(&1).unwrap(), Some(1));
     }
 }

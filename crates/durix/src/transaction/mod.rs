@@ -33,7 +33,7 @@ mod run;
 mod running;
 mod savepoint;
 pub(crate) mod shared;
-mod small;
+pub(crate) mod small;
 mod touched;
 pub(crate) mod turns;
 mod tx;

@@ -118,11 +118,9 @@ impl<'p, M: Medium> Part<'p, M> {
         self.save(op)
     }
 
-    /// Has no older record change its keys again. Records hold no keys of buffered maps.
+    /// Has no older record change its keys again.
     pub(super) fn settle_keys(self, op: &Op<'_, M>, own: Option<usize>) {
-        if !self.is_buffered() {
-            self.guard.settle_keys(op, self.touched.changed_keys(), own);
-        }
+        self.guard.settle_keys(op, self.touched.changed_keys(), own);
     }
 
     /// The keys it changes, with the index that they are of.

@@ -279,6 +279,8 @@ impl<M: Medium> Transaction<M> {
         let (guard, transactions) = (self.guards.at(place), &self.shared.transactions);
         let mut waiting = Waiting::default();
         loop {
+            // The map's table may have gone since the transaction has begun.
+            self.shared.sessions.with(&self.shared.pool, |cached| guard.arm_locks(&mut cached.session))?;
             // Who only waits for a checkpoint waits for no lock.
             let pends = |age: &Age| transactions.pending.holds(transactions.medium(), *age);
             let others: Vec<Age> = conflict.iter().copied().filter(|age| !pends(age)).collect();

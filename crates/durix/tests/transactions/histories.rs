@@ -187,13 +187,20 @@ fn threads_are_serialisable() {
         ["hash", "bplustree"],
     ];
     for (round, kinds) in (0..rounds).flat_map(|round| pairs.map(|kinds| (round, kinds))) {
-        let db = memory();
-        let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1])];
-        let clock = AtomicU64::new(1);
-        let never = AtomicBool::new(false);
-        let mut history = work(&db, &maps, &clock, steps, round + 1, &never, || {});
-        history.push(last_look(&maps, &clock));
-        assert_serialisable(kinds, &history);
+        for tables_go in [false, true] {
+            let db = memory();
+            if tables_go {
+                // Plain updates have lock tables go whenever no lock is held, and the next transaction has them come back.
+                db.set_idle_tables(1, Duration::ZERO);
+            }
+            let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1])];
+            let clock = AtomicU64::new(1);
+            let never = AtomicBool::new(false);
+            let plain = if tables_go { 3 } else { 1 };
+            let mut history = mixed_work((&db, &maps, &clock), plain, steps, round + 1, &never, || {});
+            history.push(last_look(&maps, &clock));
+            assert_serialisable(kinds, &history);
+        }
     }
 }
 
@@ -202,6 +209,18 @@ fn work(
     db: &Db,
     maps: &[Map<u64, u64>; 2],
     clock: &AtomicU64,
+    steps: u64,
+    seed: u64,
+    stop: &AtomicBool,
+    beside: impl FnOnce(),
+) -> Vec<Done> {
+    mixed_work((db, maps, clock), 1, steps, seed, stop, beside)
+}
+
+/// The same with so many plain updates among four steps.
+fn mixed_work(
+    (db, maps, clock): (&Db, &[Map<u64, u64>; 2], &AtomicU64),
+    plain: u64,
     steps: u64,
     seed: u64,
     stop: &AtomicBool,
@@ -216,7 +235,11 @@ fn work(
                 scope.spawn(move || {
                     let mut done = Vec::new();
                     for step in (0..steps).take_while(|_| !stop.load(SeqCst)) {
-                        if step % 4 == 3 { done.extend(recorder.plain()) } else { done.push(recorder.transaction()) }
+                        if step % 4 >= 4 - plain {
+                            done.extend(recorder.plain())
+                        } else {
+                            done.push(recorder.transaction())
+                        }
                     }
                     done
                 })
@@ -376,6 +399,9 @@ fn records_that_are_made_again_keep_the_order() {
         let mut db = over(options().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap());
         let (clock, mut history, never) = (AtomicU64::new(1), Vec::new(), AtomicBool::new(false));
         for crash in 0..crashes {
+            if crash % 2 == 1 {
+                db.set_idle_tables(1, Duration::ZERO);
+            }
             let maps = [words(&db, "a", kinds[0]), words(&db, "b", kinds[1])];
             history.extend(work(&db, &maps, &clock, steps, round * 100 + crash + 1, &never, || {}));
             let (begun, image) = (clock.fetch_add(1, SeqCst), HeapBacking::image_of(db.pool().mapping()));
