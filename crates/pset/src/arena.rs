@@ -132,7 +132,7 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     op.store(&head.magic, EXTENT_MAGIC, Relaxed);
     op.store(&head.lines, lines, Relaxed);
     op.store(&head.slots, slots, Relaxed);
-    op.store(&head.sum, extent_sum(lines, slots), Relaxed);
+    op.store(&head.sum, extent_sum(off, lines, slots), Relaxed);
     op.write_back(head);
     // PERSIST PS-X1: flush+fence.
     op.fence();
@@ -173,7 +173,7 @@ pub(super) fn read_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Resu
     if magic != EXTENT_MAGIC {
         return Err(corrupt(Part::ExtentMagic, magic));
     }
-    if sum != extent_sum(lines, slots) {
+    if sum != extent_sum(off, lines, slots) {
         return Err(corrupt(Part::ExtentSum, sum));
     }
     let class = Class::exact(lines).ok_or(corrupt(Part::ExtentClass, lines))?;

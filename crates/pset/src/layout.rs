@@ -5,7 +5,7 @@
 //!
 //! | line | content |
 //! |---|---|
-//! | 0 | [`ExtentHead`]: magic, lines of a slot, number of slots, checksum; written once, before the extent is activated |
+//! | 0 | [`ExtentHead`]: magic, lines of a slot, number of slots, checksum of these and of its offset; written once, before the extent is activated |
 //! | 1 + i × n … | slot i: n lines |
 //!
 //! A *slot* holds one entry, or none:
@@ -89,7 +89,7 @@ persistent! {
         pub(super) lines: Word,
         /// Number of slots.
         pub(super) slots: Word,
-        /// CRC-32C of the three words before.
+        /// CRC-32C of the three words before and of the extent's offset: the head of another extent shows.
         pub(super) sum: Word,
         /// Zero.
         pub(super) unused: [Word; 4],
@@ -447,12 +447,8 @@ pub(super) fn tails_at(off: u64) -> Off<Tail> {
 }
 
 /// The checksum of an extent's header.
-pub(super) fn extent_sum(lines: u64, slots: u64) -> u64 {
-    let mut bytes = [0; 24];
-    bytes[..8].copy_from_slice(&EXTENT_MAGIC.to_le_bytes());
-    bytes[8..16].copy_from_slice(&lines.to_le_bytes());
-    bytes[16..].copy_from_slice(&slots.to_le_bytes());
-    u64::from(crc32c::crc32c(&bytes))
+pub(super) fn extent_sum(off: u64, lines: u64, slots: u64) -> u64 {
+    u64::from(crc32c::crc32c(&[EXTENT_MAGIC, lines, slots, off].map(u64::to_le_bytes).concat()))
 }
 
 #[cfg(test)]
@@ -468,7 +464,7 @@ mod tests {
         assert_eq!((offset_of!(ExtentHead, slots), offset_of!(ExtentHead, sum)), (16, 24));
         assert_eq!(offset_of!(ExtentHead, unused), 32);
         assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
-        assert_eq!(extent_sum(3, 1000), 0x3c93_401c);
+        assert_eq!(extent_sum(4096, 3, 1000), 0xd484edc2);
         assert_eq!((WATERMARK, EXTENTS, RECOVERED, LAYOUT_VERSION), (0, 1, 2, 999));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);

@@ -81,7 +81,7 @@ impl Sound<'_> {
         let slots = slots(self.op.load(&head.slots, Ordering::Relaxed));
         self.store(&head.lines, lines);
         self.store(&head.slots, slots);
-        self.store(&head.sum, extent_sum(lines, slots));
+        self.store(&head.sum, extent_sum(extent.off, lines, slots));
         extent.off
     }
 
@@ -218,6 +218,14 @@ const CHECKS: &[Row] = &[
         s.store(&s.op.at(Off::<ExtentHead>::new(s.short_extent.off)).slots, 1);
         s.short_extent.off
     }),
+    // The head of another extent, whose slots are longer: all slots would be read as what they are not.
+    ("ExtentSum", EXTENT_LOST, |s| {
+        let [from, to] = [s.long_extent, s.short_extent].map(|extent| s.op.at(Off::<ExtentHead>::new(extent.off)));
+        for (from, to) in [(&from.lines, &to.lines), (&from.slots, &to.slots), (&from.sum, &to.sum)] {
+            s.store(to, s.op.load(from, Ordering::Relaxed));
+        }
+        s.short_extent.off
+    }),
     ("ExtentClass", EXTENT_LOST, |s| s.set_extent(s.short_extent, 5, |slots| slots)),
     ("ExtentSlots", EXTENT_LOST, |s| s.set_extent(s.short_extent, 1, |slots| slots + 1)),
     ("ExtentSlots", EXTENT_LOST, |s| s.set_extent(s.long_extent, 1, |slots| slots)),
@@ -316,7 +324,7 @@ impl Closed {
         let slots = self.word(head + offset_of!(ExtentHead, slots) as u64) + more_slots;
         self.set_word(head + offset_of!(ExtentHead, lines) as u64, lines);
         self.set_word(head + offset_of!(ExtentHead, slots) as u64, slots);
-        self.set_word(head + offset_of!(ExtentHead, sum) as u64, extent_sum(lines, slots));
+        self.set_word(head + offset_of!(ExtentHead, sum) as u64, extent_sum(head, lines, slots));
         head
     }
 }
