@@ -15,8 +15,12 @@ const BATCH: u64 = 1 << 10;
 /// A class grows by this part of what it has, so that the number of extents stays small.
 const GROWTH: u64 = 8;
 /// Largest extent that is asked for, unless one slot needs more. The insert that needs it zeroes it, writes it back, and takes the
-/// faults of its pages: with 4 MiB, 1024 faults and 6 to 9 ms.
+/// faults of its pages, with the lock of its shard: with 4 MiB, 1024 faults and 6 to 9 ms.
 const MAX_EXTENT: u64 = 256 << 10;
+/// The same where it holds [`ENOUGH`] slots: most entries are short, and its lines take a fifth of the time of the largest's.
+const SHORT_EXTENT: u64 = 64 << 10;
+/// Slots of an extent from which on what is left over behind the last one is little.
+const ENOUGH: u64 = 32;
 
 /// Slots in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,8 +115,8 @@ impl Arena {
 #[cold]
 fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64) -> Result<(Run, u64)> {
     let least = class.bytes() + LINE as u64;
-    let wanted = ((had / GROWTH).min(MAX_EXTENT) + LINE as u64).max(least);
     let (space, owner) = (root.pool().space(), root.owner());
+    let wanted = wanted(class, had).max(least);
     // In a pool that is nearly full one slot will do.
     let reserved = space.reserve_extent(op, owner, wanted).or_else(|_| space.reserve_extent(op, owner, least))?;
     let (off, len) = (reserved.off(), reserved.len());
@@ -145,6 +149,13 @@ fn add_extent<M: Medium>(op: &Op<'_, M>, root: &Root<M>, class: Class, had: u64)
     // PERSIST PS-X3: write-back, with the fence of the entry that needs the extent.
     op.write_back(number);
     Ok((Run { off: first, count: slots }, len))
+}
+
+/// Bytes to ask for, for a class that has `had` bytes so far.
+fn wanted(class: Class, had: u64) -> u64 {
+    let enough = ENOUGH * class.bytes();
+    let most = if enough <= SHORT_EXTENT { SHORT_EXTENT } else { enough.min(MAX_EXTENT) + LINE as u64 };
+    (had / GROWTH + LINE as u64).min(most)
 }
 
 /// The extents of a set whose pool may have a damaged table of space: see [`Root::salvaged_extents`].
@@ -198,4 +209,37 @@ pub(super) fn guess_extent<M: Medium>(op: &Op<'_, M>, off: u64, len: u64) -> Opt
     let classes = (0..CLASSES).map(Class::from_index).map(|class| (class, entries(class)));
     let (class, (slots, _)) = classes.filter(|(_, (_, found))| *found > 0).max_by_key(|(_, (_, found))| *found)?;
     Some((class, slots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: u64 = 64 << 10;
+
+    /// Whole chunks of an extent for entries of so many lines, in a set that has grown.
+    fn chunks(lines: usize) -> u64 {
+        let class = Class::of_lines(lines);
+        wanted(class, 1 << 30).max(class.bytes() + LINE as u64).div_ceil(CHUNK)
+    }
+
+    #[test]
+    fn extents_of_short_entries_are_one_chunk() {
+        assert_eq!([1, 2, 3, 4, 8, 16, 24, 32].map(chunks), [1; 8]);
+    }
+
+    #[test]
+    fn extents_leave_little_over() {
+        for lines in [1, 3, 24, 32, 48, 64, 96, 128, 256, 512] {
+            let (len, class) = (chunks(lines) * CHUNK, Class::of_lines(lines));
+            let used = slots_in(len, class) * class.bytes();
+            assert!(len - used <= len / 8 && len <= MAX_EXTENT + CHUNK, "{lines} lines: {used} of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_small_set_asks_for_little() {
+        assert_eq!(wanted(Class::FIRST, 0), LINE as u64);
+        assert_eq!(wanted(Class::of_lines(512), 1 << 20), (1 << 17) + LINE as u64);
+    }
 }

@@ -18,6 +18,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use durix_pmem::pool::tally::Tally;
 use durix_pmem::{Medium, Op, Persistent};
 
 use crate::error::{Error, Result};
@@ -56,9 +57,18 @@ enum Done {
 }
 
 impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
+    #[inline(always)]
     pub(crate) fn change<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         let root = self.tree.root().filter(|_| P::DURABLE);
-        let Some(tally) = root.and_then(|root| root.tally()) else { return self.change_untold(key, decide) };
+        match root.and_then(|root| root.tally()) {
+            Some(tally) => self.change_told(tally, key, decide),
+            None => self.change_untold(key, decide),
+        }
+    }
+
+    /// Changes a key, and tells the tally of it.
+    #[inline(never)]
+    fn change_told<'v>(&self, tally: &Tally, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         // What the last call of `decide` has been asked for, and has answered.
         let mut told = (None, None);
         self.change_untold(key, &mut |old| {
@@ -75,6 +85,8 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         Ok(())
     }
 
+    /// Compiled in one piece: locking, the choice of a slot and unlocking included.
+    #[inline(never)]
     fn change_untold<'v>(&self, key: &[u8], decide: Decide<'_, 'v, M>) -> Result<()> {
         let mut wait = None;
         loop {
@@ -132,6 +144,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     }
 
     /// The part of the key is there, at `rank`.
+    #[inline(always)]
     fn change_found<'v>(
         &self,
         locked: Locked<'a, M, P>,
@@ -159,13 +172,9 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
             Change::Keep => Ok(Done::Yes),
             Change::Set(value) => {
                 if let Some(entry) = Entry::in_place::<P>(rest, value) {
-                    return self.replace(locked, rank, slot, entry).map(|()| Done::Yes);
+                    return self.replace_here(locked, rank, slot, entry).map(|()| Done::Yes);
                 }
-                let mut fresh = NewBlocks::new(*self);
-                let entry = self.entry(&mut fresh, rest, value)?;
-                self.replace(locked, rank, slot, entry)?;
-                fresh.keep();
-                Ok(Done::Yes)
+                self.replace_by_record(locked, rank, slot, rest, value).map(|()| Done::Yes)
             }
             Change::Remove => self.remove(locked, rank, slot),
         }
@@ -208,13 +217,37 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         Ok(())
     }
 
+    /// A new value that needs a block.
+    #[inline(never)]
+    fn replace_by_record(
+        &self,
+        locked: Locked<'a, M, P>,
+        rank: usize,
+        slot: usize,
+        rest: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let mut fresh = NewBlocks::new(*self);
+        let entry = self.entry(&mut fresh, rest, value)?;
+        self.replace(locked, rank, slot, entry)?;
+        fresh.keep();
+        Ok(())
+    }
+
     /// Puts something else into the place of a key, and frees what was there.
-    pub(crate) fn replace(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize, entry: Entry) -> Result<()> {
+    pub(crate) fn replace(&self, locked: Locked<'a, M, P>, rank: usize, slot: usize, entry: Entry) -> Result<()> {
+        self.replace_here(locked, rank, slot, entry)
+    }
+
+    /// The same, compiled into its caller.
+    #[inline(always)]
+    fn replace_here(&self, mut locked: Locked<'a, M, P>, rank: usize, slot: usize, entry: Entry) -> Result<()> {
         let (op, border) = (self.op, locked.border());
+        let is_settled = locked.is_settled(line_of(slot));
         let kinds = op.load(&border.kinds, Relaxed);
         let was_inline = op.load(&border.inline, Relaxed) >> slot & 1 == 1;
         let is_word = entry.inline && was_inline && kinds.get(slot) == entry.kind && entry.kind <= kind::LAST_SHORT;
-        if is_word && locked.is_settled(line_of(slot)) {
+        if is_settled && is_word {
             // As below, where nothing is left to choose, to free and to note: what a hot node comes to. Release for other threads alone.
             op.store(&border.slots[slot][1], entry.word, Release);
             return Ok(());
