@@ -182,7 +182,7 @@ impl<M: Medium> DpTree<M> {
         let (mut held, mut from, mut turn) = (Vec::new(), 0, 0);
         while from < changes.len() {
             let range = self.directory.get(op).find(changes[from].0);
-            let mut inner = range.lock(op.medium());
+            let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(changes[from].0) {
                 continue;

@@ -27,6 +27,12 @@ pub(crate) fn hash(key: u64) -> u64 {
     folded.wrapping_mul(0xa076_1d64_78bd_642f)
 }
 
+/// The bits of a hash in its word.
+#[inline(always)]
+fn bits_of(hash: u64) -> u64 {
+    1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63)
+}
+
 impl Bloom {
     /// A filter for `keys` keys.
     pub(crate) fn new(keys: usize) -> Self {
@@ -34,11 +40,24 @@ impl Bloom {
         Bloom { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
+    /// Makes each look lead to the front, as long as nobody knows its keys. Nobody else has the filter yet.
+    pub(crate) fn fill(&self) {
+        self.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    }
+
+    /// Says of a filled filter which keys the front holds; by one thread, and no key was added since. Each word goes from all bits to those that
+    /// count in one store: who does not see a bit has seen that its keys are not there.
+    pub(crate) fn narrow<M: Medium>(&self, m: M, hashes: impl Iterator<Item = u64>) {
+        let mut words = vec![0; self.words.len()];
+        let mask = self.words.len() as u64 - 1;
+        hashes.for_each(|hash| words[Self::word_of(hash, mask) as usize] |= bits_of(hash));
+        self.words.iter().zip(words).for_each(|(word, bits)| m.shared_store(word, bits, Release));
+    }
+
     /// The word of a hash, and its bits. High bits choose the word, 24 low ones the bits.
     #[inline(always)]
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
-        let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63);
-        (&self.words[Self::word_of(hash, self.words.len() as u64 - 1) as usize], bits)
+        (&self.words[Self::word_of(hash, self.words.len() as u64 - 1) as usize], bits_of(hash))
     }
 
     /// The number of a hash's word; `mask` is the number of words less one.
@@ -90,6 +109,11 @@ mod tests {
             assert!((0..keys as u64).all(|key| bloom.may_have(m, hash(key))));
             let wrong = (1 << 20..(1 << 20) + 10_000).filter(|key| bloom.may_have(m, hash(*key))).count();
             assert!(wrong < 500, "{wrong} of 10000 at {keys} keys");
+            let narrowed = Bloom::new(keys);
+            narrowed.fill();
+            assert!((0..10_000).all(|key| narrowed.may_have(m, hash(key))));
+            narrowed.narrow(m, (0..keys as u64).map(hash));
+            assert!((0..10_000).all(|key| narrowed.may_have(m, hash(key)) == bloom.may_have(m, hash(key))));
         }
     }
 }

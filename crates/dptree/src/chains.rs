@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Off, Op};
 
 use crate::layout::{ExtentHead, LINE_RECORDS, RecordLine, Shape, record_line};
-use crate::record::{Damaged, Record};
+use crate::record::{Damaged, Kept, Record};
 
 /// Log pages, each with its polarity.
 pub(crate) struct Chains<'a, 's, M: Medium> {
     pub(crate) op: &'a Op<'s, M>,
     pub(crate) shape: Shape,
-    pub(crate) polarities: BTreeMap<u64, u64>,
+    pub(crate) polarities: &'a BTreeMap<u64, u64>,
     /// The last record that was met with a wrong checksum; it counts as none.
     pub(crate) damaged: Cell<Option<Damaged>>,
 }
@@ -23,6 +23,7 @@ pub(crate) struct Chains<'a, 's, M: Medium> {
 pub(crate) struct Found {
     pub(crate) page: u64,
     pub(crate) line: Off<RecordLine>,
+    pub(crate) kept: Kept,
     pub(crate) record: Record,
 }
 
@@ -31,6 +32,7 @@ impl<M: Medium> Chains<'_, '_, M> {
     ///
     /// # Errors
     /// What `visit` returns.
+    #[inline(always)]
     pub(crate) fn each<E>(&self, page: u64, mut visit: impl FnMut(&[Found]) -> Result<(), E>) -> Result<(), E> {
         let Some(polarity) = self.polarities.get(&page).copied() else { return Ok(()) };
         for at in 0..self.shape.page_records() {
@@ -54,7 +56,9 @@ impl<M: Medium> Chains<'_, '_, M> {
         let line = record_line(page, at / LINE_RECORDS);
         let words = &self.op.at(line).records[(at % LINE_RECORDS) as usize];
         match Record::load(self.op, words, polarity) {
-            Ok(record) => record.map(|record| Found { page, line, record }),
+            Ok(record) => {
+                record.map(|record| Found { page, line, kept: Kept::new(self.op.off_of(words), polarity), record })
+            }
             Err(damaged) => {
                 self.damaged.set(Some(damaged));
                 None
@@ -63,6 +67,7 @@ impl<M: Medium> Chains<'_, '_, M> {
     }
 
     /// The records of the batch that begins at a place, if all of them are there.
+    #[inline(never)]
     fn batch(&self, mut page: u64, mut at: u64) -> Option<Vec<Found>> {
         let mut all = Vec::new();
         // It ends also where damaged pages lead in a circle: each has one before it, and the first record joins none.
@@ -120,7 +125,7 @@ mod tests {
             }
         }
         let polarities = PAGES.map(|page| (page, 1)).into();
-        let chains = Chains { op: &op, shape: SHAPE, polarities, damaged: Cell::default() };
+        let chains = Chains { op: &op, shape: SHAPE, polarities: &polarities, damaged: Cell::default() };
         let mut found = Vec::new();
         for page in PAGES {
             let Ok(()) = chains.each(page, |all| {

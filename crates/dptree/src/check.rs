@@ -133,7 +133,7 @@ impl<M: Medium> DpTree<M> {
             ..Stats::default()
         };
         for range in self.directory.get(op).ranges() {
-            let inner = range.lock(m);
+            let inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             stats.ranges += 1;
             stats.leaves += snapshot.leaves.len() as u64;
@@ -164,7 +164,7 @@ impl<M: Medium> DpTree<M> {
             shape.unit()
         )?;
         for range in self.directory.get(op).ranges() {
-            let inner = range.lock(op.medium());
+            let inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             let state = op.load(&op.at(range.block).state, Relaxed);
             let (floor, side) = (state.floor(), state.side());
@@ -233,7 +233,7 @@ impl<M: Medium> Check<'_, '_, M> {
 
     /// Returns where the next range should begin.
     fn range(&mut self, range: &Range, expected: Option<u64>) -> Option<u64> {
-        let inner = range.lock(self.op.medium());
+        let inner = range.lock(self.op);
         let snapshot = range.snapshot.get(self.op);
         let block = range.block.get();
         if expected != Some(snapshot.low) {
@@ -301,7 +301,7 @@ impl<M: Medium> Check<'_, '_, M> {
             self.uses(*unit, "free space".into());
         }
         let count = self.tree.units.count(m);
-        let is_merging = |range: &std::sync::Arc<Range>| range.lock(m).merging;
+        let is_merging = |range: &std::sync::Arc<Range>| range.lock(self.op).merging;
         let merging = self.tree.directory.get(self.op).ranges().any(is_merging);
         if self.used.len() as u64 != count && !merging {
             self.find(0, Fault::Units { used: self.used.len(), count });

@@ -54,7 +54,7 @@ impl<M: Medium> DpTree<M> {
         let mut turn = 0;
         loop {
             let range = self.directory.get(op).find(key);
-            let mut inner = range.lock(op.medium());
+            let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(key) {
                 continue;

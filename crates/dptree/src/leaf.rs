@@ -61,6 +61,15 @@ pub(crate) fn count(taken: &Taken) -> usize {
     taken.iter().map(|word| word.count_ones() as usize).sum()
 }
 
+/// Whether a slot is taken of those from `slots` on.
+pub(crate) fn any_from(taken: &Taken, slots: usize) -> bool {
+    taken.iter().enumerate().any(|(word, bits)| match slots.saturating_sub(word * 64) {
+        0 => *bits != 0,
+        within @ 1..64 => bits >> within != 0,
+        _ => false,
+    })
+}
+
 pub(crate) fn clear(taken: &mut Taken, slot: usize) {
     taken[slot / 64] &= !(1 << (slot % 64));
 }
@@ -236,5 +245,19 @@ mod tests {
         }
         assert_eq!(bits(&taken).collect::<Vec<_>>(), [0, 63, 64, 200, 255]);
         assert_eq!(count(&taken), 5);
+        for slots in 0..=256 {
+            let beyond = bits(&taken).any(|slot| slot >= slots);
+            assert_eq!(any_from(&taken, slots), beyond, "{slots} slots");
+            (0..slots).for_each(|slot| {
+                assert!(!any_from(
+                    &{
+                        let mut one = Taken::default();
+                        set(&mut one, slot);
+                        one
+                    },
+                    slots
+                ))
+            });
+        }
     }
 }

@@ -263,8 +263,9 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         let polarities: BTreeMap<u64, Option<u64>> = pages.iter().map(|page| (*page, self.polarity(*page))).collect();
         // Where a head does not say which records exist, all of them: those of an earlier turn are below their floors.
         for unknown in 0..2 {
-            let polarities = polarities.iter().map(|(page, polarity)| (*page, polarity.unwrap_or(unknown))).collect();
-            let chains = Chains { op: self.op, shape: self.shape, polarities, damaged: Cell::default() };
+            let known = |(page, polarity): (&u64, &Option<u64>)| (*page, polarity.unwrap_or(unknown));
+            let polarities = polarities.iter().map(known).collect();
+            let chains = Chains { op: self.op, shape: self.shape, polarities: &polarities, damaged: Cell::default() };
             for page in pages {
                 let Ok(()) = chains.each(*page, |records| {
                     records.iter().for_each(|found| add(found.record));

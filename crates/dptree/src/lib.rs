@@ -92,12 +92,13 @@ pub struct Options {
     least_front: usize,
     /// Whether the pool also holds records, which the values lead to.
     with_records: bool,
+    recovery_threads: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let shape = Shape { slots: 256, leaves: 31, page_lines: 1023 };
-        Options { shape, ratio: 0.1, least_front: 256, with_records: false }
+        Options { shape, ratio: 0.1, least_front: 256, with_records: false, recovery_threads: 0 }
     }
 }
 
@@ -120,6 +121,12 @@ impl Options {
     #[must_use]
     pub fn least_front(self, entries: usize) -> Self {
         Options { least_front: entries.max(1), ..self }
+    }
+
+    /// Threads that read the log when a tree is opened; 0, the number of processors, unless set. Few pages are read by one thread then.
+    #[must_use]
+    pub fn recovery_threads(self, threads: usize) -> Self {
+        Options { recovery_threads: threads, ..self }
     }
 
     /// Entries at which the front of a range with so many keys in its leaves is frozen.

@@ -70,7 +70,7 @@ impl<M: Medium> DpTree<M> {
         let mut turn = 0;
         loop {
             let range = self.directory.get(op).find(changes[0].0);
-            let mut inner = range.lock(m);
+            let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(changes[0].0) {
                 continue;

@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Extent, Lock, Medium, Off, Op, PerSession, Rmw, Root, Word};
 
-use crate::chains::Chains;
+use crate::chains::{Chains, Found};
 use crate::error::{Error, Result, Wrong};
 use crate::layout::{ExtentHead, LINE_RECORDS, PAGE_MAGIC, Shape, head_sum, record_line};
 use crate::record::{Damaged, Place, Record};
@@ -391,6 +391,11 @@ impl Log {
         self.room(op) > 0
     }
 
+    /// Records of a page.
+    pub(crate) fn page_records(&self) -> usize {
+        self.shape.page_records() as usize
+    }
+
     /// Records that the session's page has room for.
     #[inline(always)]
     fn room<M: Medium>(&self, op: &Op<'_, M>) -> u64 {
@@ -403,45 +408,58 @@ impl Log {
 
     // ---- recovery ----
 
-    /// Takes over the pages that recovery has found, and calls `found` with their records, but for those of a batch that is not whole.
+    /// The polarities of the pages that recovery has found. Starts writing their heads back.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a head makes no sense; what `found` returns.
-    pub(crate) fn recover<M: Medium>(
+    /// [`Error::Corrupt`] where a head makes no sense.
+    pub(crate) fn recover_heads<M: Medium>(&self, op: &Op<'_, M>, pages: &[Extent]) -> Result<BTreeMap<u64, u64>> {
+        pages.iter().map(|page| Ok((page.off, self.recover_head(op, page)?))).collect()
+    }
+
+    /// Calls `found` with the records of a page, but for those of a batch that is not whole. It says whether a record counts. Writes back what
+    /// counts, and adds the pages of those records to `in_use`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a record is damaged; what `found` returns.
+    pub(crate) fn recover_records<M: Medium>(
         &self,
         op: &Op<'_, M>,
-        extents: &[Extent],
-        mut found: impl FnMut(Record) -> Result<bool>,
+        (page, polarities): (u64, &BTreeMap<u64, u64>),
+        in_use: &mut BTreeSet<u64>,
+        mut found: impl FnMut(&Found) -> Result<bool>,
     ) -> Result<()> {
-        let mut polarities = BTreeMap::new();
-        for extent in extents {
-            polarities.insert(extent.off, self.recover_head(op, extent)?);
-        }
         let chains = Chains { op, shape: self.shape, polarities, damaged: Cell::default() };
-        let (mut line, mut in_use) = (Off::NULL, BTreeSet::new());
-        for extent in extents {
-            chains.each(extent.off, |records| {
-                let mut count = false;
-                for one in records {
-                    let counts = found(one.record)?;
-                    // One that was taken out may not be so durably.
-                    if (counts || one.record.is_nothing()) && line != one.line {
-                        line = one.line;
-                        op.write_back(op.at(line)); // PERSIST DP-R1: the caller's fence
-                    }
-                    count |= counts;
+        let (mut line, mut is_in_use) = (Off::NULL, false);
+        chains.each(page, |records| {
+            let mut count = false;
+            for one in records {
+                let counts = found(one)?;
+                // One that was taken out may not be so durably.
+                if (counts || one.record.is_nothing()) && line != one.line {
+                    line = one.line;
+                    op.write_back(op.at(line)); // PERSIST DP-R1: the caller's fence
                 }
-                if count {
-                    // Also pages in which none counts any more: a batch that loses some of its records loses all.
-                    in_use.extend(records.iter().map(|one| one.page));
-                }
-                Ok::<(), Error>(())
-            })?;
-        }
+                count |= counts;
+            }
+            is_in_use |= count;
+            if count && records.len() > 1 {
+                // Also pages in which none counts any more: a batch that loses some of its records loses all.
+                in_use.extend(records.iter().map(|one| one.page));
+            }
+            Ok::<(), Error>(())
+        })?;
         if let Some(Damaged { off, found }) = chains.damaged.get() {
             return Err(Error::corrupt(Wrong::RecordSum, off, found));
         }
-        let mut pages = self.pages.lock(op.medium());
+        if is_in_use {
+            in_use.insert(page);
+        }
+        Ok(())
+    }
+
+    /// Takes over the pages that recovery has found: those that are in use are sealed, the others are free.
+    pub(crate) fn adopt<M: Medium>(&self, m: M, extents: &[Extent], in_use: &BTreeSet<u64>) {
+        let mut pages = self.pages.lock(m);
         for extent in extents {
             pages.count += 1;
             pages.bytes += extent.len;
@@ -452,7 +470,6 @@ impl Log {
                 pages.free.push(page);
             }
         }
-        Ok(())
     }
 
     /// Looks at a page's head, and starts writing it back. Returns its polarity.

@@ -154,14 +154,14 @@ impl<M: Medium> DpTree<M> {
 
     /// Ends the claim of a range that could not be merged.
     fn give_up(&self, op: &Op<'_, M>, range: &Arc<Range>) {
-        range.lock(op.medium()).merging = false;
+        range.lock(op).merging = false;
         self.queue.push(op.medium(), Arc::clone(range));
     }
 
     /// Shows readers what was merged, and ends the claim.
     fn publish(&self, op: &Op<'_, M>, plan: Plan) {
         let range = Arc::clone(&plan.range);
-        let mut inner = range.lock(op.medium());
+        let mut inner = range.lock(op);
         let (added, freed) = self.publish_locked(op, &mut inner, plan);
         drop(inner);
         self.end_publication(op, &added, &freed);
@@ -194,7 +194,7 @@ impl<M: Medium> DpTree<M> {
 
     /// After the snapshot was replaced: whoever still reads the leaves by it finds that it is not current any more.
     pub(crate) fn end_publication(&self, op: &Op<'_, M>, added: &[Added], freed: &[u64]) {
-        added.iter().for_each(|(_, range)| range.lock(op.medium()).shares_leaves = false);
+        added.iter().for_each(|(_, range)| range.lock(op).shares_leaves = false);
         self.units.give_back(op.medium(), freed);
     }
 
@@ -209,9 +209,9 @@ impl<M: Medium> DpTree<M> {
         let bloom = Bloom::new(bound.max(active.len()));
         active.iter().for_each(|(key, _)| bloom.add(m, hash(key)));
         let snapshot = Snapshot { low, last, bloom, frozen: None, side: 0, leaves: leaves.into(), next, bound };
-        let range = Arc::new(Range::new(block, snapshot, inner.version, true));
+        let range = Arc::new(Range::new(block, snapshot, inner.version));
         {
-            let mut own = range.lock(m);
+            let mut own = range.lock(op);
             own.active_oldest = if active.is_empty() { NO_RECORD } else { inner.active_oldest };
             own.active = active;
             own.shares_leaves = true;
@@ -257,7 +257,7 @@ impl<M: Medium> DpTree<M> {
             if range.oldest(op.medium()) > clock {
                 continue;
             }
-            let mut inner = range.lock(op.medium());
+            let mut inner = range.lock(op);
             let is_free = range.snapshot.get(op).frozen.is_none() && !inner.dead;
             if is_free && !inner.active.is_empty() && inner.active_oldest <= clock {
                 self.freeze(op, range, &mut inner);
@@ -268,7 +268,7 @@ impl<M: Medium> DpTree<M> {
 
 /// Gets the right to merge a range, if there is something to merge.
 fn claim<M: Medium>(op: &Op<'_, M>, range: &Range) -> bool {
-    let mut inner = range.lock(op.medium());
+    let mut inner = range.lock(op);
     let waits = range.snapshot.get(op).frozen.is_some() && !inner.dead && !inner.merging;
     inner.merging |= waits;
     waits

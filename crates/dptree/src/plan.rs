@@ -115,7 +115,7 @@ impl<M: Medium> DpTree<M> {
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) where the pool is full; nothing that counts was changed.
     pub(crate) fn plan(&self, op: &Op<'_, M>, range: &Arc<Range>, sparing: bool) -> Result<Plan> {
-        let trusted = range.lock(op.medium()).trusted;
+        let trusted = range.lock(op).trusted;
         let frozen = range.snapshot.get(op).frozen.as_ref().expect("a claimed range has a second front");
         self.plan_of(op, range, (frozen.entries(), frozen.floor), trusted, sparing)
     }

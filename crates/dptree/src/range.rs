@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use durix_pmem::{LINE, Lock, LockGuard, Medium, Off, Op};
 
 use crate::arena::Shared;
-use crate::bloom::Bloom;
+use crate::bloom::{Bloom, hash};
 use crate::front::{Front, Frozen, prefetch};
 use crate::in_place::InPlace;
 use crate::layout::RangeHead;
 use crate::leaf::Leaf;
 use crate::published::Published;
+use crate::record::{Kept, Record};
 
 /// No record in any front.
 pub(crate) const NO_RECORD: u64 = u64::MAX;
@@ -86,6 +87,10 @@ pub(crate) struct Inner {
     /// Goes up to 3 with inserts that meet their key in a leaf, and down with the others. From 2 on an insert is taken for one that
     /// replaces a value.
     pub(crate) overwrites: u8,
+    /// Whether the active front is there: not before the first lock after a restart.
+    ready: bool,
+    /// The records that go into it then: recovery has read and checked them, and they stay where they are until the range was merged.
+    waiting: Vec<Vec<Kept>>,
 }
 
 /// Where a key is.
@@ -187,19 +192,17 @@ fn hints(snapshot: &Snapshot) -> [u64; 3] {
 
 impl Range {
     /// A range without records.
-    pub(crate) fn new(block: Off<RangeHead>, snapshot: Snapshot, version: u64, trusted: bool) -> Self {
-        let front = snapshot.bound;
-        let inner = Inner {
-            active: Front::new(front),
-            version,
-            active_oldest: NO_RECORD,
-            frozen_oldest: NO_RECORD,
-            merging: false,
-            trusted,
-            dead: false,
-            shares_leaves: false,
-            overwrites: 1,
-        };
+    pub(crate) fn new(block: Off<RangeHead>, snapshot: Snapshot, version: u64) -> Self {
+        let active = Front::new(snapshot.bound);
+        Range::with(block, snapshot, Inner { active, trusted: true, ready: true, ..Inner::recovered(version) })
+    }
+
+    /// A range as recovery finds it, with its floor. Its front is made under its first lock.
+    pub(crate) fn recovered(block: Off<RangeHead>, snapshot: Snapshot, floor: u64) -> Self {
+        Range::with(block, snapshot, Inner::recovered(floor))
+    }
+
+    fn with(block: Off<RangeHead>, snapshot: Snapshot, inner: Inner) -> Self {
         Range {
             block,
             hints: hints(&snapshot).map(AtomicU64::new),
@@ -208,6 +211,34 @@ impl Range {
             in_place: InPlace::default(),
             inner: Lock::new(inner),
         }
+    }
+
+    /// Hands records over to a range that nobody else has yet: they enter its front under its first lock.
+    pub(crate) fn wait_for<M: Medium>(&self, op: &Op<'_, M>, records: Vec<Kept>) {
+        let mut inner = self.inner.lock(op.medium());
+        if inner.waiting.is_empty() {
+            self.snapshot.get(op).bloom.fill();
+            inner.active_oldest = 0;
+            self.tell_oldest(op.medium(), &inner);
+        }
+        inner.waiting.push(records);
+    }
+
+    /// Makes the front of a range that was recovered.
+    #[cold]
+    fn make_ready<M: Medium>(&self, op: &Op<'_, M>, inner: &mut Inner) {
+        let snapshot = self.snapshot.get(op);
+        let waiting = std::mem::take(&mut inner.waiting);
+        let mut records: Vec<Record> = waiting.iter().flatten().map(|kept| kept.load(op)).collect();
+        // Of one key the highest version wins: it comes last.
+        records.sort_unstable_by_key(|record| record.version);
+        inner.active = Front::new(snapshot.bound.max(records.len()));
+        if let Some(newest) = records.last() {
+            inner.version = newest.version + 1;
+            snapshot.bloom.narrow(op.medium(), records.iter().map(|record| hash(record.key)));
+        }
+        records.iter().for_each(|record| inner.active.put(record.key, hash(record.key), record.value));
+        inner.ready = true;
     }
 
     /// Shows readers another snapshot; returns the one before. The caller holds the lock.
@@ -235,8 +266,12 @@ impl Range {
     }
 
     #[inline(always)]
-    pub(crate) fn lock<M: Medium>(&self, m: M) -> LockGuard<'_, Inner, M> {
-        self.inner.lock(m)
+    pub(crate) fn lock<M: Medium>(&self, op: &Op<'_, M>) -> LockGuard<'_, Inner, M> {
+        let mut inner = self.inner.lock(op.medium());
+        if !inner.ready {
+            self.make_ready(op, &mut inner);
+        }
+        inner
     }
 
     /// The clock at the first record of its fronts, at most.
@@ -255,6 +290,25 @@ impl Range {
         if inner.active_oldest == NO_RECORD {
             inner.active_oldest = clock;
             self.tell_oldest(m, inner);
+        }
+    }
+}
+
+impl Inner {
+    /// Of a range whose records are not known.
+    fn recovered(version: u64) -> Self {
+        Inner {
+            active: Front::default(),
+            version,
+            active_oldest: NO_RECORD,
+            frozen_oldest: NO_RECORD,
+            merging: false,
+            trusted: false,
+            dead: false,
+            shares_leaves: false,
+            overwrites: 1,
+            ready: false,
+            waiting: Vec::new(),
         }
     }
 }

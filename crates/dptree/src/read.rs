@@ -67,7 +67,7 @@ impl<M: Medium> DpTree<M> {
 
     #[inline(never)]
     fn look_up_locked(&self, op: &Op<'_, M>, range: &Range, key: u64, hash: u64) -> Option<Option<u64>> {
-        let inner = range.lock(op.medium());
+        let inner = range.lock(op);
         let snapshot = range.snapshot.get(op);
         if inner.dead || !snapshot.covers(key) {
             return None;

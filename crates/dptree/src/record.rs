@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::{Checksum, Medium, Op, Word};
+use durix_pmem::{Checksum, Medium, Off, Op, Word};
 
 use crate::layout::SANE_VERSION;
 
@@ -68,13 +68,16 @@ impl Record {
     }
 
     /// The record that four words at an offset hold, if all of them have `polarity`. Words that were filled with it hold one of version 0.
+    #[inline(always)]
     fn from_words(off: u64, words: [u64; 4], polarity: u64) -> Result<Option<Record>, Damaged> {
-        if words.iter().any(|word| word & 1 != polarity) {
+        let [key, value, third, found] = words;
+        if ((key ^ polarity) | (value ^ polarity) | (third ^ polarity) | (found ^ polarity)) & 1 != 0 {
             return Ok(None);
         }
-        let [key, value, third, found] = words;
         let version = (third & VERSION) >> 4;
-        let is_plain = words == [polarity; 4] || version == TAKEN_OUT;
+        // By words that are in registers: an array that was just stored would be loaded in halves, which waits for the stores.
+        let is_filled = (key ^ polarity) | (value ^ polarity) | (third ^ polarity) | (found ^ polarity) == 0;
+        let is_plain = is_filled || version == TAKEN_OUT;
         if !is_plain && found & !1 != sum(off, [key, value, third]) {
             return Err(Damaged { off, found });
         }
@@ -107,6 +110,7 @@ impl Record {
 
     /// # Errors
     /// If it is none that was ever stored.
+    #[inline(always)]
     pub(crate) fn load<M: Medium>(op: &Op<'_, M>, from: &[Word; 4], polarity: u64) -> Result<Option<Record>, Damaged> {
         // The word that is stored last says of most records that they are not there; so recovery asks less, and its exploration, too.
         let last = op.load(&from[3], Relaxed);
@@ -115,6 +119,24 @@ impl Record {
         }
         let [first, second, third] = [0, 1, 2].map(|word| op.load(&from[word], Relaxed));
         Record::from_words(op.off_of(from).get(), [first, second, third, last], polarity)
+    }
+}
+
+/// Where a record lies that was read, and found to be sound: its offset, with its polarity in bit 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept(u64);
+
+const _: () = assert!(size_of::<[Word; 4]>() > 1);
+
+impl Kept {
+    pub(crate) fn new(off: Off<[Word; 4]>, polarity: u64) -> Self {
+        Kept(off.get() | polarity)
+    }
+
+    /// The record, which nobody has changed since.
+    pub(crate) fn load<M: Medium>(self, op: &Op<'_, M>) -> Record {
+        let record = Record::load(op, op.at(Off::<[Word; 4]>::new(self.0 & !1)), self.0 & 1);
+        record.ok().flatten().expect("a sound record, until its range is merged")
     }
 }
 

@@ -9,26 +9,28 @@
 //! After a power failure all that is read is durable. After the death of a process it may only be visible: a flip that recovery has seen
 //! would let slots and log pages be used again, and a power failure would then take the flip back.
 
-use std::sync::atomic::AtomicU64;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use durix_pmem::pool::Poison;
-use durix_pmem::{Extent, Lock, Medium, Off, Op, Root, Session};
+use durix_pmem::{Extent, Lock, Medium, Off, Op, Root, Session, on_threads, processors};
 
 use crate::arena::Shared;
-use crate::bloom::{Bloom, hash};
+use crate::bloom::Bloom;
+use crate::chains::Found;
 use crate::error::{Error, Result, Wrong};
 use crate::layout::{
     Descriptor, ExtentHead, NAMED, PAGE_MAGIC, RANGE_MAGIC, ROOT_MAGIC, RangeHead, SANE_VERSION, Shape, UNITS_MAGIC,
     root_words,
 };
-use crate::leaf::{Leaf, Taken, bits, count};
+use crate::leaf::{Leaf, Taken, any_from, count};
 use crate::log::Log;
 use crate::published::{Limbo, Published};
 use crate::queue::Queue;
 use crate::range::{Directory, Part, Range, Snapshot, keys_in, last_at_most};
-use crate::record::Record;
+use crate::record::{Kept, Record};
 use crate::units::{Survey, Units};
 use crate::values::Records;
 use crate::{DpTree, Options};
@@ -89,68 +91,139 @@ impl<M: Medium> DpTree<M> {
         let directory = Walk { op: &op, shape, options, survey: &mut survey }.ranges(&root)?;
         let units = Units::from_survey(survey, shape.unit());
         let tree = DpTree::new(root, options, shape, units, directory);
-        let mut replay = Replay::new(&op, tree.directory.get(&op));
-        tree.log.recover(&op, &pages, |record| replay.take(record))?;
-        replay.finish(&op);
+        let polarities = tree.log.recover_heads(&op, &pages)?;
+        let replay = Replay::new(&op, &tree.log, tree.directory.get(&op), &polarities);
+        drop(op);
+        let found = replay.read(session, options.recovery_threads)?;
+        let op = session.enter()?;
+        let mut in_use = BTreeSet::new();
+        for share in found {
+            in_use.extend(share.in_use);
+            let waiting = tree.directory.get(&op).ranges().zip(share.records);
+            waiting
+                .filter(|(_, records)| !records.is_empty())
+                .for_each(|(range, records)| range.wait_for(&op, records));
+        }
+        tree.log.adopt(op.medium(), &pages, &in_use);
         op.fence(); // PERSIST DP-R1: flush+fence
         Ok(tree)
     }
 }
 
-/// The records that count, by their ranges: so each range's lines are touched by all of its records together.
+/// Log pages that pay for a thread.
+const PAGES_A_THREAD: usize = 8;
+/// Most threads, whatever the machine has.
+const MAX_THREADS: usize = 64;
+
+/// Reads the log, and says which records count, and for which range: so each range's lines are touched by all of its records together, when
+/// it is first used.
 struct Replay<'a> {
-    /// The smallest key of each range.
-    lows: Vec<u64>,
-    ranges: Vec<Replayed<'a>>,
+    log: &'a Log,
+    polarities: &'a BTreeMap<u64, u64>,
+    pages: Vec<u64>,
+    /// Of each range the smallest key; the version below which records are merged, and its block.
+    lows: Lows,
+    floors: Vec<(u64, u64)>,
+    /// The next page that nobody has taken.
+    next: AtomicUsize,
 }
 
-struct Replayed<'a> {
-    range: &'a Range,
-    /// Versions below are merged.
-    floor: u64,
-    records: Vec<Record>,
+/// The smallest keys of the ranges. As many places as there are twice, evenly over the keys, lead to them: a search by halves would take longer
+/// than all else that is done with a record.
+struct Lows {
+    lows: Vec<u64>,
+    /// Of each place the range of its first key, and of the key after the last place.
+    places: Vec<usize>,
+    /// The second range's smallest key; and bits of a key that do not count for its place.
+    base: u64,
+    shift: u32,
+}
+
+impl Lows {
+    fn of(lows: Vec<u64>) -> Self {
+        let base = lows.get(1).copied().unwrap_or(u64::MAX);
+        let span = lows.last().map_or(0, |last| last.saturating_sub(base));
+        let most = 2 * lows.len() as u64;
+        let shift = (u64::BITS - (span / most).leading_zeros()).min(u64::BITS - 1);
+        let first = |place: u64| place.checked_mul(1 << shift).and_then(|within| base.checked_add(within));
+        let range = |place| first(place).map_or(lows.len() - 1, |key| last_at_most(&lows, key));
+        let places = (0..=(span >> shift) + 1).map(range).collect();
+        Lows { lows, places, base, shift }
+    }
+
+    /// The number of a key's range.
+    #[inline(always)]
+    fn range_of(&self, key: u64) -> usize {
+        let Some(within) = key.checked_sub(self.base) else { return 0 };
+        let place = ((within >> self.shift) as usize).min(self.places.len() - 2);
+        let (first, last) = (self.places[place], self.places[place + 1]);
+        first + self.lows[first + 1..=last].partition_point(|low| *low <= key)
+    }
+}
+
+/// What one thread has found.
+struct Share {
+    /// Of each range.
+    records: Vec<Vec<Kept>>,
+    in_use: BTreeSet<u64>,
 }
 
 impl<'a> Replay<'a> {
-    fn new<M: Medium>(op: &'a Op<'_, M>, directory: &'a Directory) -> Self {
-        let lows = directory.ranges().map(|range| range.snapshot.get(op).low).collect();
+    fn new<M: Medium>(op: &Op<'_, M>, log: &'a Log, directory: &Directory, polarities: &'a BTreeMap<u64, u64>) -> Self {
+        let lows = Lows::of(directory.ranges().map(|range| range.snapshot.get(op).low).collect());
         // A range numbers its updates from the floor on.
-        let floor = |range: &Range| op.load(&op.at(range.block).state, Relaxed).floor();
-        let replayed = |range: &'a Arc<Range>| Replayed { range, floor: floor(range), records: Vec::new() };
-        Replay { lows, ranges: directory.ranges().map(replayed).collect() }
+        let floor = |range: &Arc<Range>| (op.load(&op.at(range.block).state, Relaxed).floor(), range.block.get());
+        let floors = directory.ranges().map(floor).collect();
+        Replay { log, polarities, pages: polarities.keys().copied().collect(), lows, floors, next: AtomicUsize::new(0) }
+    }
+
+    /// Reads all pages, by as many threads as pay.
+    fn read<M: Medium>(&self, session: &mut Session<M>, threads: usize) -> Result<Vec<Share>> {
+        let wanted = match threads {
+            0 => processors().min(self.pages.len() / PAGES_A_THREAD),
+            threads => threads.min(self.pages.len()),
+        };
+        let (found, own) = (Mutex::new(Vec::new()), session.slot());
+        on_threads(session, wanted.clamp(1, MAX_THREADS), &|session: &mut Session<M>| {
+            let op = session.enter()?;
+            let share = self.share(&op, wanted)?;
+            if op.slot() != own {
+                // The caller's thread fences at the end.
+                op.fence(); // PERSIST DP-R1: flush+fence
+            }
+            found.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+            Ok::<(), Error>(())
+        })?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One thread's part.
+    fn share<M: Medium>(&self, op: &Op<'_, M>, threads: usize) -> Result<Share> {
+        // Half of all records count, as a rule.
+        let expected = self.log.page_records() * self.pages.len() / self.floors.len() / threads.max(1);
+        let mut records: Vec<_> = self.floors.iter().map(|_| Vec::with_capacity(expected)).collect();
+        let mut in_use = BTreeSet::new();
+        while let Some(page) = self.pages.get(self.next.fetch_add(1, Relaxed)) {
+            self.log
+                .recover_records(op, (*page, self.polarities), &mut in_use, |found| self.take(found, &mut records))?;
+        }
+        Ok(Share { records, in_use })
     }
 
     /// Takes a record, if it counts. Returns whether it does.
     #[inline(always)]
-    fn take(&mut self, record: Record) -> Result<bool> {
-        let Replayed { range, floor, records } = &mut self.ranges[last_at_most(&self.lows, record.key)];
-        if record.version < *floor {
+    fn take(&self, found: &Found, records: &mut [Vec<Kept>]) -> Result<bool> {
+        let Record { key, version, .. } = found.record;
+        let range = self.lows.range_of(key);
+        let (floor, block) = self.floors[range];
+        if version < floor {
             return Ok(false);
         }
-        if record.version > SANE_VERSION {
-            return Err(Error::corrupt(Wrong::Version, range.block.get(), record.version));
+        if version > SANE_VERSION {
+            return Err(Error::corrupt(Wrong::Version, block, version));
         }
-        records.push(record);
+        records[range].push(found.kept);
         Ok(true)
-    }
-
-    /// Puts the records into the fronts of their ranges.
-    fn finish<M: Medium>(self, op: &Op<'_, M>) {
-        for Replayed { range, mut records, .. } in self.ranges {
-            // Of one key the highest version wins: it comes last.
-            records.sort_unstable_by_key(|record| record.version);
-            let Some(newest) = records.last() else { continue };
-            let (m, snapshot) = (op.medium(), range.snapshot.get(op));
-            let mut inner = range.lock(m);
-            inner.version = newest.version + 1;
-            inner.active_oldest = 0;
-            for Record { key, value, .. } in records {
-                let hash = hash(key);
-                snapshot.bloom.add(m, hash);
-                inner.active.put(key, hash, value);
-            }
-            range.tell_oldest(m, &inner);
-        }
     }
 }
 
@@ -224,7 +297,7 @@ impl<M: Medium> Walk<'_, '_, M> {
             let bound = self.options.bound(keys_in(&leaves));
             let bloom = Bloom::new(bound);
             let snapshot = Snapshot { low, last, bloom, frozen: None, side, leaves: leaves.into(), next, bound };
-            ranges.push((low, Arc::new(Range::new(block, snapshot, floor, false))));
+            ranges.push((low, Arc::new(Range::recovered(block, snapshot, floor))));
         }
         Ok(Directory::of(ranges.into_iter()))
     }
@@ -276,11 +349,30 @@ impl<M: Medium> Walk<'_, '_, M> {
     fn leaf(&mut self, descriptor: &Descriptor) -> Result<Part> {
         let [off, low] = [&descriptor.leaf, &descriptor.low].map(|word| self.op.load(word, Relaxed));
         let taken: Taken = std::array::from_fn(|i| self.op.load(&descriptor.taken[i], Relaxed));
-        let beyond = bits(&taken).find(|slot| *slot >= self.shape.slots);
-        if beyond.is_some() || count(&taken) == 0 {
+        if any_from(&taken, self.shape.slots) || count(&taken) == 0 {
             return Err(Error::corrupt(Wrong::LeafSlots, off, taken[0]));
         }
         self.survey.mark(off, self.shape.unit()).ok_or_else(|| Error::corrupt(Wrong::LeafPlace, off, off))?;
         Ok(Part { low, leaf: Shared::new(Leaf::unknown(off, taken)) })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_lead_to_the_range_of_a_key() {
+        let even: Vec<u64> = (0..300).map(|i| i * (u64::MAX / 300)).collect();
+        let crowded: Vec<u64> = [0].into_iter().chain((0..200).map(|i| (1 << 40) + i * 3)).chain([u64::MAX]).collect();
+        let top: Vec<u64> = [0].into_iter().chain((0..9).rev().map(|i| u64::MAX - i)).collect();
+        for lows in [vec![0], vec![0, 1], vec![0, u64::MAX], vec![0, 7, 8, 9], even, crowded, top] {
+            let found = Lows::of(lows.clone());
+            let near =
+                lows.iter().flat_map(|low| [low.wrapping_sub(1), *low, low.wrapping_add(1), low / 2, low | 0xffff]);
+            for key in near.chain([0, 1, u64::MAX / 3, u64::MAX]) {
+                assert_eq!(found.range_of(key), last_at_most(&lows, key), "{key:#x} in {lows:x?}");
+            }
+        }
     }
 }

@@ -93,7 +93,7 @@ impl<M: Medium> DpTree<M> {
         leaf.inspect(|leaf| prefetch(*leaf));
         let mut copied: [Entry; ENTRIES] = [(0, None); ENTRIES];
         let (number, snapshot, in_place, _lock) = {
-            let mut inner = range.lock(m);
+            let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             if inner.dead || !snapshot.covers(from) {
                 return None;
@@ -190,7 +190,7 @@ impl<M: Medium> DpTree<M> {
         let ranges = self.directory.get(op).ranges();
         ranges
             .map(|range| {
-                let inner = range.lock(op.medium());
+                let inner = range.lock(op);
                 let snapshot = range.snapshot.get(op);
                 let in_active = |key: u64| inner.active.get(key, hash(key)).is_some();
                 let frozen = snapshot.frozen.iter().flat_map(|frozen| frozen.front.iter());

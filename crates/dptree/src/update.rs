@@ -311,7 +311,7 @@ impl<M: Medium> DpTree<M> {
         loop {
             let range = self.directory.get(op).find(key);
             range.prefetch(hash);
-            let mut inner = range.lock(op.medium());
+            let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             if !inner.dead && snapshot.covers(key) {
                 if inner.active.len() < snapshot.bound {

@@ -71,7 +71,7 @@ pub use medium::{Counting, Counts, Delayed, Hardware, Medium, Rmw, Survives, Wri
 pub use offset::{Off, OffsetHasher, OffsetMap, OffsetSet};
 pub use per_session::PerSession;
 pub use pool::{Geometry, Moments, Pool, PoolOptions, Recovery, RecoveryError, Root, Structure, Unrecovered, WeakPool};
-pub use processors::processors;
+pub use processors::{on_threads, processors};
 pub use publish::{Durable, Fresh, InFlight};
 pub use reclaim::{Pin, Reclaim};
 pub use reserve::Reserve;

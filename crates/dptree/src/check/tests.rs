@@ -206,7 +206,7 @@ const CHECKS: &[Row] = &[
     ("Order", &["NotFound", "Unreadable"], Restart, |s| s.set_key(1, 0, 1, s.key(1, 0, 0))),
     ("OutsideFront", &[], Damage, |s| {
         let key = s.snapshot(1).last + 1;
-        s.ranges[1].lock(s.op.medium()).active.put(key, hash(key), None);
+        s.ranges[1].lock(s.op).active.put(key, hash(key), None);
         s.block(1)
     }),
     // To a side that is the same.
