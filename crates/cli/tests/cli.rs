@@ -388,20 +388,30 @@ fn what_can_be_read_of_a_damaged_pool_is_saved() {
 }
 
 #[test]
-fn a_damaged_root_costs_its_own_index_only() {
+fn a_damaged_root_costs_nothing_and_without_its_spare_its_own_index_only() {
     let place = Place::new();
     place.pool("p");
     place.works(&["put", "--create", "--pool", "p", "--index", "second", "k", "v"]);
-    change(&place.path("p"), |bytes| {
-        let name = bytes.windows(4).position(|w| w == b"main").unwrap();
-        bytes[name] = b'M';
-    });
+    let damage_a_name = || {
+        change(&place.path("p"), |bytes| {
+            let name = bytes.windows(4).position(|w| w == b"main").unwrap();
+            bytes[name] = b'M';
+        });
+    };
+    damage_a_name();
     let checked = json(&place.durix(&["check", "--pool", "p", "--json"]).out);
     assert!(checked["findings"][0]["what"].as_str().unwrap().contains("root entry 0 is damaged"), "{checked}");
     let repaired = place.durix(&["repair", "--pool", "p", "--into", "q"]);
     assert_eq!(repaired.code, 1);
-    assert!(repaired.out.contains("an index is lost: root entry 0 is damaged"), "{}", repaired.out);
+    assert!(repaired.out.contains("root entry 0 was damaged, and its spare was taken"), "{}", repaired.out);
+    assert_eq!(contents(&place, "q", "main").len(), 4);
     assert_eq!(place.works(&["get", "--pool", "q", "--index", "second", "k"]), "v\n");
+    // The second copy of the name.
+    damage_a_name();
+    let repaired = place.durix(&["repair", "--pool", "p", "--into", "r"]);
+    assert_eq!(repaired.code, 1);
+    assert!(repaired.out.contains("an index is lost: root entry 0 is damaged"), "{}", repaired.out);
+    assert_eq!(place.works(&["get", "--pool", "r", "--index", "second", "k"]), "v\n");
 }
 
 // ---- what does not work ----

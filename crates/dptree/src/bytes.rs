@@ -12,7 +12,7 @@
 //! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -573,10 +573,19 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
     const HAS_LEFTOVERS: bool = true;
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-        // Each record of an entry holds its whole key. So those of a group whose root is lost come last, one by one.
-        let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
-        let heads = records.heads(op).into_iter().map(|(key, word)| Leftover { key, word });
-        leftovers::read(op, root).into_iter().chain(heads).collect()
+        let (mut all, records) = (leftovers::read(op, root), RecordStore::to_read(op, root.clone(), PAGE_WORD));
+        // Each record of an entry holds its whole key. So where a part of a group cannot be read, its records come last, one by one.
+        let is_damaged = |left: &&Leftover| {
+            let mut is_damaged = false;
+            Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_damaged = true);
+            is_damaged
+        };
+        let damaged: BTreeSet<u64> = all.iter().filter(is_damaged).map(|left| left.key).collect();
+        if !damaged.is_empty() {
+            let heads = records.heads(op).into_iter().filter(|(key, _)| damaged.contains(key));
+            all.extend(heads.map(|(key, word)| Leftover { key, word }));
+        }
+        all
     }
 
     fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {

@@ -12,7 +12,8 @@
 //! | another line of a border node | the entries of that line: at most 4 |
 //! | an interior node | nothing: right siblings lead to its children |
 //! | a record | its entry |
-//! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries |
+//! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries, if the layer above can be read |
+//! | all of a layer, and the link to it | its entries, and those of layers below: what their keys begin with lies nowhere else |
 //! | a node in whose place lies another one | its entries: it says that it belongs elsewhere, and is passed over |
 //! | all links to a node, and the words that name its layer | its entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
