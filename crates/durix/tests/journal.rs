@@ -534,6 +534,7 @@ fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
             assert!(right >= least && right <= KEYS, "{name}: {right} of {KEYS}; {:?}", repaired.indices);
             drop(source);
             assert_eq!(std::fs::read(&copy).unwrap(), file, "{name}: the source stays as it is");
+            assert_eq!(std::fs::read(journal(&copy)).ok(), bytes, "{name}: and its journal");
         }
         drop(map);
     }
