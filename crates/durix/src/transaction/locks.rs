@@ -215,10 +215,9 @@ impl Table {
         if !who.is_plain() {
             self.idle_since = None;
         }
-        let held = self.plain.iter().filter(|(_, key)| wanted.meets(key)).map(|(slot, _)| *slot);
-        let conflict: Conflict = held.filter(|slot| plain.is_held(m, *slot)).map(Age::plain).collect();
-        if !conflict.is_empty() {
-            return Err(conflict);
+        // Calls, and lists of holders, only where there are some: each transaction comes here several times.
+        if !self.plain.is_empty() {
+            self.ensure_not_updated(m, plain, wanted)?;
         }
         match wanted {
             Wanted::Read(key) => self.read(who, key),
@@ -265,6 +264,12 @@ impl Table {
         self.idle_since.get_or_insert_with(Instant::now).elapsed() >= time
     }
 
+    fn ensure_not_updated<M: Medium>(&self, m: M, plain: &Plain, wanted: Wanted<'_>) -> Result<(), Conflict> {
+        let met = self.plain.iter().filter(|(_, key)| wanted.meets(key)).map(|(slot, _)| *slot);
+        let conflict: Conflict = met.filter(|slot| plain.is_held(m, *slot)).map(Age::plain).collect();
+        if conflict.is_empty() { Ok(()) } else { Err(conflict) }
+    }
+
     fn read(&mut self, who: Age, key: &[u8]) -> Result<(), Conflict> {
         match self.keys.get_mut(key) {
             None => self.add(who, key, false),
@@ -280,6 +285,24 @@ impl Table {
     }
 
     fn write(&mut self, who: Age, key: &[u8]) -> Result<(), Conflict> {
+        if self.ranges.is_empty() {
+            match self.keys.get_mut(key) {
+                None => {
+                    self.add(who, key, true);
+                    return Ok(());
+                }
+                Some(holders) if holders.first == who && holders.more.is_empty() => {
+                    holders.is_exclusive = true;
+                    return Ok(());
+                }
+                Some(_) => {}
+            }
+        }
+        self.write_beside(who, key)
+    }
+
+    /// The same where others hold the key, or a range.
+    fn write_beside(&mut self, who: Age, key: &[u8]) -> Result<(), Conflict> {
         let ranges = self.ranges.iter().filter(|(range, by)| *by != who && range.contains(key)).map(|(_, by)| *by);
         let Some(holders) = self.keys.get_mut(key) else {
             let conflict: Conflict = ranges.collect();
