@@ -248,16 +248,12 @@ mod tests {
         for slots in 0..=256 {
             let beyond = bits(&taken).any(|slot| slot >= slots);
             assert_eq!(any_from(&taken, slots), beyond, "{slots} slots");
-            (0..slots).for_each(|slot| {
-                assert!(!any_from(
-                    &{
-                        let mut one = Taken::default();
-                        set(&mut one, slot);
-                        one
-                    },
-                    slots
-                ))
-            });
+            let below = |slot| {
+                let mut one = Taken::default();
+                set(&mut one, slot);
+                one
+            };
+            assert!((0..slots).all(|slot| !any_from(&below(slot), slots)), "{slots} slots");
         }
     }
 }

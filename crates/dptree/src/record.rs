@@ -126,7 +126,7 @@ impl Record {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept(u64);
 
-const _: () = assert!(size_of::<[Word; 4]>() > 1);
+const _: () = assert!(align_of::<[Word; 4]>() > 1, "bit 0 of an offset is free");
 
 impl Kept {
     pub(crate) fn new(off: Off<[Word; 4]>, polarity: u64) -> Self {

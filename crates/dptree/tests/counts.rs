@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use durix_dptree::{DpTree, Options};
+use durix_dptree::{DpTree, Options, Shape};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Counting, Counts, Hardware, Pool, PoolOptions, Session};
 
@@ -124,4 +124,52 @@ fn a_batch_over_ranges_costs_a_write_back_for_two_changes_and_one_fence() {
     let (write_backs, fences) = counted.of(|tree, session| apply(tree, session, batch(4000, 5)));
     println!("{write_backs} write-backs and {fences} fences for 4000 changes over two pages");
     assert_eq!(fences, 2);
+}
+
+/// Threads share the pages of the log. What one of them has written back only its own fence makes durable.
+#[test]
+fn recovery_by_several_threads_finds_the_same_and_each_of_them_fences() {
+    const KEYS: u64 = 2000;
+    let Counted { pool, mut session, tree } = tree();
+    drop(tree);
+    // Small pages, and fronts that hold all of it: nothing is merged.
+    let options = Options::default().shape(Shape { slots: 16, leaves: 5, page_lines: 8 }).least_front(100_000);
+    let tree: Arc<DpTree<M>> = DpTree::open_with(&pool, "log", &options).unwrap();
+    let expected = |i: u64| match i % 5 {
+        0 => None,
+        1 => Some(i + 1),
+        _ => Some(i),
+    };
+    let op = session.enter().unwrap();
+    (0..KEYS).for_each(|i| assert!(tree.insert(&op, key(i), i).unwrap()));
+    (0..KEYS).filter(|i| i % 5 == 0).for_each(|i| assert!(tree.remove(&op, key(i)).unwrap()));
+    (0..KEYS).filter(|i| i % 5 == 1).for_each(|i| assert!(tree.update(&op, key(i), i + 1).unwrap()));
+    let pages = tree.stats(&op).log_pages;
+    assert!(pages > 100, "{pages}");
+    drop((op, tree));
+    let mut opened = |threads| {
+        let before = pool.mapping().medium().counts();
+        let tree: Arc<DpTree<M>> = DpTree::open_with(&pool, "log", &options.clone().recovery_threads(threads)).unwrap();
+        let costs = pool.mapping().medium().counts() - before;
+        let op = session.enter().unwrap();
+        assert!((0..KEYS).all(|i| tree.get(&op, key(i)).unwrap() == expected(i)), "{threads} threads");
+        assert_eq!((tree.len(&op), tree.check(&op).len()), (KEYS / 5 * 4, 0), "{threads} threads");
+        assert_eq!(tree.stats(&op).log_pages, pages);
+        (costs.write_backs, costs.fences)
+    };
+    let (lines, fences) = opened(1);
+    assert!(lines > pages * 8, "the lines of the log, {lines}, and of its heads");
+    for threads in [2, 4] {
+        assert_eq!(opened(threads as usize), (lines, fences + threads - 1), "{threads} threads");
+    }
+    // No page with a record that counts is free.
+    let options = options.recovery_threads(4);
+    let open = || -> Arc<DpTree<M>> { DpTree::open_with(&pool, "log", &options).unwrap() };
+    let tree = open();
+    let op = session.enter().unwrap();
+    (KEYS..2 * KEYS).for_each(|i| assert!(tree.insert(&op, key(i), i).unwrap()));
+    drop((op, tree));
+    let (tree, op) = (open(), session.enter().unwrap());
+    assert!((0..KEYS).all(|i| tree.get(&op, key(i)).unwrap() == expected(i)));
+    assert!((KEYS..2 * KEYS).all(|i| tree.get(&op, key(i)).unwrap() == Some(i)));
 }

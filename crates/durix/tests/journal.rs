@@ -466,9 +466,16 @@ fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
     for kind in ["pset", "masstree", "bplustree", "hash-bytes", "dptree"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pool");
-        let live = db(&path, Level::Immediate);
-        let map = live.map_of_kind::<u64, u64>("map", kind).unwrap();
-        (0..KEYS).for_each(|key| _ = map.insert(&key, &(key * 7)).unwrap());
+        let insert = |keys: std::ops::Range<u64>| {
+            let live = db(&path, Level::Immediate);
+            let map = live.map_of_kind::<u64, u64>("map", kind).unwrap();
+            keys.for_each(|key| _ = map.insert(&key, &(key * 7)).unwrap());
+            drop(map);
+            live
+        };
+        // Closing carries the first half to the file; the other one is in the journal alone.
+        insert(0..KEYS / 2).close().unwrap();
+        let live = insert(KEYS / 2..KEYS);
         let copy = crashed(&path, "copy");
         let (file, whole) = (std::fs::read(&copy).unwrap(), std::fs::read(journal(&copy)).unwrap());
         let another = dir.path().join("other");
@@ -479,8 +486,8 @@ fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
         // Where records lie: each begins with its checksum, and then this word.
         let marks: Vec<usize> =
             (0..whole.len() - 16).step_by(8).filter(|at| whole[at + 8..].starts_with(b"record\x1a\0")).collect();
-        assert!(marks.len() > KEYS as usize, "{kind}: a record for each insert");
-        let middle = marks[marks.len() / 2];
+        assert!(marks.len() > KEYS as usize / 2, "{kind}: a record for each insert");
+        let middle = marks[KEYS as usize / 4];
         let damaged = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = whole.clone();
             change(&mut bytes);
@@ -497,14 +504,14 @@ fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
                 "were read, but for ",
             ),
             ("its headers", damaged(&|bytes| bytes[..8192].fill(0x77)), KEYS, "were read, but for 0 of them"),
-            ("cut off", damaged(&|bytes| bytes.truncate(middle)), KEYS / 2 - 20, "were read, but for 0 of them"),
-            ("gone", None, 0, "is not there: what was changed since the last checkpoint may be missing"),
-            ("that of another pool", Some(foreign), 0, "has no sound record of this pool"),
+            ("cut off", damaged(&|bytes| bytes.truncate(middle)), KEYS * 3 / 4 - 20, "were read, but for 0 of them"),
+            ("gone", None, KEYS / 2, "is not there: what was changed since the last checkpoint may be missing"),
+            ("that of another pool", Some(foreign), KEYS / 2, "has no sound record of this pool"),
         ];
         for (what, bytes, least, says) in cases {
             let name = format!("{kind}, its journal {what}");
             // Its updates lie in a log of its own first, which ends where a record is missing.
-            let least = if kind == "bplustree" { least.min(KEYS / 2 - 20) } else { least };
+            let least = if kind == "bplustree" { least.min(KEYS * 3 / 4 - 20) } else { least };
             match &bytes {
                 Some(bytes) => std::fs::write(journal(&copy), bytes).unwrap(),
                 None => std::fs::remove_file(journal(&copy)).unwrap(),
@@ -536,6 +543,29 @@ fn a_repair_saves_what_file_and_damaged_journal_hold_together() {
             assert_eq!(std::fs::read(&copy).unwrap(), file, "{name}: the source stays as it is");
             assert_eq!(std::fs::read(journal(&copy)).ok(), bytes, "{name}: and its journal");
         }
-        drop(map);
+        drop(live);
     }
+}
+
+/// A file that was closed has everything, and its journal nothing, though its records are still there. Whoever writes to the file without a journal
+/// does not touch them.
+#[test]
+fn a_repair_does_not_go_back_to_the_journal_of_a_file_that_was_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    for (level, value) in [(Level::Immediate, 1), (Level::Process, 2)] {
+        let db = db(&path, level);
+        db.map_of_kind::<u64, u64>("map", "hash").unwrap().insert(&1, &value).unwrap();
+        db.close().unwrap();
+    }
+    assert!(journal(&path).exists());
+    // The line of the header that says that the file was closed, and with which journal it was last open.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[128..192].fill(0x77);
+    std::fs::write(&path, bytes).unwrap();
+    assert!(Db::open(&path).is_err());
+    let source = PoolOptions::new().for_repair().open(&path).unwrap();
+    let target = PoolOptions::new().create_on(HeapBacking::new(16 << 20), Hardware::PAGE_CACHE).unwrap();
+    durix::repair::salvage_into(&source, &target).unwrap();
+    assert_eq!(Db::over(target).map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
 }

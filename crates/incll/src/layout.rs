@@ -162,7 +162,8 @@ pub fn place_of(off: u64) -> u64 {
 
 /// Which layer of the tree a border node belongs to: the slice under which the layer above leads to it, and the tag of that layer, which is a
 /// checksum of all slices that lead there. So the keys of a node can be told although nothing leads to it any more: layer by layer, from the
-/// first one on. Words of the node's own, with a short checksum, in the slot that is not used:
+/// first one on. Words of the node's own, with a short checksum, in the slot that is not used. They stay while the root of a
+/// layer is an interior node, which does not use them:
 ///
 /// | word | what |
 /// |---|---|
@@ -590,6 +591,7 @@ const _: () = {
         "InCLLp shares the permutation's line"
     );
     assert!(offset_of!(Border, slots) == 64 && size_of::<[Word; 2]>() * 4 == 64, "a slot lies on one line");
+    assert!(offset_of!(Interior, rest) <= 64 + SLOTS * 16, "an interior node leaves the name of a layer alone");
     assert!(
         offset_of!(Node, stamp) == offset_of!(Border, stamp) && offset_of!(Node, stamp) == offset_of!(Interior, stamp)
     );

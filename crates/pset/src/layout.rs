@@ -464,7 +464,7 @@ mod tests {
         assert_eq!((offset_of!(ExtentHead, slots), offset_of!(ExtentHead, sum)), (16, 24));
         assert_eq!(offset_of!(ExtentHead, unused), 32);
         assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
-        assert_eq!(extent_sum(4096, 3, 1000), 0xd484edc2);
+        assert_eq!(extent_sum(4096, 3, 1000), 0xd484_edc2);
         assert_eq!((WATERMARK, EXTENTS, RECOVERED, LAYOUT_VERSION), (0, 1, 2, 999));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);

@@ -158,7 +158,6 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
             op.store(&border.inline, place_of(locked.off.get()), Relaxed);
             op.store(&border.next, Off::NULL, Relaxed);
             self.refill(border, &self.entries(child.border()));
-            self.set_layer_name(locked.off, self.layer_name(child.off));
         }
         let stamp = locked.stamp();
         let new = stamp.of_kind(interior_child);

@@ -134,6 +134,23 @@ fn a_lost_page_costs_what_lies_in_it_and_no_key_comes_back_as_another() {
     }
 }
 
+/// The root of a layer never moves: it becomes an interior node, and a border node again, which says once more which layer it is.
+#[test]
+fn a_layer_that_shrinks_to_its_root_says_which_it_is() {
+    let pool = options().create_on(HeapBacking::new(1024 * CHUNK), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    // One layer, and one below another.
+    let keys = |n: u32| [format!("a prefix {n:03}"), format!("and two prefixes {n:03}")].map(String::into_bytes);
+    let op = session.enter().unwrap();
+    (0..100).flat_map(keys).for_each(|key| _ = tree.insert(&op, &key, b"value").unwrap());
+    assert!(tree.shape(&op).unwrap().interiors >= 2 && tree.check(&op).unwrap().is_empty());
+    (3..100).flat_map(keys).for_each(|key| assert!(tree.remove(&op, &key).unwrap()));
+    let shape = tree.shape(&op).unwrap();
+    assert_eq!((shape.interiors, shape.layers, shape.keys), (0, 4, 6));
+    assert_eq!(tree.check(&op).unwrap(), []);
+}
+
 /// Interior nodes lie in pages of their own. Without one of these nothing leads to the nodes below, but they lead to each other; and what is
 /// in a layer below them is found through them.
 #[test]

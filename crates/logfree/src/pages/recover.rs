@@ -119,7 +119,7 @@ impl<M: Medium> Pages<M> {
         self.unassigned.lock(op.medium()).segments.extend(&found.segments);
     }
 
-    /// Has several threads do some work, each with a session of its own, as far as there are any; they share a counter.
+    /// Has several threads do some work, as far as there are sessions for them; they share a counter.
     fn on_threads(
         &self,
         session: &mut Session<M>,
@@ -127,20 +127,9 @@ impl<M: Medium> Pages<M> {
         work: &(dyn Fn(&mut Session<M>, &AtomicUsize) -> Result<()> + Sync),
     ) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let error = Mutex::new(None);
-        let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-        let mapping = session.mapping().clone();
-        std::thread::scope(|scope| {
-            for _ in 1..self.recovery_threads(found.active.len()) {
-                scope.spawn(|| {
-                    // Where there is no session left the caller's does all.
-                    let Ok(mut session) = mapping.session() else { return };
-                    work(&mut session, &next).unwrap_or_else(fail);
-                });
-            }
-            work(session, &next).unwrap_or_else(fail);
-        });
-        error.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+        durix_pmem::on_threads(session, self.recovery_threads(found.active.len()), &|session: &mut Session<M>| {
+            work(session, &next)
+        })
     }
 
     // ---- in the order of keys ----

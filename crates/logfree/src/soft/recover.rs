@@ -1,12 +1,11 @@
 //! Reading all members when a structure is opened, by as many threads as pay.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use durix_pmem::{Extent, Medium, Op, Session};
 
 use super::store::{Live, Store};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Bytes of members that one thread reads at a time, within one operation.
 const UNIT: u64 = 1 << 20;
@@ -30,20 +29,8 @@ pub(super) fn recover<M: Medium>(
         threads => threads,
     };
     let threads = units.len().clamp(1, wanted.clamp(1, MAX_THREADS));
-    let (next, error) = (AtomicUsize::new(0), Mutex::new(None));
-    let fail = |e: Error| _ = error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-    let mapping = session.mapping().clone();
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| {
-                // Where there is no session left the caller's does all.
-                let Ok(mut session) = mapping.session() else { return };
-                read(store, &mut session, &units, &next, &adopt).unwrap_or_else(fail);
-            });
-        }
-        read(store, session, &units, &next, &adopt).unwrap_or_else(fail);
-    });
-    error.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+    let next = AtomicUsize::new(0);
+    durix_pmem::on_threads(session, threads, &|session: &mut Session<M>| read(store, session, &units, &next, &adopt))
 }
 
 fn units<M: Medium>(store: &Store<M>, op: &Op<'_, M>) -> Vec<Extent> {

@@ -11,13 +11,14 @@
 //! a sync that failed and marked the pages clean. To use it, and to lose it in a power failure, would leave half a commit in the pool's
 //! file.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, later_from, operations_of,
-    record_at, word,
+    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, next_head, operations_of, record_at,
+    word,
 };
 use super::sums::{Page, Sums, Verdict};
 use crate::backing::Backing;
@@ -261,7 +262,8 @@ impl Reading<'_> {
     fn reach(&mut self, wanted: u64) -> Result<()> {
         let there = self.bytes.len() as u64;
         if there < wanted.min(self.len) {
-            let end = wanted.next_multiple_of(PIECE).min(self.len);
+            // A damaged record may want any number of bytes.
+            let end = wanted.min(self.len).next_multiple_of(PIECE).min(self.len);
             self.bytes.resize(end as usize, 0);
             self.file.read_at(self.start + there, &mut self.bytes[there as usize..])?;
         }
@@ -278,30 +280,56 @@ impl Reading<'_> {
         Ok(record_at(&self.bytes[at..], place))
     }
 
-    /// Whether a sound record of that generation with a later number lies anywhere from `at` on.
+    /// Whether a sound record of that generation with a later number lies anywhere from `at` on. Then the one with that number was durable, because
+    /// each is before the next one is written.
     fn has_later(&self, at: usize, place: Place) -> Result<bool> {
-        let (mut off, mut piece) = (at as u64, Vec::new());
-        while off + (RECORD_HEAD as u64) <= self.len {
-            // A head may begin in this piece and end in the next one.
-            let end = (off + PIECE + RECORD_HEAD as u64 - 8).min(self.len);
-            piece.resize((end - off) as usize, 0);
-            self.file.read_at(self.start + off, &mut piece)?;
-            let mut from = 0;
-            while let Some(found) = later_from(&piece, from, place) {
-                let (head, begin) = (&piece[found..], off + found as u64);
-                let len = word(head, 5).saturating_add(RECORD_HEAD as u64).min(self.len - begin);
-                let mut record = vec![0; len as usize];
-                self.file.read_at(self.start + begin, &mut record)?;
-                let place = Place { sequence: word(head, 3), at: self.start + begin, ..place };
-                if record_at(&record, place).is_some() {
-                    return Ok(true);
-                }
-                from = found + 8;
-            }
-            off += PIECE;
-        }
-        Ok(false)
+        let (range, mut is_there) = (self.start + at as u64..self.start + self.len, false);
+        let is_later = |found: Place| found.generation == place.generation && found.sequence > place.sequence;
+        find_records(self.file, range, place.salt, is_later, |_, _| {
+            is_there = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(is_there)
     }
+}
+
+/// Calls `found` with each sound record of a part of a journal that is `wanted` where it says that it is: its place, and its bytes.
+fn find_records(
+    file: &dyn JournalFile,
+    range: Range<u64>,
+    salt: u64,
+    wanted: impl Fn(Place) -> bool,
+    mut found: impl FnMut(Place, &[u8]) -> ControlFlow<()>,
+) -> Result<()> {
+    let (mut off, mut piece, mut record) = (range.start, Vec::new(), Vec::new());
+    // Behind the last record that was found.
+    let mut free = range.start;
+    while off < range.end {
+        // A head may begin in this piece and end in the next one.
+        let end = (off + PIECE + RECORD_HEAD as u64 - 8).min(range.end);
+        piece.resize((end - off) as usize, 0);
+        file.read_at(off, &mut piece)?;
+        let mut from = 0;
+        while let Some(at) = next_head(&piece, from) {
+            from = at + 8;
+            let (head, at) = (&piece[at..], off + at as u64);
+            let place = Place { salt, generation: word(head, 2), sequence: word(head, 3), at };
+            let len = word(head, 5).saturating_add(RECORD_HEAD as u64);
+            if at < free || len > range.end - at || !wanted(place) {
+                continue;
+            }
+            record.resize(len as usize, 0);
+            file.read_at(at, &mut record)?;
+            if record_at(&record, place).is_some() {
+                free = at + len;
+                if found(place, &record).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        off += PIECE;
+    }
+    Ok(())
 }
 
 /// What can still be read of a journal that cannot be replayed, for a repair.
@@ -316,7 +344,8 @@ pub(crate) struct Leftovers {
 impl Leftovers {
     /// Reads every sound record of the journal that a pool was last open with. The pool's header says its salt; where that is damaged, a sound
     /// header of the journal does, if it is of this pool. Each record says where it belongs, and its checksum is seeded with the salt, so none is
-    /// of another journal. Records of the two newest generations count: what older ones say is in the pool's file. `O(bytes of the journal)`.
+    /// of another journal. Records of the two newest generations count, from the oldest one on that a sound header of the journal names: what older
+    /// ones say is in the pool's file. `O(bytes of the journal)`.
     pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>) -> Result<Self> {
         let journal = place.describe();
         let nothing = |why: &str| Leftovers {
@@ -328,29 +357,32 @@ impl Leftovers {
         let Some(salt) = salt.or(header.map(|header| header.salt)) else {
             return Ok(nothing(&format!("nothing tells whether the journal {journal} is of this pool")));
         };
-        let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
-        file.read_at(0, &mut bytes)?;
-        let mut found = Vec::new();
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= RECORD_HEAD) {
-            let [generation, sequence] = [2, 3].map(|number| word(rest, number));
-            match record_at(rest, Place { salt, generation, sequence, at: at as u64 }) {
-                Some(record) => {
-                    found.push((sequence, generation, record));
-                    at += record.len();
-                }
-                None => at += size_of::<u64>(),
-            }
+        let oldest = header.filter(|header| header.salt == salt).map_or(0, |header| header.oldest);
+        let (mut found, len) = (Vec::new(), file.len()?);
+        find_records(
+            &*file,
+            0..len,
+            salt,
+            |place| place.generation >= oldest,
+            |place, record| {
+                found.push((place, record.len()));
+                ControlFlow::Continue(())
+            },
+        )?;
+        let newest = found.iter().map(|(place, _)| place.generation).max().unwrap_or(0);
+        found.retain(|(place, _)| place.generation.saturating_add(1) >= newest);
+        found.sort_unstable_by_key(|(place, _)| place.sequence);
+        let (mut images, mut sound, mut record) = (Images::default(), 0, Vec::new());
+        for (place, len) in &found {
+            record.resize(*len, 0);
+            file.read_at(place.at, &mut record)?;
+            sound += u64::from(images.add(&record));
         }
-        let newest = found.iter().map(|(_, generation, _)| *generation).max().unwrap_or(0);
-        found.retain(|(_, generation, _)| generation + 1 >= newest);
-        found.sort_unstable_by_key(|(sequence, ..)| *sequence);
-        let mut images = Images::default();
-        let sound = found.iter().filter(|(.., record)| images.add(record)).count();
-        let (Some((first, ..)), Some((last, ..))) = (found.first(), found.last()) else {
+        let (Some((first, _)), Some((last, _))) = (found.first(), found.last()) else {
             return Ok(nothing(&format!("the journal {journal} has no sound record of this pool")));
         };
-        let damaged = last - first + 1 - sound as u64;
+        let (first, last) = (first.sequence, last.sequence);
+        let damaged = (last - first).saturating_add(1).saturating_sub(sound);
         let said = format!(
             "the journal {journal} is damaged: its commits {first} to {last} were read, but for {damaged} of them; what others have changed may be \
              missing, or found as it was before"
@@ -382,6 +414,78 @@ impl Images {
             for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
                 op.store(word, u64::from_le_bytes(*bytes), Ordering::Relaxed);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Draft;
+    use super::*;
+    use crate::journal::DiskJournal;
+
+    const START: u64 = 4096;
+    const PLACE: Place = Place { salt: 3, generation: 9, sequence: 11, at: START };
+
+    /// A file that has lost its name.
+    fn file(len: u64) -> DiskJournal {
+        let file = DiskJournal::create(tempfile::tempdir().unwrap().path().join("journal")).unwrap();
+        file.set_len(START + len).unwrap();
+        file
+    }
+
+    fn record(place: Place) -> Vec<u8> {
+        let mut draft = Draft::default();
+        draft.clear();
+        draft.push(7, &[1; 8]);
+        draft.seal(place).to_vec()
+    }
+
+    fn segment(file: &DiskJournal, len: u64) -> Reading<'_> {
+        Reading { file, start: START, len, bytes: Vec::new() }
+    }
+
+    #[test]
+    fn a_later_record_is_found_wherever_a_piece_ends() {
+        let size = record(PLACE).len() as u64;
+        let ends = (PIECE - 160..PIECE + 160).chain(2 * PIECE - 160..2 * PIECE + 8).step_by(8);
+        for at in [0, 8].into_iter().chain(ends) {
+            let len = at + size;
+            let file = file(len);
+            let place = Place { sequence: 12, at: START + at, ..PLACE };
+            file.write_at(place.at, &record(place)).unwrap();
+            let has_later = |from: u64, place| segment(&file, len).has_later(from as usize, place).unwrap();
+            assert!(has_later(0, PLACE) && has_later(at, PLACE), "at {at}");
+            assert!(!has_later(at + 8, PLACE), "it begins before");
+            assert!(!has_later(0, place), "it is the one that is asked for");
+            assert!(!has_later(0, Place { generation: 8, ..PLACE }) && !has_later(0, Place { salt: 4, ..PLACE }));
+            assert!(!segment(&file, len - 8).has_later(0, PLACE).unwrap(), "cut off");
+            // One that strayed.
+            file.write_at(place.at, &record(Place { at: place.at + 8, ..place })).unwrap();
+            assert!(!has_later(0, PLACE));
+        }
+    }
+
+    /// A bit of the length: the record ends anywhere, also behind the last byte that there can be.
+    #[test]
+    fn a_record_of_any_length_is_none() {
+        let len = 3 * PIECE;
+        let file = file(len);
+        for at in [0, PIECE - 64, len - 200] {
+            let place = Place { at: START + at, ..PLACE };
+            let sound = record(place);
+            file.write_at(place.at, &sound).unwrap();
+            assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), Some(&sound[..]));
+            for bit in 0..64 {
+                let mut damaged = sound.clone();
+                damaged[40 + bit / 8] ^= 1 << (bit % 8);
+                file.write_at(place.at, &damaged).unwrap();
+                assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None, "bit {bit}");
+                assert!(!segment(&file, len).has_later(0, Place { sequence: 0, ..PLACE }).unwrap(), "bit {bit}");
+            }
+            file.write_at(place.at + 40, &[0xff; 8]).unwrap();
+            assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None);
+            file.write_at(place.at, &vec![0; sound.len()]).unwrap();
         }
     }
 }

@@ -312,10 +312,7 @@ pub(super) fn open<M: Medium>(
         (_, true) => Accept::Unclean,
         (_, false) => Accept::Sound,
     };
-    let (sound, said) = file.alone(|file, op| {
-        let header = HeaderRef::new(op, &file.name);
-        header.read(len, accept).map(|sound| (sound, header.read(len, Accept::Unclean).err()))
-    })?;
+    let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, accept))?;
     if replay.is_none() && !options.accept_unclean {
         journals.refuse_stray(&name, sound.id)?;
     }
@@ -330,9 +327,12 @@ pub(super) fn open<M: Medium>(
     // What lies behind may not be durable, and no sync would make it so: see `growth`.
     file.doubtful.store(len > sound.size, Ordering::Release);
     if options.for_repair {
-        let header = mended.map(|_| "the header was damaged: what it says comes from its spare".to_owned());
+        let of_spare = mended.map(|_| "the header was damaged: what it says comes from its spare".to_owned());
+        // What was accepted above.
+        let said = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, Accept::Unclean).err());
         let of_journal = leftovers.map(|leftovers| leftovers.said);
-        file.mended = Some(header.into_iter().chain(said.map(|error| error.to_string())).chain(of_journal).collect());
+        let of_header = said.map(|error| error.to_string());
+        file.mended = Some(of_spare.into_iter().chain(of_header).chain(of_journal).collect());
     }
     if options.read_only {
         let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));

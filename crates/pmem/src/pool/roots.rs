@@ -12,8 +12,8 @@
 //! | RT-D1<RT-D2 | `state = dropping`; the first piece of space given back | the live index, whole | nothing to do |
 //! | RT-D2<RT-D3 | the owner's space given back; `state = free` | `dropping`, some space owned | frees the rest, then the entry |
 //!
-//! The spare, on another page, says kind, version and first name once more, and holds the last two of the structure's words. Repair makes an entry of it that is damaged. A spare of a free entry
-//! says nothing: it may be that of an index that was dropped.
+//! The spare, on another page, says kind, version and first name once more, and holds the last two of the structure's words. Repair makes an
+//! entry of it that is damaged. A spare of a free entry says nothing: it may be that of an index that was dropped.
 //!
 //! Each edge is a write-back and a fence. No two words are assumed to become durable together.
 
