@@ -31,8 +31,10 @@
 mod file;
 mod group;
 pub mod layout;
+mod leftovers;
 mod notes;
 mod replay;
+mod search;
 pub mod sums;
 mod written;
 
@@ -44,8 +46,9 @@ use std::time::{Duration, Instant};
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
+pub(crate) use leftovers::Leftovers;
 pub use replay::Progress;
-pub(crate) use replay::{Leftovers, Replay};
+pub(crate) use replay::Replay;
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};

@@ -11,15 +11,15 @@
 //! a sync that failed and marked the pages clean. To use it, and to lose it in a power failure, would leave half a commit in the pool's
 //! file.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, next_head, operations_of, record_at,
-    word,
+    HEADER, Head, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, operations_of, record_at, word,
 };
+use super::search::{PIECE, Search};
 use super::sums::{Page, Sums, Verdict};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
@@ -116,7 +116,7 @@ impl Replay {
     }
 
     /// The sound headers.
-    fn headers(file: &dyn JournalFile) -> impl Iterator<Item = Header> {
+    pub(super) fn headers(file: &dyn JournalFile) -> impl Iterator<Item = Header> {
         let slots = [0, SLOT].map(|at| {
             let mut bytes = [0; HEADER];
             file.read_at(at, &mut bytes).ok()?;
@@ -254,9 +254,6 @@ struct Reading<'a> {
     bytes: Vec<u8>,
 }
 
-/// Bytes that are read at a time.
-const PIECE: u64 = 1 << 20;
-
 impl Reading<'_> {
     /// Reads on until so many bytes are there, if the segment has them.
     fn reach(&mut self, wanted: u64) -> Result<()> {
@@ -284,110 +281,14 @@ impl Reading<'_> {
     /// each is before the next one is written.
     fn has_later(&self, at: usize, place: Place) -> Result<bool> {
         let (range, mut is_there) = (self.start + at as u64..self.start + self.len, false);
-        let is_later = |found: Place| found.generation == place.generation && found.sequence > place.sequence;
-        find_records(self.file, range, place.salt, is_later, |_, _| {
+        let is_later = |head: &Head| {
+            head.what == RECORD && head.generation == place.generation && head.number > place.sequence
+        };
+        Search::new(self.file, place.salt).each(range, is_later, |_| {
             is_there = true;
             ControlFlow::Break(())
         })?;
         Ok(is_there)
-    }
-}
-
-/// Calls `found` with each sound record of a part of a journal that is `wanted` where it says that it is: its place, and its bytes.
-fn find_records(
-    file: &dyn JournalFile,
-    range: Range<u64>,
-    salt: u64,
-    wanted: impl Fn(Place) -> bool,
-    mut found: impl FnMut(Place, &[u8]) -> ControlFlow<()>,
-) -> Result<()> {
-    let (mut off, mut piece, mut record) = (range.start, Vec::new(), Vec::new());
-    // Behind the last record that was found.
-    let mut free = range.start;
-    while off < range.end {
-        // A head may begin in this piece and end in the next one.
-        let end = (off + PIECE + RECORD_HEAD as u64 - 8).min(range.end);
-        piece.resize((end - off) as usize, 0);
-        file.read_at(off, &mut piece)?;
-        let mut from = 0;
-        while let Some(at) = next_head(&piece, from) {
-            from = at + 8;
-            let (head, at) = (&piece[at..], off + at as u64);
-            let place = Place { salt, generation: word(head, 2), sequence: word(head, 3), at };
-            let len = word(head, 5).saturating_add(RECORD_HEAD as u64);
-            if at < free || len > range.end - at || !wanted(place) {
-                continue;
-            }
-            record.resize(len as usize, 0);
-            file.read_at(at, &mut record)?;
-            if record_at(&record, place).is_some() {
-                free = at + len;
-                if found(place, &record).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-        off += PIECE;
-    }
-    Ok(())
-}
-
-/// What can still be read of a journal that cannot be replayed, for a repair.
-#[derive(Debug)]
-pub(crate) struct Leftovers {
-    /// The lines of all records that are sound, in their order.
-    pub(crate) images: Images,
-    /// What was found, in words.
-    pub(crate) said: String,
-}
-
-impl Leftovers {
-    /// Reads every sound record of the journal that a pool was last open with. The pool's header says its salt; where that is damaged, a sound
-    /// header of the journal does, if it is of this pool. Each record says where it belongs, and its checksum is seeded with the salt, so none is
-    /// of another journal. Records of the two newest generations count, from the oldest one on that a sound header of the journal names: what older
-    /// ones say is in the pool's file. `O(bytes of the journal)`.
-    pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>) -> Result<Self> {
-        let journal = place.describe();
-        let nothing = |why: &str| Leftovers {
-            images: Images::default(),
-            said: format!("{why}: what was changed since the last checkpoint may be missing"),
-        };
-        let Some(file) = place.open(true)? else { return Ok(nothing(&format!("the journal {journal} is not there"))) };
-        let header = Replay::headers(&*file).filter(|header| header.pool == pool).max_by_key(|header| header.turn);
-        let Some(salt) = salt.or(header.map(|header| header.salt)) else {
-            return Ok(nothing(&format!("nothing tells whether the journal {journal} is of this pool")));
-        };
-        let oldest = header.filter(|header| header.salt == salt).map_or(0, |header| header.oldest);
-        let (mut found, len) = (Vec::new(), file.len()?);
-        find_records(
-            &*file,
-            0..len,
-            salt,
-            |place| place.generation >= oldest,
-            |place, record| {
-                found.push((place, record.len()));
-                ControlFlow::Continue(())
-            },
-        )?;
-        let newest = found.iter().map(|(place, _)| place.generation).max().unwrap_or(0);
-        found.retain(|(place, _)| place.generation.saturating_add(1) >= newest);
-        found.sort_unstable_by_key(|(place, _)| place.sequence);
-        let (mut images, mut sound, mut record) = (Images::default(), 0, Vec::new());
-        for (place, len) in &found {
-            record.resize(*len, 0);
-            file.read_at(place.at, &mut record)?;
-            sound += u64::from(images.add(&record));
-        }
-        let (Some((first, _)), Some((last, _))) = (found.first(), found.last()) else {
-            return Ok(nothing(&format!("the journal {journal} has no sound record of this pool")));
-        };
-        let (first, last) = (first.sequence, last.sequence);
-        let damaged = (last - first).saturating_add(1).saturating_sub(sound);
-        let said = format!(
-            "the journal {journal} is damaged: its commits {first} to {last} were read, but for {damaged} of them; what others have changed may be \
-             missing, or found as it was before"
-        );
-        Ok(Leftovers { images, said })
     }
 }
 
@@ -408,13 +309,19 @@ pub(super) fn damaged(file: &dyn JournalFile, what: String) -> Error {
 impl Images {
     /// Stores the lines into a mapping that holds what the pool's file does.
     pub(crate) fn store<M: Medium>(&self, op: &Op<'_, M>) {
-        let end = op.mapping().len();
-        for (line, bytes) in self.iter().filter(|(line, _)| line * (LINE as u64) < end) {
-            let words = op.at(Off::<[Word; 8]>::new(line * LINE as u64));
-            for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
-                op.store(word, u64::from_le_bytes(*bytes), Ordering::Relaxed);
-            }
-        }
+        self.iter().for_each(|(line, bytes)| store_line(op, line, bytes));
+    }
+}
+
+/// Stores a line, if the mapping is that long.
+pub(super) fn store_line<M: Medium>(op: &Op<'_, M>, line: u64, bytes: &[u8; LINE]) {
+    let at = line * LINE as u64;
+    if at >= op.mapping().len() {
+        return;
+    }
+    let words = op.at(Off::<[Word; 8]>::new(at));
+    for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
+        op.store(word, u64::from_le_bytes(*bytes), Ordering::Relaxed);
     }
 }
 
