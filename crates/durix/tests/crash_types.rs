@@ -1,5 +1,7 @@
 //! Giving types to an index, crashed anywhere: whoever has filled an index can open it again with the same types.
 
+use std::sync::atomic::Ordering;
+
 use durix::{Db, Error, Map, PoolOptions, TypeNames, TypeTag, Value};
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
 use durix_pmem::{Mutating, Mutation, Plan, SiteKind};
@@ -82,6 +84,19 @@ impl Subject for Typed {
         }
         let there = words(db).is_ok_and(|map| map.get("one").unwrap().as_deref() == Some("1"));
         there.then_some(Types::Words)
+    }
+
+    /// The types of an index with entries are kept for a repair, too.
+    fn check(&self, db: &mut Db<M>) -> Vec<String> {
+        let Ok(index) = durix::kind::open_as_is(db.pool(), "typed") else { return Vec::new() };
+        let mut session = db.pool().session().unwrap();
+        if index.count(&mut session).unwrap() == 0 {
+            return Vec::new();
+        }
+        let op = session.enter().unwrap();
+        let [.., key, value] = index.root().words(&op).each_ref().map(|word| op.load(word, Ordering::Relaxed));
+        let kept = index.root().kept(&op);
+        if kept == Some([key, value]) { Vec::new() } else { vec![format!("kept: {kept:x?}, not {key:x}, {value:x}")] }
     }
 
     fn model(&self) -> Option<Types> {
