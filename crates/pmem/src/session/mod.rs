@@ -46,7 +46,7 @@ impl<M: Medium> Mapping<M> {
     /// Opens a session: tens of nanoseconds, no system call.
     ///
     /// # Errors
-    /// [`Error::TooManySessions`] beyond [`MAX_SESSIONS`]; [`Error::Forked`] in a forked child.
+    /// [`Error::TooManySessions`] beyond [`MAX_SESSIONS`](crate::MAX_SESSIONS); [`Error::Forked`] in a forked child.
     pub fn session(&self) -> Result<Session<M>> {
         Ok(Session::new(self.clone(), self.take_slot()?))
     }
