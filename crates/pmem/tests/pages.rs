@@ -277,6 +277,47 @@ fn damage_is_judged_after_the_journal_was_replayed_and_stays_known() {
     assert_eq!(copy.check().damaged.len(), 1, "replayed to the file");
 }
 
+/// A repair reads what is left of the journal. The checksums go on to say which pages of the file are damaged.
+#[test]
+fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
+    const JOURNAL_ID: u64 = 144;
+    let bench = Bench::new();
+    let extent = work(&bench.open(), 1);
+    let copy = killed(&bench, 5);
+    let (file, whole) = (fs::read(copy.path()).unwrap(), fs::read(DiskJournal::path_of(&copy.path())).unwrap());
+    let journal = DiskJournal::path_of(&copy.path());
+    let repaired = || {
+        let pool = options().for_repair().open(copy.path()).unwrap();
+        let found = pool.check_pages().unwrap();
+        assert_eq!((found.missing, found.unknown), (None, 0));
+        found.damaged.into_iter().map(|page| page.range.start).collect::<Vec<u64>>()
+    };
+    let cases: [(&str, &dyn Fn(&mut Vec<u8>)); 4] = [
+        ("a record in the middle", &|bytes| bytes[8192 + 100] ^= 4),
+        ("its headers", &|bytes| bytes[..8192].fill(0x77)),
+        ("all records", &|bytes| bytes[8192..].fill(0)),
+        ("cut off", &|bytes| bytes.truncate(8192 + 500)),
+    ];
+    for (what, damage) in cases {
+        let mut bytes = whole.clone();
+        damage(&mut bytes);
+        fs::write(&journal, bytes).unwrap();
+        assert_eq!(repaired(), [], "{what}: stale is not damaged");
+        // Line 62 of a page that the records change, and a page that they do not.
+        let free = file.len() as u64 - PAGE;
+        for at in [extent.off + 4000, free] {
+            copy.flip(&copy.path(), at);
+            assert_eq!(repaired(), [at / PAGE * PAGE], "{what}");
+            copy.flip(&copy.path(), at);
+        }
+    }
+    // The journal's header has the salt, too.
+    fs::write(&journal, &whole).unwrap();
+    copy.flip(&copy.path(), JOURNAL_ID);
+    copy.flip(&copy.path(), extent.off + 4000);
+    assert_eq!(repaired(), [0, extent.off], "the header's page, for the salt");
+}
+
 /// A place that counts.
 #[derive(Debug)]
 struct Counting {

@@ -170,3 +170,115 @@ impl Leftovers {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{Draft, Place};
+    use super::*;
+    use crate::journal::{BesidePool, PAGE};
+
+    const SALT: u64 = 7;
+    const POOL: PoolId = PoolId([3; 16]);
+
+    /// A journal without a sound header, and the checksums of its pool.
+    struct Bench {
+        _dir: tempfile::TempDir,
+        place: BesidePool,
+        sums: Sums,
+        /// Where the next record or intent goes.
+        end: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let pool = dir.path().join("pool");
+            std::fs::write(&pool, []).unwrap();
+            let place = BesidePool::new(&pool);
+            place.create().unwrap();
+            let sums = Sums::begin(&*place.sums().unwrap(), POOL, 0).unwrap();
+            Bench { _dir: dir, place, sums, end: 8192 }
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            let file = self.place.open(false).unwrap().unwrap();
+            file.set_len(self.end + bytes.len() as u64).unwrap();
+            file.write_at(self.end, bytes).unwrap();
+            self.end += bytes.len() as u64;
+        }
+        /// A record that says of lines of page 1 that all their bytes are `byte`.
+        fn record(&mut self, generation: u64, sequence: u64, lines: std::ops::Range<u64>, byte: u8) {
+            let mut draft = Draft::default();
+            draft.clear();
+            lines.for_each(|line| draft.push(PAGE_LINES + line, &[u64::from_le_bytes([byte; 8]); 8]));
+            let place = Place { salt: SALT, generation, sequence, at: self.end };
+            self.write(draft.seal(place));
+        }
+        fn intent(&mut self, generation: u64, end: u64, page: &Page) {
+            let intent = Intent { generation, end, pages: vec![(1, self.sums.sum(1, page))] };
+            self.write(&intent.encode(SALT, self.end));
+        }
+        /// What page 1 is worth, and its bytes, if the file and the table say this of it.
+        fn judge(&self, file: &Page, noted: &Page) -> (Verdict, Page) {
+            let left = Leftovers::read(&self.place, POOL, Some(SALT)).unwrap();
+            let mut bytes = *file;
+            let verdict = left.judge(&self.sums, 1, &mut bytes, self.sums.sum(1, noted));
+            (verdict, bytes)
+        }
+    }
+
+    /// A page whose lines have these bytes, and all others 1.
+    fn page(lines: &[(std::ops::Range<usize>, u8)]) -> Page {
+        let mut page = [1; PAGE as usize];
+        lines.iter().for_each(|(lines, byte)| page[lines.start * LINE..lines.end * LINE].fill(*byte));
+        page
+    }
+
+    #[test]
+    fn pages_keep_their_checksums_whatever_was_written_of_them() {
+        let mut bench = Bench::new();
+        // The record with number 2, of the same generation, said that line 5 is 9. It is lost.
+        bench.record(4, 1, 0..4, 2);
+        bench.record(5, 3, 2..6, 3);
+        let before = page(&[]);
+        let checkpointed = page(&[(0..4, 2), (5..6, 9)]);
+        let after = page(&[(0..2, 2), (2..6, 3)]);
+        assert_eq!(bench.judge(&before, &before), (Verdict::Sound, after), "all records");
+        assert_eq!(bench.judge(&page(&[(60..61, 8)]), &before).0, Verdict::Damaged);
+        assert_eq!(bench.judge(&page(&[(0..1, 2)]), &before).0, Verdict::Damaged, "nothing says that it was to be written");
+
+        bench.intent(4, 0, &checkpointed);
+        assert_eq!(bench.judge(&before, &before), (Verdict::Sound, after), "not begun");
+        assert_eq!(bench.judge(&checkpointed, &before), (Verdict::Sound, after), "done");
+        assert_eq!(bench.judge(&page(&[(5..6, 9)]), &before), (Verdict::Sound, after), "in part");
+        assert_eq!(bench.judge(&page(&[(5..6, 9), (60..61, 8)]), &before).0, Verdict::Damaged);
+    }
+
+    /// What the file has of a damaged record stays, where a sound record before it would take it back.
+    #[test]
+    fn records_that_a_checkpoint_has_covered_do_not_come_again() {
+        let mut bench = Bench::new();
+        bench.record(4, 1, 0..4, 2);
+        let (before, checkpointed) = (page(&[]), page(&[(0..2, 2), (2..4, 9)]));
+        assert_eq!(bench.judge(&checkpointed, &before).0, Verdict::Damaged);
+        bench.intent(4, 0, &checkpointed);
+        assert_eq!(bench.judge(&checkpointed, &before), (Verdict::Sound, checkpointed));
+        // A recovery covers all generations, unless there are later records.
+        bench.record(5, 2, 6..7, 3);
+        let recovered = page(&[(2..4, 9), (6..7, 3)]);
+        bench.intent(5, 3, &recovered);
+        assert_eq!(bench.judge(&recovered, &before), (Verdict::Sound, recovered));
+        bench.record(5, 3, 0..1, 6);
+        assert_eq!(bench.judge(&recovered, &before).0, Verdict::Damaged, "the intent of an earlier recovery");
+    }
+
+    #[test]
+    fn a_page_is_sound_if_records_hold_all_of_it() {
+        let mut bench = Bench::new();
+        bench.record(4, 1, 0..40, 2);
+        bench.record(5, 2, 40..63, 3);
+        let (before, damaged) = (page(&[]), page(&[(50..52, 8)]));
+        assert_eq!(bench.judge(&damaged, &before).0, Verdict::Damaged, "but for one line");
+        bench.record(5, 3, 63..64, 3);
+        assert_eq!(bench.judge(&damaged, &before), (Verdict::Sound, page(&[(0..40, 2), (40..64, 3)])));
+    }
+}

@@ -173,6 +173,7 @@ mod tests {
             put(&mut bytes, at + 8192, &record(9, at + 8192, 20));
             bytes[at as usize + 100] ^= 1;
             let (found, checked) = search(&bytes);
+            eprintln!("case {number}: {} per byte", checked as f64 / LEN as f64);
             assert_eq!(found, [(9, at + 8192)], "case {number}");
             assert!(checked <= MOST * classes * LEN, "case {number}: {checked} of {LEN} bytes");
             assert!(checked >= LEN / 4, "case {number}: {checked} bytes, so nothing was tried");
