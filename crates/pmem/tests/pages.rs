@@ -238,9 +238,14 @@ fn a_pool_that_grows_is_covered_where_it_has_grown() {
 
 /// A pool that was not closed: the files as they are while it is open.
 fn killed(bench: &Bench, commits: u64) -> Bench {
-    let copy = Bench::new();
     let pool = bench.open();
     work(&pool, commits);
+    copied(bench)
+}
+
+/// The files as they are.
+fn copied(bench: &Bench) -> Bench {
+    let copy = Bench::new();
     for (from, to) in [
         (bench.path(), copy.path()),
         (bench.sums(), copy.sums()),
@@ -282,8 +287,25 @@ fn damage_is_judged_after_the_journal_was_replayed_and_stays_known() {
 fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
     const JOURNAL_ID: u64 = 144;
     let bench = Bench::new();
-    let extent = work(&bench.open(), 1);
-    let copy = killed(&bench, 5);
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    pool.close().unwrap();
+    let pool = bench.open();
+    work(&pool, 5);
+    // A record has all lines of this page.
+    let rewritten = extent.off + 5 * PAGE;
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    for at in (rewritten..rewritten + PAGE).step_by(64) {
+        let word = op.at(Off::<Word>::new(at));
+        op.store(word, at, Relaxed);
+        op.write_back(word);
+    }
+    drop(op);
+    pool.commit(&mut session).unwrap();
+    drop(session);
+    let copy = copied(&bench);
+    drop(pool);
     let (file, whole) = (fs::read(copy.path()).unwrap(), fs::read(DiskJournal::path_of(&copy.path())).unwrap());
     let journal = DiskJournal::path_of(&copy.path());
     let repaired = || {
@@ -292,13 +314,14 @@ fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
         assert_eq!((found.missing, found.unknown), (None, 0));
         found.damaged.into_iter().map(|page| page.range.start).collect::<Vec<u64>>()
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<u8>)); 4] = [
-        ("a record in the middle", &|bytes| bytes[8192 + 100] ^= 4),
-        ("its headers", &|bytes| bytes[..8192].fill(0x77)),
-        ("all records", &|bytes| bytes[8192..].fill(0)),
-        ("cut off", &|bytes| bytes.truncate(8192 + 500)),
+    // What is damaged, and whether the record of the whole page is there.
+    let cases: [(&str, bool, &dyn Fn(&mut Vec<u8>)); 4] = [
+        ("the first record", true, &|bytes| bytes[8192 + 100] ^= 4),
+        ("its headers", true, &|bytes| bytes[..8192].fill(0x77)),
+        ("all records", false, &|bytes| bytes[8192..].fill(0)),
+        ("cut off", false, &|bytes| bytes.truncate(8192 + 500)),
     ];
-    for (what, damage) in cases {
+    for (what, has_all, damage) in cases {
         let mut bytes = whole.clone();
         damage(&mut bytes);
         fs::write(&journal, bytes).unwrap();
@@ -310,6 +333,9 @@ fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
             assert_eq!(repaired(), [at / PAGE * PAGE], "{what}");
             copy.flip(&copy.path(), at);
         }
+        copy.flip(&copy.path(), rewritten + 4000);
+        assert_eq!(repaired(), if has_all { vec![] } else { vec![rewritten] }, "{what}");
+        copy.flip(&copy.path(), rewritten + 4000);
     }
     // The journal's header has the salt, too.
     fs::write(&journal, &whole).unwrap();

@@ -15,6 +15,7 @@
 //! | the checksum that an intent names, once its records are added | written in part | all records |
 //! | none of them | damaged, unless records hold all of its lines | all records |
 
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use super::file::{JournalFile, JournalPlace};
@@ -98,6 +99,9 @@ impl Leftovers {
             }
         }
         left.generations.sort_unstable_by_key(|(generation, _)| *generation);
+        // There are places for two. Each page asks all of them.
+        left.intents.sort_unstable_by_key(|intent| Reverse(intent.generation));
+        left.intents.truncate(2);
         let mut records = heads.iter().filter(|head| head.what == RECORD);
         if let Some(first) = records.next() {
             let (first, last) = (first.number, records.next_back().unwrap_or(first).number);
@@ -244,7 +248,11 @@ mod tests {
         let after = page(&[(0..2, 2), (2..6, 3)]);
         assert_eq!(bench.judge(&before, &before), (Verdict::Sound, after), "all records");
         assert_eq!(bench.judge(&page(&[(60..61, 8)]), &before).0, Verdict::Damaged);
-        assert_eq!(bench.judge(&page(&[(0..1, 2)]), &before).0, Verdict::Damaged, "nothing says that it was to be written");
+        assert_eq!(
+            bench.judge(&page(&[(0..1, 2)]), &before).0,
+            Verdict::Damaged,
+            "nothing says that it was to be written"
+        );
 
         bench.intent(4, 0, &checkpointed);
         assert_eq!(bench.judge(&before, &before), (Verdict::Sound, after), "not begun");
@@ -280,5 +288,15 @@ mod tests {
         assert_eq!(bench.judge(&damaged, &before).0, Verdict::Damaged, "but for one line");
         bench.record(5, 3, 63..64, 3);
         assert_eq!(bench.judge(&damaged, &before), (Verdict::Sound, page(&[(0..40, 2), (40..64, 3)])));
+    }
+
+    /// Whoever makes up a journal can fill it with them.
+    #[test]
+    fn the_two_newest_intents_count() {
+        let mut bench = Bench::new();
+        bench.record(4, 1, 0..1, 2);
+        (0..100).for_each(|generation| bench.intent(generation, u64::from(generation != 4), &page(&[])));
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        assert_eq!(left.intents.iter().map(|intent| intent.generation).collect::<Vec<u64>>(), [99, 98]);
     }
 }

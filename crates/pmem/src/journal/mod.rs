@@ -45,8 +45,8 @@ use std::time::{Duration, Instant};
 
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
-pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub(crate) use leftovers::Leftovers;
+pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub use replay::Progress;
 pub(crate) use replay::Replay;
 
