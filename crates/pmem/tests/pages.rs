@@ -315,11 +315,12 @@ fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
         found.damaged.into_iter().map(|page| page.range.start).collect::<Vec<u64>>()
     };
     // What is damaged, and whether the record of the whole page is there.
-    let cases: [(&str, bool, &dyn Fn(&mut Vec<u8>)); 4] = [
-        ("the first record", true, &|bytes| bytes[8192 + 100] ^= 4),
-        ("its headers", true, &|bytes| bytes[..8192].fill(0x77)),
-        ("all records", false, &|bytes| bytes[8192..].fill(0)),
-        ("cut off", false, &|bytes| bytes.truncate(8192 + 500)),
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, bool, Damage); 4] = [
+        ("the first record", true, |bytes| bytes[8192 + 100] ^= 4),
+        ("its headers", true, |bytes| bytes[..8192].fill(0x77)),
+        ("all records", false, |bytes| bytes[8192..].fill(0)),
+        ("cut off", false, |bytes| bytes.truncate(8192 + 500)),
     ];
     for (what, has_all, damage) in cases {
         let mut bytes = whole.clone();
