@@ -15,7 +15,7 @@ use crate::front::prefetch;
 
 /// The place of an object as its users reach it: in an operation, or loom's. The functions below are written over it, so that loom explores
 /// the very code that runs.
-trait Place {
+pub(crate) trait Place {
     type Object: PartialEq;
     /// Acquires what came before the object was put there; releases what came before this call.
     fn swap(&self, new: Self::Object) -> Self::Object;
@@ -28,7 +28,7 @@ trait Place {
 }
 
 #[inline(always)]
-fn replace<P: Place>(place: &P, new: P::Object) -> P::Object {
+pub(crate) fn replace<P: Place>(place: &P, new: P::Object) -> P::Object {
     let old = place.swap(new);
     // Mirror: `is_still`. No later store is seen before the replacement.
     place.order();
@@ -36,7 +36,7 @@ fn replace<P: Place>(place: &P, new: P::Object) -> P::Object {
 }
 
 #[inline(always)]
-fn is_still<P: Place>(place: &P, seen: P::Object) -> bool {
+pub(crate) fn is_still<P: Place>(place: &P, seen: P::Object) -> bool {
     // Mirror: `replace`. If one of our loads saw a store that followed a replacement, then this load sees the replacement.
     place.acquire();
     place.load() == seen

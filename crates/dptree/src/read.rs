@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::front::prefetch;
 use crate::leaf::Leaf;
 use crate::range::{Found, Range, Snapshot};
+use crate::steps::{self, Lookup, Seen};
 
 impl<M: Medium> DpTree<M> {
     /// The value of `key`, if it is there. Takes no lock, unless the key may have been updated since the range's last merge. The
@@ -48,20 +49,10 @@ impl<M: Medium> DpTree<M> {
         if !snapshot.covers(key) {
             return None;
         }
-        if snapshot.bloom.may_have(op.medium(), hash) {
-            return self.look_up_locked(op, range, key, hash);
-        }
-        // The key was not in the active front when the snapshot was loaded: a filter keeps its bits.
-        let found = snapshot.find(op, key, hash);
-        if !range.snapshot.is_current(op, snapshot) {
-            return None;
-        }
-        match found {
-            // Not durable yet, perhaps: the holder of the lock waits for that.
-            Found::InLeaf(..) if range.in_place.is_in_flight(op.medium(), hash) => {
-                self.look_up_locked(op, range, key, hash)
-            }
-            _ => Some(found.value()),
+        match steps::look_up(&InSnapshot { op, range, snapshot, key, hash }) {
+            Seen::Found(found) => Some(found.value()),
+            Seen::AskTheHolder => self.look_up_locked(op, range, key, hash),
+            Seen::Changed => None,
         }
     }
 
@@ -135,6 +126,39 @@ impl<M: Medium> DpTree<M> {
             let ((range, hash), snapshot) = (ranges[i]?, snapshots[i]?);
             self.look_up_in(op, range, snapshot, keys[i], hash)
         })
+    }
+}
+
+/// A lookup of a key in a snapshot of its range.
+struct InSnapshot<'a, 's, M: Medium> {
+    op: &'a Op<'s, M>,
+    range: &'a Range,
+    snapshot: &'a Snapshot,
+    key: u64,
+    hash: u64,
+}
+
+impl<'a, M: Medium> Lookup for InSnapshot<'a, '_, M> {
+    type Found = Found<'a>;
+
+    #[inline(always)]
+    fn may_be_active(&self) -> bool {
+        self.snapshot.bloom.may_have(self.op.medium(), self.hash)
+    }
+
+    #[inline(always)]
+    fn find(&self) -> Found<'a> {
+        self.snapshot.find(self.op, self.key, self.hash)
+    }
+
+    #[inline(always)]
+    fn is_current(&self) -> bool {
+        self.range.snapshot.is_current(self.op, self.snapshot)
+    }
+
+    #[inline(always)]
+    fn is_on_its_way(&self, found: Found<'a>) -> bool {
+        matches!(found, Found::InLeaf(..)) && self.range.in_place.is_in_flight(self.op.medium(), self.hash)
     }
 }
 
