@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 use crate::front::Front;
 use crate::layout::{RangeHead, State};
 use crate::plan::Plan;
-use crate::range::{Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
-use crate::steps::{self, Merging, StateWord};
+use crate::range::{Directory, Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
+use crate::steps::{self, Merging, Publication, Records, StateWord};
 
 /// Ranges that a step merges.
 const STEPS: usize = 8;
@@ -141,7 +141,6 @@ impl<M: Medium> DpTree<M> {
     /// Shows readers what was merged; the caller holds the range's lock, gives it back, and ends the publication.
     pub(crate) fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Published {
         let Plan { range, side, leaves, next, more, freed, .. } = plan;
-        let m = op.medium();
         let old = range.snapshot.get(op);
         let bound = self.options.bound(keys_in(&leaves));
         let last = more.first().map_or(old.last, |new| new.low.wrapping_sub(1));
@@ -151,15 +150,7 @@ impl<M: Medium> DpTree<M> {
         inner.trusted = true;
         let mut added: Vec<Added> = more.into_iter().rev().map(|new| self.split_off(op, inner, new)).collect();
         added.reverse();
-        if !added.is_empty() {
-            let _structure = self.structure.lock(m);
-            let directory = self.directory.get(op).with(&added);
-            self.retire(op, self.directory.replace(op, directory));
-        }
-        // After the new ranges are in the directory: `free_pages` must not miss any.
-        range.tell_oldest(m, inner);
-        // After the directory: who finds that the range does not cover a key any more finds the other one there.
-        self.retire(op, range.show(op, new));
+        steps::publish(Shown { tree: self, op, range: &range, inner, added: &added, new });
         (added, freed)
     }
 
@@ -193,18 +184,7 @@ impl<M: Medium> DpTree<M> {
 
     /// Looks for log pages whose records are all merged. Returns how many sealed pages are left. Looks at every range.
     pub(crate) fn free_pages(&self, op: &Op<'_, M>) -> usize {
-        let m = op.medium();
-        loop {
-            // Mirror: `Log::open_page`. First the clock, then the ranges.
-            let clock = self.log.clock(m);
-            let directory = self.directory.get(op);
-            let oldest = directory.ranges().map(|range| range.oldest(m)).min();
-            // Mirror: `publish_locked`. If a range's number was loaded after records of its front went to a new range, then the directory with
-            // the new range is seen here, and all are looked at again.
-            if self.directory.is_current(op, directory) {
-                return self.log.free_before(m, clock.min(oldest.unwrap_or(NO_RECORD)));
-            }
-        }
+        self.log.free_before(op.medium(), steps::oldest_needed(&InLog { tree: self, op }))
     }
 
     /// Where the log is longer than all fronts can fill, freezes the fronts with the oldest records, so that pages get free.
@@ -303,5 +283,61 @@ impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
     fn give_up(&mut self) {
         self.range.lock(self.op).claim.end();
         self.tree.queue.push(self.op.medium(), Arc::clone(self.range));
+    }
+}
+
+/// What was merged into a locked range.
+struct Shown<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+    range: &'a Range,
+    inner: &'a Inner,
+    added: &'a [Added],
+    new: Snapshot,
+}
+
+impl<M: Medium> Publication for Shown<'_, '_, '_, M> {
+    fn show_directory(&self) {
+        let Shown { tree, op, added, .. } = self;
+        if !added.is_empty() {
+            let _structure = tree.structure.lock(op.medium());
+            let directory = tree.directory.get(op).with(added);
+            tree.retire(op, tree.directory.replace(op, directory));
+        }
+    }
+
+    fn tell_oldest(&self) {
+        self.range.tell_oldest(self.op.medium(), self.inner);
+    }
+
+    fn show_snapshot(self) {
+        self.tree.retire(self.op, self.range.show(self.op, self.new));
+    }
+}
+
+/// The records of a tree.
+struct InLog<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+}
+
+impl<'o, M: Medium> Records for InLog<'_, 'o, '_, M> {
+    type Directory = &'o Directory;
+
+    fn clock(&self) -> u64 {
+        self.tree.log.clock(self.op.medium())
+    }
+
+    fn directory(&self) -> &'o Directory {
+        self.tree.directory.get(self.op)
+    }
+
+    fn oldest(&self, directory: &Directory) -> u64 {
+        let clocks = directory.ranges().map(|range| range.oldest(self.op.medium()));
+        clocks.min().unwrap_or(NO_RECORD)
+    }
+
+    fn is_current(&self, directory: &Directory) -> bool {
+        self.tree.directory.is_current(self.op, directory)
     }
 }

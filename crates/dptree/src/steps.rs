@@ -11,6 +11,8 @@
 //! | a lookup, and a front that is frozen | The lookup has the new snapshot: the entry is in its second front. | It has the old one: the key's bits are in that filter, and it takes the lock. |
 //! | a lookup, and a slot that is used again | The lookup meets nothing of what was stored there later. | It meets some of it. Then it sees that its snapshot was replaced, because of [`Merging::order`], and looks again. |
 //! | two merges of a range, or a merge and a removal in a full pool | One of them holds the [`Claim`], or sees it held, under the lock. | It comes after the end of the claim, and sees the flip. |
+//! | a lookup, and a split of its range | The lookup has the range before the split: it finds there that the key belongs to another one, and the directory has that. | It has the new range, which holds all that it was given. |
+//! | a look for free log pages, and a split | The look sees the clock that the first range had before the split. | It sees that the directory was replaced, and looks again. |
 
 use crate::layout::State;
 
@@ -127,6 +129,53 @@ pub(crate) fn merge<R: Merging>(range: &mut R) -> Result<(), R::Error> {
     }
 }
 
+/// What shows a merge to others. Made by the holder of the range's lock; the new ranges of a split are complete.
+pub(crate) trait Publication {
+    /// Has the new ranges of a split found, if there are any.
+    fn show_directory(&self);
+    /// Says which records the range still needs.
+    fn tell_oldest(&self);
+    /// Replaces the range's snapshot by one without the second front, and without what the new ranges have.
+    fn show_snapshot(self);
+}
+
+/// Shows a merge to others.
+#[inline]
+pub(crate) fn publish(publication: impl Publication) {
+    publication.show_directory();
+    // After the directory: `oldest_needed` must not miss the new ranges.
+    publication.tell_oldest();
+    // After the directory: who finds that the range does not cover a key any more finds the other one there.
+    publication.show_snapshot();
+}
+
+/// The log's clock, and the ranges whose records may be in the log.
+pub(crate) trait Records {
+    type Directory: Copy;
+    fn clock(&self) -> u64;
+    fn directory(&self) -> Self::Directory;
+    /// The smallest clock that a range remembers.
+    fn oldest(&self, directory: Self::Directory) -> u64;
+    /// Whether the directory is the current one. Loads that came before have seen nothing that was stored after it was replaced.
+    fn is_current(&self, directory: Self::Directory) -> bool;
+}
+
+/// The clock from which on records may be needed.
+#[inline]
+pub(crate) fn oldest_needed(records: &impl Records) -> u64 {
+    loop {
+        // Mirror: `Log::open_page`. First the clock, then the ranges.
+        let clock = records.clock();
+        let directory = records.directory();
+        let oldest = records.oldest(directory);
+        // Mirror: `publish`. If a range's number was loaded after records of its front went to a new range, then the directory with the new
+        // range is seen here, and all are looked at again.
+        if records.is_current(directory) {
+            return clock.min(oldest);
+        }
+    }
+}
+
 /// The state word of a range.
 pub(crate) trait StateWord {
     fn load(&self) -> State;
@@ -139,7 +188,8 @@ pub(crate) fn flip(word: &impl StateWord, side: usize, floor: u64) {
     word.store(State::new(side, floor));
 }
 
-/// Makes another side count, and leaves the floor. The caller holds the lock, and nobody has claimed the range: so the floor is that of the last merge.
+/// Makes another side count, and leaves the floor. The caller holds the lock, and nobody has claimed the range: so the floor is that of the
+/// last merge.
 pub(crate) fn flip_only(word: &impl StateWord, side: usize) {
     word.store(State::new(side, word.load().floor()));
 }

@@ -10,6 +10,8 @@ use crate::bloom::{self, FilterWord};
 use crate::layout::State;
 use crate::published::{self, Place};
 
+mod split;
+
 /// What a model leaves out, to see that something rests on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
@@ -544,4 +546,21 @@ fn loom_a_range_word_keeps_the_floor_of_a_merge() {
 #[should_panic]
 fn loom_without_the_claim_a_removal_takes_the_floor_back() {
     range_word(Without::Claim);
+}
+
+/// Looks at a range as a crash would leave it, if all that was stored was durable: at any moment one side is whole, with its floor.
+fn crashes(range: &Range) {
+    let state: State = durix_pmem::Bits::from_bits(range.state.load(Acquire));
+    let side = range.sides[state.side()].load(Relaxed);
+    let expected = if state.floor() == 2 { 0b11 } else { 0b01 };
+    assert_eq!(side, expected, "with the floor {}", state.floor());
+}
+
+#[test]
+fn loom_at_any_moment_a_range_word_names_a_whole_side() {
+    let merges: Act = |range| {
+        assert!(range.lock().claim.take(true));
+        merge(&mut Adds(range)).unwrap();
+    };
+    explore(Without::Nothing, [merges, crashes], crashes);
 }
