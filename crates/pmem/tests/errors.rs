@@ -1041,7 +1041,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
         (
             Error::Recovery { name: name(), kind, source: full() },
             "recovering the records of index \"log\" (TESTLOGS v3) failed: the pool is full: it would have to reach 4096 \
-             bytes; remove data, drop an index, or create it with a larger maximal size",
+             bytes; remove data, drop an index, or open it with a larger maximal size",
         ),
         (
             Error::DamagedSegment { off: 0x40, found: 7 },
@@ -1058,7 +1058,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
         (
             Error::Service { service: service(), source: full() },
             "the service \"merge\" failed: the pool is full: it would have to reach 4096 bytes; remove data, drop an index, or \
-             create it with a larger maximal size",
+             open it with a larger maximal size",
         ),
         (
             Error::ServicePanicked { service: service() },
