@@ -10,7 +10,7 @@
 //! | … + 2 | operations covered by the last completed sync |
 //! | … + 3 | operations refused by a full pool |
 //!
-//! Behind these words each thread has bits of its operations: whether a full pool has refused them. The file is sparse.
+//! Behind these words each thread has bits of its operations: whether they ended without any change. The file is sparse.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -60,22 +60,27 @@ impl Board {
 
     /// Before a child is started.
     pub fn clear(&self) {
-        for thread in (0..THREADS).filter(|thread| self.refused(*thread) > 0) {
-            let words = (self.progress(thread).begun.min(MOST - 1) / 64) as usize + 1;
-            (0..words).for_each(|word| self.bits(thread, word as u64 * 64).store(0, Ordering::SeqCst));
+        for thread in 0..THREADS {
+            let begun = self.progress(thread).begun.min(MOST);
+            (0..begun).step_by(64).for_each(|number| self.bits(thread, number).store(0, Ordering::SeqCst));
         }
         (0..WORDS).for_each(|at| self.word(at).store(0, Ordering::SeqCst));
     }
 
     /// Notes that a full pool has refused an operation, which changed nothing; before its end.
     pub fn refuse(&self, thread: u64, number: u64) {
-        assert!(thread < THREADS && number < MOST, "no room to note operation {number} of thread {thread}");
         self.word(8 + 8 * thread as usize + 3).fetch_add(1, Ordering::SeqCst);
+        self.leave_out(thread, number);
+    }
+
+    /// Notes that an operation was not done; before its end.
+    pub fn leave_out(&self, thread: u64, number: u64) {
+        assert!(thread < THREADS && number < MOST, "no room to note operation {number} of thread {thread}");
         self.bits(thread, number).fetch_or(1 << (number % 64), Ordering::SeqCst);
     }
 
-    /// Whether a full pool has refused an operation.
-    pub fn is_refused(&self, thread: u64, number: u64) -> bool {
+    /// Whether an operation has ended without any change.
+    pub fn is_left_out(&self, thread: u64, number: u64) -> bool {
         number < MOST && self.bits(thread, number).load(Ordering::SeqCst) >> (number % 64) & 1 == 1
     }
 

@@ -108,6 +108,7 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
     let _threads = at_intervals.then(|| Db::builder().over(pool.clone())).transpose()?;
     let form = steps::Form::of(index.limits());
     let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys, form };
+    let is_bounded = args.max_size != super::DEFAULT_MAX_SIZE;
     let fail = |what: &dyn std::fmt::Display| -> ! {
         board.say_failed();
         eprintln!("{what}");
@@ -126,7 +127,7 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
         for thread in 0..args.threads {
             let (index, board, clocks) = (&*index, &board, clocks.as_ref());
             scope.spawn(move || {
-                let Err(failure) = work_as(pool, index, (board, clocks), plan, thread);
+                let Err(failure) = work_as(pool, index, (board, clocks), plan, thread, is_bounded);
                 fail(&format_args!("thread {thread}: {failure}"));
             });
         }
@@ -147,9 +148,13 @@ fn work_as<M: Medium>(
     (board, clocks): (&Board, Option<&Clocks>),
     plan: Plan,
     thread: u64,
+    is_bounded: bool,
 ) -> Result<Infallible, Failure> {
     let mut session = pool.session()?;
     let (mut ticket, mut next) = (None, 0..);
+    let buffered = clocks.is_some();
+    // A full pool may cut a batch anywhere that is not atomic.
+    let leaves_batches_out = is_bounded && !index.batch_is_atomic();
     loop {
         let number = next.next().expect("numbers do not end");
         let step = plan.step(thread, number);
@@ -163,10 +168,13 @@ fn work_as<M: Medium>(
         }
         board.begin(thread, number);
         let op = session.enter()?;
-        match steps::run(index, &op, plan, thread, &step) {
-            // It must have changed nothing. In a kind that is cut, nobody could tell that from what came before it.
-            Err(error) if is_full(&error) && clocks.is_none() => board.refuse(thread, number),
-            done => done?,
+        if leaves_batches_out && matches!(step, steps::Step::Batch(_)) {
+            board.leave_out(thread, number);
+        } else {
+            match steps::run(index, &op, plan, thread, &step) {
+                Err(error) if is_full(&error) && !buffered => board.refuse(thread, number),
+                done => done?,
+            }
         }
         op.note_commit();
         drop(op);

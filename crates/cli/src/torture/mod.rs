@@ -67,6 +67,13 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
             "a fence is left out on the shadow medium only: on an ordinary file every store survives a kill",
         ));
     }
+    if args.max_size != DEFAULT_MAX_SIZE
+        && (kind.durability != durix::Durability::Strict || args.durability != Level::Process)
+    {
+        return Err(Failure::usage(
+            "a pool is kept full for strict kinds without a journal only: nobody can tell what others have refused",
+        ));
+    }
     if let Some(keys) = args.keys.filter(|keys| *keys > kind.meant_for) {
         let what = format!("{} is meant for {} keys at most, not {keys}", args.kind, kind.meant_for);
         return Err(Failure::usage(what));

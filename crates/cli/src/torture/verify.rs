@@ -66,7 +66,7 @@ pub fn verify(
         let progress = done.get(thread).copied().unwrap_or_default();
         let own = &found.threads[thread];
         let settled = if is_strict {
-            strict(contents, own, (plan, thread as u64), progress, atomic, |n| board.is_refused(thread as u64, n))
+            strict(contents, own, (plan, thread as u64), progress, atomic, |n| board.is_left_out(thread as u64, n))
                 .map(|()| (progress.ended, progress.begun))
         } else {
             buffered(contents, own, plan, thread as u64, progress, atomic).map(|cut| {
@@ -78,7 +78,7 @@ pub fn verify(
         extents.push(extent);
     }
     for key in 0..steps::SHARED {
-        if !is_possible(key, shared.get(&key), model.shared.get(&key), plan, &extents, |t, n| board.is_refused(t, n)) {
+        if !is_possible(key, shared.get(&key), model.shared.get(&key), plan, &extents, |t, n| board.is_left_out(t, n)) {
             let what =
                 shared.get(&key).map_or("is not there".into(), |value| format!("holds {}", value.escape_ascii()));
             return Err(format!("key {key} of all threads {what}, after operations {extents:?}"));
@@ -99,13 +99,13 @@ fn is_possible(
     before: Option<&Vec<u8>>,
     plan: &Plan,
     extents: &[Extent],
-    is_refused: impl Fn(u64, u64) -> bool,
+    is_left_out: impl Fn(u64, u64) -> bool,
 ) -> bool {
     let mut is_decided = false;
     for (thread, &(certain, possible)) in (0..).zip(extents) {
         for number in (0..possible).rev() {
             let Step::Shared(what, change) = plan.step(thread, number) else { continue };
-            if change.key != key || is_refused(thread, number) {
+            if change.key != key || is_left_out(thread, number) {
                 continue;
             }
             if found == change.id.map(|id| plan.form.shared_value(id)).as_ref() {
@@ -195,9 +195,9 @@ fn strict(
     (plan, thread): (&Plan, u64),
     progress: Progress,
     atomic: bool,
-    is_refused: impl Fn(u64) -> bool,
+    is_left_out: impl Fn(u64) -> bool,
 ) -> Result<(), String> {
-    for number in (0..progress.ended).filter(|number| !is_refused(*number)) {
+    for number in (0..progress.ended).filter(|number| !is_left_out(*number)) {
         let changes = steps::changes(&plan.step(thread, number), contents);
         steps::make(contents, &changes);
     }
@@ -317,9 +317,9 @@ mod tests {
     fn what_a_full_pool_has_refused_has_changed_nothing() {
         let insert = (0..).find(|n| matches!(PLAN.step(0, *n), steps::Step::Insert(_))).unwrap();
         let (without, with) = (found(&after(insert)), found(&after(insert + 1)));
-        let judge = |found, is_refused| {
+        let judge = |found, is_left_out| {
             let done = progress(0, insert + 1, insert + 1);
-            strict(&mut Contents::new(), found, (&PLAN, 0), done, true, |number| is_refused && number == insert)
+            strict(&mut Contents::new(), found, (&PLAN, 0), done, true, |number| is_left_out && number == insert)
         };
         judge(&with, false).unwrap();
         judge(&without, true).unwrap();
