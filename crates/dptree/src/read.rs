@@ -33,23 +33,23 @@ impl<M: Medium> DpTree<M> {
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
         let range = self.directory.get(op).find(key);
         range.prefetch(hash);
-        self.look_up_in(op, range, range.snapshot.get(op), key, hash)
+        let snapshot = range.snapshot.get(op);
+        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf(key))
     }
 
-    /// As [`look_up`](Self::look_up), in a range and its snapshot.
+    /// As [`look_up`](Self::look_up), in a range and its snapshot, and the leaf that the key belongs to there.
     #[inline(always)]
-    fn look_up_in(
+    fn look_up_in<'a>(
         &self,
         op: &Op<'_, M>,
-        range: &Range,
-        snapshot: &Snapshot,
-        key: u64,
-        hash: u64,
+        (range, snapshot): (&Range, &Snapshot),
+        (key, hash): (u64, u64),
+        leaf: impl Fn() -> Option<&'a Leaf>,
     ) -> Option<Option<u64>> {
         if !snapshot.covers(key) {
             return None;
         }
-        match steps::look_up(&InSnapshot { op, range, snapshot, key, hash }) {
+        match steps::look_up(&InSnapshot { op, range, snapshot, key, hash, leaf }) {
             Seen::Found(found) => Some(found.value()),
             Seen::AskTheHolder => self.look_up_locked(op, range, key, hash),
             Seen::Changed => None,
@@ -124,22 +124,24 @@ impl<M: Medium> DpTree<M> {
         }
         std::array::from_fn(|i| {
             let ((range, hash), snapshot) = (ranges[i]?, snapshots[i]?);
-            self.look_up_in(op, range, snapshot, keys[i], hash)
+            self.look_up_in(op, (range, snapshot), (keys[i], hash), || leaves[i])
         })
     }
 }
 
 /// A lookup of a key in a snapshot of its range.
-struct InSnapshot<'a, 's, M: Medium> {
+struct InSnapshot<'a, 's, M: Medium, L> {
     op: &'a Op<'s, M>,
     range: &'a Range,
     snapshot: &'a Snapshot,
     key: u64,
     hash: u64,
+    /// Finds the leaf that the key belongs to.
+    leaf: L,
 }
 
-impl<'a, M: Medium> Lookup for InSnapshot<'a, '_, M> {
-    type Found = Found<'a>;
+impl<'l, M: Medium, L: Fn() -> Option<&'l Leaf>> Lookup for InSnapshot<'_, '_, M, L> {
+    type Found = Found<'l>;
 
     #[inline(always)]
     fn may_be_active(&self) -> bool {
@@ -147,8 +149,8 @@ impl<'a, M: Medium> Lookup for InSnapshot<'a, '_, M> {
     }
 
     #[inline(always)]
-    fn find(&self) -> Found<'a> {
-        self.snapshot.find(self.op, self.key, self.hash)
+    fn find(&self) -> Found<'l> {
+        self.snapshot.find_by(self.op, self.key, self.hash, &self.leaf)
     }
 
     #[inline(always)]
@@ -157,7 +159,7 @@ impl<'a, M: Medium> Lookup for InSnapshot<'a, '_, M> {
     }
 
     #[inline(always)]
-    fn is_on_its_way(&self, found: Found<'a>) -> bool {
+    fn is_on_its_way(&self, found: Found<'l>) -> bool {
         matches!(found, Found::InLeaf(..)) && self.range.in_place.is_in_flight(self.op.medium(), self.hash)
     }
 }
