@@ -79,7 +79,7 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// Looks many keys up, each as of a moment of its own, and calls `found` with the number of each key and its value, in order. The
-    /// waits of sixteen lookups for memory overlap.
+    /// waits of 32 lookups for memory overlap.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -165,4 +165,4 @@ impl<'l, M: Medium, L: Fn() -> Option<&'l Leaf>> Lookup for InSnapshot<'_, '_, M
 }
 
 /// Lookups that wait for memory together.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
