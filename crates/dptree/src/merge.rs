@@ -47,7 +47,7 @@ impl<M: Medium> DpTree<M> {
     /// somebody drives the services, it also makes memory and log pages ready ahead of the writers. Returns whether there is more to do.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
+    /// [`Error::Pool`] where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
     pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
         if self.is_driven() {
             // Not in the operation: a checkpoint would wait for it.
