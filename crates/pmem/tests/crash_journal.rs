@@ -11,7 +11,7 @@ use bare::Bare;
 use durix_crashsim::Explorer;
 use durix_crashsim::fs::{FileSubject, Files, Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
-use durix_pmem::{Error, Hardware, Owner, Pool, PoolOptions, Result, Session};
+use durix_pmem::{Error, Hardware, Off, Owner, Pool, PoolOptions, Result, Session, Word};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const LIMIT: u64 = 256 << 10;
@@ -22,12 +22,14 @@ enum Do {
     One(usize, u64),
     /// Stores into all of them.
     All(u64),
+    /// Stores into one of the structures, in a commit that is larger than a segment.
+    Wide(usize, u64),
     /// Takes more space than there is.
     Grow,
     /// Takes as much as the pool has at first.
     Take,
 }
-use Do::{All, Grow, One, Take};
+use Do::{All, Grow, One, Take, Wide};
 
 /// Which checksums are not looked at, or not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -102,6 +104,11 @@ impl Live {
         match what {
             One(number, value) => store(&self.words[number], value),
             All(value) => self.words.iter().for_each(|words| store(words, value)),
+            Wide(number, value) => {
+                store(&self.words[number], value);
+                let (lines, end) = (80, self.pool.mapping().len());
+                op.write_back_slice(op.slice::<Word>("free lines", Off::new(end - lines * 64), lines * 8)?);
+            }
             Take => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.geometry().min_size())?),
             Grow => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.mapping().len())?),
         }
@@ -140,7 +147,7 @@ impl FileSubject for Journaled {
     }
     fn step(&self, model: &mut Vec<u64>, what: &Do) -> bool {
         match *what {
-            One(number, value) => model[number] = value,
+            One(number, value) | Wide(number, value) => model[number] = value,
             All(value) => model.fill(value),
             Grow | Take => {}
         }
@@ -312,6 +319,19 @@ fn checkpoints_and_trimming_survive() {
     let report = files(Explorer::new()).run_then(&subject, &trims(18), &[All(11)]).assert_ok();
     println!("{report}");
     assert!(report.complete);
+}
+
+/// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation was
+/// full already or not, and a header that is torn leaves the one before.
+#[test]
+fn a_commit_that_is_larger_than_a_segment_survives() {
+    let before =
+        |commits| (1..=commits).map(|value| All(value)).chain([One(1, 20), Wide(0, 21), One(2, 22), Wide(1, 23)]);
+    for commits in [1, 6] {
+        let explorer = Explorer::new().executions_per_point(60).samples(30);
+        let report = files(explorer).run_then(&Journaled::new(12), &before(commits).collect::<Vec<_>>(), &[One(3, 30)]);
+        println!("{}", report.assert_ok());
+    }
 }
 
 #[test]
