@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use durix::{Db, Error, Handle, Map, PoolOptions, Transaction};
+use durix::{Db, Error, Handle, Map, MapBatch, PoolOptions, Transaction};
 use durix_crashsim::{
     Concurrent, Contract, Explorer, Persistency, Report, Simulated, Sites, Subject, Threads, mutation_sweep,
 };
@@ -35,6 +35,14 @@ enum Op {
     Swap(u64),
     /// A plain update of a key that `Both` changes.
     Plain(usize, u64),
+    /// The same in the caller's own operation.
+    Within(usize, u64),
+    /// The same in a batch with a key that no transaction changes.
+    Group(usize, u64),
+    /// The same in a transaction of its own, of one change: it needs no record.
+    Single(usize, u64),
+    /// Opens a map again.
+    Reopen(usize),
     /// A plain update of a key that no transaction changes.
     Beside(usize, u64),
     /// A plain removal of a key that `Both` changes.
@@ -161,6 +169,25 @@ impl Subject for Bank {
             Both(value) => db.transaction(|tx| both(tx, maps, value)).unwrap(),
             Swap(value) => db.transaction(|tx| swap(tx, maps, value)).unwrap(),
             Plain(map, value) => _ = handles[map].insert(&1, &value).unwrap(),
+            Within(map, value) => {
+                let (index, mut session) = (maps[map].index(), db.pool().session().unwrap());
+                let [key, value] = [1, value].map(u64::to_be_bytes);
+                index.insert(&session.enter().unwrap(), &key, &value).unwrap();
+            }
+            Group(map, value) => {
+                let mut batch = MapBatch::new();
+                batch.insert(&1, &value).unwrap().insert(&9, &value).unwrap();
+                maps[map].apply(&batch).unwrap();
+            }
+            Single(map, value) => db.transaction(|tx| tx.map(&maps[map])?.insert(&1, &value).map(drop)).unwrap(),
+            Reopen(map) => {
+                let other = &maps[1 - map];
+                let name = maps[map].name();
+                handles[map] = other.handle().unwrap();
+                maps[map] = other.clone();
+                maps[map] = db.map_of_kind(&name, self.kinds[map]).unwrap();
+                handles[map] = maps[map].handle().unwrap();
+            }
             Beside(map, value) => _ = handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = handles[map].remove(&1).unwrap(),
             Seed => {
@@ -226,12 +253,13 @@ impl Subject for Bank {
                 model.iter_mut().for_each(|map| _ = map.remove(&1));
                 model[1].insert(3, value);
             }
-            Plain(map, value) => _ = model[map].insert(1, value),
+            Plain(map, value) | Within(map, value) | Single(map, value) => _ = model[map].insert(1, value),
+            Group(map, value) => model[map].extend([(1, value), (9, value)]),
             Beside(map, value) => _ = model[map].insert(9, value),
             Cut(map) => _ = model[map].remove(&1),
             Crowded(value) => model.iter_mut().for_each(|map| map.extend(CROWD.map(|key| (key, value)))),
             Look(map) => return model[map].get(&1).copied(),
-            Abort(_) | Sync | Seed | Fill => {}
+            Abort(_) | Sync | Seed | Fill | Reopen(_) => {}
         }
         None
     }
@@ -291,7 +319,7 @@ impl Concurrent for Bank {
             Beside(map, value) => _ = worker.handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = worker.handles[map].remove(&1).unwrap(),
             Look(map) => return worker.handles[map].get(&1).unwrap(),
-            Abort(_) | Sync | Seed | Fill | Crowded(_) => unreachable!("not in threads"),
+            _ => unreachable!("not in threads"),
         }
         None
     }
@@ -350,6 +378,26 @@ fn a_table_that_goes_leaves_no_retirement_pending() {
     let threads = Threads::new(explorer).preemptions(1);
     let programs = [vec![Beside(0, 15), Cut(0)], vec![Look(0)]];
     println!("{}", threads.run(&Bank { tables_go: true, ..before }, &programs, &[]).assert_ok());
+}
+
+/// Whatever changes a key of a transaction whose retirement is not durable makes it durable first, or replay would take the change back.
+#[test]
+fn every_way_of_changing_a_key_settles_the_record_that_has_it() {
+    let changes: [&[Op]; 5] = [
+        &[Within(0, 20)],
+        &[Group(0, 20)],
+        &[Single(0, 20)],
+        &[Reopen(0), Plain(0, 20)],
+        // The record is one of the same lane, which the next one overwrites.
+        &[Swap(20), Within(1, 30)],
+    ];
+    for kinds in [["hash", "skiplist"], ["pset", "bplustree"], ["list-values", "dptree"]] {
+        for change in changes {
+            let bank = bank(kinds);
+            let ops: Vec<Op> = [Both(10)].iter().chain(change).copied().collect();
+            println!("{kinds:?}, {change:?}: {}", explorer(&bank).run_then(&bank, &ops, &[Within(0, 50)]).assert_ok());
+        }
+    }
 }
 
 #[test]

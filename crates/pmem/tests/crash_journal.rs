@@ -106,7 +106,7 @@ impl Live {
             All(value) => self.words.iter().for_each(|words| store(words, value)),
             Wide(number, value) => {
                 store(&self.words[number], value);
-                let (lines, end) = (80, self.pool.mapping().len());
+                let (lines, end) = (150, self.pool.mapping().len());
                 op.write_back_slice(op.slice::<Word>("free lines", Off::new(end - lines * 64), lines * 8)?);
             }
             Take => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.geometry().min_size())?),
@@ -325,13 +325,26 @@ fn checkpoints_and_trimming_survive() {
 /// full already or not, and a header that is torn leaves the one before.
 #[test]
 fn a_commit_that_is_larger_than_a_segment_survives() {
-    let before =
-        |commits| (1..=commits).map(|value| All(value)).chain([One(1, 20), Wide(0, 21), One(2, 22), Wide(1, 23)]);
-    for commits in [1, 6] {
-        let explorer = Explorer::new().executions_per_point(60).samples(30);
-        let report = files(explorer).run_then(&Journaled::new(12), &before(commits).collect::<Vec<_>>(), &[One(3, 30)]);
+    let before = |commits| (1..=commits).map(All).chain([One(1, 20), Wide(0, 21), One(2, 22), Wide(1, 23)]);
+    let (fs, subject) = (SimulatedFs::new(), Journaled::new(4));
+    let mut live = subject.create(&fs);
+    let len = || SimulatedJournal::new(&fs, "pool-journal").open(true).unwrap().unwrap().len().unwrap();
+    let short = len();
+    before(1).for_each(|what| live.run(what).unwrap());
+    assert!(len() > short, "the journal has {short} bytes");
+    // A sector of 64 bytes holds no whole header.
+    for (commits, sector) in [(1, 512), (6, 512), (1, 64)] {
+        let files = files(Explorer::new().executions_per_point(60).samples(30)).sector(sector);
+        let report = files.run_then(&subject, &before(commits).collect::<Vec<_>>(), &[One(3, 30)]);
         println!("{}", report.assert_ok());
     }
+}
+
+/// A header of the journal or of the checksums that is torn leaves the one before: it is never written over the one that counts.
+#[test]
+fn headers_that_are_torn_leave_those_before() {
+    let files = files(Explorer::new().crashes(2).executions_per_point(60).samples(30)).sector(64);
+    println!("{}", files.run_then(&Journaled::new(1), &[All(1)], &[All(2)]).assert_ok());
 }
 
 #[test]

@@ -238,9 +238,12 @@ fn a_pool_that_grows_is_covered_where_it_has_grown() {
 
 /// A pool that was not closed: the files as they are while it is open.
 fn killed(bench: &Bench, commits: u64) -> Bench {
+    killed_with(bench, &bench.open(), commits)
+}
+
+fn killed_with(bench: &Bench, pool: &Pool, commits: u64) -> Bench {
     let copy = Bench::new();
-    let pool = bench.open();
-    work(&pool, commits);
+    work(pool, commits);
     for (from, to) in [
         (bench.path(), copy.path()),
         (bench.sums(), copy.sums()),
@@ -263,6 +266,23 @@ fn a_record_that_is_damaged_before_the_last_one_is_not_taken_for_the_torn_end() 
     copy.flip(&journal, 8192 + 100);
     options().open(copy.path()).unwrap().close().unwrap();
     assert_eq!(copy.check().damaged, []);
+}
+
+/// The older generation is full, and the newer one begins in the other segment: neither ends where a record is damaged.
+#[test]
+fn a_damaged_record_of_either_generation_is_not_taken_for_the_torn_end() {
+    let bench = Bench::new();
+    let pool = options().journal_segment(2 * PAGE).create(bench.path()).unwrap();
+    let copy = killed_with(&bench, &pool, 20);
+    assert_eq!(pool.journal_stats().unwrap().checkpoints, 0, "both generations are in the journal");
+    assert_eq!(copy.check().damaged, []);
+    let journal = DiskJournal::path_of(&copy.path());
+    for segment in [8192, 8192 + 2 * PAGE] {
+        copy.flip(&journal, segment + 100);
+        let error = options().open(copy.path()).unwrap_err();
+        assert!(error.to_string().contains("later ones are sound"), "{segment}: {error}");
+        copy.flip(&journal, segment + 100);
+    }
 }
 
 #[test]
