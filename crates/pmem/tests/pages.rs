@@ -171,6 +171,23 @@ fn what_was_written_without_a_journal_has_no_checksum_until_it_is_scrubbed() {
 }
 
 #[test]
+fn checksums_that_a_scrub_gives_are_durable_when_it_returns() {
+    let bench = Bench::new();
+    let pool = options().durability(Level::Process).create(bench.path()).unwrap();
+    work(&pool, 2);
+    pool.close().unwrap();
+    let counts = Arc::new(Counts::default());
+    let place = Counting { place: Arc::new(BesidePool::new(bench.path())), counts: Arc::clone(&counts) };
+    let pool = options().open_journaled_on(FileBacking::open(bench.path()).unwrap(), place).unwrap().recover().unwrap();
+    let pages = pool.mapping().len() / PAGE;
+    assert!(pages < 64, "one step");
+    counts.take();
+    assert_eq!(pool.scrub().unwrap().unknown, 0);
+    let [.., syncs, bytes] = counts.take();
+    assert_eq!((syncs, bytes), (1, (pages - 1) * 8), "the header's page has one from the start");
+}
+
+#[test]
 fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why() {
     let bench = Bench::new();
     work(&bench.open(), 2);
