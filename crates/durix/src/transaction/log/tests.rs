@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
+use durix_pmem::backing::HeapBacking;
 use durix_pmem::pool::Moments;
-use durix_pmem::{Mutating, Mutation, Plan, PoolOptions, SiteKind};
+use durix_pmem::{Hardware, Mutating, Mutation, Plan, PoolOptions, SiteKind};
 
 use super::super::recover::finish_all;
 use super::*;
@@ -134,6 +135,26 @@ impl Subject for Bank {
 fn a_closed_log_holds_no_record_that_counts() {
     let explorer = Explorer::new().executions_per_point(40).samples(40).suggest(false);
     println!("{}", explorer.run_then(&Bank(Plan::new()), &[Do::Both(20), Do::Close], &[Do::Both(60)]).assert_ok());
+}
+
+/// A record takes its lane to the last byte, and none takes a word more: behind it lies what belongs to somebody else.
+#[test]
+fn a_lane_is_taken_for_what_fits_into_it() {
+    let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+    let db = Db::builder().no_background_threads().over(pool).unwrap();
+    let log = db.shared.transactions.log().unwrap();
+    let mut session = db.pool().session().unwrap();
+    let op = session.enter().unwrap();
+    let take = |payload| Arc::clone(&log).take(&op, payload, &Need::default()).unwrap();
+    let lane = take(8);
+    let len = lane.lane.extent.len;
+    lane.cancel(&op);
+    for (payload, number) in [(len - PAYLOAD_AT, 0), (len - PAYLOAD_AT + 8, 1)] {
+        let lane = take(payload);
+        assert_eq!(lane.number(), number);
+        assert!(PAYLOAD_AT + payload <= lane.lane.extent.len);
+        lane.cancel(&op);
+    }
 }
 
 fn explore(plan: &'static Plan) -> Report {
