@@ -457,7 +457,7 @@ fn a_mixed_transaction_settles_records_of_other_lanes() {
 fn a_snapshot_shows_no_half_of_a_mixed_transaction() {
     let bank = Bank { before: &[Both(5)], ..bank(["list", "masstree"]) };
     let explorer = Explorer::new().contract(Contract::Buffered).executions_per_point(1).samples(1).crash_points(1);
-    let threads = Threads::new(explorer).preemptions(1);
+    let threads = Threads::new(explorer).preemptions(1).max_schedules(if deep() { 4000 } else { 400 });
     println!("{}", threads.run(&bank, &[vec![Both(10)], vec![Differ]], &[]).assert_ok());
 }
 

@@ -6,8 +6,8 @@ mod bare;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bare::Bare;
@@ -188,6 +188,45 @@ fn checksums_that_a_scrub_gives_are_durable_when_it_returns() {
 }
 
 #[test]
+fn no_checkpoint_comes_between_a_checksum_and_its_page() {
+    let bench = Bench::new();
+    let counts = Arc::new(Counts::default());
+    let place = Counting { place: Arc::new(BesidePool::new(bench.path())), counts: Arc::clone(&counts) };
+    let pool = options().create_journaled_on(FileBacking::create(bench.path()).unwrap(), place).unwrap();
+    work(&pool, 3);
+    *counts.meanwhile.lock().unwrap() = Some(pool.clone());
+    assert_eq!(pool.check_pages().unwrap().damaged, []);
+    assert!(counts.meanwhile.lock().unwrap().is_none());
+}
+
+/// What is in the file is half of what its checksums speak of.
+#[test]
+fn checksums_are_not_used_where_the_journal_that_goes_with_them_is_gone() {
+    let copy = killed(&Bench::new(), 5);
+    fs::remove_file(DiskJournal::path_of(&copy.path())).unwrap();
+    let report = options().accept_unclean(true).read_only(true).open(copy.path()).unwrap().check_pages().unwrap();
+    assert_eq!(report.missing.as_deref(), Some("the journal that goes with them could not be replayed"));
+}
+
+/// Closing marks of before do not count after a crash: they rest on this number.
+#[test]
+fn each_opening_after_a_crash_is_counted() {
+    let bench = Bench::new();
+    let crashes = |pool: &Pool| pool.crashes(&pool.session().unwrap().enter().unwrap());
+    let pool = bench.open();
+    let before = crashes(&pool);
+    pool.close().unwrap();
+    let pool = bench.open();
+    assert_eq!(crashes(&pool), before, "it was closed");
+    drop(pool);
+    let copy = killed(&bench, 1);
+    let pool = copy.open();
+    assert_eq!(crashes(&pool), before + 1);
+    pool.close().unwrap();
+    assert_eq!(crashes(&copy.open()), before + 1);
+}
+
+#[test]
 fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why() {
     let bench = Bench::new();
     work(&bench.open(), 2);
@@ -325,6 +364,8 @@ struct Counting {
 struct Counts {
     journal: [AtomicU64; 2],
     sums: [AtomicU64; 2],
+    /// What is carried over once the checksums have been read.
+    meanwhile: Mutex<Option<Pool>>,
 }
 
 impl Counts {
@@ -379,7 +420,17 @@ impl JournalFile for CountingFile {
         self.file.len()
     }
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
+        self.file.read_at(offset, bytes)?;
+        let meanwhile = if self.is_sums { self.counts.meanwhile.lock().unwrap().take() } else { None };
+        if let Some(pool) = meanwhile {
+            let carries = std::thread::spawn(move || pool.checkpoint_journal().unwrap());
+            // It waits for whoever compares, or is done by then.
+            let begun = Instant::now();
+            while !carries.is_finished() && begun.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.count(1, bytes.len() as u64);
