@@ -208,6 +208,34 @@ fn checksums_are_not_used_where_the_journal_that_goes_with_them_is_gone() {
     assert_eq!(report.missing.as_deref(), Some("the journal that goes with them could not be replayed"));
 }
 
+/// A commit waits for an operation that leaves half of something: it takes nothing of it.
+#[test]
+fn a_commit_takes_no_half_of_what_it_has_waited_for() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let word = op.at(Off::<Word>::new(extent.off));
+    op.store(word, 77, Relaxed);
+    op.write_back(word);
+    std::thread::scope(|scope| {
+        let pool = &pool;
+        let commits = scope.spawn(|| pool.session().and_then(|mut session| pool.commit(&mut session)));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!commits.is_finished(), "it waits for the operation");
+        drop(pool.whole(&op).unwrap());
+        drop(op);
+        let refused = commits.join().unwrap().unwrap_err().to_string();
+        assert!(refused.contains("half done"), "{refused}");
+    });
+    drop((session, pool));
+    let pool = bench.open();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert_ne!(op.load(op.at(Off::<Word>::new(extent.off)), Relaxed), 77);
+}
+
 /// Closing marks of before do not count after a crash: they rest on this number.
 #[test]
 fn each_opening_after_a_crash_is_counted() {

@@ -56,6 +56,30 @@ fn a_transaction_costs_one_fence_and_growth_and_trimming_next_to_nothing() {
     assert_eq!((cost.stores, cost.write_backs, cost.fences), (0, 0, 0), "reading costs nothing");
 }
 
+/// A trim writes back each line of a new block whose words were in the record, wherever in its line the block begins and ends.
+#[test]
+fn a_trim_writes_back_all_lines_of_a_new_block() {
+    let (pool, medium) = pool(2000);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let (mut others, mut ends) = (Vec::new(), std::collections::BTreeSet::new());
+    for len in (1..=17).cycle().take(340) {
+        let op = session.enter().unwrap();
+        let mut changes = tm.changes();
+        let off = changes.alloc(&op, 8 * len, Contents::Logged).unwrap();
+        (0..len).for_each(|word| changes.set(&op, off + 8 * word, word + 1).unwrap());
+        tm.commit_in(&op, changes, |store| store()).unwrap();
+        drop(op);
+        let before = medium.counts();
+        tm.trim(&mut session).unwrap();
+        let lines = (off + 8 * len - 1) / 64 - off / 64 + 1;
+        ends.insert((off + 8 * len) % 64);
+        others.push((medium.counts() - before).write_backs - lines);
+    }
+    assert!(others.iter().all(|other| *other == others[0]), "{others:?}");
+    assert!(ends.contains(&8), "a last word that begins a line: {ends:?}");
+}
+
 /// The service trims before commits have to, and costs no more.
 #[test]
 fn trimming_by_the_service_is_charged_too() {

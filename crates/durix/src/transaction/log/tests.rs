@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::pool::Moments;
-use durix_pmem::{Hardware, Mutating, Mutation, Plan, PoolOptions, SiteKind};
+use durix_pmem::{Counting, Hardware, Mutating, Mutation, Plan, PoolOptions, SiteKind};
 
 use super::super::recover::finish_all;
 use super::*;
@@ -137,24 +137,33 @@ fn a_closed_log_holds_no_record_that_counts() {
     println!("{}", explorer.run_then(&Bank(Plan::new()), &[Do::Both(20), Do::Close], &[Do::Both(60)]).assert_ok());
 }
 
-/// A record takes its lane to the last byte, and none takes a word more: behind it lies what belongs to somebody else.
+/// A record takes its lane to the last byte, and none takes a word more: behind it lies what belongs to somebody else. A lane that is new is
+/// used by another session once its descriptor is durable.
 #[test]
-fn a_lane_is_taken_for_what_fits_into_it() {
-    let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
-    let db = Db::builder().no_background_threads().over(pool).unwrap();
+fn a_lane_is_taken_for_what_fits_into_it_and_when_it_is_durable() {
+    let counting = Counting::new(Hardware::PAGE_CACHE);
+    let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), counting).unwrap();
+    let db = Db::over(pool);
     let log = db.shared.transactions.log().unwrap();
     let mut session = db.pool().session().unwrap();
     let op = session.enter().unwrap();
     let take = |payload| Arc::clone(&log).take(&op, payload, &Need::default()).unwrap();
-    let lane = take(8);
-    let len = lane.lane.extent.len;
-    lane.cancel(&op);
-    for (payload, number) in [(len - PAYLOAD_AT, 0), (len - PAYLOAD_AT + 8, 1)] {
-        let lane = take(payload);
-        assert_eq!(lane.number(), number);
-        assert!(PAYLOAD_AT + payload <= lane.lane.extent.len);
+    let fences_of_cancel = |lane: LaneGuard<_>| {
+        let before = counting.counts().fences;
         lane.cancel(&op);
-    }
+        counting.counts().fences - before
+    };
+    let lane = take(8);
+    let most = lane.lane.extent.len - PAYLOAD_AT;
+    assert_eq!((lane.number(), fences_of_cancel(lane)), (0, 1));
+    let lane = take(most);
+    assert_eq!((lane.number(), fences_of_cancel(lane)), (0, 0));
+    // A panic has kept this one from its end.
+    let lane = take(most + 8);
+    assert!(lane.number() == 1 && lane.lane.extent.len - PAYLOAD_AT >= most + 8);
+    drop(lane);
+    let lane = take(most + 8);
+    assert_eq!((lane.number(), fences_of_cancel(lane)), (2, 1));
 }
 
 fn explore(plan: &'static Plan) -> Report {
