@@ -686,7 +686,8 @@ fn no_read_returns_what_a_power_failure_can_take_back() {
                 let seen = map.index().get_vec(&db.pool().session().unwrap().enter().unwrap(), &1u64.to_be_bytes());
                 assert!(seen.unwrap().is_some());
                 assert_eq!(map.get(&2).unwrap(), Some(2), "other keys do not wait");
-                let reads: [fn(&Db, &Map<u64, u64>) -> Option<u64>; 4] = [
+                type Read = fn(&Db, &Map<u64, u64>) -> Option<u64>;
+                let reads: [Read; 4] = [
                     |_, map| map.get(&1).unwrap(),
                     |_, map| map.iter().last().map(|_| 100),
                     |db, map| db.transaction(|tx| tx.map(map)?.get(&1)).unwrap(),
