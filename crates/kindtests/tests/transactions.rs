@@ -443,7 +443,8 @@ fn every_way_of_changing_a_key_settles_the_record_that_has_it() {
     }
 }
 
-/// A transaction that waits for a checkpoint keeps a lane, so the next one has another. Its record is not that which the third one overwrites.
+/// A transaction that waits for a checkpoint keeps a lane, so the next one has another. Its record is not that which the third one
+/// overwrites.
 #[test]
 fn a_mixed_transaction_settles_records_of_other_lanes() {
     for kinds in [["hash", "masstree"], ["pset", "masstree"]] {

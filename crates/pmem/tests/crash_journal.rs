@@ -333,8 +333,8 @@ fn checkpoints_and_trimming_survive() {
     assert!(report.complete);
 }
 
-/// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation was
-/// full already or not, and a header that is torn leaves the one before.
+/// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation
+/// was full already or not, and a header that is torn leaves the one before.
 #[test]
 fn a_commit_that_is_larger_than_a_segment_survives() {
     let before = |commits| (1..=commits).map(All).chain([One(1, 20), Wide(0, 21), One(2, 22), Wide(1, 23)]);
@@ -375,8 +375,8 @@ fn calls_that_fail_lose_nothing() {
     println!("{report}");
 }
 
-/// A sync that fails marks as written what is not. So records that a dead process has left in the cache are written again before any of their
-/// lines is in the pool's file: those of both generations.
+/// A sync that fails marks as written what is not. So records that a dead process has left in the cache are written again before any of
+/// their lines is in the pool's file: those of both generations.
 #[test]
 fn records_of_either_generation_whose_sync_has_failed_are_written_again() {
     let explorer = Explorer::new().process_deaths(true).crashes(2).executions_per_point(8).samples(4);

@@ -557,7 +557,8 @@ mod tests {
 
     #[test]
     fn whichever_change_is_refused_nothing_is_left_of_any() {
-        // All strict, mixed, all buffered. Of the mixed ones the strict changes come after the boundary; several of the Masstree are one batch.
+        // All strict, mixed, all buffered. Of the mixed ones the strict changes come after the boundary; several of the Masstree are one
+        // batch.
         let (one, two) = (&[1][..], &[1, 2][..]);
         let cases = [
             (["hash", "skiplist"], one, 2),

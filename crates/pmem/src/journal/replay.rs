@@ -482,8 +482,8 @@ mod tests {
         }
     }
 
-    /// Both headers are gone. Records of the generation before the two newest are sound, behind those that have overwritten its first ones; what
-    /// they say is in the pool's file, where later generations have changed it since.
+    /// Both headers are gone. Records of the generation before the two newest are sound, behind those that have overwritten its first
+    /// ones; what they say is in the pool's file, where later generations have changed it since.
     #[test]
     fn leftovers_are_those_of_the_two_newest_generations_in_the_order_of_their_commits() {
         let file = Arc::new(file(1 << 16));
@@ -503,8 +503,8 @@ mod tests {
         assert!(said.contains("commits 22 to 24 were read, but for 0 of them"), "{said}");
     }
 
-    /// What was read may lie in the page cache alone, marked as written by a sync that has failed: the header and the records of both generations
-    /// are written again.
+    /// What was read may lie in the page cache alone, marked as written by a sync that has failed: the header and the records of both
+    /// generations are written again.
     #[test]
     fn all_that_was_accepted_is_written_again() {
         let dir = tempfile::tempdir().unwrap();

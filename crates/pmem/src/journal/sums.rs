@@ -292,7 +292,9 @@ mod tests {
 
     #[test]
     fn a_header_is_never_written_over_the_one_that_counts() {
-        let mut sums = sums();
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(DiskJournal::create(dir.path().join("sums")).unwrap());
+        let mut sums = Sums { file, pool: PoolId([7; 16]), turn: 0 };
         for (turn, salt) in [(1, 5), (2, 6), (3, 7)] {
             sums.bind([salt, salt + 1]).unwrap();
             let headers = [0, SLOT].map(|at| {

@@ -277,8 +277,8 @@ fn threads_and_tickets_share_a_set() {
     assert_eq!(content(&set, &op), content(&again(&set, &options()), &op));
 }
 
-/// The entry of a ticket was settled by a reader, and replaced, and its slot holds a later entry of another ticket: that one is not durable when the
-/// first ticket has been waited for.
+/// The entry of a ticket was settled by a reader, and replaced, and its slot holds a later entry of another ticket: that one is not
+/// durable when the first ticket has been waited for.
 #[test]
 fn a_ticket_does_not_settle_a_later_entry_in_the_same_place() {
     let (m, pool, set, mut session) = counted(1 << 20);

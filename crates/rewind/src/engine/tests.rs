@@ -104,8 +104,8 @@ fn a_record_has_all_words_of_a_new_block() {
     }
 }
 
-/// A block whose contents the record does not hold is durable before the record is written: without that fence a record could be there, and the
-/// contents not.
+/// A block whose contents the record does not hold is durable before the record is written: without that fence a record could be there,
+/// and the contents not.
 #[test]
 fn contents_that_are_written_ahead_cost_a_fence_of_their_own() {
     let (pool, medium) = pool(64);

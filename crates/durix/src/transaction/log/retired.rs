@@ -174,8 +174,8 @@ mod tests {
     use super::super::room::Need;
     use crate::{Db, Map};
 
-    /// Two keys share a place, and are changed at the same time: whoever retires last settles what stands there, or those who change the first
-    /// key would not know of its record.
+    /// Two keys share a place, and are changed at the same time: whoever retires last settles what stands there, or those who change the
+    /// first key would not know of its record.
     #[test]
     fn a_place_stands_for_all_of_its_keys() {
         let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();

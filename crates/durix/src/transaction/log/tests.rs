@@ -129,16 +129,16 @@ impl Subject for Bank {
     }
 }
 
-/// A log that is closed asks for nothing once the retirement of its last record is durable. A record that came back would be made again after a
-/// later crash, when the log asks again.
+/// A log that is closed asks for nothing once the retirement of its last record is durable. A record that came back would be made again
+/// after a later crash, when the log asks again.
 #[test]
 fn a_closed_log_holds_no_record_that_counts() {
     let explorer = Explorer::new().executions_per_point(40).samples(40).suggest(false);
     println!("{}", explorer.run_then(&Bank(Plan::new()), &[Do::Both(20), Do::Close], &[Do::Both(60)]).assert_ok());
 }
 
-/// A record takes its lane to the last byte, and none takes a word more: behind it lies what belongs to somebody else. A lane that is new is
-/// used by another session once its descriptor is durable.
+/// A record takes its lane to the last byte, and none takes a word more: behind it lies what belongs to somebody else. A lane that is new
+/// is used by another session once its descriptor is durable.
 #[test]
 fn a_lane_is_taken_for_what_fits_into_it_and_when_it_is_durable() {
     let counting = Counting::new(Hardware::PAGE_CACHE);
