@@ -34,6 +34,8 @@ pub mod layout;
 mod notes;
 mod replay;
 pub mod sums;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::fmt;
