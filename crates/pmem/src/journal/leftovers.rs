@@ -299,4 +299,20 @@ mod tests {
         let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
         assert_eq!(left.intents.iter().map(|intent| intent.generation).collect::<Vec<u64>>(), [99, 98]);
     }
+
+    /// Both headers are gone. Records of the generation before the two newest are sound; what they say is in the pool's file, where later
+    /// generations have changed it since.
+    #[test]
+    fn records_of_the_two_newest_generations_count() {
+        let mut bench = Bench::new();
+        for (generation, sequence, line) in [(4, 24, 7), (2, 21, 8), (3, 22, 7), (3, 23, 9)] {
+            bench.record(generation, sequence, line..line + 1, sequence as u8);
+        }
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let lines =
+            |images: &Images| images.iter().map(|(line, bytes)| (line % PAGE_LINES, bytes[0])).collect::<Vec<_>>();
+        let found: Vec<_> = left.generations.iter().map(|(number, images)| (*number, lines(images))).collect();
+        assert_eq!(found, [(3, vec![(7, 22), (9, 23)]), (4, vec![(7, 24)])]);
+        assert!(left.said.contains("22 to 24 were read, but for 0 of them"), "{}", left.said);
+    }
 }

@@ -36,6 +36,8 @@ mod notes;
 mod replay;
 mod search;
 pub mod sums;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::fmt;

@@ -391,6 +391,46 @@ mod tests {
         assert_eq!([1, 2, 8].map(has_later), [false, false, true]);
     }
 
+    /// A place with one file.
+    #[derive(Debug)]
+    struct Here(Arc<DiskJournal>);
+
+    impl JournalPlace for Here {
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+        fn open(&self, _: bool) -> Result<Option<Arc<dyn JournalFile>>> {
+            Ok(Some(Arc::clone(&self.0) as Arc<dyn JournalFile>))
+        }
+        fn create(&self) -> Result<Arc<dyn JournalFile>> {
+            unreachable!("it is there")
+        }
+    }
+
+    /// What was read may lie in the page cache alone, marked as written by a sync that has failed: the header and the records of both
+    /// generations are written again.
+    #[test]
+    fn all_that_was_accepted_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
+        backing.allocate(1 << 16).unwrap();
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21 };
+        let file = Arc::new(file(header.file_len()));
+        file.write_at(header.slot(), &header.encode()).unwrap();
+        for (generation, sequence) in [(8, 21), (9, 22)] {
+            let place = Place { salt: 3, generation, sequence, at: header.segment_of(generation) };
+            file.write_at(place.at, &record(place)).unwrap();
+        }
+        let read =
+            |file: &Arc<DiskJournal>| Replay::read(&Here(Arc::clone(file)), false, "pool", header.pool, 3).unwrap();
+        let replay = read(&file);
+        assert_eq!(replay.records, 2);
+        file.write_at(0, &vec![0; header.file_len() as usize]).unwrap();
+        replay.apply(&backing, (0, [1; 8]), None).unwrap();
+        let again = read(&file);
+        assert_eq!((again.header, again.parts), (header, replay.parts));
+    }
+
     /// A bit of the length: the record ends anywhere, also behind the last byte that there can be.
     #[test]
     fn a_record_of_any_length_is_none() {
