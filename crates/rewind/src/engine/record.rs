@@ -251,14 +251,14 @@ mod tests {
         let mapping = Mapping::heap(1 << 12, Hardware::PAGE_CACHE);
         let mut session = mapping.session().unwrap();
         let op = session.enter().unwrap();
-        let (draft, writes) = (Draft::default(), [[64, 7], [128, 8]]);
-        let words = op.slice("a record", Off::<Word>::new(0), draft.words(&writes)).unwrap();
-        draft.write(&op, (3, words), 5, &writes);
-        let taken = |segment| read(&op, words, segment).map(|record| (record.number, record.words.len()));
+        let parts: Parts<'_> = [&[], &[[64, 7], [128, 8]], &[]];
+        let room = op.slice("a record", Off::<Word>::new(0), words(parts)).unwrap();
+        write(&op, (3, room), 5, parts);
+        let taken = |segment| read(&op, room, segment).map(|record| (record.number, record.words.len()));
         assert_eq!(taken(3), Some((5, 6)));
         assert_eq!(taken(4), None, "of another use of the segment");
-        for bit in 0..64 * words.len() {
-            let (word, mask) = (&words[bit / 64], 1u64 << (bit % 64));
+        for bit in 0..64 * room.len() {
+            let (word, mask) = (&room[bit / 64], 1u64 << (bit % 64));
             let sound: u64 = op.load(word, Ordering::Relaxed);
             op.store(word, sound ^ mask, Ordering::Relaxed);
             assert_eq!(taken(3), None, "bit {} of word {}", bit % 64, bit / 64);
