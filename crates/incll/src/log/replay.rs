@@ -57,7 +57,8 @@ impl<'t, M: Medium> Replay<'t, M> {
         Replay { epochs, since, segments, next: AtomicU64::new(0), locks }
     }
 
-    /// Puts everything back, durably, and returns the logs. Where a thread cannot be had, the others do its part.
+    /// Puts everything back, durably, and returns the logs. Where a thread cannot be had, or would
+    /// have to wait for an operation, the others do its part.
     ///
     /// # Errors
     /// [`Error::Log`](crate::Error::Log), [`Error::Pool`](crate::Error::Pool): of a damaged segment.
@@ -75,8 +76,8 @@ impl<'t, M: Medium> Replay<'t, M> {
 
     fn help(&self, mapping: &Mapping<M>) -> Result<Vec<LinesLog>> {
         let Ok(mut session) = mapping.session() else { return Ok(Vec::new()) };
-        let Ok(op) = session.enter() else { return Ok(Vec::new()) };
-        self.share(&op)
+        // Not waiting: whoever keeps operations out waits for that of the thread that is helped.
+        session.enter_at_once().map_or(Ok(Vec::new()), |op| self.share(&op))
     }
 
     /// One thread's part.
@@ -191,6 +192,31 @@ mod tests {
             }
             whole(&mapping);
         }
+    }
+
+    /// A commit of the journal, for example, begins while a tree is opened.
+    #[test]
+    fn helpers_do_not_wait_for_those_who_wait_for_the_caller() {
+        let (mapping, segments) = crashed(Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let epochs = Epochs::open(&op, &mapping, Off::new(1024)).unwrap();
+        std::thread::scope(|scope| {
+            let checkpoint = scope.spawn(|| {
+                let mut session = mapping.session().unwrap();
+                mapping.quiesce(&mut session, std::time::Duration::from_secs(5), |_| ())
+            });
+            let mut other = mapping.session().unwrap();
+            while other.enter_at_once().is_some() {
+                std::thread::yield_now();
+            }
+            let logs = Replay::new(&epochs, 0, &segments).run(&op, 3).unwrap();
+            assert_eq!(logs.len(), segments.len());
+            drop(op);
+            checkpoint.join().unwrap().expect("the helpers have waited for it");
+        });
+        drop(session);
+        whole(&mapping);
     }
 
     #[test]

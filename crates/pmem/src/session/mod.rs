@@ -112,6 +112,16 @@ impl<M: Medium> Session<M> {
         Ok(self.op())
     }
 
+    /// As [`enter`](Self::enter), but `None` where that would wait or fail: for a thread that helps another one. That one has an operation
+    /// open, and waits for its helpers; a checkpoint keeps operations out until that operation ends.
+    pub fn enter_at_once(&mut self) -> Option<Op<'_, M>> {
+        if self.try_enter() != gate::OPEN {
+            self.leave();
+            return None;
+        }
+        Some(self.op())
+    }
+
     /// Opens an operation whose updates need not be durable when they return. It takes what `unsettled` has: [`Op::finish`] ends it, and
     /// returns that with what is to be waited for now. See [`Unsettled`]. Dropped, it settles all of it. What knows nothing of it, and what it
     /// reads, is as ever. On a pool with a journal it is an ordinary operation.
@@ -266,6 +276,17 @@ mod tests {
             }
             stop.store(1, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    fn who_does_not_wait_enters_only_while_operations_are_let_in() {
+        let mapping = mapping();
+        let (mut mine, mut other) = (mapping.session().unwrap(), mapping.session().unwrap());
+        assert!(other.enter_at_once().is_some());
+        let kept_out = mapping.quiesce(&mut mine, Duration::from_secs(5), |_| other.enter_at_once().is_none());
+        assert!(kept_out.unwrap());
+        assert!(other.enter_at_once().is_some());
+        mapping.quiesce(&mut mine, Duration::from_secs(5), |_| ()).unwrap();
     }
 
     #[test]
