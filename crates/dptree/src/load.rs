@@ -5,19 +5,17 @@
 //! No record of the part's keys does, or a front would hold it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::pool::tally::{self, Totals};
 use durix_pmem::{LockGuard, Medium, Op, Session};
 
 use crate::DpTree;
 use crate::bloom::hash;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::front::Entry;
-use crate::merge::Published;
-use crate::plan::Plan;
+use crate::merge::{Changes, Merge};
 use crate::range::{Inner, Part, Range, Snapshot};
-use crate::steps::{self, Merging};
+use crate::steps;
 
 /// Parts with fewer changes than one for so many slots of a leaf go through the log: a part costs a line for each leaf that it changes.
 const LEAST: usize = 4;
@@ -136,72 +134,13 @@ impl<M: Medium> DpTree<M> {
         inner: LockGuard<'_, Inner, M>,
         part: &[Entry],
     ) -> Result<()> {
-        steps::merge(&mut Held { tree: self, op, range, inner: Some(inner), part })
+        steps::merge(&mut Merge { tree: self, op, range, changes: Changes::Part(part, Some(inner)) })
     }
-}
-
-/// A locked range, and the changes that go into its leaves.
-struct Held<'a, 'o, 's, M: Medium> {
-    tree: &'a DpTree<M>,
-    op: &'o Op<'s, M>,
-    range: &'a Arc<Range>,
-    /// Until the plan is published.
-    inner: Option<LockGuard<'a, Inner, M>>,
-    part: &'a [Entry],
-}
-
-impl<M: Medium> Held<'_, '_, '_, M> {
-    fn plan_for(&self, sparing: bool) -> Result<Plan> {
-        let floor = self.op.load(&self.op.at(self.range.block).state, Relaxed).floor();
-        let trusted = self.inner.as_ref().is_some_and(|inner| inner.trusted);
-        self.tree.plan_of(self.op, self.range, (self.part, floor), trusted, sparing)
-    }
-}
-
-impl<M: Medium> Merging for Held<'_, '_, '_, M> {
-    type Plan = Plan;
-    type Freed = Published;
-    type Error = Error;
-
-    fn order(&self) {
-        self.op.order();
-    }
-
-    fn plan(&mut self) -> Result<Plan> {
-        match self.plan_for(false) {
-            Err(error) if error.is_full() => self.plan_for(true),
-            plan => plan,
-        }
-    }
-
-    fn wait_for_plan(&self) {
-        self.op.fence(); // PERSIST DP-B1: flush+fence
-    }
-
-    fn flip(&self, plan: &Plan) {
-        self.tree.flip(self.op, plan);
-    }
-
-    fn wait_for_flip(&self) {
-        self.op.fence(); // PERSIST DP-B2: flush+fence
-    }
-
-    fn publish(&mut self, plan: Plan) -> Published {
-        self.tree.tally_part(self.op, plan.replaced, self.part);
-        let mut inner = self.inner.take().expect("a plan is published once");
-        self.tree.publish_locked(self.op, &mut inner, plan)
-    }
-
-    fn give_back(&self, freed: Published) {
-        self.tree.end_publication(self.op, &freed);
-    }
-
-    fn give_up(&mut self) {}
 }
 
 impl<M: Medium> DpTree<M> {
     /// Tells of a part that is about to be published: its plan has met what its keys were mapped to.
-    fn tally_part(&self, op: &Op<'_, M>, replaced: Totals, part: &[Entry]) {
+    pub(crate) fn tally_part(&self, op: &Op<'_, M>, replaced: Totals, part: &[Entry]) {
         let Some(tally) = self.root.tally() else { return };
         let mut by = Totals::default();
         part.iter().filter_map(|(key, new)| Some(tally::entry(*key, (*new)?))).for_each(|entry| by.add(entry));

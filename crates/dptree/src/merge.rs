@@ -11,13 +11,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use durix_pmem::{Medium, Off, Op, Session};
+use durix_pmem::{LockGuard, Medium, Off, Op, Session};
 
 use crate::DpTree;
 use crate::arena;
 use crate::bloom::{Bloom, hash};
 use crate::error::{Error, Result};
-use crate::front::Front;
+use crate::front::{Entry, Front};
 use crate::layout::{RangeHead, State};
 use crate::plan::Plan;
 use crate::range::{Directory, Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
@@ -27,10 +27,10 @@ use crate::steps::{self, Merging, Publication, Records, StateWord};
 const STEPS: usize = 8;
 
 /// A new range of a split, and its smallest key.
-pub(crate) type Added = (u64, Arc<Range>);
+type Added = (u64, Arc<Range>);
 
 /// New ranges of a split, and units that nothing leads to any more.
-pub(crate) type Published = (Vec<Added>, Vec<u64>);
+type Published = (Vec<Added>, Vec<u64>);
 
 /// A new range of a split: what its block says.
 #[derive(Debug)]
@@ -129,17 +129,11 @@ impl<M: Medium> DpTree<M> {
     ///
     /// One range at a time, so that whoever waits for a range waits for its merge, and no other one.
     fn merge(&self, op: &Op<'_, M>, range: &Arc<Range>) -> Result<()> {
-        steps::merge(&mut Claimed { tree: self, op, range })
-    }
-
-    /// Makes what was planned count, and starts writing that back (DP-B2).
-    pub(crate) fn flip(&self, op: &Op<'_, M>, plan: &Plan) {
-        steps::flip(&InBlock(op, plan.range.block), plan.side, plan.floor);
-        op.write_back(op.at(plan.range.block)); // PERSIST DP-B2: the caller's fence
+        steps::merge(&mut Merge { tree: self, op, range, changes: Changes::Front })
     }
 
     /// Shows readers what was merged; the caller holds the range's lock, gives it back, and ends the publication.
-    pub(crate) fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Published {
+    fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Published {
         let Plan { range, side, leaves, next, more, freed, .. } = plan;
         let old = range.snapshot.get(op);
         let bound = self.options.bound(keys_in(&leaves));
@@ -155,7 +149,7 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// After the snapshot was replaced: whoever still reads the leaves by it finds that it is not current any more.
-    pub(crate) fn end_publication(&self, op: &Op<'_, M>, (added, freed): &Published) {
+    fn end_publication(&self, op: &Op<'_, M>, (added, freed): &Published) {
         added.iter().for_each(|(_, range)| range.lock(op).shares_leaves = false);
         self.units.give_back(op.medium(), freed);
     }
@@ -237,14 +231,37 @@ impl<M: Medium> StateWord for InBlock<'_, '_, M> {
     }
 }
 
-/// A range that the caller has claimed.
-struct Claimed<'a, 'o, 's, M: Medium> {
-    tree: &'a DpTree<M>,
-    op: &'o Op<'s, M>,
-    range: &'a Arc<Range>,
+/// What goes into the leaves of a range.
+pub(crate) enum Changes<'a, M: Medium> {
+    /// The second front, of a range that the caller has claimed.
+    Front,
+    /// A part of a load, of a range whose lock the caller holds until it is published.
+    Part(&'a [Entry], Option<LockGuard<'a, Inner, M>>),
 }
 
-impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
+/// A range, and what is merged into it.
+pub(crate) struct Merge<'a, 'o, 's, M: Medium> {
+    pub(crate) tree: &'a DpTree<M>,
+    pub(crate) op: &'o Op<'s, M>,
+    pub(crate) range: &'a Arc<Range>,
+    pub(crate) changes: Changes<'a, M>,
+}
+
+impl<M: Medium> Merge<'_, '_, '_, M> {
+    fn plan_for(&self, sparing: bool) -> Result<Plan> {
+        let Merge { tree, op, range, changes } = self;
+        match changes {
+            Changes::Front => tree.plan(op, range, sparing),
+            Changes::Part(part, inner) => {
+                let floor = InBlock(op, range.block).load().floor();
+                let trusted = inner.as_ref().is_some_and(|inner| inner.trusted);
+                tree.plan_of(op, range, (part, floor), trusted, sparing)
+            }
+        }
+    }
+}
+
+impl<M: Medium> Merging for Merge<'_, '_, '_, M> {
     type Plan = Plan;
     type Freed = Published;
     type Error = Error;
@@ -254,8 +271,8 @@ impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
     }
 
     fn plan(&mut self) -> Result<Plan> {
-        match self.tree.plan(self.op, self.range, false) {
-            Err(error) if error.is_full() => self.tree.plan(self.op, self.range, true),
+        match self.plan_for(false) {
+            Err(error) if error.is_full() => self.plan_for(true),
             plan => plan,
         }
     }
@@ -265,7 +282,8 @@ impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
     }
 
     fn flip(&self, plan: &Plan) {
-        self.tree.flip(self.op, plan);
+        steps::flip(&InBlock(self.op, plan.range.block), plan.side, plan.floor);
+        self.op.write_back(self.op.at(plan.range.block)); // PERSIST DP-B2: flush+fence, in `wait_for_flip`
     }
 
     fn wait_for_flip(&self) {
@@ -273,7 +291,14 @@ impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
     }
 
     fn publish(&mut self, plan: Plan) -> Published {
-        self.tree.publish_locked(self.op, &mut self.range.lock(self.op), plan)
+        let Merge { tree, op, range, changes } = self;
+        match changes {
+            Changes::Front => tree.publish_locked(op, &mut range.lock(op), plan),
+            Changes::Part(part, inner) => {
+                tree.tally_part(op, plan.replaced, part);
+                tree.publish_locked(op, &mut inner.take().expect("a plan is published once"), plan)
+            }
+        }
     }
 
     fn give_back(&self, freed: Published) {
@@ -281,8 +306,10 @@ impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
     }
 
     fn give_up(&mut self) {
-        self.range.lock(self.op).claim.end();
-        self.tree.queue.push(self.op.medium(), Arc::clone(self.range));
+        if let Changes::Front = self.changes {
+            self.range.lock(self.op).claim.end();
+            self.tree.queue.push(self.op.medium(), Arc::clone(self.range));
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 //! - Heads are told apart by length, in classes of powers of two. After [`TRIES`] heads of a class have failed within the length of that class,
 //!   the next one there is not tried. A sound record of a damaged journal has at most one record of its class that close before it, because
 //!   records do not overlap.
-//!
 //! - All heads that fail cost at most [`MOST`] bytes for each byte of the part. After that none is tried.
 //!
 //! So a search is linear, whatever the journal holds. It [says](Search::is_complete) whether it left a head untried.

@@ -171,10 +171,7 @@ impl<M: Medium> Chain<M> {
         }
         // PERSIST SL-S3: flush+fence
         op.write_back_slice(room);
-        // PERSIST SL-S3, SL-S4: flush+fence
-        op.drain();
-        self.state.unfenced = None;
-        self.state.given_back.clear();
+        self.settle(op);
         Ok(())
     }
 
@@ -183,11 +180,18 @@ impl<M: Medium> Chain<M> {
     #[track_caller]
     pub fn commit(&mut self, op: &Op<'_, M>) -> Result<()> {
         self.adopt(op)?;
+        self.settle(op);
+        Ok(())
+    }
+
+    /// After the chain was adopted.
+    #[inline]
+    #[track_caller]
+    fn settle(&mut self, op: &Op<'_, M>) {
         // PERSIST SL-S3, SL-S4: flush+fence
         op.drain();
         self.state.unfenced = None;
         self.state.given_back.clear();
-        Ok(())
     }
 
     /// Gives a segment back, whatever its place. Durable with the next [`commit`](Self::commit).
