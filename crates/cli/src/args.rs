@@ -370,7 +370,7 @@ pub struct WatchArgs {
     pub stat: StatArgs,
     /// Print a line of figures every SECONDS (1), until it is interrupted
     ///
-    /// Operations and commits are those that the journal tells: `-` for a pool that is closed, on persistent memory, or at level process.
+    /// Commits are those of the journal: `-` for a pool that is closed, on persistent memory, or at level process.
     /// There no file holds their numbers.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", conflicts_with = "index")]
     pub watch: Option<u32>,

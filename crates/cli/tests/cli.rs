@@ -717,6 +717,50 @@ fn watching_shows_the_operations_and_commits_of_another_process() {
     assert!(closed["commits"].is_null() && closed["operations_per_second"].is_null(), "{closed}");
 }
 
+#[test]
+fn watching_shows_the_operations_of_a_pool_without_a_journal() {
+    let place = Place::new();
+    let create = || durix::Db::builder().durability(durix::Level::Process).open_or_create(place.path("p")).unwrap();
+    let look = || json(&place.works(&["stat", "--pool", "p", "--watch", "--times", "1", "--json"]));
+    let db = create();
+    let map = db.map::<u64, u64>("m").unwrap();
+    let first = look();
+    assert!(first["operations"].is_u64() && first["commits"].is_null(), "{first}");
+    // A thread of the database stores the number; the machine may be busy.
+    let told = (0..100).any(|round| {
+        (0..1000).for_each(|key| _ = map.insert(&key, &round).unwrap());
+        let told = look()["operations"].as_u64().unwrap();
+        told >= 1000 || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            false
+        }
+    });
+    assert!(told, "no operation was shown in ten seconds");
+    let shown = look()["operations"].as_u64().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let rate = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                map.get(&1).unwrap();
+            }
+        });
+        let rates = (0..60).find_map(|_| {
+            let lines = place.works(&["stat", "--pool", "p", "--watch", "1", "--times", "2", "--json"]);
+            json(lines.lines().last().unwrap())["operations_per_second"].as_f64().filter(|rate| *rate > 0.0)
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        rates
+    });
+    assert!(rate.is_some(), "reads are operations, too: {shown} and no more in a minute");
+    drop(map);
+    db.close().unwrap();
+    assert!(look()["operations"].is_null(), "a closed pool has none");
+    // The numbers of another opening are not shown.
+    let db = create();
+    assert!(look()["operations"].as_u64().unwrap() < 1000, "counted anew");
+    drop(db);
+}
+
 // ---- what is wrong around it ----
 
 #[test]

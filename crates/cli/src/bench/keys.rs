@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use durix::kind::Entry;
-use durix::{Db, Direction, Durability, Index, KeyRange, Pool, Session, TypeNames, TypeTag, Types};
+use durix::{Db, Direction, Durability, Index, KeyRange, Medium, Pool, Session, TypeNames, TypeTag, Types};
 use serde_json::{Value, json};
 
 use super::svg;
@@ -50,6 +50,8 @@ struct Round {
     scan: Option<f64>,
     /// Milliseconds to open the closed pool and the index.
     open: f64,
+    /// The same of the pool as the end of the process would leave it, without closing.
+    recovery: f64,
     /// Bytes of the pool for each key.
     persistent: f64,
     /// Bytes of DRAM for each key, as far as the index knows.
@@ -60,6 +62,8 @@ struct Round {
 struct Measured {
     kind: Entry,
     rounds: Vec<Round>,
+    /// Write-backs and fences of giving a key another value. None with a journal, which flushes a file.
+    counts: Option<[f64; 2]>,
 }
 
 pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
@@ -70,8 +74,8 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             && kind.meant_for >= keys.len() as u64
             && keys.iter().all(|key| kind.limits.key.allow(key.len()))
     };
-    let mut measured: Vec<Measured> =
-        durix::kind::offered().into_iter().filter(fits).map(|kind| Measured { kind, rounds: Vec::new() }).collect();
+    let measured = |kind| Measured { kind, rounds: Vec::new(), counts: None };
+    let mut measured: Vec<Measured> = durix::kind::offered().into_iter().filter(fits).map(measured).collect();
     if measured.is_empty() {
         return Err(Failure::usage(
             "no kind takes these keys with values of so many bytes; `durix kinds` lists the limits",
@@ -86,6 +90,9 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             kind.rounds.extend(round(&kind.kind, &keys, args, nth as u64, &pool)?);
             let _ = std::fs::remove_file(&pool);
         }
+    }
+    for kind in measured.iter_mut().filter(|kind| !kind.rounds.is_empty()) {
+        kind.counts = counted(kind.kind.name, &keys, args, &dir.path().join("counted"))?;
     }
     let svg = draw(args, path, &picture(&measured, keys.len()))?;
     if args.json {
@@ -177,18 +184,64 @@ fn round(kind: &Entry, keys: &[Vec<u8>], args: &BenchArgs, nth: u64, path: &Path
     let space = pool.stats()?.space;
     let owner = index.root().owner();
     let bytes: u64 = space.by_owner.iter().filter(|(other, _)| *other == owner).map(|(_, bytes)| bytes).sum();
+    // Its threads end, so that nobody changes the files while they are copied.
     drop((index, session, db));
+    let crashed = path.with_extension("crashed");
+    copy(path, &crashed)?;
+    copy(&super::journal(path), &super::journal(&crashed))?;
     pool.close()?;
     drop(pool);
-    let start = Instant::now();
-    let pool = super::options(args).open(path)?;
-    let index: Arc<dyn Index> = kind.open(&pool, "bench")?;
-    let open = start.elapsed().as_secs_f64() * 1e3;
-    drop(index);
-    pool.close()?;
+    let open = time_to_open(kind, args, path)?;
+    let recovery = time_to_open(kind, args, &crashed)?;
+    let _ = std::fs::remove_file(&crashed);
     let per_key = |bytes: u64| bytes as f64 / keys.len() as f64;
     let (persistent, volatile) = (per_key(bytes), stats.volatile_bytes.map(per_key));
-    Ok(Some(Round { fill, get, put, scan, open, persistent, volatile }))
+    Ok(Some(Round { fill, get, put, scan, open, recovery, persistent, volatile }))
+}
+
+/// Copies a file, if it is there.
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    match std::fs::copy(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::io(format!("copying {}", from.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Milliseconds to open a pool and its index.
+fn time_to_open(kind: &Entry, args: &BenchArgs, path: &Path) -> Result<f64, Failure> {
+    let start = Instant::now();
+    let pool = super::options(args).accept_copy(true).open(path)?;
+    let index: Arc<dyn Index> = kind.open(&pool, "bench")?;
+    let time = start.elapsed().as_secs_f64() * 1e3;
+    drop(index);
+    pool.close()?;
+    Ok(time)
+}
+
+/// Exact write-backs and fences of giving a key another value, on a smaller index.
+fn counted(kind: &str, keys: &[Vec<u8>], args: &BenchArgs, path: &Path) -> Result<Option<[f64; 2]>, Failure> {
+    let (pool, counting) = super::create_counting(args, path)?;
+    if pool.level().is_some() {
+        return Ok(None);
+    }
+    let index = durix::kind::named(kind)?.open_or_create(&pool, "bench")?;
+    let mut session = pool.session()?;
+    let keys = &keys[..keys.len().min(super::COUNTED_KEYS as usize)];
+    let (value, changed) = (vec![b'v'; args.value_bytes as usize], vec![b'w'; args.value_bytes as usize]);
+    for key in keys {
+        index.insert(&session.enter()?, key, &value)?;
+    }
+    let mut random = Random::new(args.seed);
+    let before = counting.counts();
+    for _ in 0..super::COUNTED {
+        put(&pool, &*index, &mut session, &keys[random.below(keys.len() as u64) as usize], &changed)?;
+    }
+    let counts = counting.counts() - before;
+    drop((session, index, pool));
+    let _ = std::fs::remove_file(path);
+    Ok(Some([counts.write_backs, counts.fences].map(|count| count as f64 / super::COUNTED as f64)))
 }
 
 /// Nanoseconds of a call, which is made so often, or as often as there is time.
@@ -204,7 +257,13 @@ fn timed(times: usize, mut call: impl FnMut() -> Result<(), Failure>) -> Result<
     Ok(start.elapsed().as_nanos() as f64 / done as f64)
 }
 
-fn put(pool: &Pool, index: &dyn Index, session: &mut Session, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+fn put<M: Medium>(
+    pool: &Pool<M>,
+    index: &dyn Index<M>,
+    session: &mut Session<M>,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Failure> {
     let op = session.enter()?;
     op.note_commit();
     index.insert(&op, key, value)?;
@@ -272,22 +331,37 @@ fn as_text(measured: &[Measured], keys: usize, path: &Path, svg: Option<&Path>) 
             return cells;
         }
         cells.extend([number(m.median(|r| r.fill)), number(m.median(|r| r.get)), number(m.median(|r| r.put))]);
-        cells.extend([optional(|r| r.scan), format!("{:.1}", m.median(|r| r.open))]);
+        cells.push(optional(|r| r.scan));
+        cells.extend([m.median(|r| r.open), m.median(|r| r.recovery)].map(|time| format!("{time:.1}")));
         cells.extend([number(m.median(|r| r.persistent)), optional(|r| r.volatile)]);
+        cells.extend(m.counts.map_or(["-".into(), "-".into()], |counts| counts.map(|count| format!("{count:.1}"))));
         cells
     };
-    let header =
-        ["kind", "ordered", "durable", "insert ns", "get ns", "put ns", "scan ns", "open ms", "bytes/key", "DRAM/key"];
+    let header = [
+        "kind",
+        "ordered",
+        "durable",
+        "insert ns",
+        "get ns",
+        "put ns",
+        "scan ns",
+        "open ms",
+        "after crash",
+        "bytes/key",
+        "DRAM/key",
+        "write-backs",
+        "fences",
+    ];
     let mut text = format!(
         "{keys} keys of {}; medians of {ROUNDS} rounds in which the kinds took turns, one thread\n\n{}\n\n",
         path.display(),
-        table(&header, measured.iter().map(cells).collect(), &[3, 4, 5, 6, 7, 8, 9]),
+        table(&header, measured.iter().map(cells).collect(), &[3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
     );
     if let Some(svg) = svg {
         text.push_str(&format!("{} has the times as a picture. ", svg.display()));
     }
     text.push_str(
-        "`durix kinds` says what else differs: atomic batches, recovery, limits.\n\n\
+        "Write-backs and fences of a put are counted. `durix kinds` says what else differs: limits, order.\n\n\
          Recommended, by the mean of get and put (kinds within 10% of the best):",
     );
     for (need, kinds) in recommended(measured) {
@@ -309,6 +383,9 @@ fn as_json(measured: &[Measured], keys: usize, svg: Option<&Path>) -> Value {
             value["put_ns"] = json!(m.median(|r| r.put));
             value["scan_ns_per_entry"] = json!(optional(|r| r.scan));
             value["open_ms"] = json!(m.median(|r| r.open));
+            value["recovery_ms"] = json!(m.median(|r| r.recovery));
+            value["put_write_backs"] = json!(m.counts.map(|counts| counts[0]));
+            value["put_fences"] = json!(m.counts.map(|counts| counts[1]));
             value["bytes_per_key"] = json!(m.median(|r| r.persistent));
             value["volatile_bytes_per_key"] = json!(optional(|r| r.volatile));
         }

@@ -23,7 +23,8 @@
 //! | `()` | nothing |
 //!
 //! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
-//! ([`named!`](crate::named)). `BTreeMap` and `HashMap` of these are values, too: their pairs in the order of keys, as a vector of tuples.
+//! ([`named!`](crate::named)). `Vec`, `Option` and tuples of such types are values, too: there, four bytes with its length (big-endian) come before each. `BTreeMap`
+//! and `HashMap` of all these are values: their pairs in the order of keys, as a vector of tuples.
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
@@ -46,7 +47,7 @@ pub use datum::Datum;
 pub use durix_index::Unfit;
 pub use given::{GivenAs, PartGivenAs};
 pub use list::Element;
-pub use part::Part;
+pub use part::{KeyPart, Part};
 pub use serde_value::Named;
 pub use tag::TypeTag;
 pub use tuple::PrefixOf;

@@ -82,6 +82,7 @@ macro_rules! stored_as {
             }
 
             impl $crate::encode::Element for $type {}
+            impl $crate::encode::KeyPart for $type {}
 
             impl $crate::Key for $type {
                 fn tag() -> $crate::TypeTag {
