@@ -1,5 +1,7 @@
 //! Giving types to an index, crashed anywhere: whoever has filled an index can open it again with the same types.
 
+use std::sync::atomic::Ordering;
+
 use durix::{Db, Error, Map, PoolOptions, TypeNames, TypeTag, Value};
 use durix_crashsim::{Explorer, Report, Simulated, Subject};
 use durix_pmem::{Mutating, Mutation, Plan, SiteKind};
@@ -36,6 +38,19 @@ fn words(db: &Db<M>) -> Result<Map<String, String, M>, Error> {
     db.map("typed")
 }
 
+/// Makes sure that the types of an index with entries are kept for a repair, too, before somebody opens it with types: that keeps them again.
+fn kept(db: &Db<M>) -> Result<(), String> {
+    let index = durix::kind::open_as_is(db.pool(), "typed").map_err(|e| e.to_string())?;
+    let mut session = db.pool().session().unwrap();
+    if index.is_empty(&session.enter().unwrap()).unwrap() {
+        return Ok(());
+    }
+    let op = session.enter().unwrap();
+    let [.., key, value] = index.root().words(&op).each_ref().map(|word| op.load(word, Ordering::Relaxed));
+    let kept = index.root().kept(&op);
+    if kept == Some([key, value]) { Ok(()) } else { Err(format!("kept: {kept:x?}, not {key:x}, {value:x}")) }
+}
+
 impl Subject for Typed {
     type Op = Op;
     /// Whether the index could be opened with these types.
@@ -59,7 +74,9 @@ impl Subject for Typed {
     fn recover(&self, (simulated, medium): &Self::Store) -> Result<Db<M>, String> {
         let backing = simulated.backing(LEN);
         let pool = options().open_on(backing, *medium).and_then(|pool| pool.recover());
-        Ok(Db::over(pool.map_err(|e| e.to_string())?))
+        let db = Db::over(pool.map_err(|e| e.to_string())?);
+        kept(&db)?;
+        Ok(db)
     }
 
     fn apply(&self, db: &mut Db<M>, op: &Op) -> bool {

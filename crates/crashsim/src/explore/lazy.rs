@@ -7,7 +7,8 @@ use super::suggest;
 use crate::count::Count;
 use crate::model::trace::Event;
 use crate::model::window::Positions;
-use crate::record::recorder::{Decision, RECORD, Recorder, State};
+use crate::record::recorder::{RECORD, Recorder};
+use crate::record::state::{Decision, State};
 use crate::report::Cause;
 use crate::subject::Subject;
 

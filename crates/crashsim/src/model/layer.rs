@@ -17,6 +17,12 @@ pub(crate) struct Machine {
     pub(crate) flushes_at_once: bool,
 }
 
+impl Default for Machine {
+    fn default() -> Self {
+        Machine { model: Persistency::Pcso, locked_drains: false, flushes_at_once: false }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Thread {
     /// Position in the trace after the thread's last order point.

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use crate::model::layer::Layer;
 use crate::model::window::{Choice, Positions, WORDS, Window};
 use crate::random::next;
-use crate::record::recorder::{DECIDE, Decision, Recorder, State, TOUCHED};
+use crate::record::recorder::{DECIDE, Recorder, TOUCHED};
+use crate::record::state::{Decision, State};
 
 /// Regions with no more states are read word by word.
 const FEW: u128 = 64;

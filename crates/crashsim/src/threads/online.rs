@@ -5,7 +5,7 @@ use super::digest::Digest;
 use crate::model::layer::{Layer, Machine, SessionMarks};
 use crate::model::trace::{At, Event};
 use crate::model::window::WORDS;
-use crate::record::recorder::State;
+use crate::record::state::State;
 
 /// What happens to an execution's events, in order, as they are taken over.
 pub(crate) trait Watch {

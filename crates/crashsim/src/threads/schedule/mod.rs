@@ -17,7 +17,8 @@ use super::online::{Online, Watch};
 use super::words::Words;
 use crate::model::layer::Machine;
 use crate::model::trace::{At, Event};
-use crate::record::recorder::{FINISH, RECORD, Recorder, SCHEDULE, State};
+use crate::record::recorder::{FINISH, RECORD, Recorder, SCHEDULE};
+use crate::record::state::State;
 
 /// Steps after which an execution is taken for endless.
 const MAX_STEPS: u64 = 1 << 16;
