@@ -55,22 +55,33 @@ pub trait Part: PartGivenAs<Self> + Sized {
 /// A part of a key: its bytes are in the order of the type. Every [`Part`] but types that serde writes, and what holds one.
 ///
 /// ```
-/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
-/// let scores = db.ordered_map::<(String, Option<u32>), u64>("scores")?;
-/// scores.insert(&("ada", Some(7)), &1)?;
-/// # Ok::<(), durix::Error>(())
-/// ```
-///
-/// ```compile_fail
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct User(String);
 /// durix::named!(User);
 ///
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
-/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE).unwrap());
-/// db.map::<Vec<User>, u64>("no keys");
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<Vec<String>, Vec<User>>("teams")?;
+/// # Ok::<(), durix::Error>(())
 /// ```
+///
+/// The same with `User` in the key does not compile:
+///
+/// ```compile_fail,E0277
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct User(String);
+/// durix::named!(User);
+///
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<Vec<User>, Vec<User>>("teams")?;
+/// # Ok::<(), durix::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a key",
+    note = "`durix::stored_as!` makes a type of yours a part of keys by storing it as another one",
+    note = "types that serde writes (`durix::named!`), and what holds them, are values only: their bytes keep no order"
+)]
 pub trait KeyPart: Part {}
 
 macro_rules! key_parts {

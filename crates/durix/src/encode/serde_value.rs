@@ -57,12 +57,17 @@ macro_rules! named {
 /// }
 /// ```
 ///
-/// [`named!`](crate::named) writes the implementation. `Vec<User>`, `Option<User>`, `(u32, User)`, `HashMap<String, User>` and what else is made of them are
-/// values, too. None of them is a key: postcard's bytes keep no order.
+/// [`named!`](crate::named) writes the implementation. `Vec<User>`, `Option<User>`, `(u32, User)` and `HashMap<String, User>` are values, too.
+/// None of them is a key: postcard's bytes keep no order.
 ///
 /// The name stands for the layout: change it when you change the fields, so that values of the old layout are refused and
 /// not misread. (Rust's own name of a type would change with its module.) Values are in postcard's format, which does not
 /// describe itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a value: it has no name",
+    note = "`durix::named!(Type, \"Type 1\")` gives a type that serde can write a name",
+    note = "a type of another crate needs a type around it: `struct Mine(Theirs);`"
+)]
 pub trait Named {
     /// The name, with a version.
     const NAME: &'static str;
