@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use durix::kind::Entry;
-use durix::{Db, Direction, Durability, Index, KeyRange, Medium, Pool, Session, TypeNames, TypeTag, Types};
+use durix::{Db, Direction, Durability, Index, KeyRange, Level, Medium, Pool, Session, TypeNames, TypeTag, Types};
 use serde_json::{Value, json};
 
 use super::svg;
@@ -32,6 +32,8 @@ const MEASURED: Duration = Duration::from_secs(1);
 const MOST_KEYS: u64 = 1_000_000;
 /// Entries of a scan.
 const SCANNED: usize = 100;
+/// When an update is durable that is when it returns.
+const ON_RETURN: &str = "on return";
 /// Operations between two looks at the clock.
 const STEP: usize = 64;
 /// Two kinds are as good as each other if their times differ by no more.
@@ -56,6 +58,8 @@ struct Round {
     persistent: f64,
     /// Bytes of DRAM for each key, as far as the index knows.
     volatile: Option<f64>,
+    /// What returned means, where the pool has a journal.
+    level: Option<Level>,
 }
 
 /// A kind and its rounds; none where it took too long.
@@ -91,8 +95,8 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             let _ = std::fs::remove_file(&pool);
         }
     }
-    for kind in measured.iter_mut().filter(|kind| !kind.rounds.is_empty()) {
-        kind.counts = counted(kind.kind.name, &keys, args, &dir.path().join("counted"))?;
+    for kind in measured.iter_mut().filter(|kind| !kind.rounds.is_empty() && kind.level().is_none()) {
+        kind.counts = Some(counted(kind.kind.name, &keys, args, &dir.path().join("counted"))?);
     }
     let svg = draw(args, path, &picture(&measured, keys.len()))?;
     if args.json {
@@ -180,7 +184,7 @@ fn round(kind: &Entry, keys: &[Vec<u8>], args: &BenchArgs, nth: u64, path: &Path
             Some(timed(ops / SCANNED, || scan(&*index, &mut session, by_chance()))? / SCANNED.min(keys.len()) as f64)
         }
     };
-    let stats = index.stats(&mut session)?;
+    let (stats, level) = (index.stats(&mut session)?, pool.level());
     let space = pool.stats()?.space;
     let owner = index.root().owner();
     let bytes: u64 = space.by_owner.iter().filter(|(other, _)| *other == owner).map(|(_, bytes)| bytes).sum();
@@ -196,7 +200,7 @@ fn round(kind: &Entry, keys: &[Vec<u8>], args: &BenchArgs, nth: u64, path: &Path
     let _ = std::fs::remove_file(&crashed);
     let per_key = |bytes: u64| bytes as f64 / keys.len() as f64;
     let (persistent, volatile) = (per_key(bytes), stats.volatile_bytes.map(per_key));
-    Ok(Some(Round { fill, get, put, scan, open, recovery, persistent, volatile }))
+    Ok(Some(Round { fill, get, put, scan, open, recovery, persistent, volatile, level }))
 }
 
 /// Copies a file, if it is there.
@@ -221,11 +225,8 @@ fn time_to_open(kind: &Entry, args: &BenchArgs, path: &Path) -> Result<f64, Fail
 }
 
 /// Exact write-backs and fences of giving a key another value, on a smaller index.
-fn counted(kind: &str, keys: &[Vec<u8>], args: &BenchArgs, path: &Path) -> Result<Option<[f64; 2]>, Failure> {
+fn counted(kind: &str, keys: &[Vec<u8>], args: &BenchArgs, path: &Path) -> Result<[f64; 2], Failure> {
     let (pool, counting) = super::create_counting(args, path)?;
-    if pool.level().is_some() {
-        return Ok(None);
-    }
     let index = durix::kind::named(kind)?.open_or_create(&pool, "bench")?;
     let mut session = pool.session()?;
     let keys = &keys[..keys.len().min(super::COUNTED_KEYS as usize)];
@@ -241,7 +242,7 @@ fn counted(kind: &str, keys: &[Vec<u8>], args: &BenchArgs, path: &Path) -> Resul
     let counts = counting.counts() - before;
     drop((session, index, pool));
     let _ = std::fs::remove_file(path);
-    Ok(Some([counts.write_backs, counts.fences].map(|count| count as f64 / super::COUNTED as f64)))
+    Ok([counts.write_backs, counts.fences].map(|count| count as f64 / super::COUNTED as f64))
 }
 
 /// Nanoseconds of a call, which is made so often, or as often as there is time.
@@ -297,12 +298,25 @@ impl Measured {
         self.median(|round| (round.get + round.put) / 2.0)
     }
 
+    fn level(&self) -> Option<Level> {
+        self.rounds.first().and_then(|round| round.level)
+    }
+
+    /// When an update is durable.
+    fn durable(&self) -> &'static str {
+        match (self.level(), self.kind.durability) {
+            (Some(Level::Immediate), _) | (None, Durability::Strict) => ON_RETURN,
+            (Some(_), _) => "at commits",
+            (None, _) => "at checkpoints",
+        }
+    }
+
     fn is_strict(&self) -> bool {
-        self.kind.durability == Durability::Strict
+        self.durable() == ON_RETURN
     }
 }
 
-/// What somebody may need, and the kind for it, with those that are as good.
+/// What somebody may need, and the kind for it, with those that are as good. A journal makes all kinds durable at the same moments.
 fn recommended(measured: &[Measured]) -> [(&'static str, Vec<&'static str>); 3] {
     let best = |wanted: &dyn Fn(&Measured) -> bool| {
         let mut fit: Vec<&Measured> = measured.iter().filter(|m| !m.rounds.is_empty() && wanted(m)).collect();
@@ -310,6 +324,9 @@ fn recommended(measured: &[Measured]) -> [(&'static str, Vec<&'static str>); 3] 
         let limit = fit.first().map_or(0.0, |best| best.cost() * AS_GOOD);
         fit.into_iter().filter(|m| m.cost() <= limit).map(|m| m.kind.name).collect()
     };
+    if measured.iter().any(|m| m.level().is_some()) {
+        return [("a map", best(&|_| true)), ("a map in order", best(&|m| m.kind.ordered)), ("", Vec::new())];
+    }
     [
         ("a map, durable on return", best(&|m| m.is_strict())),
         ("a map in order, durable on return", best(&|m| m.kind.ordered && m.is_strict())),
@@ -323,9 +340,8 @@ fn as_text(measured: &[Measured], keys: usize, path: &Path, svg: Option<&Path>) 
         let optional = |of: fn(&Round) -> Option<f64>| {
             m.rounds.first().and_then(of).map_or_else(|| "-".into(), |_| number(m.median(|r| of(r).unwrap_or(0.0))))
         };
-        let durable = if m.is_strict() { "on return" } else { "at checkpoints" };
         let ordered = if m.kind.ordered { "yes" } else { "no" };
-        let mut cells = vec![m.kind.name.to_owned(), ordered.into(), durable.into()];
+        let mut cells = vec![m.kind.name.to_owned(), ordered.into(), m.durable().into()];
         if m.rounds.is_empty() {
             cells.push(format!("gave up after {} s", PATIENCE.as_secs()));
             return cells;
@@ -364,7 +380,7 @@ fn as_text(measured: &[Measured], keys: usize, path: &Path, svg: Option<&Path>) 
         "Write-backs and fences of a put are counted. `durix kinds` says what else differs: limits, order.\n\n\
          Recommended, by the mean of get and put (kinds within 10% of the best):",
     );
-    for (need, kinds) in recommended(measured) {
+    for (need, kinds) in recommended(measured).into_iter().filter(|(need, _)| !need.is_empty()) {
         let kinds = if kinds.is_empty() { "no kind takes these keys".to_owned() } else { kinds.join(", ") };
         text.push_str(&format!("\n  {need}: {kinds}"));
     }
