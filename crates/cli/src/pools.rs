@@ -39,7 +39,17 @@ pub fn is_standard_input(path: &Path) -> bool {
 pub fn must_not_be_there(path: &Path) -> Result<(), Failure> {
     match path.symlink_metadata() {
         Ok(_) => Err(Failure::TargetExists { path: path.into() }),
-        Err(_) => Ok(()),
+        Err(_) => folder_must_be_there(path),
+    }
+}
+
+/// That the folder of a file is there.
+pub fn folder_must_be_there(path: &Path) -> Result<(), Failure> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            Err(Failure::NoFolder { path: folder.into() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -318,7 +318,7 @@ fn pools_are_copied() {
     assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
     place.works(&["check", "--pool", "q"]);
     place.fails(&["copy", "--pool", "p", "--to", "q"], 5, "q is there already; name a file that is not");
-    place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "no/folder/q.partial");
+    place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "there is no folder no/folder; make it first");
 }
 
 #[test]
@@ -488,6 +488,39 @@ fn wrong_arguments_are_told() {
     let ended = place.fed(&["load", "--pool", "p", "--format", "tsv"], b"good\t1\nbad\n");
     fails(&ended, &["load"], 4, "line 2 of standard input: no tab, which ends the key; use --format lines");
     assert_eq!(place.works(&["get", "--pool", "p", "good"]), "1\n", "what came before the bad line is there");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_told() {
+    let place = Place::new();
+    place.pool("p");
+    std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
+    for args in [
+        &["put", "--create", "--pool", "none/q", "a", "1"][..],
+        &["load", "--pool", "none/q", "dump"],
+        &["restore", "--pool", "none/q", "dump"],
+        &["copy", "--pool", "p", "--to", "none/q"],
+        &["repair", "--pool", "p", "--into", "none/q"],
+    ] {
+        place.fails(args, 5, "there is no folder none; make it first");
+    }
+    place.fails(&["get", "--pool", "none/q", "a"], 3, "there is no pool at none/q");
+}
+
+#[test]
+fn a_file_of_which_too_little_is_left_is_told_and_a_repair_does_not_send_to_a_repair() {
+    let place = Place::new();
+    let path = place.pool("p");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..65536]).unwrap();
+    place.fails(&["get", "--pool", "p", "a"], 4, "restore a copy, or save what is left with `durix repair`");
+    let repair = ["repair", "--pool", "p", "--into", "q"];
+    place.fails(&repair, 4, "it was truncated; too little is left for a repair: restore a copy");
+    assert!(!place.path("q").exists());
+    // Where more is left, the report has no advice that was taken already.
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let repaired = place.durix(&repair);
+    assert!(repaired.code == 1 && repaired.out.contains("it was truncated\n"), "{}{}", repaired.out, repaired.err);
 }
 
 #[test]
@@ -965,8 +998,12 @@ fn files_and_folders_that_may_not_be_used_are_told() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let path = place.pool("p");
-    place.fails(&["load", "--pool", "no/such/folder/p", "--kind", "masstree"], 5, "no/such/folder/p");
-    place.fails(&["put", "--create", "--pool", "p/below", "k", "v"], 5, "p/below");
+    place.fails(
+        &["load", "--pool", "no/such/folder/p", "--kind", "masstree"],
+        5,
+        "there is no folder no/such/folder; make it first",
+    );
+    place.fails(&["put", "--create", "--pool", "p/below", "k", "v"], 5, "Not a directory");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // The administrator may read everything.
     if std::fs::File::open(&path).is_err() {
