@@ -120,6 +120,11 @@ pub struct PoolArgs {
     /// Unless set: a quarter of the memory of the machine
     #[arg(long, value_name = "MIB", help_heading = POOL, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub written_memory: Option<u64>,
+    /// Wait for another process to close the pool
+    ///
+    /// Without it, a pool that another process has open is an error at once.
+    #[arg(long, value_name = "SECONDS", help_heading = POOL, default_value_t = 0, hide_default_value = true)]
+    pub wait: u32,
 }
 
 #[derive(Debug, Args)]

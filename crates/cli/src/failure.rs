@@ -160,7 +160,10 @@ fn in_own_terms(error: &durix::Error) -> String {
     };
     match pool {
         P::Locked { name, holder } => {
-            format!("{name} is open already in {holder}; close it there, or look at it with `durix stat --pool {name}`")
+            format!(
+                "{name} is open already in {holder}; close it there, wait for that with --wait SECONDS, or look at it with `durix stat \
+                 --pool {name}`"
+            )
         }
         P::NotPowerSafe { name } => format!(
             "{name} was not closed before the system stopped, and it had no journal, so entries may be missing or mixed: restore a copy, \

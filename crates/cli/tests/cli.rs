@@ -194,7 +194,20 @@ fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
     assert!(live.contains("open in another process") && live.contains("users"), "{live}");
     place.fails(&["get", "--pool", "p", "a"], 5, "is open already in process");
     place.fails(&["put", "--pool", "p", "a", "b"], 5, "is open already");
-    place.fails(&["get", "--pool", "p", "a"], 5, "close it there, or look at it with `durix stat --pool p`");
+    let ways = "close it there, wait for that with --wait SECONDS, or look at it with `durix stat --pool p`";
+    place.fails(&["get", "--pool", "p", "a"], 5, ways);
+    // Closed while they wait.
+    drop(users);
+    let wait = ["--wait", "60"];
+    let waiting: Vec<_> = [&["get", "--pool", "p", "a"][..], &["repair", "--pool", "p", "--into", "q"]]
+        .into_iter()
+        .map(|args| place.command(&[args, &wait].concat()).spawn().unwrap())
+        .collect();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    db.close().unwrap();
+    for mut waiting in waiting {
+        assert!(waiting.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
 }
 
 fn save_all(args: &RepairArgs, partial: &Path) -> Result<Repaired, Failure> {
-    let source = PoolOptions::new().for_repair().open(&args.pool.pool);
+    let patience = pools::patience(&args.pool);
+    let source = PoolOptions::new().for_repair().open_timeout(patience).open(&args.pool.pool);
     let source = source.map_err(|error| Failure::BeyondRepair(error.into()))?;
     let target = PoolOptions::new().assume_pmem(args.pool.assume_pmem).create(partial)?;
     let repaired = salvage_into(&source, &target)?;
