@@ -575,6 +575,10 @@ pub struct TortureArgs {
     /// Number of keys; a hundred to a million over the rounds unless set, if the kind is meant for as many
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub keys: Option<u64>,
+    /// Largest size of the pool in bytes: with so many keys that they do not fit, it is full all the time, and what it refuses must have
+    /// changed nothing
+    #[arg(long, value_name = "BYTES", default_value_t = crate::torture::DEFAULT_MAX_SIZE, value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub max_size: u64,
     /// Folder to work in; DURIX_DIR or /dev/shm unless set
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -601,6 +605,8 @@ pub struct TortureChildArgs {
     pub medium: TortureMedium,
     #[arg(long)]
     pub durability: Level,
+    #[arg(long, default_value_t = crate::torture::DEFAULT_MAX_SIZE)]
+    pub max_size: u64,
     #[arg(long)]
     pub plant: bool,
 }

@@ -37,6 +37,27 @@ fn nothing_promised_is_lost_by_any_kind() {
     assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
 }
 
+/// The pool is full from the first insert on, and merges, splits and growth find no room.
+#[test]
+fn nothing_promised_is_lost_in_a_full_pool() {
+    let place = Place::new();
+    let is_deep = std::env::var_os("DURIX_DEEP").is_some();
+    let rounds = if is_deep { "500" } else { "4" };
+    for kind in durix::kind::offered::<durix::Hardware>() {
+        let is_quick = ["pset", "bplustree", "bst", "dptree"].contains(&kind.name);
+        if kind.durability != durix::Durability::Strict || !(is_quick || is_deep) {
+            continue;
+        }
+        let args = ["torture", kind.name, "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"];
+        let said = json(&place.works(&[&args[..], &["--keys", "100000", "--max-size", "2000000"]].concat()));
+        assert_eq!(said["lost"], false, "{}: {said}", kind.name);
+        assert!(said["refused"].as_u64().unwrap() > 10, "{}: the pool was hardly full: {said}", kind.name);
+    }
+    let ended = place.durix(&["torture", "masstree", "--max-size", "2000000", "--dir", "."]);
+    assert!(ended.code != 0 && ended.err.contains("strict kinds"), "{}", ended.err);
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
+}
+
 #[test]
 fn a_fence_left_out_is_found_within_fifty_rounds_in_every_kind() {
     let place = Place::new();

@@ -211,9 +211,22 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     pub(crate) fn new(object: T) -> Self {
+        // SAFETY: `fill` writes all of it.
+        unsafe { Shared::filled(|place| place.write(object)) }
+    }
+
+    /// An object that `fill` makes where it lies: so what it leaves arbitrary is not touched.
+    ///
+    /// # Safety
+    /// What `fill` is given is an object when it returns.
+    #[inline(always)]
+    pub(crate) unsafe fn filled(fill: impl FnOnce(NonNull<T>)) -> Self {
         let at = take(Layout::new::<Counted<T>>()).cast::<Counted<T>>();
-        // SAFETY: the memory is ours, large enough and aligned.
-        unsafe { at.write(Counted { object, owners: AtomicUsize::new(1) }) };
+        // SAFETY: the memory is ours, large enough and aligned; `fill` makes the object.
+        unsafe {
+            fill(NonNull::new_unchecked(&raw mut (*at.as_ptr()).object));
+            (&raw mut (*at.as_ptr()).owners).write(AtomicUsize::new(1));
+        }
         Shared(at)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
 use durix_pmem::Medium;
 
@@ -33,6 +33,45 @@ fn bits_of(hash: u64) -> u64 {
     1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63)
 }
 
+/// A word of a filter as its users reach it: through a medium, or loom's. The functions below are written over it, so that loom explores
+/// the very code that runs.
+pub(crate) trait FilterWord {
+    fn load(&self, order: Ordering) -> u64;
+    /// With release ordering.
+    fn store(&self, bits: u64);
+}
+
+struct Shared<'a, M>(&'a AtomicU64, M);
+
+impl<M: Medium> FilterWord for Shared<'_, M> {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.1.shared_load(self.0, order)
+    }
+    #[inline(always)]
+    fn store(&self, bits: u64) {
+        self.1.shared_store(self.0, bits, Release);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn add(word: &impl FilterWord, bits: u64) {
+    let old = word.load(Relaxed);
+    if old & bits != bits {
+        word.store(old | bits);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn may_have(word: &impl FilterWord, bits: u64) -> bool {
+    word.load(Acquire) & bits == bits
+}
+
+/// Makes the bits of a word that has all of them those that count. One store: between two, a reader would miss a key.
+pub(crate) fn narrow(word: &impl FilterWord, bits: u64) {
+    word.store(bits);
+}
+
 impl Bloom {
     /// A filter for `keys` keys.
     pub(crate) fn new(keys: usize) -> Self {
@@ -51,7 +90,7 @@ impl Bloom {
         let mut words = vec![0; self.words.len()];
         let mask = self.words.len() as u64 - 1;
         hashes.for_each(|hash| words[Self::word_of(hash, mask) as usize] |= bits_of(hash));
-        self.words.iter().zip(words).for_each(|(word, bits)| m.shared_store(word, bits, Release));
+        self.words.iter().zip(words).for_each(|(word, bits)| narrow(&Shared(word, m), bits));
     }
 
     /// The word of a hash, and its bits. High bits choose the word, 24 low ones the bits.
@@ -81,17 +120,14 @@ impl Bloom {
     #[inline(always)]
     pub(crate) fn add<M: Medium>(&self, m: M, hash: u64) {
         let (word, bits) = self.place(hash);
-        let old = m.shared_load(word, Relaxed);
-        if old & bits != bits {
-            m.shared_store(word, old | bits, Release);
-        }
+        add(&Shared(word, m), bits);
     }
 
     /// Whether a key may have been added.
     #[inline(always)]
     pub(crate) fn may_have<M: Medium>(&self, m: M, hash: u64) -> bool {
         let (word, bits) = self.place(hash);
-        m.shared_load(word, Acquire) & bits == bits
+        may_have(&Shared(word, m), bits)
     }
 }
 

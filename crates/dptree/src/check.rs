@@ -240,7 +240,7 @@ impl<M: Medium> Check<'_, '_, M> {
             self.find(block, Fault::RangeBegin { block, low: snapshot.low, expected });
         }
         self.uses(block, format!("range {block:#x}"));
-        if inner.merging {
+        if inner.claim.is_taken() {
             return snapshot.last.checked_add(1);
         }
         self.block(range, snapshot);
@@ -301,7 +301,7 @@ impl<M: Medium> Check<'_, '_, M> {
             self.uses(*unit, "free space".into());
         }
         let count = self.tree.units.count(m);
-        let is_merging = |range: &std::sync::Arc<Range>| range.lock(self.op).merging;
+        let is_merging = |range: &std::sync::Arc<Range>| range.lock(self.op).claim.is_taken();
         let merging = self.tree.directory.get(self.op).ranges().any(is_merging);
         if self.used.len() as u64 != count && !merging {
             self.find(0, Fault::Units { used: self.used.len(), count });

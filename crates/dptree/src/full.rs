@@ -10,7 +10,7 @@
 //! | DP-D3 the newest record is taken out < the removal returns | flush+fence | the record, or not | the removal in flight has happened or not |
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Op};
 
@@ -19,9 +19,10 @@ use crate::arena::Shared;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::{Front, Frozen};
-use crate::layout::State;
 use crate::leaf::{Leaf, Taken, clear};
+use crate::merge::InBlock;
 use crate::range::{Inner, NO_RECORD, Part, Range, Snapshot};
+use crate::steps;
 
 impl<M: Medium> DpTree<M> {
     /// Merges every front that can be merged without more space, so that log pages and leaves get free. Looks at every range.
@@ -59,7 +60,7 @@ impl<M: Medium> DpTree<M> {
             if inner.dead || !snapshot.covers(key) {
                 continue;
             }
-            if inner.merging {
+            if inner.claim.is_taken() {
                 drop(inner);
                 op.medium().spin(turn);
                 turn += 1;
@@ -97,9 +98,8 @@ impl<M: Medium> DpTree<M> {
         let side = 1 - old.side;
         self.write_side(op, (range.block, side), &leaves, old.next, inner.trusted);
         op.fence(); // PERSIST DP-D1: flush+fence
-        let head = op.at(range.block);
-        op.store(&head.state, State::new(side, op.load(&head.state, Relaxed).floor()), Release);
-        op.write_back(head);
+        steps::flip_only(&InBlock(op, range.block), side);
+        op.write_back(op.at(range.block));
         op.fence(); // PERSIST DP-D1: flush+fence
         inner.trusted = true;
         let new = Snapshot { side, leaves: leaves.into(), ..old.clone() };

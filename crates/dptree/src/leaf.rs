@@ -7,12 +7,13 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
 use durix_pmem::{Medium, Off, Op};
 
-use crate::arena::Slice;
+use crate::arena::{Shared, Slice};
 use crate::bloom::hash;
 use crate::front::prefetch;
 use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, Slots, slot_line};
@@ -118,22 +119,30 @@ pub(crate) fn store_value<M: Medium>(op: &Op<'_, M>, leaf: u64, slot: usize, val
 }
 
 impl Leaf {
-    /// A leaf whose keys are not known yet.
-    pub(crate) fn unknown(off: u64, taken: Taken) -> Self {
-        Leaf::with(off, taken, MaybeUninit::uninit())
+    /// A leaf whose keys are not known yet. Only its first lines are written: a recovery makes thousands.
+    pub(crate) fn unknown(off: u64, taken: Taken) -> Shared<Self> {
+        let count = count(&taken) as u32;
+        let fill = |leaf: NonNull<Leaf>| {
+            let leaf = leaf.as_ptr();
+            // SAFETY: the place is ours. All fields are written but the table, which is nothing yet.
+            unsafe {
+                (&raw mut (*leaf).off).write(off);
+                (&raw mut (*leaf).count).write(count);
+                (&raw mut (*leaf).known).write(Once::new());
+                (&raw mut (*leaf).order).write(OnceLock::new());
+                (&raw mut (*leaf).taken).write(taken);
+            }
+        };
+        // SAFETY: `fill` makes a leaf.
+        unsafe { Shared::filled(fill) }
     }
 
     /// A leaf whose keys are known.
     pub(crate) fn new(off: u64, taken: Taken, table: Table) -> Self {
-        let leaf = Leaf::with(off, taken, MaybeUninit::new(table));
+        let (count, table) = (count(&taken) as u32, UnsafeCell::new(MaybeUninit::new(table)));
+        let leaf = Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table };
         leaf.known.call_once(|| {});
         leaf
-    }
-
-    #[inline(always)]
-    fn with(off: u64, taken: Taken, table: MaybeUninit<Table>) -> Self {
-        let count = count(&taken) as u32;
-        Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table: UnsafeCell::new(table) }
     }
 
     /// Number of keys.

@@ -11,6 +11,7 @@
 //! | `units`, `log` | allocation: leaves and range blocks (DP-U1); log pages (DP-A1, DP-P1 to DP-P4) |
 //! | `arena`, `bloom`, `prints`, `order`, `leaf`, `range`, `published` | DRAM: memory, filters, fingerprints, sorted lists for scans, leaves, ranges and their fronts, reclamation |
 //! | `read`, `scan`, `window`, `update`, `in_place` | operations; values that are replaced in their slots (DP-V1, DP-V2) |
+//! | `steps` | the order of steps that threads rely on, for loom |
 //! | `plan`, `merge`, `queue` | merging a range: what is written (DP-B1), the flip (DP-B2); what waits for it, as a service of the pool |
 //! | `batch`, `chains` | changes that are made together or not at all (DP-E1, DP-P4), and how recovery reads them |
 //! | `load` | many changes at once, without the log |
@@ -55,6 +56,7 @@ mod read;
 mod record;
 mod recover;
 mod scan;
+mod steps;
 mod together;
 mod units;
 mod update;

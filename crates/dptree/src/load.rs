@@ -12,9 +12,12 @@ use durix_pmem::{LockGuard, Medium, Op, Session};
 
 use crate::DpTree;
 use crate::bloom::hash;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::front::Entry;
+use crate::merge::Published;
+use crate::plan::Plan;
 use crate::range::{Inner, Part, Range, Snapshot};
+use crate::steps::{self, Merging};
 
 /// Parts with fewer changes than one for so many slots of a leaf go through the log: a part costs a line for each leaf that it changes.
 const LEAST: usize = 4;
@@ -130,25 +133,70 @@ impl<M: Medium> DpTree<M> {
         &self,
         op: &Op<'_, M>,
         range: &Arc<Range>,
-        mut inner: LockGuard<'_, Inner, M>,
+        inner: LockGuard<'_, Inner, M>,
         part: &[Entry],
     ) -> Result<()> {
-        let floor = op.load(&op.at(range.block).state, Relaxed).floor();
-        let plan = match self.plan_of(op, range, (part, floor), inner.trusted, false) {
-            Err(error) if error.is_full() => self.plan_of(op, range, (part, floor), inner.trusted, true),
-            plan => plan,
-        };
-        // As in a merge, it covers what a plan that failed has written, too.
-        op.fence(); // PERSIST DP-B1: flush+fence
-        let plan = plan?;
-        self.flip(op, &plan);
-        op.fence(); // PERSIST DP-B2: flush+fence
-        self.tally_part(op, plan.replaced, part);
-        let (added, freed) = self.publish_locked(op, &mut inner, plan);
-        drop(inner);
-        self.end_publication(op, &added, &freed);
-        Ok(())
+        steps::merge(&mut Held { tree: self, op, range, inner: Some(inner), part })
     }
+}
+
+/// A locked range, and the changes that go into its leaves.
+struct Held<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+    range: &'a Arc<Range>,
+    /// Until the plan is published.
+    inner: Option<LockGuard<'a, Inner, M>>,
+    part: &'a [Entry],
+}
+
+impl<M: Medium> Held<'_, '_, '_, M> {
+    fn plan_for(&self, sparing: bool) -> Result<Plan> {
+        let floor = self.op.load(&self.op.at(self.range.block).state, Relaxed).floor();
+        let trusted = self.inner.as_ref().is_some_and(|inner| inner.trusted);
+        self.tree.plan_of(self.op, self.range, (self.part, floor), trusted, sparing)
+    }
+}
+
+impl<M: Medium> Merging for Held<'_, '_, '_, M> {
+    type Plan = Plan;
+    type Freed = Published;
+    type Error = Error;
+
+    fn order(&self) {
+        self.op.order();
+    }
+
+    fn plan(&mut self) -> Result<Plan> {
+        match self.plan_for(false) {
+            Err(error) if error.is_full() => self.plan_for(true),
+            plan => plan,
+        }
+    }
+
+    fn wait_for_plan(&self) {
+        self.op.fence(); // PERSIST DP-B1: flush+fence
+    }
+
+    fn flip(&self, plan: &Plan) {
+        self.tree.flip(self.op, plan);
+    }
+
+    fn wait_for_flip(&self) {
+        self.op.fence(); // PERSIST DP-B2: flush+fence
+    }
+
+    fn publish(&mut self, plan: Plan) -> Published {
+        self.tree.tally_part(self.op, plan.replaced, self.part);
+        let mut inner = self.inner.take().expect("a plan is published once");
+        self.tree.publish_locked(self.op, &mut inner, plan)
+    }
+
+    fn give_back(&self, freed: Published) {
+        self.tree.end_publication(self.op, &freed);
+    }
+
+    fn give_up(&mut self) {}
 }
 
 impl<M: Medium> DpTree<M> {

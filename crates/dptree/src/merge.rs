@@ -5,7 +5,7 @@
 //! | DP-B1 slots, descriptors, new blocks < the flip | flush+fence | the old side | the log holds what was merged |
 //! | DP-B2 the flip < freed slots, leaves, pages are used again; the next merge of the range | flush+fence | either side | both are whole |
 //!
-//! A range is *claimed* by its mark `merging`, under its lock. The claim ends after DP-B2, together with the publication of what was
+//! A range is *claimed* under its lock. The claim ends after DP-B2, together with the publication of what was
 //! merged: so the next merge of the range, which writes to the side that counted before, begins after the flip is durable.
 
 use std::sync::Arc;
@@ -16,17 +16,21 @@ use durix_pmem::{Medium, Off, Op, Session};
 use crate::DpTree;
 use crate::arena;
 use crate::bloom::{Bloom, hash};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::front::Front;
 use crate::layout::{RangeHead, State};
 use crate::plan::Plan;
-use crate::range::{Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
+use crate::range::{Directory, Inner, NO_RECORD, Part, Range, Snapshot, keys_in};
+use crate::steps::{self, Merging, Publication, Records, StateWord};
 
 /// Ranges that a step merges.
 const STEPS: usize = 8;
 
 /// A new range of a split, and its smallest key.
 pub(crate) type Added = (u64, Arc<Range>);
+
+/// New ranges of a split, and units that nothing leads to any more.
+pub(crate) type Published = (Vec<Added>, Vec<u64>);
 
 /// A new range of a split: what its block says.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ impl<M: Medium> DpTree<M> {
     /// somebody drives the services, it also makes memory and log pages ready ahead of the writers. Returns whether there is more to do.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
+    /// [`Error::Pool`] where the pool is full: what was not merged stays in the fronts and the log, and is tried again.
     pub fn tick(&self, session: &mut Session<M>) -> Result<bool> {
         if self.is_driven() {
             // Not in the operation: a checkpoint would wait for it.
@@ -125,75 +129,33 @@ impl<M: Medium> DpTree<M> {
     ///
     /// One range at a time, so that whoever waits for a range waits for its merge, and no other one.
     fn merge(&self, op: &Op<'_, M>, range: &Arc<Range>) -> Result<()> {
-        let plan = match self.plan(op, range, false) {
-            Err(error) if error.is_full() => self.plan(op, range, true),
-            plan => plan,
-        };
-        // It covers also what a plan that failed has written: a later merge may find it there and not write it again.
-        op.fence(); // PERSIST DP-B1: flush+fence
-        match plan {
-            Ok(plan) => {
-                self.flip(op, &plan);
-                op.fence(); // PERSIST DP-B2: flush+fence
-                self.publish(op, plan);
-                Ok(())
-            }
-            Err(error) => {
-                self.give_up(op, range);
-                Err(error)
-            }
-        }
+        steps::merge(&mut Claimed { tree: self, op, range })
     }
 
     /// Makes what was planned count, and starts writing that back (DP-B2).
     pub(crate) fn flip(&self, op: &Op<'_, M>, plan: &Plan) {
-        let head = op.at(plan.range.block);
-        op.store(&head.state, State::new(plan.side, plan.floor), Release);
-        op.write_back(head); // PERSIST DP-B2: the caller's fence
-    }
-
-    /// Ends the claim of a range that could not be merged.
-    fn give_up(&self, op: &Op<'_, M>, range: &Arc<Range>) {
-        range.lock(op).merging = false;
-        self.queue.push(op.medium(), Arc::clone(range));
-    }
-
-    /// Shows readers what was merged, and ends the claim.
-    fn publish(&self, op: &Op<'_, M>, plan: Plan) {
-        let range = Arc::clone(&plan.range);
-        let mut inner = range.lock(op);
-        let (added, freed) = self.publish_locked(op, &mut inner, plan);
-        drop(inner);
-        self.end_publication(op, &added, &freed);
+        steps::flip(&InBlock(op, plan.range.block), plan.side, plan.floor);
+        op.write_back(op.at(plan.range.block)); // PERSIST DP-B2: the caller's fence
     }
 
     /// Shows readers what was merged; the caller holds the range's lock, gives it back, and ends the publication.
-    pub(crate) fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> (Vec<Added>, Vec<u64>) {
+    pub(crate) fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Published {
         let Plan { range, side, leaves, next, more, freed, .. } = plan;
-        let m = op.medium();
         let old = range.snapshot.get(op);
         let bound = self.options.bound(keys_in(&leaves));
         let last = more.first().map_or(old.last, |new| new.low.wrapping_sub(1));
         let new = Snapshot { last, side, leaves: leaves.into(), next, bound, frozen: None, ..old.clone() };
         inner.frozen_oldest = NO_RECORD;
-        inner.merging = false;
+        inner.claim.end();
         inner.trusted = true;
         let mut added: Vec<Added> = more.into_iter().rev().map(|new| self.split_off(op, inner, new)).collect();
         added.reverse();
-        if !added.is_empty() {
-            let _structure = self.structure.lock(m);
-            let directory = self.directory.get(op).with(&added);
-            self.retire(op, self.directory.replace(op, directory));
-        }
-        // After the new ranges are in the directory: `free_pages` must not miss any.
-        range.tell_oldest(m, inner);
-        // After the directory: who finds that the range does not cover a key any more finds the other one there.
-        self.retire(op, range.show(op, new));
+        steps::publish(Shown { tree: self, op, range: &range, inner, added: &added, new });
         (added, freed)
     }
 
     /// After the snapshot was replaced: whoever still reads the leaves by it finds that it is not current any more.
-    pub(crate) fn end_publication(&self, op: &Op<'_, M>, added: &[Added], freed: &[u64]) {
+    pub(crate) fn end_publication(&self, op: &Op<'_, M>, (added, freed): &Published) {
         added.iter().for_each(|(_, range)| range.lock(op).shares_leaves = false);
         self.units.give_back(op.medium(), freed);
     }
@@ -222,18 +184,7 @@ impl<M: Medium> DpTree<M> {
 
     /// Looks for log pages whose records are all merged. Returns how many sealed pages are left. Looks at every range.
     pub(crate) fn free_pages(&self, op: &Op<'_, M>) -> usize {
-        let m = op.medium();
-        loop {
-            // Mirror: `Log::open_page`. First the clock, then the ranges.
-            let clock = self.log.clock(m);
-            let directory = self.directory.get(op);
-            let oldest = directory.ranges().map(|range| range.oldest(m)).min();
-            // Mirror: `publish_locked`. If a range's number was loaded after records of its front went to a new range, then the directory with
-            // the new range is seen here, and all are looked at again.
-            if self.directory.is_current(op, directory) {
-                return self.log.free_before(m, clock.min(oldest.unwrap_or(NO_RECORD)));
-            }
-        }
+        self.log.free_before(op.medium(), steps::oldest_needed(&InLog { tree: self, op }))
     }
 
     /// Where the log is longer than all fronts can fill, freezes the fronts with the oldest records, so that pages get free.
@@ -269,7 +220,124 @@ impl<M: Medium> DpTree<M> {
 /// Gets the right to merge a range, if there is something to merge.
 fn claim<M: Medium>(op: &Op<'_, M>, range: &Range) -> bool {
     let mut inner = range.lock(op);
-    let waits = range.snapshot.get(op).frozen.is_some() && !inner.dead && !inner.merging;
-    inner.merging |= waits;
-    waits
+    let waits = range.snapshot.get(op).frozen.is_some() && !inner.dead;
+    inner.claim.take(waits)
+}
+
+/// The state word in a range's block. Whoever stores it writes it back.
+pub(crate) struct InBlock<'o, 's, M: Medium>(pub(crate) &'o Op<'s, M>, pub(crate) Off<RangeHead>);
+
+impl<M: Medium> StateWord for InBlock<'_, '_, M> {
+    fn load(&self) -> State {
+        self.0.load(&self.0.at(self.1).state, Relaxed)
+    }
+
+    fn store(&self, state: State) {
+        self.0.store(&self.0.at(self.1).state, state, Release);
+    }
+}
+
+/// A range that the caller has claimed.
+struct Claimed<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+    range: &'a Arc<Range>,
+}
+
+impl<M: Medium> Merging for Claimed<'_, '_, '_, M> {
+    type Plan = Plan;
+    type Freed = Published;
+    type Error = Error;
+
+    fn order(&self) {
+        self.op.order();
+    }
+
+    fn plan(&mut self) -> Result<Plan> {
+        match self.tree.plan(self.op, self.range, false) {
+            Err(error) if error.is_full() => self.tree.plan(self.op, self.range, true),
+            plan => plan,
+        }
+    }
+
+    fn wait_for_plan(&self) {
+        self.op.fence(); // PERSIST DP-B1: flush+fence
+    }
+
+    fn flip(&self, plan: &Plan) {
+        self.tree.flip(self.op, plan);
+    }
+
+    fn wait_for_flip(&self) {
+        self.op.fence(); // PERSIST DP-B2: flush+fence
+    }
+
+    fn publish(&mut self, plan: Plan) -> Published {
+        self.tree.publish_locked(self.op, &mut self.range.lock(self.op), plan)
+    }
+
+    fn give_back(&self, freed: Published) {
+        self.tree.end_publication(self.op, &freed);
+    }
+
+    fn give_up(&mut self) {
+        self.range.lock(self.op).claim.end();
+        self.tree.queue.push(self.op.medium(), Arc::clone(self.range));
+    }
+}
+
+/// What was merged into a locked range.
+struct Shown<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+    range: &'a Range,
+    inner: &'a Inner,
+    added: &'a [Added],
+    new: Snapshot,
+}
+
+impl<M: Medium> Publication for Shown<'_, '_, '_, M> {
+    fn show_directory(&self) {
+        let Shown { tree, op, added, .. } = self;
+        if !added.is_empty() {
+            let _structure = tree.structure.lock(op.medium());
+            let directory = tree.directory.get(op).with(added);
+            tree.retire(op, tree.directory.replace(op, directory));
+        }
+    }
+
+    fn tell_oldest(&self) {
+        self.range.tell_oldest(self.op.medium(), self.inner);
+    }
+
+    fn show_snapshot(self) {
+        self.tree.retire(self.op, self.range.show(self.op, self.new));
+    }
+}
+
+/// The records of a tree.
+struct InLog<'a, 'o, 's, M: Medium> {
+    tree: &'a DpTree<M>,
+    op: &'o Op<'s, M>,
+}
+
+impl<'o, M: Medium> Records for InLog<'_, 'o, '_, M> {
+    type Directory = &'o Directory;
+
+    fn clock(&self) -> u64 {
+        self.tree.log.clock(self.op.medium())
+    }
+
+    fn directory(&self) -> &'o Directory {
+        self.tree.directory.get(self.op)
+    }
+
+    fn oldest(&self, directory: &Directory) -> u64 {
+        let clocks = directory.ranges().map(|range| range.oldest(self.op.medium()));
+        clocks.min().unwrap_or(NO_RECORD)
+    }
+
+    fn is_current(&self, directory: &Directory) -> bool {
+        self.tree.directory.is_current(self.op, directory)
+    }
 }

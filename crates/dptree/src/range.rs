@@ -14,6 +14,7 @@ use crate::layout::RangeHead;
 use crate::leaf::Leaf;
 use crate::published::Published;
 use crate::record::{Kept, Record};
+use crate::steps::Claim;
 
 /// No record in any front.
 pub(crate) const NO_RECORD: u64 = u64::MAX;
@@ -76,8 +77,8 @@ pub(crate) struct Inner {
     /// The clock at the first record of the active front, and of the frozen one.
     pub(crate) active_oldest: u64,
     pub(crate) frozen_oldest: u64,
-    /// Someone merges it.
-    pub(crate) merging: bool,
+    /// Whether someone merges it.
+    pub(crate) claim: Claim,
     /// Whether the other side of the block holds what was written there durably: not before the first merge after a restart.
     pub(crate) trusted: bool,
     /// It has been absorbed by its neighbour: look again.
@@ -302,7 +303,7 @@ impl Inner {
             version,
             active_oldest: NO_RECORD,
             frozen_oldest: NO_RECORD,
-            merging: false,
+            claim: Claim::default(),
             trusted: false,
             dead: false,
             shares_leaves: false,

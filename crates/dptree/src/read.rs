@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::front::prefetch;
 use crate::leaf::Leaf;
 use crate::range::{Found, Range, Snapshot};
+use crate::steps::{self, Lookup, Seen};
 
 impl<M: Medium> DpTree<M> {
     /// The value of `key`, if it is there. Takes no lock, unless the key may have been updated since the range's last merge. The
@@ -32,36 +33,26 @@ impl<M: Medium> DpTree<M> {
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
         let range = self.directory.get(op).find(key);
         range.prefetch(hash);
-        self.look_up_in(op, range, range.snapshot.get(op), key, hash)
+        let snapshot = range.snapshot.get(op);
+        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf(key))
     }
 
-    /// As [`look_up`](Self::look_up), in a range and its snapshot.
+    /// As [`look_up`](Self::look_up), in a range and its snapshot, and the leaf that the key belongs to there.
     #[inline(always)]
-    fn look_up_in(
+    fn look_up_in<'a>(
         &self,
         op: &Op<'_, M>,
-        range: &Range,
-        snapshot: &Snapshot,
-        key: u64,
-        hash: u64,
+        (range, snapshot): (&Range, &Snapshot),
+        (key, hash): (u64, u64),
+        leaf: impl Fn() -> Option<&'a Leaf>,
     ) -> Option<Option<u64>> {
         if !snapshot.covers(key) {
             return None;
         }
-        if snapshot.bloom.may_have(op.medium(), hash) {
-            return self.look_up_locked(op, range, key, hash);
-        }
-        // The key was not in the active front when the snapshot was loaded: a filter keeps its bits.
-        let found = snapshot.find(op, key, hash);
-        if !range.snapshot.is_current(op, snapshot) {
-            return None;
-        }
-        match found {
-            // Not durable yet, perhaps: the holder of the lock waits for that.
-            Found::InLeaf(..) if range.in_place.is_in_flight(op.medium(), hash) => {
-                self.look_up_locked(op, range, key, hash)
-            }
-            _ => Some(found.value()),
+        match steps::look_up(&InSnapshot { op, range, snapshot, key, hash, leaf }) {
+            Seen::Found(found) => Some(found.value()),
+            Seen::AskTheHolder => self.look_up_locked(op, range, key, hash),
+            Seen::Changed => None,
         }
     }
 
@@ -88,7 +79,7 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// Looks many keys up, each as of a moment of its own, and calls `found` with the number of each key and its value, in order. The
-    /// waits of sixteen lookups for memory overlap.
+    /// waits of 32 lookups for memory overlap.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -133,10 +124,45 @@ impl<M: Medium> DpTree<M> {
         }
         std::array::from_fn(|i| {
             let ((range, hash), snapshot) = (ranges[i]?, snapshots[i]?);
-            self.look_up_in(op, range, snapshot, keys[i], hash)
+            self.look_up_in(op, (range, snapshot), (keys[i], hash), || leaves[i])
         })
     }
 }
 
+/// A lookup of a key in a snapshot of its range.
+struct InSnapshot<'a, 's, M: Medium, L> {
+    op: &'a Op<'s, M>,
+    range: &'a Range,
+    snapshot: &'a Snapshot,
+    key: u64,
+    hash: u64,
+    /// Finds the leaf that the key belongs to.
+    leaf: L,
+}
+
+impl<'l, M: Medium, L: Fn() -> Option<&'l Leaf>> Lookup for InSnapshot<'_, '_, M, L> {
+    type Found = Found<'l>;
+
+    #[inline(always)]
+    fn may_be_active(&self) -> bool {
+        self.snapshot.bloom.may_have(self.op.medium(), self.hash)
+    }
+
+    #[inline(always)]
+    fn find(&self) -> Found<'l> {
+        self.snapshot.find_by(self.op, self.key, self.hash, &self.leaf)
+    }
+
+    #[inline(always)]
+    fn is_current(&self) -> bool {
+        self.range.snapshot.is_current(self.op, self.snapshot)
+    }
+
+    #[inline(always)]
+    fn is_on_its_way(&self, found: Found<'l>) -> bool {
+        matches!(found, Found::InLeaf(..)) && self.range.in_place.is_in_flight(self.op.medium(), self.hash)
+    }
+}
+
 /// Lookups that wait for memory together.
-const GROUP: usize = 16;
+const GROUP: usize = 32;

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use durix_pmem::pool::Poison;
 use durix_pmem::{Extent, Lock, Medium, Off, Op, Root, Session, on_threads, processors};
 
-use crate::arena::Shared;
 use crate::bloom::Bloom;
 use crate::chains::Found;
 use crate::error::{Error, Result, Wrong};
@@ -353,7 +352,7 @@ impl<M: Medium> Walk<'_, '_, M> {
             return Err(Error::corrupt(Wrong::LeafSlots, off, taken[0]));
         }
         self.survey.mark(off, self.shape.unit()).ok_or_else(|| Error::corrupt(Wrong::LeafPlace, off, off))?;
-        Ok(Part { low, leaf: Shared::new(Leaf::unknown(off, taken)) })
+        Ok(Part { low, leaf: Leaf::unknown(off, taken) })
     }
 }
 

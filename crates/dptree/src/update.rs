@@ -379,7 +379,7 @@ fn replace<M: Medium>(
     (hash, value): (u64, u64),
 ) -> bool {
     let Found::InLeaf(leaf, slot, _) = found else { return false };
-    if inner.merging || inner.shares_leaves {
+    if inner.claim.is_taken() || inner.shares_leaves {
         return false;
     }
     let m = op.medium();

@@ -313,6 +313,134 @@ fn a_full_pool_is_an_error_and_nothing_is_lost() {
     assert!((0..kept).all(|key| tree.get(&op, key).unwrap() == Some(key)));
 }
 
+/// A tree in a file of 40 chunks, without the room that a merge needs.
+struct FullInAMerge {
+    path: tempfile::TempPath,
+    pool: Pool<Hardware>,
+    session: Session<Hardware>,
+    tree: Arc<DpTree<Hardware>>,
+    /// Number of keys: those of 0, 1 and so on.
+    kept: u64,
+}
+
+fn is_full<T>(result: &durix_dptree::Result<T>) -> bool {
+    matches!(result, Err(durix_dptree::Error::Pool(durix_pmem::Error::Full { .. })))
+}
+
+/// Numbers that lie near each other have keys far apart.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl FullInAMerge {
+    fn new() -> Self {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::remove_file(&path).unwrap();
+        let options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(2).initial_size(SMALL).max_size(SMALL);
+        let pool = options.create(&path).unwrap();
+        let tree = DpTree::open_with(&pool, "tree", &small()).unwrap();
+        let session = pool.session().unwrap();
+        let mut full = FullInAMerge { path, pool, session, tree, kept: 0 };
+        let refused = loop {
+            assert!(full.insert().unwrap(), "an insert has found no room before a merge has");
+            let ticked = full.tree.tick(&mut full.session);
+            if ticked.is_err() {
+                break ticked;
+            }
+        };
+        assert!(is_full(&refused), "{refused:?}");
+        assert!(full.frozen() > 0, "a merge has failed, and no second front waits");
+        full
+    }
+
+    fn insert(&mut self) -> durix_dptree::Result<bool> {
+        let inserted = self.tree.insert(&self.session.enter().unwrap(), scattered(self.kept), self.kept);
+        self.kept += u64::from(inserted.is_ok());
+        inserted
+    }
+
+    fn frozen(&mut self) -> u64 {
+        self.tree.stats(&self.session.enter().unwrap()).frozen
+    }
+
+    /// Keys from this number on are there, and no others; a merge has nothing left half done.
+    fn has_all_from(&mut self, first: u64) {
+        let op = self.session.enter().unwrap();
+        assert_eq!(self.tree.check(&op), []);
+        assert_eq!(self.tree.len(&op), self.kept - first);
+        for number in 0..self.kept {
+            let expected = (number >= first).then_some(number);
+            assert_eq!(self.tree.get(&op, scattered(number)).unwrap(), expected, "{number}, those from {first} stay");
+        }
+        let mut seen = 0;
+        self.tree
+            .scan(&op, .., Direction::Forward, |_, value| {
+                assert!(value >= first);
+                seen += 1;
+                true
+            })
+            .unwrap();
+        assert_eq!(seen, self.kept - first, "pairs of a scan");
+    }
+
+    /// Merges all.
+    fn goes_on(&mut self, first: u64) {
+        self.tree.merge_all(&mut self.session).unwrap();
+        assert_eq!(self.frozen(), 0, "all was merged");
+        self.has_all_from(first);
+    }
+}
+
+const SMALL: u64 = 40 * 4096;
+
+#[test]
+fn a_merge_that_finds_the_pool_full_loses_nothing_and_says_so() {
+    let mut full = FullInAMerge::new();
+    full.has_all_from(0);
+    let again = full.tree.tick(&mut full.session);
+    assert!(is_full(&again), "{again:?}");
+    let message = again.unwrap_err().to_string();
+    assert!(message.contains("the pool is full") && message.contains("larger maximal size"), "{message}");
+    full.has_all_from(0);
+    // Fronts and log take what they have room for, and what is refused changes nothing.
+    let refused = (0..100_000).find_map(|_| full.insert().err()).expect("the pool does not grow");
+    assert!(is_full::<()>(&Err(refused)));
+    assert!(full.frozen() > 0);
+    full.has_all_from(0);
+}
+
+#[test]
+fn a_merge_that_found_the_pool_full_goes_on_when_keys_are_removed() {
+    let mut full = FullInAMerge::new();
+    let mut removed = 0;
+    while full.tree.merge_all(&mut full.session).is_err() {
+        assert!(full.tree.remove(&full.session.enter().unwrap(), scattered(removed)).unwrap());
+        removed += 1;
+        assert!(removed < full.kept / 2, "half of the keys were removed, and merges find no room");
+    }
+    full.goes_on(removed);
+    assert!(full.insert().unwrap());
+    full.has_all_from(removed);
+}
+
+#[test]
+fn a_merge_that_found_the_pool_full_goes_on_when_the_pool_may_grow() {
+    let FullInAMerge { path, pool, session, tree, kept } = FullInAMerge::new();
+    drop((session, tree));
+    pool.close().unwrap();
+    drop(pool);
+    let pool = PoolOptions::new().max_size(4 * SMALL).open(&path).unwrap();
+    let (tree, session) = (DpTree::open_with(&pool, "tree", &small()).unwrap(), pool.session().unwrap());
+    let mut full = FullInAMerge { path, pool, session, tree, kept };
+    full.has_all_from(0);
+    full.goes_on(0);
+    for _ in 0..kept {
+        assert!(full.insert().unwrap());
+        full.tree.tick(&mut full.session).unwrap();
+    }
+    full.goes_on(0);
+}
+
 /// In pools of several sizes, so that units and log pages run out at different moments; two sessions share the tree.
 #[test]
 fn everything_can_be_removed_from_a_full_pool() {

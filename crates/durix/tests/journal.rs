@@ -459,6 +459,25 @@ fn a_transaction_has_a_level_of_its_own() {
     }
 }
 
+#[test]
+fn what_a_later_commit_of_a_journaled_pool_waits_for_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let hour = Level::Interval(Duration::from_secs(3600));
+    let db = Db::builder().durability(hour).no_background_threads().create(&path).unwrap();
+    let maps = ["a", "b"].map(|name| db.map_of_kind::<u64, u64>(name, "hash").unwrap());
+    let later = db.transaction(|tx| {
+        maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &1).map(drop))?;
+        Ok(tx.later())
+    });
+    let later = later.unwrap();
+    assert!(!later.is_durable());
+    later.wait().unwrap();
+    assert!(later.is_durable());
+    let found = reopened(crashed(&path, "copy")).unwrap();
+    assert_eq!(found.map_of_kind::<u64, u64>("b", "hash").unwrap().get(&1).unwrap(), Some(1));
+}
+
 /// What a repair saves of a file that was open when the machine stopped, and whose journal is damaged.
 #[test]
 fn a_repair_saves_what_file_and_damaged_journal_hold_together() {

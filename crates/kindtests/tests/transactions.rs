@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use durix::{Db, Error, Handle, Map, PoolOptions, Transaction};
+use durix::{Db, Error, Handle, Map, MapBatch, PoolOptions, Transaction};
 use durix_crashsim::{
     Concurrent, Contract, Explorer, Persistency, Report, Simulated, Sites, Subject, Threads, mutation_sweep,
 };
@@ -35,6 +35,22 @@ enum Op {
     Swap(u64),
     /// A plain update of a key that `Both` changes.
     Plain(usize, u64),
+    /// The same in the caller's own operation.
+    Within(usize, u64),
+    /// The same in a batch.
+    Group(usize, u64),
+    /// The same in a transaction of its own, of one change: it needs no record.
+    Single(usize, u64),
+    /// Opens a map again.
+    Reopen(usize),
+    /// Sets two keys of the first map, which `Both` changes, in one transaction.
+    Pair(u64),
+    /// Sets a key that is not observed in both maps, in a transaction that waits for a checkpoint and keeps its lane until then.
+    Hold,
+    /// Changes that key of the first map: the transaction is finished before.
+    Meet,
+    /// Sets a key that `Both` does not change in both maps, in a transaction.
+    Aside(u64),
     /// A plain update of a key that no transaction changes.
     Beside(usize, u64),
     /// A plain removal of a key that `Both` changes.
@@ -49,6 +65,8 @@ enum Op {
     Abort(u64),
     /// A plain read of a key that `Both` changes.
     Look(usize),
+    /// Whether a snapshot shows different values of that key in the two maps.
+    Differ,
     Sync,
 }
 use Op::*;
@@ -103,6 +121,17 @@ fn both(tx: &Transaction<M>, maps: &Maps, value: u64) -> Result<(), Error> {
         map.insert(&1, &value)?;
         map.insert(&2, &(value + 1)).map(drop)
     })
+}
+
+/// Nothing, or what the first map has.
+fn differ(db: &Db<M>, maps: &Maps) -> Option<u64> {
+    let snapshot = db.snapshot().unwrap();
+    let [first, second] = maps.each_ref().map(|map| snapshot.map(map).unwrap().get(&1).unwrap());
+    if first == second { None } else { first.or(Some(0)) }
+}
+
+fn aside(tx: &Transaction<M>, maps: &Maps, value: u64) -> Result<(), Error> {
+    maps.iter().try_for_each(|map| tx.map(map)?.insert(&9, &value).map(drop))
 }
 
 fn swap(tx: &Transaction<M>, maps: &Maps, value: u64) -> Result<(), Error> {
@@ -161,6 +190,41 @@ impl Subject for Bank {
             Both(value) => db.transaction(|tx| both(tx, maps, value)).unwrap(),
             Swap(value) => db.transaction(|tx| swap(tx, maps, value)).unwrap(),
             Plain(map, value) => _ = handles[map].insert(&1, &value).unwrap(),
+            Within(map, value) => {
+                let (index, mut session) = (maps[map].index(), db.pool().session().unwrap());
+                let [key, value] = [1, value].map(u64::to_be_bytes);
+                index.insert(&session.enter().unwrap(), &key, &value).unwrap();
+            }
+            Group(map, value) => {
+                let mut batch = MapBatch::new();
+                batch.insert(&1, &value).unwrap();
+                maps[map].apply(&batch).unwrap();
+            }
+            Single(map, value) => db.transaction(|tx| tx.map(&maps[map])?.insert(&1, &value).map(drop)).unwrap(),
+            Pair(value) => db
+                .transaction(|tx| {
+                    let map = tx.map(&maps[0])?;
+                    map.insert(&1, &value)?;
+                    map.insert(&2, &(value + 1)).map(drop)
+                })
+                .unwrap(),
+            Hold => {
+                let held = db.transaction(|tx| {
+                    maps.iter().try_for_each(|map| tx.map(map)?.insert(&UNSEEN, &0).map(drop))?;
+                    Ok(tx.later())
+                });
+                drop(held.unwrap());
+            }
+            Meet => _ = handles[0].insert(&UNSEEN, &1).unwrap(),
+            Aside(value) => db.transaction(|tx| aside(tx, maps, value)).unwrap(),
+            Reopen(map) => {
+                let other = &maps[1 - map];
+                let name = maps[map].name();
+                handles[map] = other.handle().unwrap();
+                maps[map] = other.clone();
+                maps[map] = db.map_of_kind(&name, self.kinds[map]).unwrap();
+                handles[map] = maps[map].handle().unwrap();
+            }
             Beside(map, value) => _ = handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = handles[map].remove(&1).unwrap(),
             Seed => {
@@ -198,6 +262,7 @@ impl Subject for Bank {
                 assert!(matches!(aborted, Err(Error::Aborted(_))));
             }
             Look(map) => return handles[map].get(&1).unwrap(),
+            Differ => return differ(db, maps),
             Sync => db.sync().unwrap(),
         }
         None
@@ -226,12 +291,16 @@ impl Subject for Bank {
                 model.iter_mut().for_each(|map| _ = map.remove(&1));
                 model[1].insert(3, value);
             }
-            Plain(map, value) => _ = model[map].insert(1, value),
+            Plain(map, value) | Within(map, value) | Group(map, value) | Single(map, value) => {
+                model[map].insert(1, value);
+            }
+            Pair(value) => model[0].extend([(1, value), (2, value + 1)]),
+            Aside(value) => model.iter_mut().for_each(|map| _ = map.insert(9, value)),
             Beside(map, value) => _ = model[map].insert(9, value),
             Cut(map) => _ = model[map].remove(&1),
             Crowded(value) => model.iter_mut().for_each(|map| map.extend(CROWD.map(|key| (key, value)))),
             Look(map) => return model[map].get(&1).copied(),
-            Abort(_) | Sync | Seed | Fill => {}
+            Abort(_) | Sync | Seed | Fill | Reopen(_) | Hold | Meet | Differ => {}
         }
         None
     }
@@ -287,11 +356,13 @@ impl Concurrent for Bank {
         match *op {
             Both(value) => worker.transaction(|tx| both(tx, &worker.maps, value)),
             Swap(value) => worker.transaction(|tx| swap(tx, &worker.maps, value)),
+            Aside(value) => worker.transaction(|tx| aside(tx, &worker.maps, value)),
             Plain(map, value) => _ = worker.handles[map].insert(&1, &value).unwrap(),
             Beside(map, value) => _ = worker.handles[map].insert(&9, &value).unwrap(),
             Cut(map) => _ = worker.handles[map].remove(&1).unwrap(),
             Look(map) => return worker.handles[map].get(&1).unwrap(),
-            Abort(_) | Sync | Seed | Fill | Crowded(_) => unreachable!("not in threads"),
+            Differ => return differ(&worker.db, &worker.maps),
+            _ => unreachable!("not in threads"),
         }
         None
     }
@@ -350,6 +421,54 @@ fn a_table_that_goes_leaves_no_retirement_pending() {
     let threads = Threads::new(explorer).preemptions(1);
     let programs = [vec![Beside(0, 15), Cut(0)], vec![Look(0)]];
     println!("{}", threads.run(&Bank { tables_go: true, ..before }, &programs, &[]).assert_ok());
+}
+
+/// Whatever changes a key of a transaction whose retirement is not durable makes it durable first, or replay would take the change back.
+#[test]
+fn every_way_of_changing_a_key_settles_the_record_that_has_it() {
+    let changes: [&[Op]; 5] = [
+        &[Within(0, 20)],
+        &[Group(0, 20)],
+        &[Single(0, 20)],
+        &[Reopen(0), Plain(0, 20)],
+        // The record is one of the same lane, which the next one overwrites.
+        &[Swap(20), Within(1, 30)],
+    ];
+    for kinds in [["hash", "skiplist"], ["pset", "bplustree"], ["list-values", "dptree"]] {
+        for change in changes {
+            let bank = bank(kinds);
+            let ops: Vec<Op> = [Both(10)].iter().chain(change).copied().collect();
+            println!("{kinds:?}, {change:?}: {}", explorer(&bank).run_then(&bank, &ops, &[Within(0, 50)]).assert_ok());
+        }
+    }
+}
+
+/// A transaction that waits for a checkpoint keeps a lane, so the next one has another. Its record is not that which the third one
+/// overwrites.
+#[test]
+fn a_mixed_transaction_settles_records_of_other_lanes() {
+    for kinds in [["hash", "masstree"], ["pset", "masstree"]] {
+        let bank = bank(kinds);
+        println!("{}", explorer(&bank).run_then(&bank, &[Hold, Pair(10), Meet, Both(30)], &[Both(60)]).assert_ok());
+    }
+}
+
+/// A snapshot comes before a transaction over a strict and a buffered map or after it, wherever the two meet.
+#[test]
+fn a_snapshot_shows_no_half_of_a_mixed_transaction() {
+    let bank = Bank { before: &[Both(5)], ..bank(["list", "masstree"]) };
+    let explorer = Explorer::new().contract(Contract::Buffered).executions_per_point(1).samples(1).crash_points(1);
+    let threads = Threads::new(explorer).preemptions(1).max_schedules(if deep() { 4000 } else { 400 });
+    println!("{}", threads.run(&bank, &[vec![Both(10)], vec![Differ]], &[]).assert_ok());
+}
+
+/// While one thread makes a retirement durable, another one retires the lane's next record: that is not durable yet.
+#[test]
+fn what_is_retired_during_a_settlement_is_not_settled() {
+    let bank = Bank { before: &[Both(5)], unsettled: &[Both(10)], ..bank(["list", "list"]) };
+    let threads = Threads::new(Explorer::new().executions_per_point(6).samples(2)).preemptions(1);
+    let programs = [vec![Plain(0, 20)], vec![Aside(30), Beside(0, 40)]];
+    println!("{}", threads.run(&bank, &programs, &[]).assert_ok());
 }
 
 #[test]

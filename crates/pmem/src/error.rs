@@ -143,7 +143,7 @@ pub enum Error {
 
     /// The pool cannot become longer.
     #[error(
-        "the pool is full: it would have to reach {needed} bytes; remove data, drop an index, or create it with a larger maximal size"
+        "the pool is full: it would have to reach {needed} bytes; remove data, drop an index, or open it with a larger maximal size"
     )]
     Full {
         /// The length it would need, in bytes.

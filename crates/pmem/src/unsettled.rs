@@ -374,6 +374,25 @@ mod tests {
     }
 
     #[test]
+    fn joined_tickets_wait_for_the_later_commit() {
+        let (mapping, _) = mapping();
+        let ticket = |number| {
+            let mut ticket = Unsettled::new();
+            ticket.belong_to(&mapping).unwrap();
+            ticket.raise_commit(number);
+            ticket
+        };
+        for [own, other] in [[3, 7], [7, 3]] {
+            let mut joined = ticket(own);
+            joined.join(ticket(other)).unwrap();
+            assert_eq!((joined.commit(), joined.is_empty()), (7, false));
+        }
+        let mut joined = Unsettled::new();
+        joined.join(ticket(7)).unwrap();
+        assert_eq!(joined.commit(), 7);
+    }
+
+    #[test]
     fn who_does_not_wait_settles_all_the_same() {
         let (mapping, counting) = mapping();
         let told = Arc::new(Told::default());

@@ -11,7 +11,7 @@ use bare::Bare;
 use durix_crashsim::Explorer;
 use durix_crashsim::fs::{FileSubject, Files, Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
-use durix_pmem::{Error, Hardware, Owner, Pool, PoolOptions, Result, Session};
+use durix_pmem::{Error, Hardware, Off, Owner, Pool, PoolOptions, Result, Session, Word};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const LIMIT: u64 = 256 << 10;
@@ -22,12 +22,16 @@ enum Do {
     One(usize, u64),
     /// Stores into all of them.
     All(u64),
+    /// Stores into one of the structures, in a commit that is larger than a segment.
+    Wide(usize, u64),
+    /// Stores into all of them, in a commit that does not fit into a segment behind another one.
+    Broad(u64),
     /// Takes more space than there is.
     Grow,
     /// Takes as much as the pool has at first.
     Take,
 }
-use Do::{All, Grow, One, Take};
+use Do::{All, Broad, Grow, One, Take, Wide};
 
 /// Which checksums are not looked at, or not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -87,6 +91,8 @@ impl Journaled {
             let source = std::io::Error::other(format!("{report:?}"));
             return Err(Error::Io { action: "judging the pages".into(), source });
         }
+        let spares = pool.check_spares(&session.enter()?);
+        assert!(spares.is_empty(), "{spares:?}");
         Ok(Live { session, words, pool })
     }
 }
@@ -99,9 +105,22 @@ impl Live {
             words[..2].iter().for_each(|word| op.store(word, value, Relaxed));
             op.write_back(words);
         };
+        let note_free_lines = |lines: u64| {
+            let end = self.pool.mapping().len();
+            op.write_back_slice(op.slice::<Word>("free lines", Off::new(end - lines * 64), lines * 8)?);
+            Ok::<_, Error>(())
+        };
         match what {
             One(number, value) => store(&self.words[number], value),
             All(value) => self.words.iter().for_each(|words| store(words, value)),
+            Wide(number, value) => {
+                store(&self.words[number], value);
+                note_free_lines(150)?;
+            }
+            Broad(value) => {
+                self.words.iter().for_each(|words| store(words, value));
+                note_free_lines(100)?;
+            }
             Take => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.geometry().min_size())?),
             Grow => drop(self.pool.space().reserve_extent(&op, Owner(0), self.pool.mapping().len())?),
         }
@@ -140,8 +159,8 @@ impl FileSubject for Journaled {
     }
     fn step(&self, model: &mut Vec<u64>, what: &Do) -> bool {
         match *what {
-            One(number, value) => model[number] = value,
-            All(value) => model.fill(value),
+            One(number, value) | Wide(number, value) => model[number] = value,
+            All(value) | Broad(value) => model.fill(value),
             Grow | Take => {}
         }
         true
@@ -314,6 +333,25 @@ fn checkpoints_and_trimming_survive() {
     assert!(report.complete);
 }
 
+/// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation
+/// was full already or not, and a header that is torn leaves the one before.
+#[test]
+fn a_commit_that_is_larger_than_a_segment_survives() {
+    let before = |commits| (1..=commits).map(All).chain([One(1, 20), Wide(0, 21), One(2, 22), Wide(1, 23)]);
+    let (fs, subject) = (SimulatedFs::new(), Journaled::new(4));
+    let mut live = subject.create(&fs);
+    let len = || SimulatedJournal::new(&fs, "pool-journal").open(true).unwrap().unwrap().len().unwrap();
+    let short = len();
+    before(1).for_each(|what| live.run(what).unwrap());
+    assert!(len() > short, "the journal has {short} bytes");
+    // A sector of 64 bytes holds no whole header.
+    for (commits, sector) in [(1, 512), (6, 512), (1, 64)] {
+        let files = files(Explorer::new().executions_per_point(60).samples(30)).sector(sector);
+        let report = files.run_then(&subject, &before(commits).collect::<Vec<_>>(), &[One(3, 30)]);
+        println!("{}", report.assert_ok());
+    }
+}
+
 #[test]
 fn creation_survives() {
     let explorer = Explorer::new().crash_in_create(true).executions_per_point(100).samples(40);
@@ -335,6 +373,15 @@ fn calls_that_fail_lose_nothing() {
     let report =
         files(explorer).each_fault(true).run_then(&Journaled::new(2), &[All(1), Grow, All(2)], &[All(3)]).assert_ok();
     println!("{report}");
+}
+
+/// A sync that fails marks as written what is not. So records that a dead process has left in the cache are written again before any of
+/// their lines is in the pool's file: those of both generations.
+#[test]
+fn records_of_either_generation_whose_sync_has_failed_are_written_again() {
+    let explorer = Explorer::new().process_deaths(true).crashes(2).executions_per_point(8).samples(4);
+    let files = files(explorer).each_fault(true);
+    println!("{}", files.run_then(&Journaled::new(2), &[One(0, 1), Broad(2)], &[]).assert_ok());
 }
 
 /// A sync that fails marks as written what is not. So the length that growth has given the file may be lost later, by whichever sync that succeeds:

@@ -10,7 +10,7 @@ use durix_pmem::backing::{Access, Backing, BackingKind, FileBacking, FileId, Hea
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{Kind, Root, Structure};
 use durix_pmem::testing::{Call, FaultBacking, Faults};
-use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session};
+use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session, Unsettled};
 
 /// A structure without content, of a kind that a test chooses.
 struct Empty<const VERSION: u32>;
@@ -1001,6 +1001,9 @@ fn a_journal_that_fails_says_so_to_everybody() {
     let mut session = pool.session().unwrap();
     drop(pool.open_structure::<Empty<1>>("kept", &()).unwrap());
     pool.commit(&mut session).unwrap();
+    let op = session.enter_later(&mut Unsettled::new()).unwrap();
+    op.note_commit();
+    let mut ticket = op.finish();
 
     fails.store(true, Ordering::Relaxed);
     let text = "the journal of PATH failed: syncing the journal: other error; nothing works in this pool until it is opened \
@@ -1010,10 +1013,14 @@ fn a_journal_that_fails_says_so_to_everybody() {
     assert_eq!(bench.text(lost), text);
     fails.store(false, Ordering::Relaxed);
     assert_eq!(bench.text(pool.commit(&mut session)), text, "no second try");
+    for _ in 0..2 {
+        assert_eq!(bench.text(pool.wait(&mut session, &mut ticket)), text);
+        assert!(!ticket.is_empty(), "nothing of it is acknowledged");
+    }
     assert_eq!(bench.text(session.enter()), text);
     assert_eq!(bench.text(pool.open_structure::<Empty<1>>("more", &())), text);
     assert_eq!(bench.text(pool.close()), text);
-    drop((session, pool));
+    drop((session, pool, ticket));
 
     let pool = options.open(bench.path()).unwrap();
     let names: Vec<String> = pool.indices().unwrap().into_iter().map(|index| index.name).collect();
@@ -1041,7 +1048,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
         (
             Error::Recovery { name: name(), kind, source: full() },
             "recovering the records of index \"log\" (TESTLOGS v3) failed: the pool is full: it would have to reach 4096 \
-             bytes; remove data, drop an index, or create it with a larger maximal size",
+             bytes; remove data, drop an index, or open it with a larger maximal size",
         ),
         (
             Error::DamagedSegment { off: 0x40, found: 7 },
@@ -1058,7 +1065,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
         (
             Error::Service { service: service(), source: full() },
             "the service \"merge\" failed: the pool is full: it would have to reach 4096 bytes; remove data, drop an index, or \
-             create it with a larger maximal size",
+             open it with a larger maximal size",
         ),
         (
             Error::ServicePanicked { service: service() },

@@ -12,7 +12,7 @@ use bare::Bare;
 use durix_crashsim::fs::{Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
 use durix_pmem::service::Tick;
-use durix_pmem::{Hardware, Pool, PoolOptions, Result, Session};
+use durix_pmem::{Hardware, Off, Pool, PoolOptions, Result, Session, Word};
 
 const LIMIT: u64 = 256 << 10;
 const D: Duration = Duration::from_millis(20);
@@ -114,10 +114,14 @@ impl JournalFile for Watched {
 
 /// A pool that nobody drives, with one structure; all that its creation has done is durable.
 fn pool(interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
+    pool_of(LIMIT, interval)
+}
+
+fn pool_of(limit: u64, interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
     let (fs, syncs) = (SimulatedFs::new(), Arc::<Syncs>::default());
-    let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).max_size(LIMIT);
+    let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(limit).max_size(limit);
     let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO);
-    let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, LIMIT).unwrap();
+    let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, limit).unwrap();
     let place = Place { inner: SimulatedJournal::new(&fs, "pool-journal"), syncs: Arc::clone(&syncs) };
     let pool = options.create_journaled_on(backing, place).unwrap();
     let words = pool.open_structure::<Bare>("words", &()).unwrap();
@@ -206,12 +210,14 @@ fn while_a_flush_takes_long_no_update_returns_that_begins_two_intervals_after_th
     assert!(begun.len() > early.len(), "the writer has not gone on");
 }
 
+/// Has the services do all that is due.
+fn drive(pool: &Pool) {
+    let mut session = pool.session().unwrap();
+    while pool.tick(&mut session).unwrap() == Tick::Worked {}
+}
+
 #[test]
 fn the_service_commits_what_is_an_interval_old_and_not_before() {
-    let drive = |pool: &Pool| {
-        let mut session = pool.session().unwrap();
-        while pool.tick(&mut session).unwrap() == Tick::Worked {}
-    };
     let (early, words, syncs) = pool(Duration::from_secs(3600));
     let (mut session, before) = (early.session().unwrap(), syncs.made().len());
     let number = update(&early, &words, &mut session, 1);
@@ -225,5 +231,20 @@ fn the_service_commits_what_is_an_interval_old_and_not_before() {
         std::thread::sleep(D);
         drive(&pool);
         assert!(pool.is_settled(number), "update {value} is older than the interval");
+    }
+}
+
+#[test]
+fn the_service_does_not_wait_where_a_commit_would_keep_operations_out_for_long() {
+    let (pool, words, _) = pool_of(8 << 20, Duration::from_secs(3600));
+    let mut session = pool.session().unwrap();
+    // 36 K lines are few enough to wait, 52 K are not.
+    for (round, at, bytes) in [(1, 1 << 20, (36 << 10) * 64), (2, 4 << 20, (16 << 10) * 64)] {
+        let op = session.enter().unwrap();
+        op.write_back_slice(op.slice::<Word>("lines", Off::new(at), bytes / 8).unwrap());
+        drop(op);
+        let number = update(&pool, &words, &mut session, round);
+        drive(&pool);
+        assert_eq!(pool.is_settled(number), round == 2, "round {round}");
     }
 }

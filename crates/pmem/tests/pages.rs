@@ -6,8 +6,8 @@ mod bare;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bare::Bare;
@@ -171,6 +171,90 @@ fn what_was_written_without_a_journal_has_no_checksum_until_it_is_scrubbed() {
 }
 
 #[test]
+fn checksums_that_a_scrub_gives_are_durable_when_it_returns() {
+    let bench = Bench::new();
+    let pool = options().durability(Level::Process).create(bench.path()).unwrap();
+    work(&pool, 2);
+    pool.close().unwrap();
+    let counts = Arc::new(Counts::default());
+    let place = Counting { place: Arc::new(BesidePool::new(bench.path())), counts: Arc::clone(&counts) };
+    let pool = options().open_journaled_on(FileBacking::open(bench.path()).unwrap(), place).unwrap().recover().unwrap();
+    let pages = pool.mapping().len() / PAGE;
+    assert!(pages < 64, "one step");
+    counts.take();
+    assert_eq!(pool.scrub().unwrap().unknown, 0);
+    let [.., syncs, bytes] = counts.take();
+    assert_eq!((syncs, bytes), (1, (pages - 1) * 8), "the header's page has one from the start");
+}
+
+#[test]
+fn no_checkpoint_comes_between_a_checksum_and_its_page() {
+    let bench = Bench::new();
+    let counts = Arc::new(Counts::default());
+    let place = Counting { place: Arc::new(BesidePool::new(bench.path())), counts: Arc::clone(&counts) };
+    let pool = options().create_journaled_on(FileBacking::create(bench.path()).unwrap(), place).unwrap();
+    work(&pool, 3);
+    *counts.meanwhile.lock().unwrap() = Some(pool.clone());
+    assert_eq!(pool.check_pages().unwrap().damaged, []);
+    assert!(counts.meanwhile.lock().unwrap().is_none());
+}
+
+/// What is in the file is half of what its checksums speak of.
+#[test]
+fn checksums_are_not_used_where_the_journal_that_goes_with_them_is_gone() {
+    let copy = killed(&Bench::new(), 5);
+    fs::remove_file(DiskJournal::path_of(&copy.path())).unwrap();
+    let report = options().accept_unclean(true).read_only(true).open(copy.path()).unwrap().check_pages().unwrap();
+    assert_eq!(report.missing.as_deref(), Some("the journal that goes with them could not be replayed"));
+}
+
+/// A commit waits for an operation that leaves half of something: it takes nothing of it.
+#[test]
+fn a_commit_takes_no_half_of_what_it_has_waited_for() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let word = op.at(Off::<Word>::new(extent.off));
+    op.store(word, 77, Relaxed);
+    op.write_back(word);
+    std::thread::scope(|scope| {
+        let pool = &pool;
+        let commits = scope.spawn(|| pool.session().and_then(|mut session| pool.commit(&mut session)));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!commits.is_finished(), "it waits for the operation");
+        drop(pool.whole(&op).unwrap());
+        drop(op);
+        let refused = commits.join().unwrap().unwrap_err().to_string();
+        assert!(refused.contains("half done"), "{refused}");
+    });
+    drop((session, pool));
+    let pool = bench.open();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert_ne!(op.load(op.at(Off::<Word>::new(extent.off)), Relaxed), 77);
+}
+
+/// Closing marks of before do not count after a crash: they rest on this number.
+#[test]
+fn each_opening_after_a_crash_is_counted() {
+    let bench = Bench::new();
+    let crashes = |pool: &Pool| pool.crashes(&pool.session().unwrap().enter().unwrap());
+    let pool = bench.open();
+    let before = crashes(&pool);
+    pool.close().unwrap();
+    let pool = bench.open();
+    assert_eq!(crashes(&pool), before, "it was closed");
+    drop(pool);
+    let copy = killed(&bench, 1);
+    let pool = copy.open();
+    assert_eq!(crashes(&pool), before + 1);
+    pool.close().unwrap();
+    assert_eq!(crashes(&copy.open()), before + 1);
+}
+
+#[test]
 fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why() {
     let bench = Bench::new();
     work(&bench.open(), 2);
@@ -238,9 +322,17 @@ fn a_pool_that_grows_is_covered_where_it_has_grown() {
 
 /// A pool that was not closed: the files as they are while it is open.
 fn killed(bench: &Bench, commits: u64) -> Bench {
+    killed_with(bench, &bench.open(), commits)
+}
+
+fn killed_with(bench: &Bench, pool: &Pool, commits: u64) -> Bench {
+    work(pool, commits);
+    copied(bench)
+}
+
+/// The files as they are.
+fn copied(bench: &Bench) -> Bench {
     let copy = Bench::new();
-    let pool = bench.open();
-    work(&pool, commits);
     for (from, to) in [
         (bench.path(), copy.path()),
         (bench.sums(), copy.sums()),
@@ -265,6 +357,23 @@ fn a_record_that_is_damaged_before_the_last_one_is_not_taken_for_the_torn_end() 
     assert_eq!(copy.check().damaged, []);
 }
 
+/// The older generation is full, and the newer one begins in the other segment: neither ends where a record is damaged.
+#[test]
+fn a_damaged_record_of_either_generation_is_not_taken_for_the_torn_end() {
+    let bench = Bench::new();
+    let pool = options().journal_segment(2 * PAGE).create(bench.path()).unwrap();
+    let copy = killed_with(&bench, &pool, 20);
+    assert_eq!(pool.journal_stats().unwrap().checkpoints, 0, "both generations are in the journal");
+    assert_eq!(copy.check().damaged, []);
+    let journal = DiskJournal::path_of(&copy.path());
+    for segment in [8192, 8192 + 2 * PAGE] {
+        copy.flip(&journal, segment + 100);
+        let error = options().open(copy.path()).unwrap_err();
+        assert!(error.to_string().contains("later ones are sound"), "{segment}: {error}");
+        copy.flip(&journal, segment + 100);
+    }
+}
+
 #[test]
 fn damage_is_judged_after_the_journal_was_replayed_and_stays_known() {
     let bench = Bench::new();
@@ -275,6 +384,69 @@ fn damage_is_judged_after_the_journal_was_replayed_and_stays_known() {
     assert_eq!(copy.check().damaged.len(), 1, "replayed in memory");
     options().open(copy.path()).unwrap().close().unwrap();
     assert_eq!(copy.check().damaged.len(), 1, "replayed to the file");
+}
+
+/// A repair reads what is left of the journal. The checksums go on to say which pages of the file are damaged.
+#[test]
+fn a_damaged_journal_leaves_the_checksums_of_the_pages_in_force() {
+    const JOURNAL_ID: u64 = 144;
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    pool.close().unwrap();
+    let pool = bench.open();
+    work(&pool, 5);
+    // A record has all lines of this page.
+    let rewritten = extent.off + 5 * PAGE;
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    for at in (rewritten..rewritten + PAGE).step_by(64) {
+        let word = op.at(Off::<Word>::new(at));
+        op.store(word, at, Relaxed);
+        op.write_back(word);
+    }
+    drop(op);
+    pool.commit(&mut session).unwrap();
+    drop(session);
+    let copy = copied(&bench);
+    drop(pool);
+    let (file, whole) = (fs::read(copy.path()).unwrap(), fs::read(DiskJournal::path_of(&copy.path())).unwrap());
+    let journal = DiskJournal::path_of(&copy.path());
+    let repaired = || {
+        let pool = options().for_repair().open(copy.path()).unwrap();
+        let found = pool.check_pages().unwrap();
+        assert_eq!((found.missing, found.unknown), (None, 0));
+        found.damaged.into_iter().map(|page| page.range.start).collect::<Vec<u64>>()
+    };
+    // What is damaged, and whether the record of the whole page is there.
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, bool, Damage); 4] = [
+        ("the first record", true, |bytes| bytes[8192 + 100] ^= 4),
+        ("its headers", true, |bytes| bytes[..8192].fill(0x77)),
+        ("all records", false, |bytes| bytes[8192..].fill(0)),
+        ("cut off", false, |bytes| bytes.truncate(8192 + 500)),
+    ];
+    for (what, has_all, damage) in cases {
+        let mut bytes = whole.clone();
+        damage(&mut bytes);
+        fs::write(&journal, bytes).unwrap();
+        assert_eq!(repaired(), [], "{what}: stale is not damaged");
+        // Line 62 of a page that the records change, and a page that they do not.
+        let free = file.len() as u64 - PAGE;
+        for at in [extent.off + 4000, free] {
+            copy.flip(&copy.path(), at);
+            assert_eq!(repaired(), [at / PAGE * PAGE], "{what}");
+            copy.flip(&copy.path(), at);
+        }
+        copy.flip(&copy.path(), rewritten + 4000);
+        assert_eq!(repaired(), if has_all { vec![] } else { vec![rewritten] }, "{what}");
+        copy.flip(&copy.path(), rewritten + 4000);
+    }
+    // The journal's header has the salt, too.
+    fs::write(&journal, &whole).unwrap();
+    copy.flip(&copy.path(), JOURNAL_ID);
+    copy.flip(&copy.path(), extent.off + 4000);
+    assert_eq!(repaired(), [0, extent.off], "the header's page, for the salt");
 }
 
 /// A place that counts.
@@ -288,6 +460,8 @@ struct Counting {
 struct Counts {
     journal: [AtomicU64; 2],
     sums: [AtomicU64; 2],
+    /// What is carried over once the checksums have been read.
+    meanwhile: Mutex<Option<Pool>>,
 }
 
 impl Counts {
@@ -342,7 +516,17 @@ impl JournalFile for CountingFile {
         self.file.len()
     }
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
+        self.file.read_at(offset, bytes)?;
+        let meanwhile = if self.is_sums { self.counts.meanwhile.lock().unwrap().take() } else { None };
+        if let Some(pool) = meanwhile {
+            let carries = std::thread::spawn(move || pool.checkpoint_journal().unwrap());
+            // It waits for whoever compares, or is done by then.
+            let begun = Instant::now();
+            while !carries.is_finished() && begun.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.count(1, bytes.len() as u64);

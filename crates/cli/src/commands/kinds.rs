@@ -32,7 +32,8 @@ pub fn run(args: &KindsArgs) -> Result<Code, Failure> {
         output::line(&format!("\n{}", table(&FIGURES, figures(), &right)))?;
         output::line(&format!(
             "\nMeasured on {measured}: 200,000 keys of 8 bytes, values of 8 bytes, one thread, on memory that\n\
-             stands for persistent memory. A put gives a key another value, open is after a crash. On your keys: durix bench --keys-from FILE"
+             stands for persistent memory. A put gives a key another value, open is after a crash.\n\
+             On your keys: durix bench --keys-from FILE"
         ))?;
     }
     Ok(Code::Done)

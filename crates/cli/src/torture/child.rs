@@ -17,7 +17,7 @@ use durix_pmem::{Mutating, Mutation, Plan as Mutants, SiteKind};
 use super::board::Board;
 use super::clocks::{self, Clocks};
 use super::steps::{self, Plan};
-use super::{INDEX, MAX_SIZE, POOL};
+use super::{INDEX, POOL};
 use crate::args::{TortureChildArgs, TortureMedium};
 use crate::failure::{Code, Failure};
 
@@ -42,7 +42,7 @@ pub fn run(args: &TortureChildArgs) -> Result<Code, Failure> {
     let shadow = || -> Result<_, Failure> {
         Ok(Shadow::over(Hardware::PAGE_CACHE, FileBacking::open(&path)?, EVICT_ONE_IN, args.seed))
     };
-    let options = PoolOptions::new().max_size(MAX_SIZE).durability(args.durability).journal_segment(SEGMENT);
+    let options = PoolOptions::new().max_size(args.max_size).durability(args.durability).journal_segment(SEGMENT);
     if args.durability != Level::Process {
         return work(&options.open(&path)?, args);
     }
@@ -108,6 +108,7 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
     let _threads = at_intervals.then(|| Db::builder().over(pool.clone())).transpose()?;
     let form = steps::Form::of(index.limits());
     let plan = Plan { seed: args.seed, threads: args.threads, keys: args.keys, form };
+    let is_bounded = args.max_size != super::DEFAULT_MAX_SIZE;
     let fail = |what: &dyn std::fmt::Display| -> ! {
         board.say_failed();
         eprintln!("{what}");
@@ -126,7 +127,7 @@ fn work<M: Medium>(pool: &Pool<M>, args: &TortureChildArgs) -> Result<Code, Fail
         for thread in 0..args.threads {
             let (index, board, clocks) = (&*index, &board, clocks.as_ref());
             scope.spawn(move || {
-                let Err(failure) = work_as(pool, index, (board, clocks), plan, thread);
+                let Err(failure) = work_as(pool, index, (board, clocks), plan, thread, is_bounded);
                 fail(&format_args!("thread {thread}: {failure}"));
             });
         }
@@ -147,9 +148,13 @@ fn work_as<M: Medium>(
     (board, clocks): (&Board, Option<&Clocks>),
     plan: Plan,
     thread: u64,
+    is_bounded: bool,
 ) -> Result<Infallible, Failure> {
     let mut session = pool.session()?;
     let (mut ticket, mut next) = (None, 0..);
+    let buffered = clocks.is_some();
+    // A full pool may cut a batch anywhere that is not atomic.
+    let leaves_batches_out = is_bounded && !index.batch_is_atomic();
     loop {
         let number = next.next().expect("numbers do not end");
         let step = plan.step(thread, number);
@@ -163,7 +168,14 @@ fn work_as<M: Medium>(
         }
         board.begin(thread, number);
         let op = session.enter()?;
-        steps::run(index, &op, plan, thread, &step)?;
+        if leaves_batches_out && matches!(step, steps::Step::Batch(_)) {
+            board.leave_out(thread, number);
+        } else {
+            match steps::run(index, &op, plan, thread, &step) {
+                Err(error) if is_full(&error) && !buffered => board.refuse(thread, number),
+                done => done?,
+            }
+        }
         op.note_commit();
         drop(op);
         pool.settle(&mut session)?;
@@ -199,6 +211,11 @@ fn work_as<M: Medium>(
             board.synced(thread, covered);
         }
     }
+}
+
+/// Whether a pool had no room.
+pub fn is_full(error: &durix::Error) -> bool {
+    matches!(error, durix::Error::Pool(durix_pmem::Error::Full { .. }))
 }
 
 /// Walks over parts of an ordered index, beside the writers: keys come in order, each once, and none that nobody wrote.

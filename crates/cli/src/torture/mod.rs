@@ -33,7 +33,8 @@ use verify::Model;
 const POOL: &str = "pool";
 /// The index in it.
 const INDEX: &str = "tortured";
-const MAX_SIZE: u64 = 16 << 30;
+/// Largest size of a pool unless another one is asked for.
+pub const DEFAULT_MAX_SIZE: u64 = 16 << 30;
 /// Rounds on one pool, before the next one is made.
 const ROUNDS_A_POOL: u64 = 10;
 /// A pool in so many is of each size, the largest first that divides.
@@ -52,6 +53,8 @@ struct Tally {
     acknowledged: u64,
     largest: u64,
     growths: u64,
+    /// Operations that a full pool has refused.
+    refused: u64,
 }
 
 pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
@@ -62,6 +65,13 @@ pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
     if args.plant && args.medium == TortureMedium::Hardware {
         return Err(Failure::usage(
             "a fence is left out on the shadow medium only: on an ordinary file every store survives a kill",
+        ));
+    }
+    if args.max_size != DEFAULT_MAX_SIZE
+        && (kind.durability != durix::Durability::Strict || args.durability != Level::Process)
+    {
+        return Err(Failure::usage(
+            "a pool is kept full for strict kinds without a journal only: nobody can tell what others have refused",
         ));
     }
     if let Some(keys) = args.keys.filter(|keys| *keys > kind.meant_for) {
@@ -167,7 +177,7 @@ impl Torture<'_> {
             }
             _ => {}
         }
-        let pool = PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE).create(&path)?;
+        let pool = PoolOptions::new().initial_size(1 << 20).max_size(self.args.max_size).create(&path)?;
         let index = self.kind.open_or_create(&pool, INDEX)?;
         self.keys = wanted;
         let plan = self.plan(0, wanted);
@@ -179,7 +189,11 @@ impl Torture<'_> {
             numbers.sort_unstable_by_key(|number| mix(*number));
             for number in numbers {
                 let id = mix(self.seed ^ mix(number << 8 | thread as u64));
-                index.insert(&session.enter()?, &plan.form.key(thread as u64, number), &plan.form.value(id))?;
+                let (key, value) = (plan.form.key(thread as u64, number), plan.form.value(id));
+                match index.insert(&session.enter()?, &key, &value) {
+                    Err(error) if child::is_full(&error) => break,
+                    inserted => inserted?,
+                };
                 contents.insert(number, id);
             }
         }
@@ -242,6 +256,7 @@ impl Torture<'_> {
             .args(["--threads", &plan.threads.to_string(), "--seed", &plan.seed.to_string()])
             .args(["--keys", &plan.keys.to_string()])
             .args(["--durability", &self.args.durability.to_string()])
+            .args(["--max-size", &self.args.max_size.to_string()])
             .arg("--dir")
             .arg(&self.dir)
             .stdin(Stdio::null())
@@ -257,6 +272,7 @@ impl Torture<'_> {
     fn verify(&mut self, plan: &Plan) -> Result<Result<(), String>, Failure> {
         let done: Vec<Progress> = (0..plan.threads).map(|thread| self.board.progress(thread)).collect();
         self.tally.acknowledged += done.iter().map(|p| p.ended).sum::<u64>();
+        self.tally.refused += (0..plan.threads).map(|thread| self.board.refused(thread)).sum::<u64>();
         let path = self.dir.join(POOL);
         let size = file_size(&path);
         self.tally.growths += u64::from(size > self.size);
@@ -271,7 +287,9 @@ impl Torture<'_> {
             Err(error) => return Ok(Err(format!("what was left cannot be opened: {error}"))),
         };
         let clocks = || clocks::Clocks::open(&self.dir, plan.threads);
-        if let Err(what) = verify::verify(&pool, &*index, &mut self.model, plan, &done, self.args.durability, clocks) {
+        if let Err(what) =
+            verify::verify(&pool, &*index, &mut self.model, plan, (&done, &self.board), self.args.durability, clocks)
+        {
             return Ok(Err(what));
         }
         let mut session = pool.session()?;
@@ -306,6 +324,9 @@ fn replay(args: &TortureArgs, seed: u64, rounds: u64) -> String {
     if let Some(keys) = args.keys {
         command.push_str(&format!(" --keys {keys}"));
     }
+    if args.max_size != DEFAULT_MAX_SIZE {
+        command.push_str(&format!(" --max-size {}", args.max_size));
+    }
     if args.plant {
         command.push_str(" --plant");
     }
@@ -337,11 +358,11 @@ fn succeeded(
     torture: &Torture<'_>,
     took: Duration,
 ) -> Result<Code, Failure> {
-    let Tally { kills, in_recovery, acknowledged, largest, growths } = &torture.tally;
+    let Tally { kills, in_recovery, acknowledged, largest, growths, refused } = &torture.tally;
     if args.json {
         output::json(&json!({
             "lost": false, "rounds": args.rounds, "kills": kills, "kills_in_recovery": in_recovery,
-            "acknowledged": acknowledged, "largest_keys": largest, "growths": growths, "seed": torture.seed,
+            "acknowledged": acknowledged, "largest_keys": largest, "growths": growths, "refused": refused, "seed": torture.seed,
             "seconds": took.as_secs_f64(),
         }))?;
         return Ok(Code::Done);
@@ -350,7 +371,7 @@ fn succeeded(
     let promise = if strict && !matches!(args.durability, Level::Interval(_)) { "acknowledged" } else { "synced" };
     output::line(&format!(
         "{kills} kills ({in_recovery} in recovery) in {} rounds, {acknowledged} operations ended, up to {largest} keys, \
-         {growths} times the pool had grown: nothing {promise} was lost ({:.0} s, seed {})",
+         {growths} times the pool had grown, {refused} operations found no room: nothing {promise} was lost ({:.0} s, seed {})",
         args.rounds,
         took.as_secs_f64(),
         torture.seed,

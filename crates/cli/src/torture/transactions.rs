@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::board::Board;
 use super::child::SEGMENT;
-use super::{MAX_SIZE, POOL, default_dir, progress, random_seed};
+use super::{DEFAULT_MAX_SIZE, POOL, default_dir, progress, random_seed};
 use crate::args::{TortureArgs, TortureChildArgs, TortureMedium};
 use crate::failure::{Code, Failure};
 use crate::output;
@@ -138,7 +138,7 @@ impl<M: Medium> Bank<M> {
 
 pub fn child(args: &TortureChildArgs) -> Result<Code, Failure> {
     let path = args.dir.join(POOL);
-    let options = PoolOptions::new().max_size(MAX_SIZE).durability(args.durability).journal_segment(SEGMENT);
+    let options = PoolOptions::new().max_size(DEFAULT_MAX_SIZE).durability(args.durability).journal_segment(SEGMENT);
     if args.durability != Level::Process {
         return work(options.open(&path)?, args);
     }
@@ -290,7 +290,7 @@ impl Torture<'_> {
             }
             _ => {}
         }
-        let pool = PoolOptions::new().initial_size(1 << 20).max_size(MAX_SIZE).create(&path)?;
+        let pool = PoolOptions::new().initial_size(1 << 20).max_size(DEFAULT_MAX_SIZE).create(&path)?;
         let bank = Bank::open(Db::over(pool), Some(self.kinds), self.accounts)?;
         bank.fill()?;
         let Bank { db, maps, .. } = bank;

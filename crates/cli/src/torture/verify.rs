@@ -5,6 +5,8 @@
 //! least those that the last completed sync covers, at most those that it had begun. And all threads are cut at one moment: an
 //! operation that is found needs all that had ended, in any thread, before it began.
 //!
+//! An operation that a full pool has refused has changed nothing; strict kinds only.
+//!
 //! On a pool that is committed at intervals every kind is buffered. On a journaled pool every operation is found whole, or not at all.
 //!
 //! # Keys that all threads share
@@ -20,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use durix::{Durability, Index, Level, Pool};
 
-use super::board::Progress;
+use super::board::{Board, Progress};
 use super::clocks::Clocks;
 use super::steps::{self, Change, Contents, Form, Plan, Step};
 use crate::failure::Failure;
@@ -50,7 +52,7 @@ pub fn verify(
     index: &dyn Index,
     model: &mut Model,
     plan: &Plan,
-    done: &[Progress],
+    (done, board): (&[Progress], &Board),
     level: Level,
     clocks: impl Fn() -> Result<Clocks, Failure>,
 ) -> Result<(), String> {
@@ -64,7 +66,8 @@ pub fn verify(
         let progress = done.get(thread).copied().unwrap_or_default();
         let own = &found.threads[thread];
         let settled = if is_strict {
-            strict(contents, own, plan, thread as u64, progress, atomic).map(|()| (progress.ended, progress.begun))
+            strict(contents, own, (plan, thread as u64), progress, atomic, |n| board.is_left_out(thread as u64, n))
+                .map(|()| (progress.ended, progress.begun))
         } else {
             buffered(contents, own, plan, thread as u64, progress, atomic).map(|cut| {
                 cuts.push(cut);
@@ -75,7 +78,7 @@ pub fn verify(
         extents.push(extent);
     }
     for key in 0..steps::SHARED {
-        if !is_possible(key, shared.get(&key), model.shared.get(&key), plan, &extents) {
+        if !is_possible(key, shared.get(&key), model.shared.get(&key), plan, &extents, |t, n| board.is_left_out(t, n)) {
             let what =
                 shared.get(&key).map_or("is not there".into(), |value| format!("holds {}", value.escape_ascii()));
             return Err(format!("key {key} of all threads {what}, after operations {extents:?}"));
@@ -90,12 +93,19 @@ pub fn verify(
 }
 
 /// Whether a key that all threads share can hold what was found, by the rule above; `before` is what it held before this child.
-fn is_possible(key: u64, found: Option<&Vec<u8>>, before: Option<&Vec<u8>>, plan: &Plan, extents: &[Extent]) -> bool {
+fn is_possible(
+    key: u64,
+    found: Option<&Vec<u8>>,
+    before: Option<&Vec<u8>>,
+    plan: &Plan,
+    extents: &[Extent],
+    is_left_out: impl Fn(u64, u64) -> bool,
+) -> bool {
     let mut is_decided = false;
     for (thread, &(certain, possible)) in (0..).zip(extents) {
         for number in (0..possible).rev() {
             let Step::Shared(what, change) = plan.step(thread, number) else { continue };
-            if change.key != key {
+            if change.key != key || is_left_out(thread, number) {
                 continue;
             }
             if found == change.id.map(|id| plan.form.shared_value(id)).as_ref() {
@@ -182,12 +192,12 @@ fn remains(changes: &[Change], atomic: bool) -> impl Iterator<Item = &[Change]> 
 fn strict(
     contents: &mut Contents,
     found: &BTreeMap<u64, Vec<u8>>,
-    plan: &Plan,
-    thread: u64,
+    (plan, thread): (&Plan, u64),
     progress: Progress,
     atomic: bool,
+    is_left_out: impl Fn(u64) -> bool,
 ) -> Result<(), String> {
-    for number in 0..progress.ended {
+    for number in (0..progress.ended).filter(|number| !is_left_out(*number)) {
         let changes = steps::changes(&plan.step(thread, number), contents);
         steps::make(contents, &changes);
     }
@@ -299,18 +309,35 @@ mod tests {
         Progress { begun, ended, synced }
     }
 
+    fn judge(model: &mut Contents, found: &BTreeMap<u64, Vec<u8>>, done: Progress, atomic: bool) -> Result<(), String> {
+        strict(model, found, (&PLAN, 0), done, atomic, |_| false)
+    }
+
+    #[test]
+    fn what_a_full_pool_has_refused_has_changed_nothing() {
+        let insert = (0..).find(|n| matches!(PLAN.step(0, *n), steps::Step::Insert(_))).unwrap();
+        let (without, with) = (found(&after(insert)), found(&after(insert + 1)));
+        let judge = |found, is_left_out| {
+            let done = progress(0, insert + 1, insert + 1);
+            strict(&mut Contents::new(), found, (&PLAN, 0), done, true, |number| is_left_out && number == insert)
+        };
+        judge(&with, false).unwrap();
+        judge(&without, true).unwrap();
+        assert!(judge(&with, true).is_err() && judge(&without, false).is_err());
+    }
+
     #[test]
     fn a_strict_index_holds_what_has_ended_and_perhaps_one_more() {
         for ended in 0..100 {
             for there in ended..=ended + 1 {
                 let mut model = Contents::new();
-                strict(&mut model, &found(&after(there)), &PLAN, 0, progress(0, ended, ended + 1), true).unwrap();
+                judge(&mut model, &found(&after(there)), progress(0, ended, ended + 1), true).unwrap();
                 assert_eq!(found(&model), found(&after(there)));
             }
             let lost = after(ended);
             if ended > 0 && found(&lost) != found(&after(ended - 1)) {
                 let before = found(&after(ended - 1));
-                assert!(strict(&mut Contents::new(), &before, &PLAN, 0, progress(0, ended, ended), true).is_err());
+                assert!(judge(&mut Contents::new(), &before, progress(0, ended, ended), true).is_err());
             }
         }
     }
@@ -323,7 +350,7 @@ mod tests {
         steps::make(&mut half, &changes[..1]);
         let half = found(&half);
         assert!(half != found(&after(number)) && half != found(&after(number + 1)));
-        let judge = |atomic| strict(&mut Contents::new(), &half, &PLAN, 0, progress(0, number, number + 1), atomic);
+        let judge = |atomic| judge(&mut Contents::new(), &half, progress(0, number, number + 1), atomic);
         assert!(judge(true).is_err());
         judge(false).unwrap();
     }
@@ -379,8 +406,9 @@ mod tests {
                 }
             }
             let extents = ended.map(|ended| (ended, ended));
-            let is_possible =
-                |found: &Option<Vec<u8>>| super::is_possible(3, found.as_ref(), Some(&before), &plan, &extents);
+            let is_possible = |found: &Option<Vec<u8>>| {
+                super::is_possible(3, found.as_ref(), Some(&before), &plan, &extents, |_, _| false)
+            };
             assert!(is_possible(&held), "{held:?} after {ended:?}");
             assert!(!is_possible(&Some(b"nobody's".to_vec())));
             overwritten += history.len() - 1;

@@ -425,7 +425,9 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
+    use durix_pmem::backing::HeapBacking;
     use durix_pmem::journal::DiskJournal;
+    use durix_pmem::{Hardware, PoolOptions};
 
     use super::super::put::planted::{self, Fault};
     use crate::{Db, Level, Map, Result};
@@ -457,6 +459,20 @@ mod tests {
         /// Sets the key 1 of both maps.
         fn both(&self, value: u64) -> Result<()> {
             self.db.transaction(|tx| self.maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &value).map(drop)))
+        }
+
+        /// Sets keys of both maps.
+        fn set(&self, keys: &[u64], value: u64) -> Result<()> {
+            self.db.transaction(|tx| {
+                self.maps.iter().try_for_each(|map| {
+                    let map = tx.map(map)?;
+                    keys.iter().try_for_each(|key| map.insert(key, &value).map(drop))
+                })
+            })
+        }
+
+        fn values(&self, keys: &[u64]) -> Vec<Option<u64>> {
+            self.maps.iter().flat_map(|map| keys.iter().map(|key| map.get(key).unwrap())).collect()
         }
 
         fn found(&self) -> [Option<u64>; 2] {
@@ -514,6 +530,95 @@ mod tests {
             bank.both(3).unwrap();
             assert_eq!(bank.found(), [Some(3); 2]);
         });
+    }
+
+    /// A bank whose maps are in memory, without a journal.
+    fn in_memory(kinds: [&str; 2]) -> Bank {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        Bank::over(Db::builder().no_background_threads().over(pool).unwrap(), kinds)
+    }
+
+    /// Has each of the first changes of a transaction be refused that sets `keys` of both maps.
+    fn refuse_each(bank: &Bank, keys: &[u64], changes: usize, is_as_before: impl Fn()) {
+        for place in 0..changes {
+            bank.db.sync().unwrap();
+            let mut faults = vec![None; place];
+            faults.push(Some(Fault::Full));
+            planted::plant(&faults);
+            let refused = bank.set(keys, 2).unwrap_err();
+            assert!(matches!(refused, crate::Error::Pool(durix_pmem::Error::Full { .. })), "{place}: {refused}");
+            assert_eq!(bank.values(keys), vec![Some(1); 2 * keys.len()], "{place}");
+            is_as_before();
+        }
+        bank.set(keys, 3).unwrap();
+        assert_eq!(bank.values(keys), vec![Some(3); 2 * keys.len()]);
+        bank.set(keys, 1).unwrap();
+    }
+
+    #[test]
+    fn whichever_change_is_refused_nothing_is_left_of_any() {
+        // All strict, mixed, all buffered. Of the mixed ones the strict changes come after the boundary; several of the Masstree are one
+        // batch.
+        let (one, two) = (&[1][..], &[1, 2][..]);
+        let cases = [
+            (["hash", "skiplist"], one, 2),
+            (["hash", "skiplist"], two, 4),
+            (["hash", "masstree"], one, 1),
+            (["masstree", "masstree"], one, 2),
+        ];
+        for (kinds, keys, changes) in cases {
+            let bank = in_memory(kinds);
+            bank.set(keys, 1).unwrap();
+            let transactions = &bank.db.shared.transactions;
+            refuse_each(&bank, keys, changes, || {
+                assert!(!transactions.retirements.any(transactions.medium()), "{kinds:?}: a crash makes it happen");
+            });
+        }
+    }
+
+    #[test]
+    fn whichever_change_is_refused_in_a_journaled_pool_nothing_is_left_of_any() {
+        let (kinds, dir) = (["hash", "skiplist"], tempfile::tempdir().unwrap());
+        let path = dir.path().join("bank");
+        let bank = Bank::create(&path, kinds, LEVELS[1]);
+        bank.set(&[1, 2], 1).unwrap();
+        refuse_each(&bank, &[1, 2], 4, || {
+            bank.db.sync().unwrap();
+            assert_eq!(Bank::open(&killed(&path), kinds).values(&[1, 2]), [Some(1); 4]);
+        });
+    }
+
+    /// Half of it is in memory, and a boundary would make it durable.
+    #[test]
+    fn no_boundary_comes_after_buffered_changes_that_could_not_be_undone() {
+        let full = Some(Fault::Full);
+        for (kinds, faults) in
+            [(["hash", "masstree"], &[full, full][..]), (["masstree", "masstree"], &[None, full, full])]
+        {
+            let bank = in_memory(kinds);
+            bank.set(&[1], 1).unwrap();
+            bank.db.sync().unwrap();
+            planted::plant(faults);
+            bank.set(&[1], 2).unwrap_err();
+            planted::plant(&[]);
+            assert!(bank.db.sync().is_err(), "{kinds:?}");
+        }
+    }
+
+    /// Recovery will make the changes of its record again. Until then nobody changes its keys.
+    #[test]
+    fn a_panic_after_the_record_keeps_the_keys_locked() {
+        let bank = in_memory(["hash", "skiplist"]);
+        bank.set(&[1, 2], 1).unwrap();
+        planted::plant(&[None, Some(Fault::Panic)]);
+        catch_unwind(AssertUnwindSafe(|| bank.set(&[1, 2], 2))).unwrap_err();
+        planted::plant(&[]);
+        let mut session = bank.db.pool().session().unwrap();
+        let op = session.enter().unwrap();
+        for map in &bank.maps {
+            let refused = map.index().insert(&op, &1u64.to_be_bytes(), &[3; 8]);
+            assert!(matches!(refused, Err(crate::Error::Locked { .. })), "{refused:?}");
+        }
     }
 
     /// Memory holds half of a transaction then. No commit takes it, not even one that has waited for the operation to end.

@@ -658,7 +658,7 @@ impl<M: Medium> OrderedIndex<M> for Guarded<M> {
 #[cfg(test)]
 mod tests {
     use durix_pmem::backing::HeapBacking;
-    use durix_pmem::{Hardware, PoolOptions};
+    use durix_pmem::{Hardware, Op, PoolOptions, Session};
 
     use crate::{Db, Map};
 
@@ -710,6 +710,42 @@ mod tests {
         (0..4).for_each(|_| _ = at.map.index().insert(&session.enter().unwrap(), &[9; 8], &[9; 8]).unwrap());
         assert!(!at.has_table() && !at.is_pending());
         assert_eq!(at.map.get(&1).unwrap(), Some(1));
+    }
+
+    /// Between the look of an update and its operation a transaction arms the table and takes the key.
+    struct Armed<'a> {
+        at: &'a At,
+        tx: Option<crate::Transaction>,
+    }
+
+    impl super::Ending<Hardware> for Armed<'_> {
+        fn enter<'s>(&mut self, session: &'s mut Session<Hardware>) -> durix_pmem::Result<Op<'s, Hardware>> {
+            if self.tx.is_none() {
+                let tx = self.at.db.begin().unwrap();
+                tx.map(&self.at.map).unwrap().insert(&1, &2).unwrap();
+                self.tx = Some(tx);
+            }
+            session.enter()
+        }
+
+        fn leave(&mut self, _: &dyn crate::Index<Hardware>, op: Op<'_, Hardware>) {
+            drop(op);
+        }
+    }
+
+    #[test]
+    fn a_table_that_comes_before_the_operation_of_an_update_is_looked_at() {
+        let at = At::new("hash", 4);
+        at.db.shared.transactions.set_lock_timeout(std::time::Duration::from_millis(10));
+        at.map.insert(&1, &1).unwrap();
+        let guard = at.map.guard_in(&at.db.shared).unwrap();
+        let mut session = at.db.pool().session().unwrap();
+        let (key, mut armed) = (1u64.to_be_bytes(), Armed { at: &at, tx: None });
+        let update = |index: &dyn crate::Index<Hardware>, op: &Op<'_, Hardware>| index.insert(op, &key, &[0; 8]);
+        let refused = guard.change_armed(&mut session, &[&key], &mut armed, update);
+        assert!(matches!(refused, Err(crate::Error::Locked { .. })), "{refused:?}");
+        armed.tx.take().unwrap().commit().unwrap();
+        assert_eq!(at.map.get(&1).unwrap(), Some(2));
     }
 
     /// A transaction that has begun before its map's table went gets it back with its first lock, and keeps it with each lock.

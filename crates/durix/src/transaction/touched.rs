@@ -197,3 +197,39 @@ impl Touched {
         self.entries.capacity() <= KEPT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a transaction commits rests on how many changes it has, also after a return to a savepoint.
+    #[test]
+    fn as_many_changes_are_counted_as_there_are() {
+        let mut touched = Touched::default();
+        let mut then = Vec::new();
+        for count in 0..2 * FEW {
+            then.push(touched.changes_now());
+            assert_eq!((touched.changes(), touched.changed().count()), (count, count));
+            let place = touched.locked(&count.to_be_bytes(), None, true);
+            touched.change(place, Some(b"1"));
+            touched.change(place, None);
+        }
+        for (count, changes) in then.iter().enumerate().rev() {
+            touched.set_changes(Some(changes));
+            assert_eq!((touched.changes(), touched.changed().count()), (count, count));
+        }
+        touched.set_changes(None);
+        assert_eq!(touched.changes(), 0);
+        assert!(touched.clear() && touched.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_is_locked_to_be_read_is_not_held_to_be_changed() {
+        let mut touched = Touched::default();
+        touched.note(Wanted::Read(b"key"));
+        assert_eq!([Wanted::Read(b"key"), Wanted::Write(b"key")].map(|wanted| touched.holds(wanted)), [true, false]);
+        touched.note(Wanted::Write(b"key"));
+        assert_eq!([Wanted::Read(b"key"), Wanted::Write(b"key")].map(|wanted| touched.holds(wanted)), [true, true]);
+        assert!(!touched.holds(Wanted::Write(b"other")));
+    }
+}

@@ -676,6 +676,8 @@ fn no_read_returns_what_a_power_failure_can_take_back() {
         for map in &maps {
             map.insert(&1, &1).unwrap();
             map.insert(&2, &2).unwrap();
+            // From now on the map has a lock table.
+            db.transaction(|tx| tx.map(map)?.get(&2)).unwrap();
             let (held, (told, tells)) = (sim.hold_syncs(), channel());
             std::thread::scope(|s| {
                 s.spawn(|| map.insert(&1, &100).unwrap());
@@ -684,16 +686,21 @@ fn no_read_returns_what_a_power_failure_can_take_back() {
                 let seen = map.index().get_vec(&db.pool().session().unwrap().enter().unwrap(), &1u64.to_be_bytes());
                 assert!(seen.unwrap().is_some());
                 assert_eq!(map.get(&2).unwrap(), Some(2), "other keys do not wait");
-                for read in
-                    [|map: &Map<u64, u64>| map.get(&1).unwrap(), |map: &Map<u64, u64>| map.iter().last().map(|_| 100)]
-                {
-                    let told = told.clone();
-                    s.spawn(move || told.send(read(map)).unwrap());
+                type Read = fn(&Db, &Map<u64, u64>) -> Option<u64>;
+                let reads: [Read; 4] = [
+                    |_, map| map.get(&1).unwrap(),
+                    |_, map| map.iter().last().map(|_| 100),
+                    |db, map| db.transaction(|tx| tx.map(map)?.get(&1)).unwrap(),
+                    |db, map| db.transaction(|tx| Ok(tx.map(map)?.iter()?.last().map(|_| 100))).unwrap(),
+                ];
+                for read in reads {
+                    let (told, db) = (told.clone(), &db);
+                    s.spawn(move || told.send(read(db, map)).unwrap());
                 }
                 let early = tells.recv_timeout(Duration::from_millis(30));
                 assert!(early.is_err(), "a read came back before the flush: {early:?}");
                 drop(held);
-                for _ in 0..2 {
+                for _ in reads {
                     assert_eq!(tells.recv_timeout(Duration::from_secs(60)), Ok(Some(100)));
                 }
             });

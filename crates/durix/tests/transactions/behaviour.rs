@@ -514,3 +514,32 @@ fn recovery_finds_room_in_a_full_pool() {
         }
     }
 }
+
+/// Keys of any length that differ in their last byte alone: locks, changes and old values are of the one or of the other.
+#[test]
+fn keys_that_begin_alike_are_told_apart() {
+    let db = memory();
+    let map: Map<Vec<u8>, u64> = db.map_of_kind("m", "hash-bytes").unwrap();
+    for len in [1, 7, 8, 9, 29, 30, 31, 32, 33, 64, 255] {
+        let [one, other] = [1u8, 2].map(|last| [vec![9; len - 1], vec![last]].concat());
+        map.insert(&one, &1).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        let tx = db.begin().unwrap();
+        let changed = tx.map(&map).unwrap();
+        changed.insert(&one, &2).unwrap();
+        assert_eq!([&one, &other].map(|key| changed.get(key).unwrap()), [Some(2), None], "{len}");
+        let mut session = db.pool().session().unwrap();
+        let mut beside = |key: &[u8]| map.index().insert(&session.enter().unwrap(), key, &[0; 8]);
+        assert!(matches!(beside(&one), Err(Error::Locked { .. })), "{len}");
+        changed.insert(&other, &3).unwrap();
+        tx.commit().unwrap();
+        assert_eq!([&one, &other].map(|key| map.get(key).unwrap()), [Some(2), Some(3)], "{len}");
+        let then = snapshot.map(&map).unwrap();
+        assert_eq!([&one, &other].map(|key| then.get(key).unwrap()), [Some(1), None], "{len}");
+        let again = db.begin().unwrap();
+        again.map(&map).unwrap().insert(&one, &4).unwrap();
+        map.remove(&other).unwrap();
+        again.commit().unwrap();
+        assert_eq!([&one, &other].map(|key| map.get(key).unwrap()), [Some(4), None], "{len}");
+    }
+}

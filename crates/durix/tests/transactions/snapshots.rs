@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use durix::{Db, Error, Map, MapBatch, Snapshot};
 
@@ -288,4 +289,26 @@ fn a_snapshot_holds_nothing_up() {
     db.sync().unwrap();
     buffered.insert(&1, &3).unwrap();
     assert_eq!(db.snapshot().unwrap().map(&buffered).unwrap().get(&1).unwrap(), Some(3));
+}
+
+/// What a snapshot shows, no crash takes back: neither of a buffered map, nor in a journaled pool.
+#[test]
+fn what_a_snapshot_shows_is_durable() {
+    let db = memory();
+    let map = db.ordered_map_of_kind::<u64, u64>("map", "masstree").unwrap();
+    map.insert(&1, &1).unwrap();
+    let epochs = db.pool().epochs().unwrap();
+    let before = epochs.stats().boundaries;
+    drop(db.snapshot().unwrap());
+    assert_eq!(epochs.stats().boundaries, before + 1);
+
+    let dir = tempfile::tempdir().unwrap();
+    let hour = durix::Level::Interval(Duration::from_secs(3600));
+    let db = Db::builder().durability(hour).no_background_threads().create(dir.path().join("pool")).unwrap();
+    let map = db.map_of_kind::<u64, u64>("map", "hash").unwrap();
+    map.insert(&1, &1).unwrap();
+    let commits = || db.pool().journal_stats().unwrap().commits;
+    let before = commits();
+    drop(db.snapshot().unwrap());
+    assert_eq!(commits(), before + 1);
 }

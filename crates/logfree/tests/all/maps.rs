@@ -10,7 +10,7 @@ use durix_logfree::{
     SoftSkipList, WordMap, Words,
 };
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Counting, Counts, Hardware, MAX_SESSIONS, Op, Pool, PoolOptions};
+use durix_pmem::{Counting, Counts, Hardware, MAX_SESSIONS, Op, Pool, PoolOptions, Unsettled};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
@@ -293,6 +293,26 @@ fn a_link_cache_is_for_lists_and_hash_tables() {
     let options = Options::default().link_cache(LinkCacheMode::Durable, 32);
     assert!(matches!(SkipList::open_with(&pool, "skip", &options), Err(Error::BadOption { .. })));
     assert!(matches!(Bst::open_with(&pool, "bst", &options), Err(Error::BadOption { .. })));
+}
+
+/// However many updates a ticket stands for: each line once, and one fence. Afterwards nothing is left to be settled by whoever reads.
+#[test]
+fn updates_of_a_soft_hash_that_are_settled_later_share_a_fence() {
+    let (pool, medium) = pool();
+    let map = SoftHash::open(&pool, "map").unwrap();
+    let mut session = pool.session().unwrap();
+    (1..=16).for_each(|key| assert!(map.insert(&session.enter().unwrap(), key, 0).unwrap()));
+    for round in 1..4 {
+        let mut ticket = Unsettled::new();
+        for key in 1..=16 {
+            let op = session.enter_later(&mut ticket).unwrap();
+            assert!(map.update(&op, key, round).unwrap().is_some());
+            ticket = op.finish();
+        }
+        assert_eq!(cost(medium, || pool.wait(&mut session, &mut ticket).unwrap()), (1, 16, 0), "round {round}");
+        let op = session.enter().unwrap();
+        assert_eq!(cost(medium, || assert_eq!(map.get(&op, 7).unwrap(), Some(round))), (0, 0, 0));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The lines that an epoch has dirtied, by session.
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -14,7 +15,14 @@ pub(super) const MAX_MASK: usize = 16;
 const MASK: u64 = 1 << 63;
 
 /// A session's list for rounds of even number, and one for those of odd number.
-type Lists = [UnsafeCell<Vec<u64>>; 2];
+type Lists = [List; 2];
+
+#[derive(Debug, Default)]
+struct List {
+    entries: UnsafeCell<Vec<u64>>,
+    /// How many there are, for others.
+    count: AtomicUsize,
+}
 
 /// Two lists a session slot. Without any synchronisation of their own: a list is touched by the one operation that is open
 /// in its session, and by whoever takes it while no operation can touch it.
@@ -55,9 +63,21 @@ impl DirtyLists {
 
     #[inline(always)]
     fn push(&self, slot: u32, round: u64, entry: u64) {
+        let list = &self.lists[slot as usize][(round & 1) as usize];
         // SAFETY: this slot's list, see `Sync` above; nothing called here comes back.
-        let list = unsafe { &mut *self.lists[slot as usize][(round & 1) as usize].get() };
-        list.push(entry);
+        let entries = unsafe { &mut *list.entries.get() };
+        entries.push(entry);
+        list.count.store(entries.len(), Ordering::Relaxed);
+    }
+
+    /// How many entries there are, while others push and take.
+    pub(super) fn count(&self, slots: usize) -> usize {
+        self.lists
+            .iter()
+            .take(slots)
+            .flat_map(|lists| lists.iter())
+            .map(|list| list.count.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Whether all lists are empty.
@@ -66,7 +86,7 @@ impl DirtyLists {
     /// As [`take`](Self::take), for all rounds.
     pub(super) unsafe fn is_empty(&self, slots: usize) -> bool {
         // SAFETY: by the caller's contract nobody touches a list.
-        self.lists.iter().take(slots).all(|lists| lists.iter().all(|list| unsafe { &*list.get() }.is_empty()))
+        self.lists.iter().take(slots).all(|lists| lists.iter().all(|list| unsafe { &*list.entries.get() }.is_empty()))
     }
 
     /// Empties the lists of all rounds that are even, or odd, as `round` is, calling `f` with the number of the first line
@@ -76,9 +96,11 @@ impl DirtyLists {
     /// No call of `push_run` or `push_mask` for such a round may be under way or begin meanwhile, and all that were made happen before.
     pub(super) unsafe fn take(&self, round: u64, slots: usize, mut f: impl FnMut(usize, usize)) {
         for lists in self.lists.iter().take(slots) {
+            let list = &lists[(round & 1) as usize];
             // SAFETY: by the caller's contract nobody else touches this list.
-            let list = unsafe { &mut *lists[(round & 1) as usize].get() };
-            for entry in list.drain(..) {
+            let entries = unsafe { &mut *list.entries.get() };
+            list.count.store(0, Ordering::Relaxed);
+            for entry in entries.drain(..) {
                 let (first, low) = (((entry & !MASK) >> 16) as usize, entry & 0xffff);
                 if entry & MASK == 0 {
                     f(first, low as usize);
@@ -112,8 +134,9 @@ mod tests {
         lists.push_run(0, 2, 7, 0x1_0000);
         lists.push_mask(0, 2, far, 0b1_0001);
         lists.push_mask(3, 3, 9, 1 << (MAX_MASK - 1));
+        assert_eq!((lists.count(4), lists.count(3)), (4, 3));
         assert_eq!(taken(&lists, 0), [(7, 0xffff), (7 + 0xffff, 1), (far, 1), (far + 4, 1)]);
         assert_eq!(taken(&lists, 1), [(9 + MAX_MASK - 1, 1)]);
-        assert!(taken(&lists, 0).is_empty() && taken(&lists, 1).is_empty());
+        assert!(taken(&lists, 0).is_empty() && taken(&lists, 1).is_empty() && lists.count(4) == 0);
     }
 }

@@ -348,6 +348,11 @@ impl<M: Medium> Epochs<M> {
         assert!(op.base_addr() == self.mapping.base_addr(), "an operation of another mapping");
     }
 
+    /// How many objects are noted for the boundary, about.
+    pub(crate) fn noted(&self) -> usize {
+        self.dirty.count(self.mapping.slots_used())
+    }
+
     // ---- for users ----
 
     /// A ticket for everything that this thread has done, `op` included as far as it has come.

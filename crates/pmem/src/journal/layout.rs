@@ -283,13 +283,43 @@ pub fn operations_of(record: &[u8]) -> u64 {
     word(record, 6)
 }
 
-/// Where the head of a record may begin in a part of a journal, from `from` on: its second word says that it is a record. Both are multiples
-/// of 8.
-pub fn next_head(part: &[u8], from: usize) -> Option<usize> {
-    let marks = part.as_chunks::<8>().0.iter().enumerate().skip(from / 8 + 1);
-    let mut may_begin = marks.filter(|(_, mark)| u64::from_le_bytes(**mark) == RECORD).map(|(mark, _)| (mark - 1) * 8);
-    may_begin.find(|at| part.len() - at >= RECORD_HEAD)
+/// What the head of a record or an intent says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// [`RECORD`] or [`INTENT`].
+    pub what: u64,
+    /// The generation.
+    pub generation: u64,
+    /// The sequence number of a record; the `end` of an intent.
+    pub number: u64,
+    /// Where it says that it lies.
+    pub at: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// Of all of them but these 8 bytes.
+    pub checksum: u64,
 }
+
+impl Head {
+    /// The first head in a part of a journal that may begin at `from` or later, and where: its second word says what it is. Both are multiples
+    /// of 8.
+    pub fn next(part: &[u8], from: usize) -> Option<(usize, Head)> {
+        let marks = part.as_chunks::<8>().0.iter().enumerate().skip(from / 8 + 1);
+        marks.map(|(mark, word)| ((mark - 1) * 8, u64::from_le_bytes(*word))).find_map(|(at, what)| {
+            let unit = match what {
+                RECORD => 1,
+                INTENT => 16,
+                _ => return None,
+            };
+            let head = part.get(at..at + RECORD_HEAD)?;
+            let [checksum, generation, number, at_it, units] = [0, 2, 3, 4, 5].map(|n| word(head, n));
+            let len = units.saturating_mul(unit).saturating_add(RECORD_HEAD as u64);
+            Some((at, Head { what, generation, number, at: at_it, len, checksum }))
+        })
+    }
+}
+
+const _: () = assert!(RECORD_HEAD == INTENT_HEAD, "heads of both are read alike");
 
 /// What records say of lines: the last word on each of them.
 #[derive(Debug, Default)]
@@ -372,6 +402,11 @@ impl Images {
         let Some(sheet) = self.sheets.get(&page) else { return false };
         sheet.iter().for_each(|(number, line)| bytes[number as usize * LINE..][..LINE].copy_from_slice(line));
         sheet.mask == u64::MAX
+    }
+
+    /// Which lines of a page there are, a bit for each.
+    pub fn lines_of(&self, page: u64) -> u64 {
+        self.sheets.get(&page).map_or(0, |sheet| sheet.mask)
     }
 
     /// The line after the last one.
@@ -507,10 +542,16 @@ mod tests {
     fn heads_are_found_where_all_of_them_is_there() {
         let mut part = vec![0; 128];
         part.extend(record());
-        assert_eq!([0, 120, 128, 136].map(|from| next_head(&part, from)), [Some(128), Some(128), Some(128), None]);
-        assert_eq!(next_head(&part[..128 + RECORD_HEAD], 0), Some(128));
-        assert_eq!(next_head(&part[..128 + RECORD_HEAD - 8], 0), None, "cut off");
-        assert_eq!(next_head(&[], 0), None);
+        let next = |part: &[u8], from| Head::next(part, from).map(|(at, _)| at);
+        assert_eq!([0, 120, 128, 136].map(|from| next(&part, from)), [Some(128), Some(128), Some(128), None]);
+        let checksum = word(&record(), 0);
+        let head = Head { what: RECORD, generation: 9, number: 11, at: 4096, len: record().len() as u64, checksum };
+        assert_eq!(Head::next(&part[..128 + RECORD_HEAD], 0), Some((128, head)));
+        assert_eq!(Head::next(&part[..128 + RECORD_HEAD - 8], 0), None, "cut off");
+        assert_eq!(Head::next(&[], 0), None);
+        let intent = Intent { generation: 9, end: 2, pages: vec![(3, 30), (7, 70)] }.encode(3, 4096);
+        let head = Head { what: INTENT, number: 2, len: 96, checksum: word(&intent, 0), ..head };
+        assert_eq!(Head::next(&intent, 0), Some((0, head)));
     }
 
     #[test]
@@ -552,6 +593,7 @@ mod tests {
             let mut page = [0xff; PAGE as usize];
             let whole = images.overlay(0, &mut page);
             assert_eq!(whole, (0..64).all(|line| expected.contains_key(&line)));
+            assert!((0..64).all(|line| (images.lines_of(0) >> line & 1 == 1) == expected.contains_key(&line)));
             for line in 0..64 {
                 assert_eq!(page[line * 64], expected.get(&(line as u64)).copied().unwrap_or(0xff));
             }

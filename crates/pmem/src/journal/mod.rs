@@ -31,9 +31,13 @@
 mod file;
 mod group;
 pub mod layout;
+mod leftovers;
 mod notes;
 mod replay;
+mod search;
 pub mod sums;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::fmt;
@@ -43,9 +47,10 @@ use std::time::{Duration, Instant};
 
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
+pub(crate) use leftovers::Leftovers;
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub use replay::Progress;
-pub(crate) use replay::{Leftovers, Replay};
+pub(crate) use replay::Replay;
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};

@@ -171,6 +171,17 @@ impl Notes {
         lock(&self.pages).is_empty()
     }
 
+    /// Whether at least so many lines are noted. `O(pages)`.
+    pub(crate) fn has(&self, lines: u64) -> bool {
+        let pages = lock(&self.pages);
+        let (fewest, most) = (pages.len() as u64, pages.len() as u64 * PAGE_LINES);
+        let of_page = |page: &u64| {
+            let leaf = self.leaf(*page as usize / LEAF);
+            leaf.map_or(0, |leaf| u64::from(leaf[*page as usize % LEAF].load(Ordering::Relaxed).count_ones()))
+        };
+        fewest >= lines || (most >= lines && pages.iter().map(of_page).sum::<u64>() >= lines)
+    }
+
     /// Takes what was noted: pages, and a bit for each of their lines.
     pub(crate) fn take(&self, mut f: impl FnMut(u64, u64)) {
         let pages = std::mem::take(&mut *lock(&self.pages));
@@ -204,6 +215,7 @@ mod tests {
         op.write_back_slice(&words[9..12]);
         op.write_back_slice(&words[511 * 8..512 * 8 + 1]);
         op.store_nt(&words[16], 1);
+        assert!(ticket.notes().has(4) && !ticket.notes().has(5));
         let elsewhere = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
         m.write_back(Lines::of_words(&elsewhere));
         let mut found = Vec::new();

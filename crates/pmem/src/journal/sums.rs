@@ -291,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn a_header_is_never_written_over_the_one_that_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(DiskJournal::create(dir.path().join("sums")).unwrap());
+        let mut sums = Sums { file, pool: PoolId([7; 16]), turn: 0 };
+        for (turn, salt) in [(1, 5), (2, 6), (3, 7)] {
+            sums.bind([salt, salt + 1]).unwrap();
+            let headers = [0, SLOT].map(|at| {
+                let mut bytes = [0; HEADER];
+                sums.file.read_at(at, &mut bytes).ok().and_then(|()| decode(&bytes))
+            });
+            let there: Vec<u64> = headers.into_iter().flatten().map(|(_, turn, _)| turn).collect();
+            assert!(there.contains(&turn) && (turn == 1 || there.contains(&(turn - 1))), "turn {turn}: {there:?}");
+        }
+    }
+
+    #[test]
     fn every_flipped_bit_of_a_page_is_seen_and_the_page_at_another_address_too() {
         let sums = sums();
         let mut bytes: Page = std::array::from_fn(|i| (i * 7) as u8);

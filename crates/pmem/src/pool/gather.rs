@@ -10,19 +10,26 @@ use crate::offset::Off;
 use crate::session::Op;
 use crate::word::Word;
 
+/// How many lines ahead of the copy the processor is asked for a line: they lie anywhere, and most are in no cache.
+const AHEAD: usize = 16;
+
 /// Copies all noted lines into the draft. Calls `f` with each of their pages.
 pub(super) fn gather<M: Medium>(op: &Op<'_, M>, notes: &Notes, draft: &mut Draft, mut f: impl FnMut(u64)) {
     let mut pages = Vec::new();
     notes.take(|page, mask| pages.push((page, mask)));
     pages.sort_unstable();
-    draft.clear();
+    let mut lines = Vec::new();
     for (page, mut mask) in pages {
         f(page);
         while mask != 0 {
             let line = page * PAGE_LINES + u64::from(mask.trailing_zeros());
-            let words = op.at(Off::<[Word; 8]>::new(line * LINE as u64));
-            draft.push(line, &words.each_ref().map(|word| op.load(word, Ordering::Relaxed)));
+            lines.push((line, Off::<[Word; 8]>::new(line * LINE as u64)));
             mask &= mask - 1;
         }
+    }
+    draft.clear();
+    for (at, (line, off)) in lines.iter().enumerate() {
+        lines.get(at + AHEAD).inspect(|(_, later)| op.prefetch(*later));
+        draft.push(*line, &op.at(*off).each_ref().map(|word| op.load(word, Ordering::Relaxed)));
     }
 }

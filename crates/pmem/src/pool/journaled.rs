@@ -17,6 +17,13 @@ use crate::session::Session;
 /// How often what was done below the facade is committed, which does not wait, on a pool of [`Level::Immediate`].
 const UNASKED: Duration = Duration::from_millis(64);
 
+/// Lines that a commit copies at most, where it can be made before its time: it keeps operations out meanwhile, for about a millisecond.
+const MOST_LINES: u64 = 48 << 10;
+/// Lines of an object that the epochs have noted, about.
+const LINES_AN_OBJECT: u64 = 4;
+/// How often the service looks whether there are so many, while operations go on.
+const LOOK: Duration = Duration::from_millis(4);
+
 /// Commits of a journaled pool; also the service that commits at intervals, and checkpoints.
 pub(super) struct Committer<M: Medium> {
     pub(super) file: Arc<PoolFile<M>>,
@@ -78,8 +85,7 @@ impl<M: Medium> Committer<M> {
             // By one of the operations that this has waited for: it has left half of something. See `Pool::whole`.
             return Err(mapping.shut_error());
         }
-        let epochs = self.epochs.lock(mapping.medium()).clone();
-        if let Some(epochs) = epochs {
+        if let Some(epochs) = self.epochs() {
             epochs.cross_if_dirty(session)?;
         }
         let op = session.enter_exclusive();
@@ -100,6 +106,17 @@ impl<M: Medium> Committer<M> {
         let number = self.capture(writer, session)?;
         let finished = self.journal.append(writer, number).and_then(|()| self.journal.finish(writer));
         self.break_off(finished)
+    }
+
+    fn epochs(&self) -> Option<Arc<Epochs<M>>> {
+        self.epochs.lock(self.file.mapping.medium()).clone()
+    }
+
+    /// Whether the commit that is gathered should not wait for its time.
+    fn is_large(&self) -> bool {
+        let of_epochs = self.epochs().map_or(0, |epochs| epochs.noted() as u64 * LINES_AN_OBJECT);
+        let left = MOST_LINES.saturating_sub(of_epochs);
+        left == 0 || self.journal.notes.notes().has(left)
     }
 
     fn interval(&self) -> Duration {
@@ -126,23 +143,23 @@ impl<M: Medium> Service<M> for Committer<M> {
         if self.journal.is_full() {
             return Due::Now(Urgency::Pressing);
         }
+        let is_idle = self.settled.load(Ordering::Relaxed) == self.file.mapping.operations();
         let (interval, age) = (self.interval(), self.journal.age());
-        if age < interval {
-            return Due::In(interval - age);
+        match interval.checked_sub(age).filter(|left| !left.is_zero()) {
+            Some(left) if is_idle => Due::In(left.min(UNASKED)),
+            Some(left) if !self.is_large() => Due::In(left.min(LOOK)),
+            None if is_idle && self.journal.notes.notes().is_empty() => Due::In(interval),
+            _ => Due::Now(Urgency::Due),
         }
-        if self.settled.load(Ordering::Relaxed) == self.file.mapping.operations()
-            && self.journal.notes.notes().is_empty()
-        {
-            return Due::In(interval);
-        }
-        Due::Now(Urgency::Due)
     }
 
     fn step(&self, session: &mut Session<M>) -> Result<()> {
         let checkpointed = self.journal.checkpoint();
-        if self.break_off(checkpointed)? || self.journal.age() < self.interval() {
+        if self.break_off(checkpointed)? || (self.journal.age() < self.interval() && !self.is_large()) {
             return Ok(());
         }
+        // Lines that the epochs note now are not noted while operations are kept out.
+        self.epochs().map_or(Ok(true), |epochs| epochs.write_ahead(session))?;
         let number = self.file.mapping.gathering();
         self.settle(session, number)
     }

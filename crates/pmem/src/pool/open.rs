@@ -173,9 +173,9 @@ impl Journals {
         }
     }
 
-    /// The checksums that go with a pool of that header, and its salt, or why there are none.
-    fn sums(&self, head: &[u8; size_of::<Header>()], read_only: bool) -> Result<Result<(Sums, u64), String>> {
-        let Some((id, salt)) = salt_of(head) else {
+    /// The checksums that go with a pool whose journal has that salt, and the salt, or why there are none.
+    fn sums(&self, named: Option<(PoolId, u64)>, read_only: bool) -> Result<Result<(Sums, u64), String>> {
+        let Some((id, salt)) = named else {
             return Ok(Err("it was last open without a journal".into()));
         };
         let Some(place) = self.place.as_ref().and_then(|place| place.sums()) else {
@@ -278,13 +278,14 @@ pub(super) fn open<M: Medium>(
     backing.read(0, &mut head)?;
     let mended = if options.for_repair { mended_head(&*backing, len, &head)? } else { None };
     head = mended.unwrap_or(head);
-    let mut sums = journals.sums(&head, options.read_only)?;
     let (mut replay, leftovers) = if options.for_repair {
         journals.replay_for_repair(&*backing, &head)?
     } else {
         (journals.replay(&*backing, options.read_only, options.accept_unclean)?, None)
     };
-    if journal_of(&head).is_some() && replay.is_none() {
+    let of_leftovers = || Some((journal_of_damaged(&head)?.0, leftovers.as_ref()?.salt?));
+    let mut sums = journals.sums(salt_of(&head).or_else(of_leftovers), options.read_only)?;
+    if journal_of(&head).is_some() && replay.is_none() && leftovers.is_none() {
         sums = Err("the journal that goes with them could not be replayed".into());
     }
     let copied = options.refuse_copy(&*backing, &head);
@@ -300,8 +301,9 @@ pub(super) fn open<M: Medium>(
         // It is only read: the journal is replayed in this process's memory.
         file.alone(|_, op| replay.images().store(op));
     }
-    if let Some(Leftovers { images, .. }) = &leftovers {
-        file.alone(|_, op| images.store(op));
+    if let Some(leftovers) = &leftovers {
+        let sums = sums.as_ref().ok().map(|(sums, _)| sums);
+        file.alone(|file, op| leftovers.store(op, &*file.backing, sums))?;
     }
     if mended.is_some() {
         // Its own line 2 is as it was found, or as the journal says.
@@ -330,12 +332,12 @@ pub(super) fn open<M: Medium>(
         let of_spare = mended.map(|_| "the header was damaged: what it says comes from its spare".to_owned());
         // What was accepted above.
         let said = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, Accept::Unclean).err());
-        let of_journal = leftovers.map(|leftovers| leftovers.said);
+        let of_journal = leftovers.as_ref().map(|leftovers| leftovers.said.clone());
         let of_header = said.map(|error| error.to_string());
         file.mended = Some(of_spare.into_iter().chain(of_header).chain(of_journal).collect());
     }
     if options.read_only {
-        let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, &head));
+        let _ = file.audit.set(Audit::new(sums.map(|(sums, _)| sums), replay, leftovers, &head));
         return Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: None });
     }
     Ok(Unrecovered { file, sound, boot, journals: journals.clone(), sums: sums.ok() })

@@ -9,7 +9,7 @@ use super::indices::IndexInfo;
 use super::layout::Header;
 use crate::backing::Backing;
 use crate::error::Result;
-use crate::journal::{PAGE, Replay, Sums, Verdict, read_page};
+use crate::journal::{Leftovers, PAGE, Replay, Sums, Verdict, read_page};
 use crate::medium::Medium;
 use crate::session::Op;
 use crate::space::{Holder, Space};
@@ -23,12 +23,19 @@ pub(super) struct Audit {
     sums: Result<Sums, String>,
     /// What a journal says that the file does not.
     replay: Option<Replay>,
+    /// The same of a journal that is damaged.
+    leftovers: Option<Leftovers>,
     pub(super) header_is_damaged: bool,
 }
 
 impl Audit {
-    pub(super) fn new(sums: Result<Sums, String>, replay: Option<Replay>, head: &[u8; size_of::<Header>()]) -> Self {
-        Audit { sums, replay, header_is_damaged: is_name_damaged(head) }
+    pub(super) fn new(
+        sums: Result<Sums, String>,
+        replay: Option<Replay>,
+        leftovers: Option<Leftovers>,
+        head: &[u8; size_of::<Header>()],
+    ) -> Self {
+        Audit { sums, replay, leftovers, header_is_damaged: is_name_damaged(head) }
     }
 
     /// As [`Journal::judge`](crate::journal::Journal::judge).
@@ -45,9 +52,10 @@ impl Audit {
         let entries = sums.entries(pages.start, (pages.end - pages.start) as usize)?;
         for (page, entry) in pages.zip(entries) {
             let mut bytes = read_page(backing, page)?;
-            let verdict = match &self.replay {
-                Some(replay) => replay.judge(sums, page, &mut bytes, entry).0,
-                None => sums.judge(page, &bytes, entry),
+            let verdict = match (&self.replay, &self.leftovers) {
+                (Some(replay), _) => replay.judge(sums, page, &mut bytes, entry).0,
+                (None, Some(leftovers)) => leftovers.judge(sums, page, &mut bytes, entry),
+                (None, None) => sums.judge(page, &bytes, entry),
             };
             if verdict != Verdict::Sound {
                 f(page, verdict);

@@ -155,6 +155,29 @@ impl<M: Medium> Chain<M> {
         Ok(())
     }
 
+    /// An entry of `words` words, which `fill` is given with the number of the segment's use: as [`room`](Self::room),
+    /// [`append`](Self::append) and [`commit`](Self::commit), at one look. One fence where the segment has room.
+    ///
+    /// # Errors
+    /// As [`room`](Self::room): `fill` was not called, and the chain is as it was.
+    #[inline]
+    #[track_caller]
+    pub fn put<'s>(&mut self, op: &Op<'s, M>, words: u64, fill: impl FnOnce(u64, &'s [Word])) -> Result<()> {
+        self.adopt(op)?;
+        let (number, room) = self.room(op, words)?;
+        fill(number, room);
+        if let Some(segment) = self.state.segments.back_mut() {
+            segment.used += words;
+        }
+        // PERSIST SL-S3: flush+fence
+        op.write_back_slice(room);
+        // PERSIST SL-S3, SL-S4: flush+fence
+        op.drain();
+        self.state.unfenced = None;
+        self.state.given_back.clear();
+        Ok(())
+    }
+
     /// Makes durable what was appended and given back, and whatever the operation has deferred or written back. One fence.
     #[inline]
     #[track_caller]

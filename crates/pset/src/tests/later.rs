@@ -276,3 +276,29 @@ fn threads_and_tickets_share_a_set() {
     assert_eq!(set.check(&op).unwrap(), []);
     assert_eq!(content(&set, &op), content(&again(&set, &options()), &op));
 }
+
+/// The entry of a ticket was settled by a reader, and replaced, and its slot holds a later entry of another ticket: that one is not
+/// durable when the first ticket has been waited for.
+#[test]
+fn a_ticket_does_not_settle_a_later_entry_in_the_same_place() {
+    let (m, pool, set, mut session) = counted(1 << 20);
+    let place = || set.shards[0].lock(m).reuse.unsettled.iter().map(|put| format!("{put:?}")).collect::<String>();
+    let off = |put: &str| put.split(", ").next().unwrap_or_default().to_owned();
+    let mut met = 0;
+    for between in 0..24 {
+        let (mut one, mut two) = (Unsettled::new(), Unsettled::new());
+        later(&mut session, &mut one, |op| set.insert(op, b"a", b"1").unwrap());
+        let first = off(&place());
+        let op = session.enter().unwrap();
+        assert_eq!(set.get_vec(&op, b"a").unwrap(), Some(b"1".to_vec()));
+        (0..between).for_each(|_| _ = set.insert(&op, b"a", b"2").unwrap());
+        drop(op);
+        later(&mut session, &mut two, |op| set.insert(op, b"a", b"3").unwrap());
+        met += u32::from(off(&place()) == first);
+        pool.wait(&mut session, &mut one).unwrap();
+        assert_eq!(unsettled(&set, m), 1, "after {between} updates");
+        pool.wait(&mut session, &mut two).unwrap();
+        assert_eq!(unsettled(&set, m), 0);
+    }
+    assert!(met > 0, "no slot was used again");
+}

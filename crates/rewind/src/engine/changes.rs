@@ -8,7 +8,7 @@ use durix_pmem::{Allocation, Change, Medium, Off, Op, Reserved, Word};
 
 use super::buffer::Buffer;
 use super::error::{Error, Result};
-use super::record::{Draft, Entry};
+use super::record::{self, Draft, Entry};
 use super::{Engine, Lane};
 
 /// How the contents of a new block become durable.
@@ -203,7 +203,7 @@ impl<'e, M: Medium> Changes<'e, M> {
 
     /// Puts what happens to blocks into a record.
     #[cold]
-    fn enter(op: &Op<'_, M>, record: &mut Draft, blocks: &Blocks<'e, M>) -> Result<()> {
+    fn enter<'d>(op: &Op<'_, M>, record: &'d mut Draft, blocks: &Blocks<'e, M>) -> Result<&'d Draft> {
         for (off, fresh) in &blocks.fresh {
             let allocation = fresh.reserved.allocation();
             match fresh.contents {
@@ -218,7 +218,7 @@ impl<'e, M: Medium> Changes<'e, M> {
             }
         }
         blocks.freed.values().for_each(|freed| record.push_last(Change::Free(*freed)));
-        Ok(())
+        Ok(record)
     }
 }
 
@@ -325,18 +325,21 @@ fn log<M: Medium>(
         Some(chain) => chain,
         none => none.insert(engine.logs.chain(op)?),
     };
-    draft.begin();
-    if let Some(blocks) = &changes.blocks {
-        Changes::enter(op, draft, blocks)?;
-    }
     let writes = changes.writes().writes();
+    let (before, after) = match &changes.blocks {
+        Some(blocks) => Changes::enter(op, draft.begin(), blocks)?.parts(),
+        None => Default::default(),
+    };
+    let parts = [before, writes, after];
+    let mut done = (0, 0);
     // What can fail comes first: then nothing has happened.
-    let (segment, room) = chain.room(op, draft.words(writes))?;
-    let number = engine.number(op);
-    draft.write(op, (segment, room), number, writes);
-    chain.append(op, room.len() as u64)?;
     // PERSIST RE-E1, RE-E2: flush+fence
-    chain.commit(op)?;
+    chain.put(op, record::words(parts), |segment, room| {
+        let number = engine.number(op);
+        record::write(op, (segment, room), number, parts);
+        done = (segment, number);
+    })?;
+    let (segment, number) = done;
     match ends.last_mut() {
         Some((last, end)) if *last == segment => *end = number,
         _ => ends.push((segment, number)),

@@ -116,6 +116,9 @@ impl Default for Options {
 /// ```
 pub struct Engine<M: Medium = Hardware> {
     root: Root<M>,
+    m: M,
+    /// The first address of the pool.
+    base: usize,
     logs: Arc<SessionLogs<M>>,
     poison: Poison<M>,
     locks: Locks,
@@ -223,6 +226,8 @@ impl<M: Medium> Engine<M> {
             heap: geometry.heap_off(),
             cells: cells_of(&root),
             poison: Poison::new(root.clone()),
+            m: root.pool().mapping().medium(),
+            base: root.pool().mapping().base_addr(),
             root,
             logs,
             locks: Locks::new(),
@@ -310,15 +315,18 @@ impl<M: Medium> Engine<M> {
         self.root.pool().mapping()
     }
 
+    #[inline]
     fn medium(&self) -> M {
-        self.mapping().medium()
+        self.m
     }
 
+    #[inline]
     fn ensure_own(&self, session: &Session<M>) -> Result<()> {
-        if session.mapping().is_same(self.mapping()) { Ok(()) } else { Err(Error::ForeignSession) }
+        if session.mapping().base_addr() == self.base { Ok(()) } else { Err(Error::ForeignSession) }
     }
 
     /// The age of a session's next transaction: unique, never zero, and rising for each session.
+    #[inline]
     fn age(&self, session: &Session<M>) -> u64 {
         let (m, count) = (self.medium(), &self.slots.of(session.slot()).age);
         let next = m.shared_load(count, Ordering::Relaxed) + 1;
@@ -327,18 +335,24 @@ impl<M: Medium> Engine<M> {
     }
 
     /// Has the root ask for recovery, before the first record.
+    #[inline]
     fn ask(&self, op: &Op<'_, M>) {
-        let m = op.medium();
-        if m.shared_load(&self.asks, Ordering::Acquire) == 0 {
-            if !self.is_part {
-                // PERSIST RC-K1: flush+fence, inside. Two may do so; both before their records.
-                self.root.ask(op, Moments::BEFORE);
-            }
-            m.shared_store(&self.asks, 1, Ordering::Release);
+        if op.medium().shared_load(&self.asks, Ordering::Acquire) == 0 {
+            self.ask_first(op);
         }
     }
 
+    #[cold]
+    fn ask_first(&self, op: &Op<'_, M>) {
+        if !self.is_part {
+            // PERSIST RC-K1: flush+fence, inside. Two may do so; both before their records.
+            self.root.ask(op, Moments::BEFORE);
+        }
+        op.medium().shared_store(&self.asks, 1, Ordering::Release);
+    }
+
     /// Draws the number of a commit.
+    #[inline]
     fn number(&self, op: &Op<'_, M>) -> u64 {
         op.medium().shared_rmw(&self.next, Rmw::Add, 1)
     }

@@ -92,20 +92,19 @@ const KEPT: usize = 1 << 12;
 
 impl Draft {
     /// Begins a record without entries.
-    #[inline]
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin(&mut self) -> &mut Self {
         for part in [&mut self.before, &mut self.after] {
             part.clear();
             if part.capacity() > KEPT {
                 *part = Vec::new();
             }
         }
+        self
     }
 
-    /// Words of the record with these writes.
-    #[inline]
-    pub(super) fn words(&self, writes: &[[u64; 2]]) -> u64 {
-        (HEAD + 2 * (self.before.len() + writes.len() + self.after.len())) as u64
+    /// The entries before the writes, and those after them.
+    pub(super) fn parts(&self) -> (&[[u64; 2]], &[[u64; 2]]) {
+        (&self.before, &self.after)
     }
 
     /// Adds an entry before the writes.
@@ -122,29 +121,32 @@ impl Draft {
     pub(super) fn push_last(&mut self, change: Change) {
         self.after.push(head_of(Entry::Change(change)));
     }
+}
 
-    /// Writes the record, with these writes, into the room for it, which is as long as [`words`](Self::words) says.
-    #[inline]
-    pub(super) fn write<M: Medium>(
-        &self,
-        op: &Op<'_, M>,
-        (segment, room): (u64, &[Word]),
-        number: u64,
-        writes: &[[u64; 2]],
-    ) {
-        const { assert!(WRITE == 0, "an offset and a value are an entry") };
-        let mut sum = sum(segment, number, room.len());
-        let (head, entries) = room.split_at(HEAD);
-        let mut room_for_pairs = entries.as_chunks::<2>().0.iter();
-        for part in [&self.before, writes, &self.after] {
-            for (from, to) in part.iter().zip(room_for_pairs.by_ref()) {
-                op.store_words(to, from);
-                sum = sum.pair(from[0], from[1]);
-            }
+/// What a record says, in its order: entries before the writes, the writes, entries after them.
+type Parts<'a> = [&'a [[u64; 2]]; 3];
+
+/// Words of a record.
+#[inline]
+pub(super) fn words([before, writes, after]: Parts<'_>) -> u64 {
+    (HEAD + 2 * (before.len() + writes.len() + after.len())) as u64
+}
+
+/// Writes a record into the room for it, which is as long as [`words`] says.
+#[inline]
+pub(super) fn write<M: Medium>(op: &Op<'_, M>, (segment, room): (u64, &[Word]), number: u64, parts: Parts<'_>) {
+    const { assert!(WRITE == 0, "an offset and a value are an entry") };
+    let mut sum = sum(segment, number, room.len());
+    let (head, entries) = room.split_at(HEAD);
+    let mut room_for_pairs = entries.as_chunks::<2>().0.iter();
+    for part in parts {
+        for (from, to) in part.iter().zip(room_for_pairs.by_ref()) {
+            op.store_words(to, from);
+            sum = sum.pair(from[0], from[1]);
         }
-        op.store(&head[1], number, Ordering::Relaxed);
-        op.store(&head[0], (room.len() as u64) << 32 | u64::from(sum.low()), Ordering::Release);
     }
+    op.store(&head[1], number, Ordering::Relaxed);
+    op.store(&head[0], (room.len() as u64) << 32 | u64::from(sum.low()), Ordering::Release);
 }
 
 /// The checksum over the number of the segment's use, that of the commit, and the record's length; the entries follow.
@@ -236,4 +238,32 @@ pub(super) fn entries<'s, M: Medium>(op: &Op<'_, M>, words: &'s [Word]) -> impl 
         rest = entry.and_then(|entry| after.get(words_of(entry) as usize - 2..)).unwrap_or(&[]);
         Some(entry)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::{Hardware, Mapping, Off};
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_taken_only_whole_and_in_its_segment() {
+        let mapping = Mapping::heap(1 << 12, Hardware::PAGE_CACHE);
+        let mut session = mapping.session().unwrap();
+        let op = session.enter().unwrap();
+        let parts: Parts<'_> = [&[], &[[64, 7], [128, 8]], &[]];
+        let room = op.slice("a record", Off::<Word>::new(0), words(parts)).unwrap();
+        write(&op, (3, room), 5, parts);
+        let taken = |segment| read(&op, room, segment).map(|record| (record.number, record.words.len()));
+        assert_eq!(taken(3), Some((5, 6)));
+        assert_eq!(taken(4), None, "of another use of the segment");
+        for bit in 0..64 * room.len() {
+            let (word, mask) = (&room[bit / 64], 1u64 << (bit % 64));
+            let sound: u64 = op.load(word, Ordering::Relaxed);
+            op.store(word, sound ^ mask, Ordering::Relaxed);
+            assert_eq!(taken(3), None, "bit {} of word {}", bit % 64, bit / 64);
+            op.store(word, sound, Ordering::Relaxed);
+        }
+        assert_eq!(taken(3), Some((5, 6)));
+    }
 }

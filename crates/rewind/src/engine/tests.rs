@@ -56,6 +56,98 @@ fn a_transaction_costs_one_fence_and_growth_and_trimming_next_to_nothing() {
     assert_eq!((cost.stores, cost.write_backs, cost.fences), (0, 0, 0), "reading costs nothing");
 }
 
+/// A trim writes back each line of a new block whose words were in the record, wherever in its line the block begins and ends.
+#[test]
+fn a_trim_writes_back_all_lines_of_a_new_block() {
+    let (pool, medium) = pool(2000);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let (mut others, mut ends) = (Vec::new(), std::collections::BTreeSet::new());
+    for len in (1..=17).cycle().take(340) {
+        let op = session.enter().unwrap();
+        let mut changes = tm.changes();
+        let off = changes.alloc(&op, 8 * len, Contents::Logged).unwrap();
+        (0..len).for_each(|word| changes.set(&op, off + 8 * word, word + 1).unwrap());
+        tm.commit_in(&op, changes, |store| store()).unwrap();
+        drop(op);
+        let before = medium.counts();
+        tm.trim(&mut session).unwrap();
+        let lines = (off + 8 * len - 1) / 64 - off / 64 + 1;
+        ends.insert((off + 8 * len) % 64);
+        others.push((medium.counts() - before).write_backs - lines);
+    }
+    assert!(others.iter().all(|other| *other == others[0]), "{others:?}");
+    assert!(ends.contains(&8), "a last word that begins a line: {ends:?}");
+}
+
+/// Nothing of a new block has reached memory when the record has: all its words come from the record.
+#[test]
+fn a_record_has_all_words_of_a_new_block() {
+    for len in 1..=17 {
+        let (pool, medium) = pool(64);
+        let tm = engine(&pool, 100);
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let mut changes = tm.changes();
+        let off = changes.alloc(&op, 8 * len, Contents::Logged).unwrap();
+        (0..len).for_each(|word| changes.set(&op, off + 8 * word, word + 1).unwrap());
+        tm.commit_in(&op, changes, |store| store()).unwrap();
+        let mut image = HeapBacking::image_of(pool.mapping());
+        image[off as usize..][..8 * len as usize].fill(0);
+        let pool = options().open_on(HeapBacking::from_image(image), medium).unwrap();
+        let pool = pool.recover_with(&[&EngineRecovery]).unwrap();
+        let mut session = pool.session().unwrap();
+        let op = session.enter().unwrap();
+        let found: Vec<u64> =
+            (0..len).map(|word| op.load(op.at(Off::<Word>::new(off + 8 * word)), Ordering::Relaxed)).collect();
+        assert_eq!(found, (1..=len).collect::<Vec<_>>());
+    }
+}
+
+/// A block whose contents the record does not hold is durable before the record is written: without that fence a record could be there,
+/// and the contents not.
+#[test]
+fn contents_that_are_written_ahead_cost_a_fence_of_their_own() {
+    let (pool, medium) = pool(64);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    for (turn, contents) in [Contents::Logged, Contents::Logged, Contents::Ahead].into_iter().enumerate() {
+        let mut changes = tm.changes();
+        let off = changes.alloc(&op, 64, contents).unwrap();
+        (0..8).for_each(|word| changes.set(&op, off + 8 * word, word + 1).unwrap());
+        let before = medium.counts();
+        tm.commit_in(&op, changes, |store| store()).unwrap();
+        let fences = (medium.counts() - before).fences;
+        // The first one asks for recovery, too.
+        assert!(turn == 0 || fences == turn as u64, "{contents:?}: {fences}");
+    }
+}
+
+/// A transaction frees a block that it has allocated: nobody gets it before the trim, which frees it once.
+#[test]
+fn a_block_that_comes_and_goes_in_one_transaction_is_free_once() {
+    let (pool, _) = pool(16);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let come_and_go = tm.transaction(&mut session, |tx| {
+        (0..32).try_for_each(|_| {
+            let cell = tx.alloc::<u64>(64)?;
+            tx.free(cell)
+        })
+    });
+    come_and_go.unwrap();
+    let mut blocks = std::collections::BTreeSet::new();
+    for _ in 0..2 {
+        while let Ok(cell) = tm.transaction(&mut session, |tx| tx.alloc::<u64>(64)) {
+            assert!(blocks.insert(cell.off().get()), "a block is allocated twice");
+        }
+        tm.trim(&mut session).unwrap();
+    }
+    assert!(blocks.len() > 32);
+    assert_eq!(pool.check_space(&session.enter().unwrap(), |_| true), []);
+}
+
 /// The service trims before commits have to, and costs no more.
 #[test]
 fn trimming_by_the_service_is_charged_too() {

@@ -164,3 +164,41 @@ impl Retirements {
         self.places.iter().chain(lanes).for_each(|word| m.shared_store(word, 0, Release));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    use super::super::record;
+    use super::super::room::Need;
+    use crate::{Db, Map};
+
+    /// Two keys share a place, and are changed at the same time: whoever retires last settles what stands there, or those who change the
+    /// first key would not know of its record.
+    #[test]
+    fn a_place_stands_for_all_of_its_keys() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let map: Map<u64, u64> = db.map_of_kind("map", "hash").unwrap();
+        let transactions = &db.shared.transactions;
+        let (m, retirements, owner) = (transactions.medium(), &transactions.retirements, map.index().root().owner());
+        let place = |key: u64| std::ptr::from_ref(retirements.place(owner, &key.to_be_bytes()));
+        let other = (2..).find(|key| place(*key) == place(1)).unwrap();
+        let mut session = db.pool().session().unwrap();
+        let op = session.enter().unwrap();
+        let mut lanes = [1, other].map(|key: u64| {
+            let mut draft = Vec::new();
+            record::begin(&mut draft);
+            record::push(&mut draft, owner, &key.to_be_bytes(), Some(&[1; 8]));
+            let log = transactions.log().unwrap();
+            let mut lane = log.take(&op, record::payload(&draft), &Need::default()).unwrap();
+            lane.write(&op, retirements, 0, &mut draft).unwrap();
+            (lane, key)
+        });
+        for ((lane, key), waits) in lanes.iter_mut().zip([[true, false], [false, true]]) {
+            lane.retire(&op, retirements, [(owner, &key.to_be_bytes()[..])].into_iter());
+            assert_eq!([0, 1].map(|lane| retirements.waits(m, lane)), waits);
+        }
+    }
+}
