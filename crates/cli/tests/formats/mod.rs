@@ -437,7 +437,7 @@ fn indices_are_dumped_as_tables_of_redb_and_loaded_again() {
     place.fails(&dump(&["all.redb"]), 2, "index \"options\" holds u128 to Option<u8>, for which");
     assert!(!place.path("all.redb").exists(), "whole or not at all");
     place.fails(&dump(&["p"]), 5, "p is there already");
-    place.fails(&dump(&["no/folder/x"]), 5, "making a file in no/folder");
+    place.fails(&dump(&["no/folder/x"]), 5, "there is no folder no/folder; make it first");
     place.fails(&dump(&["x", "--sort"]), 2, "cannot be used with");
     for (index, entries) in
         [("ages", "ages: 1000 entries\n"), ("blobs", "blobs: 3 entries\n"), ("floats", "floats: 2 entries\n")]
