@@ -78,11 +78,12 @@ for file in ../src/bin/*.rs; do
     echo "-- $(sed -n '1s,^// ,,p' "$file") $(basename "$file" .rs)"
     "$CARGO_TARGET_DIR/debug/$(basename "$file" .rs)"
 done
-# The commands of these pages work on the same files. One round of torture is as good here.
+# The commands of these pages work on the same files. One round of torture, and short measurements, are as good here.
 export PATH=$CARGO_TARGET_DIR/debug:$PATH
 shell() {
-    sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/$1.md" | sed '/^```/d; s/--rounds [0-9]*/--rounds 1/'
+    sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/$1.md" | sed '/^```/d; s/--rounds [0-9]*/--rounds 1/; s/durix bench/& --ops 100/'
 }
+bash -euc "$(shell which-kind)"
 bash -euc "$(shell transactions)"
 bash -euc "$(shell operations)"
 # What the page about moving moves.

@@ -120,6 +120,11 @@ pub struct PoolArgs {
     /// Unless set: a quarter of the memory of the machine
     #[arg(long, value_name = "MIB", help_heading = POOL, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub written_memory: Option<u64>,
+    /// Wait for another process to close the pool
+    ///
+    /// Without it, a pool that another process has open is an error at once.
+    #[arg(long, value_name = "SECONDS", help_heading = POOL, default_value_t = 0, hide_default_value = true)]
+    pub wait: u32,
 }
 
 #[derive(Debug, Args)]
@@ -370,7 +375,7 @@ pub struct WatchArgs {
     pub stat: StatArgs,
     /// Print a line of figures every SECONDS (1), until it is interrupted
     ///
-    /// Operations and commits are those that the journal tells: `-` for a pool that is closed, on persistent memory, or at level process.
+    /// Commits are those of the journal: `-` for a pool that is closed, on persistent memory, or at level process.
     /// There no file holds their numbers.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", conflicts_with = "index")]
     pub watch: Option<u32>,

@@ -42,6 +42,13 @@ pub enum Failure {
     #[error("{} is a directory; --pool takes a file", path.display())]
     Directory { path: PathBuf },
 
+    #[error("there is no folder {}; make it first", path.display())]
+    NoFolder { path: PathBuf },
+
+    /// A pool that not even a repair can open.
+    #[error("{}", in_own_terms(.0).replace(OR_REPAIR, "; too little is left for a repair: restore a copy"))]
+    BeyondRepair(durix::Error),
+
     #[error(
         "{path} has no index named {index:?}; it has: {there}. `durix put --create` and `durix load` make a new index"
     )]
@@ -97,10 +104,28 @@ impl Failure {
             Failure::Usage { .. } | Failure::BadText { .. } => Code::Usage,
             Failure::NoPool { .. } | Failure::NoIndex { .. } | Failure::Directory { .. } => Code::Absent,
             Failure::BadDump { .. } | Failure::BadInput { .. } => Code::Unusable,
-            Failure::TargetExists { .. } | Failure::Io { .. } => Code::Surroundings,
-            Failure::Durix(error) => code_of(error),
+            Failure::TargetExists { .. } | Failure::NoFolder { .. } | Failure::Io { .. } => Code::Surroundings,
+            Failure::Durix(error) | Failure::BeyondRepair(error) => code_of(error),
         }
     }
+}
+
+/// What there is to do about damage.
+const OR_REPAIR: &str = "; restore a copy, or save what is left with `durix repair`";
+
+/// What is wrong, without what there is to do about damage: for the report of a repair.
+pub fn without_advice(finding: &str) -> &str {
+    finding.split_once("; restore a copy").map_or(finding, |(what, _)| what)
+}
+
+/// What the library says to do about damage, as commands.
+fn with_repair(message: &str) -> String {
+    let message = message.replace("; restore a copy, or repair it", OR_REPAIR);
+    let message = message.replace("or repair the pool", "or save what is left with `durix repair`");
+    message.replace(
+        "check all of it, then repair it or restore a copy",
+        "run `durix check`, then `durix repair`, or restore a copy",
+    )
 }
 
 /// What an error says, with the options of the command in the place of those of the library.
@@ -135,7 +160,10 @@ fn in_own_terms(error: &durix::Error) -> String {
     };
     match pool {
         P::Locked { name, holder } => {
-            format!("{name} is open already in {holder}; close it there, or look at it with `durix stat --pool {name}`")
+            format!(
+                "{name} is open already in {holder}; close it there, wait for that with --wait SECONDS, or look at it with `durix stat \
+                 --pool {name}`"
+            )
         }
         P::NotPowerSafe { name } => format!(
             "{name} was not closed before the system stopped, and it had no journal, so entries may be missing or mixed: restore a copy, \
@@ -162,8 +190,10 @@ fn in_own_terms(error: &durix::Error) -> String {
             "index {name:?} holds records of work that a crash interrupted, of the kind {kind}, which this command does not know; open the pool \
              first with the program that made the index"
         ),
-        P::ReadOnlyFile { name } => format!("{name} may not be written; change its permissions"),
-        other => other.to_string(),
+        P::ReadOnlyFile { name } => {
+            format!("{name} may not be written; change its permissions, or mount its file system for writing")
+        }
+        other => with_repair(&other.to_string()),
     }
 }
 
@@ -204,6 +234,23 @@ fn code_of(error: &durix::Error) -> Code {
 
 #[cfg(test)]
 mod tests {
+    /// What the library says of a repair, of which it has no command, in the text of its errors.
+    #[test]
+    fn errors_that_speak_of_a_repair_name_the_command() {
+        let text = include_str!("../../pmem/src/error.rs");
+        let mut seen = 0;
+        for message in
+            text.split("#[error(").skip(1).filter_map(|part| part.split_once(")]")).map(|(message, _)| message)
+        {
+            // Lines of source are joined as the compiler joins them.
+            let message = message.split("\\\n").map(str::trim_start).collect::<String>();
+            seen += usize::from(message.contains("repair"));
+            let told = super::with_repair(&message);
+            assert_eq!(told.matches("repair").count(), told.matches("`durix repair`").count(), "{told}");
+        }
+        assert!(seen >= 4, "{seen} messages speak of a repair");
+    }
+
     /// Mistakes that only a program can make, not the command.
     const OF_PROGRAMS: [&str; 3] = ["Nested", "ForeignMap", "ForeignSession"];
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use durix::kind::Entry;
 use durix::{Hardware, Index, Lengths, Level, Pool, PoolOptions, Session, TypeNames, TypeTag, Types};
@@ -13,9 +14,14 @@ use crate::text::Codec;
 
 pub fn options(args: &PoolArgs) -> PoolOptions {
     let options = PoolOptions::new().assume_pmem(args.assume_pmem).accept_unclean(args.accept_unclean);
-    let options = options.usual_durability(Level::Immediate);
+    let options = options.usual_durability(Level::Immediate).open_timeout(patience(args));
     let options = args.durability.map_or(options.clone(), |level| options.durability(level));
     args.written_memory.map_or(options.clone(), |mib| options.written_memory(mib << 20))
+}
+
+/// How long to wait for another process to close the pool.
+pub fn patience(args: &PoolArgs) -> Duration {
+    Duration::from_secs(args.wait.into())
 }
 
 /// That a pool can be there.
@@ -39,7 +45,17 @@ pub fn is_standard_input(path: &Path) -> bool {
 pub fn must_not_be_there(path: &Path) -> Result<(), Failure> {
     match path.symlink_metadata() {
         Ok(_) => Err(Failure::TargetExists { path: path.into() }),
-        Err(_) => Ok(()),
+        Err(_) => folder_must_be_there(path),
+    }
+}
+
+/// That the folder of a file is there.
+pub fn folder_must_be_there(path: &Path) -> Result<(), Failure> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            Err(Failure::NoFolder { path: folder.into() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -194,7 +194,20 @@ fn stat_says_what_a_pool_is_also_of_one_that_is_open() {
     assert!(live.contains("open in another process") && live.contains("users"), "{live}");
     place.fails(&["get", "--pool", "p", "a"], 5, "is open already in process");
     place.fails(&["put", "--pool", "p", "a", "b"], 5, "is open already");
-    place.fails(&["get", "--pool", "p", "a"], 5, "close it there, or look at it with `durix stat --pool p`");
+    let ways = "close it there, wait for that with --wait SECONDS, or look at it with `durix stat --pool p`";
+    place.fails(&["get", "--pool", "p", "a"], 5, ways);
+    // Closed while they wait.
+    drop(users);
+    let wait = ["--wait", "60"];
+    let waiting: Vec<_> = [&["get", "--pool", "p", "a"][..], &["repair", "--pool", "p", "--into", "q"]]
+        .into_iter()
+        .map(|args| place.command(&[args, &wait].concat()).spawn().unwrap())
+        .collect();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    db.close().unwrap();
+    for mut waiting in waiting {
+        assert!(waiting.wait().unwrap().success());
+    }
 }
 
 #[test]
@@ -318,7 +331,7 @@ fn pools_are_copied() {
     assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
     place.works(&["check", "--pool", "q"]);
     place.fails(&["copy", "--pool", "p", "--to", "q"], 5, "q is there already; name a file that is not");
-    place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "no/folder/q.partial");
+    place.fails(&["copy", "--pool", "p", "--to", "no/folder/q"], 5, "there is no folder no/folder; make it first");
 }
 
 #[test]
@@ -488,6 +501,39 @@ fn wrong_arguments_are_told() {
     let ended = place.fed(&["load", "--pool", "p", "--format", "tsv"], b"good\t1\nbad\n");
     fails(&ended, &["load"], 4, "line 2 of standard input: no tab, which ends the key; use --format lines");
     assert_eq!(place.works(&["get", "--pool", "p", "good"]), "1\n", "what came before the bad line is there");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_told() {
+    let place = Place::new();
+    place.pool("p");
+    std::fs::write(place.path("dump"), place.works(&["dump", "--pool", "p"])).unwrap();
+    for args in [
+        &["put", "--create", "--pool", "none/q", "a", "1"][..],
+        &["load", "--pool", "none/q", "dump"],
+        &["restore", "--pool", "none/q", "dump"],
+        &["copy", "--pool", "p", "--to", "none/q"],
+        &["repair", "--pool", "p", "--into", "none/q"],
+    ] {
+        place.fails(args, 5, "there is no folder none; make it first");
+    }
+    place.fails(&["get", "--pool", "none/q", "a"], 3, "there is no pool at none/q");
+}
+
+#[test]
+fn a_file_of_which_too_little_is_left_is_told_and_a_repair_does_not_send_to_a_repair() {
+    let place = Place::new();
+    let path = place.pool("p");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..65536]).unwrap();
+    place.fails(&["get", "--pool", "p", "a"], 4, "restore a copy, or save what is left with `durix repair`");
+    let repair = ["repair", "--pool", "p", "--into", "q"];
+    place.fails(&repair, 4, "it was truncated; too little is left for a repair: restore a copy");
+    assert!(!place.path("q").exists());
+    // Where more is left, the report has no advice that was taken already.
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let repaired = place.durix(&repair);
+    assert!(repaired.code == 1 && repaired.out.contains("it was truncated\n"), "{}{}", repaired.out, repaired.err);
 }
 
 #[test]
@@ -717,6 +763,50 @@ fn watching_shows_the_operations_and_commits_of_another_process() {
     assert!(closed["commits"].is_null() && closed["operations_per_second"].is_null(), "{closed}");
 }
 
+#[test]
+fn watching_shows_the_operations_of_a_pool_without_a_journal() {
+    let place = Place::new();
+    let create = || durix::Db::builder().durability(durix::Level::Process).open_or_create(place.path("p")).unwrap();
+    let look = || json(&place.works(&["stat", "--pool", "p", "--watch", "--times", "1", "--json"]));
+    let db = create();
+    let map = db.map::<u64, u64>("m").unwrap();
+    let first = look();
+    assert!(first["operations"].is_u64() && first["commits"].is_null(), "{first}");
+    // A thread of the database stores the number; the machine may be busy.
+    let told = (0..100).any(|round| {
+        (0..1000).for_each(|key| _ = map.insert(&key, &round).unwrap());
+        let told = look()["operations"].as_u64().unwrap();
+        told >= 1000 || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            false
+        }
+    });
+    assert!(told, "no operation was shown in ten seconds");
+    let shown = look()["operations"].as_u64().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let rate = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                map.get(&1).unwrap();
+            }
+        });
+        let rates = (0..60).find_map(|_| {
+            let lines = place.works(&["stat", "--pool", "p", "--watch", "1", "--times", "2", "--json"]);
+            json(lines.lines().last().unwrap())["operations_per_second"].as_f64().filter(|rate| *rate > 0.0)
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        rates
+    });
+    assert!(rate.is_some(), "reads are operations, too: {shown} and no more in a minute");
+    drop(map);
+    db.close().unwrap();
+    assert!(look()["operations"].is_null(), "a closed pool has none");
+    // The numbers of another opening are not shown.
+    let db = create();
+    assert!(look()["operations"].as_u64().unwrap() < 1000, "counted anew");
+    drop(db);
+}
+
 // ---- what is wrong around it ----
 
 #[test]
@@ -921,8 +1011,12 @@ fn files_and_folders_that_may_not_be_used_are_told() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let path = place.pool("p");
-    place.fails(&["load", "--pool", "no/such/folder/p", "--kind", "masstree"], 5, "no/such/folder/p");
-    place.fails(&["put", "--create", "--pool", "p/below", "k", "v"], 5, "p/below");
+    place.fails(
+        &["load", "--pool", "no/such/folder/p", "--kind", "masstree"],
+        5,
+        "there is no folder no/such/folder; make it first",
+    );
+    place.fails(&["put", "--create", "--pool", "p/below", "k", "v"], 5, "Not a directory");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // The administrator may read everything.
     if std::fs::File::open(&path).is_err() {

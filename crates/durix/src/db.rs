@@ -419,6 +419,9 @@ impl DbBuilder {
         if let Some(interval) = self.checkpoint_every {
             db.epochs()?.set_interval(interval);
         }
+        if let Some(shown) = db.pool().show_operations()? {
+            let _ = db.shared.shown.set(shown);
+        }
         if !self.no_background_threads {
             *db.background() = Some(Background::start(db.pool()));
         }
@@ -538,7 +541,8 @@ impl<M: Medium> Db<M> {
     pub fn over(pool: Pool<M>) -> Self {
         let (epochs, opening, background) = (OnceLock::new(), Mutex::new(()), Mutex::new(None));
         let transactions = Transactions::new(pool.clone());
-        Db { shared: Arc::new(Shared { background, pool, sessions: Sessions::new(), epochs, opening, transactions }) }
+        let (sessions, shown) = (Sessions::new(), OnceLock::new());
+        Db { shared: Arc::new(Shared { background, pool, sessions, epochs, opening, transactions, shown }) }
     }
 
     fn epochs(&self) -> Result<&Epochs<M>> {

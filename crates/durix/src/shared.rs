@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use durix_pmem::pool::Shown;
 use durix_pmem::{Epochs, Medium, Pool};
 
 use crate::background::Background;
@@ -19,6 +20,8 @@ pub(crate) struct Shared<M: Medium> {
     /// Held while an index is opened, so that its types are settled by one opener at a time.
     pub(crate) opening: Mutex<()>,
     pub(crate) transactions: Arc<Transactions<M>>,
+    /// What stores the number of operations in the file, where no journal tells it.
+    pub(crate) shown: OnceLock<Arc<Shown<M>>>,
 }
 
 impl<M: Medium> Drop for Shared<M> {

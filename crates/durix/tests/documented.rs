@@ -17,6 +17,8 @@ fn public(line: &str) -> Option<&str> {
 /// The public items of a file whose documentation has no example. Those of tests and hidden ones are nobody's.
 fn without_example(source: &str) -> Vec<String> {
     let (mut missing, mut example, mut within, mut hidden) = (Vec::new(), false, false, false);
+    // Within an attribute of several lines.
+    let mut attribute = false;
     for line in source.lines().take_while(|line| *line != "#[cfg(test)]") {
         let text = line.trim_start();
         match text {
@@ -27,7 +29,10 @@ fn without_example(source: &str) -> Vec<String> {
                     within = !within;
                 }
             }
-            _ if text.starts_with("#[") => hidden |= text.contains("doc(hidden)"),
+            _ if attribute || text.starts_with("#[") => {
+                hidden |= text.contains("doc(hidden)");
+                attribute = !text.ends_with(']');
+            }
             _ => {
                 if let Some(name) = public(line)
                     && !example
@@ -73,6 +78,9 @@ pub struct Bare;
 /// let run = 1;
 /// ```
 #[derive(Debug)]
+#[diagnostic::on_unimplemented(
+    message = \"none\"
+)]
 pub struct Shown;
 
 impl Shown {

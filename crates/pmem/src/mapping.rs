@@ -48,6 +48,8 @@ struct Shared<M: Medium> {
     gathering: AtomicU64,
     /// Most objects of a generation of unlinked memory: tests make it smaller.
     generation: AtomicUsize,
+    /// Beginnings and ends of operations that do not count.
+    left_out: AtomicU64,
     /// Why nothing can enter any more, if it was not closed.
     broken: OnceLock<Box<dyn Fn() -> Error + Send + Sync>>,
     /// One bit a slot.
@@ -185,6 +187,7 @@ impl<M: Medium> Mapping<M> {
             alone: AtomicU64::new(0),
             gathering: AtomicU64::new(0),
             generation: AtomicUsize::new(usize::MAX),
+            left_out: AtomicU64::new(0),
             broken: OnceLock::new(),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: Slots::new(),
@@ -237,7 +240,14 @@ impl<M: Medium> Mapping<M> {
     /// A number that changes whenever an operation begins or ends, in any session.
     pub(crate) fn operations(&self) -> u64 {
         let count = |slot: &CachePadded<Slot>| self.shared.medium.shared_load(&slot.active, Ordering::Relaxed);
-        self.shared.slots.slots[..self.slots_used()].iter().fold(0, |sum, slot| sum.wrapping_add(count(slot)))
+        let slots = &self.shared.slots.slots[..self.slots_used()];
+        let all = slots.iter().fold(0_u64, |sum, slot| sum.wrapping_add(count(slot)));
+        all.wrapping_sub(self.shared.left_out.load(Ordering::Relaxed))
+    }
+
+    /// Has that many operations that have ended not count: those that only look at the others.
+    pub(crate) fn leave_out_of_operations(&self, ended: u64) {
+        self.shared.left_out.fetch_add(2 * ended, Ordering::Relaxed);
     }
 
     /// The reserve of addresses.

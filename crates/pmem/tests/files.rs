@@ -305,3 +305,43 @@ fn what_is_no_regular_file_is_no_pool() {
         }
     }
 }
+
+/// What another process finds in the file of a pool without a journal.
+#[test]
+fn a_pool_without_a_journal_shows_its_operations_and_comes_to_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let options = PoolOptions::new().durability(durix_pmem::Level::Process);
+    let pool = options.create(&path).unwrap();
+    let told = || Pool::peek(&path).unwrap().progress.and_then(|progress| progress.operations);
+    assert_eq!(told(), None, "nobody shows them");
+    let _shown = pool.show_operations().unwrap().expect("a file without a journal");
+    let before = told().unwrap();
+    let mut session = pool.session().unwrap();
+    (0..50).for_each(|_| drop(session.enter().unwrap()));
+    let start = std::time::Instant::now();
+    while told().unwrap() < before + 50 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?} of {}", told(), before + 50);
+        let _ = pool.tick(&mut session).unwrap();
+    }
+    assert_eq!(told(), Some(before + 50), "its own operations do not count");
+    // A pool at rest has nothing to do: the service does not count itself.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(matches!(pool.tick(&mut session).unwrap(), durix_pmem::Tick::Idle(_)));
+    drop(session);
+    pool.close().unwrap();
+    assert_eq!(told(), None);
+    // Whoever opens it next does not show them: what an earlier opening stored is not taken for it, even after a crash.
+    let crashed = {
+        let pool = options.open(&path).unwrap();
+        let _shown = pool.show_operations().unwrap();
+        assert!(told().is_some());
+        std::fs::read(&path).unwrap()
+    };
+    std::fs::write(&path, crashed).unwrap();
+    let pool = PoolOptions::new().durability(durix_pmem::Level::Process).accept_copy(true).open(&path).unwrap();
+    assert_eq!(told(), None);
+    drop(pool);
+    let journaled = PoolOptions::new().durability(durix_pmem::Level::Immediate).create(dir.path().join("j")).unwrap();
+    assert!(journaled.show_operations().unwrap().is_none(), "its journal tells them");
+}

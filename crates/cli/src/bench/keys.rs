@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use durix::kind::Entry;
-use durix::{Db, Direction, Durability, Index, KeyRange, Pool, Session, TypeNames, TypeTag, Types};
+use durix::{Db, Direction, Durability, Index, KeyRange, Level, Medium, Pool, Session, TypeNames, TypeTag, Types};
 use serde_json::{Value, json};
 
 use super::svg;
@@ -32,6 +32,8 @@ const MEASURED: Duration = Duration::from_secs(1);
 const MOST_KEYS: u64 = 1_000_000;
 /// Entries of a scan.
 const SCANNED: usize = 100;
+/// When an update is durable that is when it returns.
+const ON_RETURN: &str = "on return";
 /// Operations between two looks at the clock.
 const STEP: usize = 64;
 /// Two kinds are as good as each other if their times differ by no more.
@@ -50,16 +52,22 @@ struct Round {
     scan: Option<f64>,
     /// Milliseconds to open the closed pool and the index.
     open: f64,
+    /// The same of the pool as the end of the process would leave it, without closing.
+    recovery: f64,
     /// Bytes of the pool for each key.
     persistent: f64,
     /// Bytes of DRAM for each key, as far as the index knows.
     volatile: Option<f64>,
+    /// What returned means, where the pool has a journal.
+    level: Option<Level>,
 }
 
 /// A kind and its rounds; none where it took too long.
 struct Measured {
     kind: Entry,
     rounds: Vec<Round>,
+    /// Write-backs and fences of giving a key another value. None with a journal, which flushes a file.
+    counts: Option<[f64; 2]>,
 }
 
 pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
@@ -70,8 +78,8 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             && kind.meant_for >= keys.len() as u64
             && keys.iter().all(|key| kind.limits.key.allow(key.len()))
     };
-    let mut measured: Vec<Measured> =
-        durix::kind::offered().into_iter().filter(fits).map(|kind| Measured { kind, rounds: Vec::new() }).collect();
+    let measured = |kind| Measured { kind, rounds: Vec::new(), counts: None };
+    let mut measured: Vec<Measured> = durix::kind::offered().into_iter().filter(fits).map(measured).collect();
     if measured.is_empty() {
         return Err(Failure::usage(
             "no kind takes these keys with values of so many bytes; `durix kinds` lists the limits",
@@ -86,6 +94,9 @@ pub fn run(args: &BenchArgs, path: &Path) -> Result<Code, Failure> {
             kind.rounds.extend(round(&kind.kind, &keys, args, nth as u64, &pool)?);
             let _ = std::fs::remove_file(&pool);
         }
+    }
+    for kind in measured.iter_mut().filter(|kind| !kind.rounds.is_empty() && kind.level().is_none()) {
+        kind.counts = Some(counted(kind.kind.name, &keys, args, &dir.path().join("counted"))?);
     }
     let svg = draw(args, path, &picture(&measured, keys.len()))?;
     if args.json {
@@ -173,22 +184,65 @@ fn round(kind: &Entry, keys: &[Vec<u8>], args: &BenchArgs, nth: u64, path: &Path
             Some(timed(ops / SCANNED, || scan(&*index, &mut session, by_chance()))? / SCANNED.min(keys.len()) as f64)
         }
     };
-    let stats = index.stats(&mut session)?;
+    let (stats, level) = (index.stats(&mut session)?, pool.level());
     let space = pool.stats()?.space;
     let owner = index.root().owner();
     let bytes: u64 = space.by_owner.iter().filter(|(other, _)| *other == owner).map(|(_, bytes)| bytes).sum();
+    // Its threads end, so that nobody changes the files while they are copied.
     drop((index, session, db));
+    let crashed = path.with_extension("crashed");
+    copy(path, &crashed)?;
+    copy(&super::journal(path), &super::journal(&crashed))?;
     pool.close()?;
     drop(pool);
-    let start = Instant::now();
-    let pool = super::options(args).open(path)?;
-    let index: Arc<dyn Index> = kind.open(&pool, "bench")?;
-    let open = start.elapsed().as_secs_f64() * 1e3;
-    drop(index);
-    pool.close()?;
+    let open = time_to_open(kind, args, path)?;
+    let recovery = time_to_open(kind, args, &crashed)?;
+    let _ = std::fs::remove_file(&crashed);
     let per_key = |bytes: u64| bytes as f64 / keys.len() as f64;
     let (persistent, volatile) = (per_key(bytes), stats.volatile_bytes.map(per_key));
-    Ok(Some(Round { fill, get, put, scan, open, persistent, volatile }))
+    Ok(Some(Round { fill, get, put, scan, open, recovery, persistent, volatile, level }))
+}
+
+/// Copies a file, if it is there.
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    match std::fs::copy(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::io(format!("copying {}", from.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Milliseconds to open a pool and its index.
+fn time_to_open(kind: &Entry, args: &BenchArgs, path: &Path) -> Result<f64, Failure> {
+    let start = Instant::now();
+    let pool = super::options(args).accept_copy(true).open(path)?;
+    let index: Arc<dyn Index> = kind.open(&pool, "bench")?;
+    let time = start.elapsed().as_secs_f64() * 1e3;
+    drop(index);
+    pool.close()?;
+    Ok(time)
+}
+
+/// Exact write-backs and fences of giving a key another value, on a smaller index.
+fn counted(kind: &str, keys: &[Vec<u8>], args: &BenchArgs, path: &Path) -> Result<[f64; 2], Failure> {
+    let (pool, counting) = super::create_counting(args, path)?;
+    let index = durix::kind::named(kind)?.open_or_create(&pool, "bench")?;
+    let mut session = pool.session()?;
+    let keys = &keys[..keys.len().min(super::COUNTED_KEYS as usize)];
+    let (value, changed) = (vec![b'v'; args.value_bytes as usize], vec![b'w'; args.value_bytes as usize]);
+    for key in keys {
+        index.insert(&session.enter()?, key, &value)?;
+    }
+    let mut random = Random::new(args.seed);
+    let before = counting.counts();
+    for _ in 0..super::COUNTED {
+        put(&pool, &*index, &mut session, &keys[random.below(keys.len() as u64) as usize], &changed)?;
+    }
+    let counts = counting.counts() - before;
+    drop((session, index, pool));
+    let _ = std::fs::remove_file(path);
+    Ok([counts.write_backs, counts.fences].map(|count| count as f64 / super::COUNTED as f64))
 }
 
 /// Nanoseconds of a call, which is made so often, or as often as there is time.
@@ -204,7 +258,13 @@ fn timed(times: usize, mut call: impl FnMut() -> Result<(), Failure>) -> Result<
     Ok(start.elapsed().as_nanos() as f64 / done as f64)
 }
 
-fn put(pool: &Pool, index: &dyn Index, session: &mut Session, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+fn put<M: Medium>(
+    pool: &Pool<M>,
+    index: &dyn Index<M>,
+    session: &mut Session<M>,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Failure> {
     let op = session.enter()?;
     op.note_commit();
     index.insert(&op, key, value)?;
@@ -238,12 +298,25 @@ impl Measured {
         self.median(|round| (round.get + round.put) / 2.0)
     }
 
+    fn level(&self) -> Option<Level> {
+        self.rounds.first().and_then(|round| round.level)
+    }
+
+    /// When an update is durable.
+    fn durable(&self) -> &'static str {
+        match (self.level(), self.kind.durability) {
+            (Some(Level::Immediate), _) | (None, Durability::Strict) => ON_RETURN,
+            (Some(_), _) => "at commits",
+            (None, _) => "at checkpoints",
+        }
+    }
+
     fn is_strict(&self) -> bool {
-        self.kind.durability == Durability::Strict
+        self.durable() == ON_RETURN
     }
 }
 
-/// What somebody may need, and the kind for it, with those that are as good.
+/// What somebody may need, and the kind for it, with those that are as good. A journal makes all kinds durable at the same moments.
 fn recommended(measured: &[Measured]) -> [(&'static str, Vec<&'static str>); 3] {
     let best = |wanted: &dyn Fn(&Measured) -> bool| {
         let mut fit: Vec<&Measured> = measured.iter().filter(|m| !m.rounds.is_empty() && wanted(m)).collect();
@@ -251,6 +324,9 @@ fn recommended(measured: &[Measured]) -> [(&'static str, Vec<&'static str>); 3] 
         let limit = fit.first().map_or(0.0, |best| best.cost() * AS_GOOD);
         fit.into_iter().filter(|m| m.cost() <= limit).map(|m| m.kind.name).collect()
     };
+    if measured.iter().any(|m| m.level().is_some()) {
+        return [("a map", best(&|_| true)), ("a map in order", best(&|m| m.kind.ordered)), ("", Vec::new())];
+    }
     [
         ("a map, durable on return", best(&|m| m.is_strict())),
         ("a map in order, durable on return", best(&|m| m.kind.ordered && m.is_strict())),
@@ -264,33 +340,47 @@ fn as_text(measured: &[Measured], keys: usize, path: &Path, svg: Option<&Path>) 
         let optional = |of: fn(&Round) -> Option<f64>| {
             m.rounds.first().and_then(of).map_or_else(|| "-".into(), |_| number(m.median(|r| of(r).unwrap_or(0.0))))
         };
-        let durable = if m.is_strict() { "on return" } else { "at checkpoints" };
         let ordered = if m.kind.ordered { "yes" } else { "no" };
-        let mut cells = vec![m.kind.name.to_owned(), ordered.into(), durable.into()];
+        let mut cells = vec![m.kind.name.to_owned(), ordered.into(), m.durable().into()];
         if m.rounds.is_empty() {
             cells.push(format!("gave up after {} s", PATIENCE.as_secs()));
             return cells;
         }
         cells.extend([number(m.median(|r| r.fill)), number(m.median(|r| r.get)), number(m.median(|r| r.put))]);
-        cells.extend([optional(|r| r.scan), format!("{:.1}", m.median(|r| r.open))]);
+        cells.push(optional(|r| r.scan));
+        cells.extend([m.median(|r| r.open), m.median(|r| r.recovery)].map(|time| format!("{time:.1}")));
         cells.extend([number(m.median(|r| r.persistent)), optional(|r| r.volatile)]);
+        cells.extend(m.counts.map_or(["-".into(), "-".into()], |counts| counts.map(|count| format!("{count:.1}"))));
         cells
     };
-    let header =
-        ["kind", "ordered", "durable", "insert ns", "get ns", "put ns", "scan ns", "open ms", "bytes/key", "DRAM/key"];
+    let header = [
+        "kind",
+        "ordered",
+        "durable",
+        "insert ns",
+        "get ns",
+        "put ns",
+        "scan ns",
+        "open ms",
+        "after crash",
+        "bytes/key",
+        "DRAM/key",
+        "write-backs",
+        "fences",
+    ];
     let mut text = format!(
         "{keys} keys of {}; medians of {ROUNDS} rounds in which the kinds took turns, one thread\n\n{}\n\n",
         path.display(),
-        table(&header, measured.iter().map(cells).collect(), &[3, 4, 5, 6, 7, 8, 9]),
+        table(&header, measured.iter().map(cells).collect(), &[3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
     );
     if let Some(svg) = svg {
         text.push_str(&format!("{} has the times as a picture. ", svg.display()));
     }
     text.push_str(
-        "`durix kinds` says what else differs: atomic batches, recovery, limits.\n\n\
+        "Write-backs and fences of a put are counted. `durix kinds` says what else differs: limits, order.\n\n\
          Recommended, by the mean of get and put (kinds within 10% of the best):",
     );
-    for (need, kinds) in recommended(measured) {
+    for (need, kinds) in recommended(measured).into_iter().filter(|(need, _)| !need.is_empty()) {
         let kinds = if kinds.is_empty() { "no kind takes these keys".to_owned() } else { kinds.join(", ") };
         text.push_str(&format!("\n  {need}: {kinds}"));
     }
@@ -309,6 +399,9 @@ fn as_json(measured: &[Measured], keys: usize, svg: Option<&Path>) -> Value {
             value["put_ns"] = json!(m.median(|r| r.put));
             value["scan_ns_per_entry"] = json!(optional(|r| r.scan));
             value["open_ms"] = json!(m.median(|r| r.open));
+            value["recovery_ms"] = json!(m.median(|r| r.recovery));
+            value["put_write_backs"] = json!(m.counts.map(|counts| counts[0]));
+            value["put_fences"] = json!(m.counts.map(|counts| counts[1]));
             value["bytes_per_key"] = json!(m.median(|r| r.persistent));
             value["volatile_bytes_per_key"] = json!(optional(|r| r.volatile));
         }

@@ -8,7 +8,7 @@ mod neworder;
 mod svg;
 mod workload;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -242,11 +242,23 @@ fn medium_of(args: &BenchArgs, backing: &FileBacking) -> Result<Hardware, Failur
     Ok(if pmem { Hardware::for_pmem().ok_or(durix_pmem::Error::NoWriteBack)? } else { Hardware::PAGE_CACHE })
 }
 
-/// Exact counts of one thread's requests on a smaller index.
-fn counted(args: &BenchArgs, keys: u64, path: &Path) -> Result<Counts, Failure> {
+/// A pool on a medium that counts.
+fn create_counting(args: &BenchArgs, path: &Path) -> Result<(Pool<Counting<Hardware>>, Counting<Hardware>), Failure> {
     let backing = FileBacking::create(path)?;
     let counting = Counting::new(medium_of(args, &backing)?);
-    let pool = options(args).create_on(backing, counting)?;
+    Ok((options(args).create_on(backing, counting)?, counting))
+}
+
+/// The file of a pool's journal, where it has one.
+fn journal(path: &Path) -> PathBuf {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    journal.into()
+}
+
+/// Exact counts of one thread's requests on a smaller index.
+fn counted(args: &BenchArgs, keys: u64, path: &Path) -> Result<Counts, Failure> {
+    let (pool, counting) = create_counting(args, path)?;
     let index = durix::kind::named(&args.kind)?.open_or_create(&pool, "bench")?;
     let keys = keys.min(COUNTED_KEYS);
     fill(&pool, &*index, keys, args)?;

@@ -46,6 +46,7 @@ pub fn put(args: &PutArgs) -> Result<Code, Failure> {
     let mut at = if args.create {
         // Before a pool is made for it.
         pools::new_types(&pools::new_kind(&args.at)?, &args.types)?;
+        pools::folder_must_be_there(&args.at.pool.pool)?;
         let pool = pools::settled(pools::options(&args.at.pool).open_or_create(&args.at.pool.pool)?)?;
         Opened::existing_or_new(pool, &args.at, &args.types)?
     } else {

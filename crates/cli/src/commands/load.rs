@@ -68,6 +68,7 @@ pub fn run(args: &LoadArgs) -> Result<Code, Failure> {
         let chunk = durix_pmem::pool::geometry::DEFAULT_CHUNK;
         options = options.max_size(max).initial_size(max.min(durix_pmem::pool::DEFAULT_INITIAL_SIZE) / chunk * chunk);
     }
+    pools::folder_must_be_there(&args.at.pool.pool)?;
     let at = Opened::existing_or_new(pools::settled(options.open_or_create(&args.at.pool.pool)?)?, &args.at, &types)?;
     must_take(&format!("index {:?}", args.at.index), at.index.limits(), args)?;
     let buffered = at.index.durability() != Durability::Strict;

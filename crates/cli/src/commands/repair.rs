@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::args::RepairArgs;
 use crate::commands::check::page_findings;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, without_advice};
 use crate::output::{self, table};
 use crate::pools;
 
@@ -29,7 +29,9 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
 }
 
 fn save_all(args: &RepairArgs, partial: &Path) -> Result<Repaired, Failure> {
-    let source = PoolOptions::new().for_repair().open(&args.pool.pool)?;
+    let patience = pools::patience(&args.pool);
+    let source = PoolOptions::new().for_repair().open_timeout(patience).open(&args.pool.pool);
+    let source = source.map_err(|error| Failure::BeyondRepair(error.into()))?;
     let target = PoolOptions::new().assume_pmem(args.pool.assume_pmem).create(partial)?;
     let repaired = salvage_into(&source, &target)?;
     target.close()?;
@@ -42,7 +44,8 @@ fn report(as_json: bool, repaired: &Repaired) -> Result<(), Failure> {
         Ok(pages) => page_findings(pages),
         Err(error) => vec![error.clone()],
     };
-    let of_pool = [("pool", &repaired.pool), ("pages", &pages), ("space", &repaired.space)];
+    let pool: Vec<_> = repaired.pool.iter().map(|finding| without_advice(finding).to_owned()).collect();
+    let of_pool = [("pool", &pool), ("pages", &pages), ("space", &repaired.space)];
     if as_json {
         let index = |i: &RepairedIndex| json!({ "index": i.name, "entries": i.entries, "held": i.held, "missing": i.missing(), "findings": i.findings });
         let indices: Vec<_> = indices.iter().map(index).collect();

@@ -37,7 +37,7 @@ pub fn run(args: &WatchArgs, seconds: u32) -> Result<Code, Failure> {
 
 struct Figures {
     time: SystemTime,
-    /// What the journal tells of the work.
+    /// What the pool tells of the work.
     progress: Option<Progress>,
     size: u64,
     used: u64,
@@ -69,14 +69,19 @@ impl Figures {
         }
     }
 
-    /// Operations and commits a second since `before`; `None` where no journal tells them, or the pool was opened anew meanwhile.
+    /// Operations and commits a second since `before`; `None` where nothing tells them, or the pool was opened anew meanwhile.
     fn rates(&self, before: Option<&Figures>) -> [Option<f64>; 2] {
         let since = || Some((before?, before?.progress?, self.progress?));
         let Some((before, was, is)) = since() else { return [None, None] };
-        let Ok(passed) = self.time.duration_since(before.time) else { return [None, None] };
-        let rate = |count: Option<u64>| count.map(|count| count as f64 / passed.as_secs_f64().max(1e-3));
-        let operations = is.operations.zip(was.operations).and_then(|(is, was)| is.checked_sub(was));
-        [rate(operations), rate(is.commits.checked_sub(was.commits))]
+        let more = |is: Option<u64>, was: Option<u64>| is?.checked_sub(was?);
+        let rate = |count: Option<u64>, [from, to]: [SystemTime; 2]| {
+            let passed = to.duration_since(from).ok()?;
+            Some(count? as f64 / passed.as_secs_f64().max(1e-3))
+        };
+        let looks = [before.time, self.time];
+        // Operations were counted some time before the look. Without new ones they were not counted again.
+        let counted = was.counted.zip(is.counted).filter(|(was, is)| was != is).map_or(looks, |(was, is)| [was, is]);
+        [rate(more(is.operations, was.operations), counted), rate(more(is.commits, was.commits), looks)]
     }
 
     fn as_text(&self, before: Option<&Figures>) -> String {
@@ -101,7 +106,7 @@ impl Figures {
             "time": seconds, "state": self.state, "size": self.size, "used": self.used, "free": self.free,
             "journal": self.journal, "indices": self.indices,
             "operations": self.progress.and_then(|progress| progress.operations),
-            "commits": self.progress.map(|progress| progress.commits),
+            "commits": self.progress.and_then(|progress| progress.commits),
             "operations_per_second": ops, "commits_per_second": commits,
         })
     }

@@ -362,6 +362,27 @@ fn kinds_are_compared_on_the_users_own_keys() {
     assert_eq!(std::fs::read(place.path("names.svg")).unwrap(), b"mine");
 }
 
+/// A journal makes every kind durable at the same moments, and nothing is written back.
+#[test]
+fn kinds_are_compared_with_a_journal() {
+    let place = Place::new();
+    let keys: String = (0..200).map(|n| format!("{n}\n")).collect();
+    std::fs::write(place.path("keys"), keys).unwrap();
+    let args = ["bench", "--keys-from", "keys", "--dir", ".", "--ops", "1", "--page-cache", "--durability"];
+    let said = json(&place.works(&[&args[..], &["interval=5ms", "--json"]].concat()));
+    for kind in said["kinds"].as_array().unwrap() {
+        assert!(kind["strict"] == false && kind["put_fences"].is_null() && kind["put_ns"].is_number(), "{kind}");
+    }
+    let recommended = &said["recommended"];
+    assert!(["map", "ordered"].iter().all(|need| !recommended[*need].as_array().unwrap().is_empty()), "{said}");
+    assert_eq!(recommended["ordered_at_checkpoints"].as_array().unwrap().len(), 0, "{said}");
+    let text = place.works(&[&args[..], &["interval=5ms"]].concat());
+    assert!(text.contains("at commits") && !text.contains("on return"), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("  a map in order: "), "{text}");
+    let left = std::fs::read_dir(place.dir.path()).unwrap().count();
+    assert_eq!(left, 2, "the keys and the picture: a bench removes its pools and their journals");
+}
+
 #[test]
 fn stat_watches_a_database_that_is_written_to() {
     let place = Place::new();
@@ -416,7 +437,7 @@ fn indices_are_dumped_as_tables_of_redb_and_loaded_again() {
     place.fails(&dump(&["all.redb"]), 2, "index \"options\" holds u128 to Option<u8>, for which");
     assert!(!place.path("all.redb").exists(), "whole or not at all");
     place.fails(&dump(&["p"]), 5, "p is there already");
-    place.fails(&dump(&["no/folder/x"]), 5, "making a file in no/folder");
+    place.fails(&dump(&["no/folder/x"]), 5, "there is no folder no/folder; make it first");
     place.fails(&dump(&["x", "--sort"]), 2, "cannot be used with");
     for (index, entries) in
         [("ages", "ages: 1000 entries\n"), ("blobs", "blobs: 3 entries\n"), ("floats", "floats: 2 entries\n")]

@@ -294,20 +294,47 @@ fn benches_run_on_every_kind_and_count_what_each_has_to_do() {
     place.fails(&["torture", "list", "--keys", "5000"], 2, "list is meant for 1000 keys at most, not 5000");
 }
 
-/// With `DURIX_BLESS=1` the table is written to the page instead.
+/// With `DURIX_BLESS=1` the tables are written to the page instead.
 #[test]
-fn the_guide_has_the_table_that_the_command_prints() {
+fn the_guide_has_the_tables_that_the_command_prints() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/which-kind.md");
-    let text = std::fs::read_to_string(&page).unwrap();
-    let start = text.find("| kind | keys |").expect("a table");
-    let rows = text[start..].split_inclusive('\n').take_while(|line| line.starts_with('|'));
-    let end = start + rows.map(str::len).sum::<usize>();
+    let mut text = std::fs::read_to_string(&page).unwrap();
     let printed = Place::new().works(&["kinds", "--markdown"]);
-    if std::env::var_os("DURIX_BLESS").is_some() {
-        std::fs::write(&page, format!("{}{printed}{}", &text[..start], &text[end..])).unwrap();
-    } else {
-        assert_eq!(text[start..end], printed, "run this test with DURIX_BLESS=1");
+    let [limits, place, figures]: [&str; 3] = printed.trim_end().split("\n\n").collect::<Vec<_>>().try_into().unwrap();
+    for (head, printed) in [("| kind | keys |", limits), ("Measured on ", place), ("| kind | insert ns |", figures)] {
+        let start = text.find(head).unwrap_or_else(|| panic!("the guide has no {head:?}"));
+        let end = start + text[start..].find("\n\n").unwrap();
+        if std::env::var_os("DURIX_BLESS").is_some() {
+            text.replace_range(start..end, printed);
+        } else {
+            assert_eq!(&text[start..end], printed, "run this test with DURIX_BLESS=1");
+        }
     }
+    if std::env::var_os("DURIX_BLESS").is_some() {
+        std::fs::write(&page, text).unwrap();
+    }
+}
+
+#[test]
+fn each_kind_that_is_offered_was_measured() {
+    let place = Place::new();
+    let said = json(&place.works(&["kinds", "--all", "--json"]));
+    assert!(["date", "machine", "command"].iter().all(|name| said["measured"][*name].is_string()), "{said}");
+    for kind in said["kinds"].as_array().unwrap() {
+        let measured = &kind["measured"];
+        assert_eq!(measured.is_null(), kind["experimental"] == true, "ci/measure-kinds.sh measures them: {kind}");
+        if measured.is_null() {
+            continue;
+        }
+        let positive = ["insert_ns", "get_ns", "put_ns", "recovery_ms", "bytes_per_key"];
+        assert!(positive.iter().all(|name| measured[*name].as_f64().unwrap() > 0.0), "{kind}");
+        assert_eq!(measured["scan_ns_per_entry"].is_number(), kind["ordered"] == true, "{kind}");
+        // Kinds that are durable on return have a fence for each put, at least.
+        let fences = measured["put_fences"].as_f64().unwrap();
+        assert_eq!(fences >= 1.0, kind["durable"] == "on return", "{kind}");
+    }
+    let figures = place.works(&["kinds"]);
+    assert!(figures.contains("insert ns") && figures.contains("durix bench --keys-from FILE"), "{figures}");
 }
 
 #[test]

@@ -48,6 +48,16 @@ pub trait GivenAs<Q: ?Sized> {
 pub trait PartGivenAs<Q> {
     /// Appends the bytes of the part that is equal to `given`: as [`Part::encode_part`].
     fn encode_part_given(given: &Q, out: &mut Vec<u8>);
+
+    /// The same, and tells what serde refuses: as [`Part::try_encode_part`].
+    ///
+    /// # Errors
+    /// [`Unfit`], only from types whose serialization can fail.
+    #[inline]
+    fn try_encode_part_given(given: &Q, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        Self::encode_part_given(given, out);
+        Ok(())
+    }
 }
 
 /// A type as it is.
@@ -64,6 +74,11 @@ macro_rules! as_itself {
             #[inline]
             fn encode_part_given(given: &$type, out: &mut Vec<u8>) {
                 $crate::encode::Part::encode_part(given, out);
+            }
+
+            #[inline]
+            fn try_encode_part_given(given: &$type, out: &mut Vec<u8>) -> Result<(), $crate::encode::Unfit> {
+                $crate::encode::Part::try_encode_part(given, out)
             }
         }
     )*};
@@ -86,8 +101,7 @@ as_itself! {
 impl<T: PartGivenAs<Q>, Q> GivenAs<Option<Q>> for Option<T> {
     #[inline]
     fn encode_given(given: &Option<Q>, out: &mut Vec<u8>) -> Result<(), Unfit> {
-        Self::encode_part_given(given, out);
-        Ok(())
+        Self::try_encode_part_given(given, out)
     }
 }
 
@@ -95,6 +109,11 @@ impl<T: PartGivenAs<Q>, Q> PartGivenAs<Option<Q>> for Option<T> {
     #[inline]
     fn encode_part_given(given: &Option<Q>, out: &mut Vec<u8>) {
         super::option::encode_option(given.as_ref(), T::encode_part_given, out);
+    }
+
+    #[inline]
+    fn try_encode_part_given(given: &Option<Q>, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        super::option::try_encode_option(given.as_ref(), T::try_encode_part_given, out)
     }
 }
 
@@ -143,11 +162,43 @@ borrowed! {
     {} OsString, OsStr, |given, out| super::part::encode_bytes(given.as_encoded_bytes(), out);
     {} PathBuf, Path, |given, out| super::part::encode_bytes(given.as_os_str().as_encoded_bytes(), out);
     {} Vec<u8>, [u8], super::part::encode_bytes;
-    {T: Element} Vec<T>, [T], super::list::encode_elements;
     {} Box<str>, str, |given, out| super::part::encode_bytes(given.as_bytes(), out);
     {} Arc<str>, str, |given, out| super::part::encode_bytes(given.as_bytes(), out);
     {} Box<[u8]>, [u8], super::part::encode_bytes;
     {} Arc<[u8]>, [u8], super::part::encode_bytes;
 }
+
+impl<T: Element> GivenAs<[T]> for Vec<T> {
+    #[inline]
+    fn encode_given(given: &[T], out: &mut Vec<u8>) -> Result<(), Unfit> {
+        given.encode(out)
+    }
+}
+
+/// References to a vector of elements, and to a slice of them.
+macro_rules! elements {
+    ($($type:ty)*) => {$(
+        impl<T: Element> GivenAs<&$type> for Vec<T> {
+            #[inline]
+            fn encode_given(given: &&$type, out: &mut Vec<u8>) -> Result<(), Unfit> {
+                given.encode(out)
+            }
+        }
+
+        impl<T: Element> PartGivenAs<&$type> for Vec<T> {
+            #[inline]
+            fn encode_part_given(given: &&$type, out: &mut Vec<u8>) {
+                super::list::encode_elements(given, out);
+            }
+
+            #[inline]
+            fn try_encode_part_given(given: &&$type, out: &mut Vec<u8>) -> Result<(), Unfit> {
+                super::list::try_encode_elements(given, out)
+            }
+        }
+    )*};
+}
+
+elements! { [T] Vec<T> }
 
 pub(super) use as_itself;

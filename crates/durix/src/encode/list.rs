@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::tag::{NO_CODE, TypeTag};
-use super::{Decode, Encode, Key, Part, Unfit, Value};
+use super::{Decode, Encode, Key, KeyPart, Part, Unfit, Value};
 
-/// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes.
+/// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes. Vectors of types that serde
+/// writes are values only.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -46,6 +47,16 @@ pub(super) fn encode_elements<T: Element>(elements: &[T], out: &mut Vec<u8>) {
     out.push(END);
 }
 
+/// The same, and tells what serde refuses.
+pub(super) fn try_encode_elements<T: Element>(elements: &[T], out: &mut Vec<u8>) -> Result<(), Unfit> {
+    for element in elements {
+        out.push(MORE);
+        element.try_encode_part(out)?;
+    }
+    out.push(END);
+    Ok(())
+}
+
 impl<T: Element> Part for Vec<T> {
     const CODE: u8 = NO_CODE;
 
@@ -55,6 +66,10 @@ impl<T: Element> Part for Vec<T> {
 
     fn encode_part(&self, out: &mut Vec<u8>) {
         encode_elements(self, out);
+    }
+
+    fn try_encode_part(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        try_encode_elements(self, out)
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
@@ -71,8 +86,7 @@ impl<T: Element> Part for Vec<T> {
 
 impl<T: Element> Encode for [T] {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
-        self.iter().for_each(|element| element.encode_part(out));
-        Ok(())
+        self.iter().try_for_each(|element| element.try_encode_part(out))
     }
 }
 
@@ -92,9 +106,9 @@ impl<T: Element> Decode for Vec<T> {
     }
 }
 
-impl<T: Element> Key for Vec<T> {
+impl<T: Element + KeyPart> Key for Vec<T> {
     fn tag() -> TypeTag {
-        if T::CODE == NO_CODE { TypeTag::named(&Self::part_name()) } else { TypeTag::list_of(T::CODE) }
+        <Self as Value>::tag()
     }
 
     fn type_name() -> String {
@@ -104,7 +118,7 @@ impl<T: Element> Key for Vec<T> {
 
 impl<T: Element> Value for Vec<T> {
     fn tag() -> TypeTag {
-        <Self as Key>::tag()
+        if T::CODE == NO_CODE { TypeTag::named(&Self::part_name()) } else { TypeTag::list_of(T::CODE) }
     }
 
     fn type_name() -> String {

@@ -23,7 +23,9 @@
 //! | `()` | nothing |
 //!
 //! Values can be any of these, in the same bytes, or whatever serde can write, in postcard's format, once it has a name
-//! ([`named!`](crate::named)). `BTreeMap` and `HashMap` of these are values, too: their pairs in the order of keys, as a vector of tuples.
+//! ([`named!`](crate::named)). `Vec`, `Option` and tuples of such types are values, too; four bytes with its length (big-endian) come before each
+//! value in there, but for the last part of a tuple. `BTreeMap` and `HashMap` of all these are values: their pairs in the order of keys, as a vector of
+//! tuples.
 //!
 //! A [`TypeTag`] of the key's and of the value's type is kept with the index; see [`Db::map`](crate::Db::map).
 
@@ -46,7 +48,7 @@ pub use datum::Datum;
 pub use durix_index::Unfit;
 pub use given::{GivenAs, PartGivenAs};
 pub use list::Element;
-pub use part::Part;
+pub use part::{KeyPart, Part};
 pub use serde_value::Named;
 pub use tag::TypeTag;
 pub use tuple::PrefixOf;
@@ -101,6 +103,11 @@ pub trait Decode: Sized {
 /// assert!(bytes(-1)? < bytes(1)?);
 /// # Ok::<(), durix::encode::Unfit>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a key",
+    note = "`durix::stored_as!` makes a type of yours a key by storing it as another one",
+    note = "types that serde writes (`durix::named!`), and what holds them, are values only: their bytes keep no order"
+)]
 pub trait Key: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;
@@ -117,6 +124,11 @@ pub trait Key: Encode + Decode + GivenAs<Self> {
 ///
 /// assert_eq!(<Vec<String> as Value>::type_name(), "Vec<string>");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a value",
+    note = "`durix::named!(Type, \"Type 1\")` makes a type that serde can write a value, and `Vec`, `Option`, tuples and maps of it",
+    note = "a map within another type, or a type of another crate, needs a type around it: `struct Mine(Theirs);`"
+)]
 pub trait Value: Encode + Decode + GivenAs<Self> {
     /// What is stored of the type.
     fn tag() -> TypeTag;

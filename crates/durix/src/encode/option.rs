@@ -1,7 +1,7 @@
 //! What may be absent.
 
 use super::tag::{self, TypeTag};
-use super::{Decode, Encode, Key, Part, Unfit, Value};
+use super::{Decode, Encode, Key, KeyPart, Part, Unfit, Value};
 
 /// An option as a part, whose part `encode` writes.
 pub(super) fn encode_option<T>(option: Option<&T>, encode: impl FnOnce(&T, &mut Vec<u8>), out: &mut Vec<u8>) {
@@ -9,6 +9,16 @@ pub(super) fn encode_option<T>(option: Option<&T>, encode: impl FnOnce(&T, &mut 
     if let Some(part) = option {
         encode(part, out);
     }
+}
+
+/// The same, where `encode` can fail.
+pub(super) fn try_encode_option<T>(
+    option: Option<&T>,
+    encode: impl FnOnce(&T, &mut Vec<u8>) -> Result<(), Unfit>,
+    out: &mut Vec<u8>,
+) -> Result<(), Unfit> {
+    out.push(u8::from(option.is_some()));
+    option.map_or(Ok(()), |part| encode(part, out))
 }
 
 impl<T: Part> Part for Option<T> {
@@ -23,6 +33,10 @@ impl<T: Part> Part for Option<T> {
         encode_option(self.as_ref(), T::encode_part, out);
     }
 
+    fn try_encode_part(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        try_encode_option(self.as_ref(), T::try_encode_part, out)
+    }
+
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
         bool::decode_part(bytes)?.then(|| T::decode_part(bytes)).transpose()
     }
@@ -30,8 +44,7 @@ impl<T: Part> Part for Option<T> {
 
 impl<T: Part> Encode for Option<T> {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
-        self.encode_part(out);
-        Ok(())
+        self.try_encode_part(out)
     }
 }
 
@@ -43,9 +56,9 @@ impl<T: Part> Decode for Option<T> {
     }
 }
 
-impl<T: Part> Key for Option<T> {
+impl<T: KeyPart> Key for Option<T> {
     fn tag() -> TypeTag {
-        TypeTag::of(&[Self::CODE], Self::part_name)
+        <Self as Value>::tag()
     }
 
     fn type_name() -> String {
@@ -55,7 +68,7 @@ impl<T: Part> Key for Option<T> {
 
 impl<T: Part> Value for Option<T> {
     fn tag() -> TypeTag {
-        <Self as Key>::tag()
+        TypeTag::of(&[Self::CODE], Self::part_name)
     }
 
     fn type_name() -> String {

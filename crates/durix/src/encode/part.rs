@@ -1,7 +1,13 @@
 //! Types that can be a key, a value, or a part of a tuple.
 
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
 use super::tag::{self, TypeTag};
-use super::{Decode, Encode, Key, PartGivenAs, Unfit, Value};
+use super::{Decode, Element, Encode, Key, PartGivenAs, Unfit, Value};
 
 /// A part of a tuple, an element of a vector, what an option holds.
 ///
@@ -26,8 +32,18 @@ pub trait Part: PartGivenAs<Self> + Sized {
         tag::name_of(Self::CODE).unwrap_or_default().into_owned()
     }
 
-    /// Appends bytes that tell where they end.
+    /// Appends bytes that tell where they end. Of a type that serde writes, or that holds one: nothing of what serde refuses.
     fn encode_part(&self, out: &mut Vec<u8>);
+
+    /// The same, and tells what serde refuses.
+    ///
+    /// # Errors
+    /// [`Unfit`], only from types whose serialization can fail.
+    #[inline]
+    fn try_encode_part(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        self.encode_part(out);
+        Ok(())
+    }
 
     /// Takes the bytes of one part off the front of `bytes`.
     ///
@@ -35,6 +51,49 @@ pub trait Part: PartGivenAs<Self> + Sized {
     /// [`Unfit`].
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit>;
 }
+
+/// A part of a key: its bytes are in the order of the type. Every [`Part`] but types that serde writes, and what holds one.
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct User(String);
+/// durix::named!(User);
+///
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<Vec<String>, Vec<User>>("teams")?;
+/// # Ok::<(), durix::Error>(())
+/// ```
+///
+/// The same with `User` in the key does not compile:
+///
+/// ```compile_fail,E0277
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct User(String);
+/// durix::named!(User);
+///
+/// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+/// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+/// db.map::<Vec<User>, Vec<User>>("teams")?;
+/// # Ok::<(), durix::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a key",
+    note = "`durix::stored_as!` makes a type of yours a part of keys by storing it as another one",
+    note = "types that serde writes (`durix::named!`), and what holds them, are values only: their bytes keep no order"
+)]
+pub trait KeyPart: Part {}
+
+macro_rules! key_parts {
+    ($($type:ty),*) => {$( impl KeyPart for $type {} )*};
+}
+
+key_parts!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, usize, isize, bool, char, f32, f64);
+key_parts!(String, OsString, PathBuf, Box<str>, Arc<str>, Vec<u8>, Box<[u8]>, Arc<[u8]>);
+key_parts!(Ipv4Addr, Ipv6Addr, IpAddr, Duration, SystemTime);
+impl<const N: usize> KeyPart for [u8; N] {}
+impl<T: KeyPart> KeyPart for Option<T> {}
+impl<T: KeyPart + Element> KeyPart for Vec<T> {}
 
 #[cold]
 pub(super) fn too_short(type_name: &str, len: usize) -> Unfit {

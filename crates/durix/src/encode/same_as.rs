@@ -78,13 +78,13 @@ macro_rules! maps {
                 let mut pairs: Vec<(Vec<u8>, &V)> = Vec::with_capacity(self.len());
                 for (key, value) in self {
                     let mut bytes = Vec::new();
-                    key.encode_part(&mut bytes);
+                    key.try_encode_part(&mut bytes)?;
                     pairs.push((bytes, value));
                 }
                 pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
                 for (key, value) in pairs {
                     out.extend_from_slice(&key);
-                    value.encode_part(out);
+                    value.try_encode_part(out)?;
                 }
                 Ok(())
             }

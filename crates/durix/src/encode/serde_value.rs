@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Decode, Encode, GivenAs, TypeTag, Unfit, Value};
+use super::part::too_short;
+use super::tag::NO_CODE;
+use super::{Decode, Element, Encode, GivenAs, Part, PartGivenAs, TypeTag, Unfit, Value};
 
 /// Makes types that serde can write values: `durix::named!(User)`, or `durix::named!(User, "User 2")` with a version in the name.
 ///
@@ -22,17 +24,12 @@ use super::{Decode, Encode, GivenAs, TypeTag, Unfit, Value};
 /// }
 /// durix::named!(User);
 ///
-/// // Vectors, options and maps of such types are values by a type of their own.
-/// #[derive(serde::Serialize, serde::Deserialize)]
-/// struct Team(HashMap<String, User>);
-/// durix::named!(Team, "Team 1");
-///
 /// # let dir = tempfile::tempdir()?;
 /// let db = Db::open_or_create(dir.path().join("app.durix"))?;
-/// let teams = db.map::<u64, Team>("teams")?;
+/// let teams = db.map::<u64, HashMap<String, User>>("teams")?;
 /// let ada = User { name: "Ada".into(), born: Some(1815) };
-/// teams.insert(&1, &Team([("ada".to_owned(), ada)].into()))?;
-/// assert_eq!(teams.get(&1)?.map(|team| team.0["ada"].born), Some(Some(1815)));
+/// teams.insert(&1, &[("ada".to_owned(), ada)].into())?;
+/// assert_eq!(teams.get(&1)?.map(|team| team["ada"].born), Some(Some(1815)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[macro_export]
@@ -60,13 +57,17 @@ macro_rules! named {
 /// }
 /// ```
 ///
-/// [`named!`](crate::named) writes the implementation. `Vec<User>`, `Option<User>` and `HashMap<_, User>` are no values by themselves: the vectors
-/// and options that are (`Vec<String>`) are written so that they can be parts of keys, and postcard's bytes keep no order. Put them into a
-/// type with a name: `struct Users(Vec<User>);`.
+/// [`named!`](crate::named) writes the implementation. `Vec<User>`, `Option<User>`, `(u32, User)` and `HashMap<String, User>` are values, too.
+/// None of them is a key: postcard's bytes keep no order.
 ///
 /// The name stands for the layout: change it when you change the fields, so that values of the old layout are refused and
 /// not misread. (Rust's own name of a type would change with its module.) Values are in postcard's format, which does not
 /// describe itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a value: it has no name",
+    note = "`durix::named!(Type, \"Type 1\")` gives a type that serde can write a name",
+    note = "a type of another crate needs a type around it: `struct Mine(Theirs);`"
+)]
 pub trait Named {
     /// The name, with a version.
     const NAME: &'static str;
@@ -92,6 +93,52 @@ impl<T: Named + DeserializeOwned> Decode for T {
         let (decoded, rest) = postcard::take_from_bytes(bytes).map_err(unfit)?;
         super::part::end(rest, T::NAME)?;
         Ok(decoded)
+    }
+}
+
+/// Within other types: its length in four bytes, and what it is by itself.
+impl<T: Named + Serialize + DeserializeOwned> Part for T {
+    const CODE: u8 = NO_CODE;
+
+    fn part_name() -> String {
+        T::NAME.into()
+    }
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        if self.try_encode_part(out).is_err() {
+            out.truncate(start);
+        }
+    }
+
+    fn try_encode_part(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        self.encode(out)?;
+        let len = out.len() - start - 4;
+        let len =
+            u32::try_from(len).map_err(|_| Unfit(format!("a {} of {len} bytes is too long to be a part", T::NAME)))?;
+        out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+        Ok(())
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+        let len = u32::decode_part(bytes)? as usize;
+        let (own, rest) = bytes.split_at_checked(len).ok_or_else(|| too_short(T::NAME, bytes.len()))?;
+        *bytes = rest;
+        T::decode(own)
+    }
+}
+
+impl<T: Named + Serialize + DeserializeOwned> Element for T {}
+
+impl<T: Named + Serialize + DeserializeOwned> PartGivenAs<T> for T {
+    fn encode_part_given(given: &T, out: &mut Vec<u8>) {
+        given.encode_part(out);
+    }
+
+    fn try_encode_part_given(given: &T, out: &mut Vec<u8>) -> Result<(), Unfit> {
+        given.try_encode_part(out)
     }
 }
 

@@ -82,8 +82,12 @@ macro_rules! stored_as {
             }
 
             impl $crate::encode::Element for $type {}
+            impl $crate::encode::KeyPart for $type where $stored: $crate::encode::KeyPart {}
 
-            impl $crate::Key for $type {
+            impl $crate::Key for $type
+            where
+                $stored: $crate::encode::KeyPart,
+            {
                 fn tag() -> $crate::TypeTag {
                     $crate::TypeTag::named($name)
                 }

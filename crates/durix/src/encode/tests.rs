@@ -387,6 +387,63 @@ fn what_serde_can_write_is_a_value() {
 }
 
 #[test]
+fn what_holds_types_that_serde_writes_is_a_value() {
+    fn same<V: Value + PartialEq + Debug>(value: V, name: &str) -> Vec<u8> {
+        let bytes = bytes_of(&value);
+        assert_eq!(V::decode(&bytes).unwrap(), value);
+        assert_eq!(V::type_name(), name);
+        assert!((0..bytes.len()).all(|len| V::decode(&bytes[..len]).ok().as_ref() != Some(&value)));
+        bytes
+    }
+    let user = |name: &str| User { name: name.into(), born: 1815 };
+    assert_eq!(same(vec![user("")], "Vec<User 1>"), [0, 0, 0, 3, 0, 0x97, 0x0e]);
+    same(Vec::<User>::new(), "Vec<User 1>");
+    same(vec![user("Ada"), user(""), user("Grace")], "Vec<User 1>");
+    same(Some(user("Ada")), "Option<User 1>");
+    same(None::<User>, "Option<User 1>");
+    same((7_u32, user("Ada")), "(u32, User 1)");
+    same((user("Ada"), 7_u32), "(User 1, u32)");
+    same(vec![(7_u32, Some(user("Ada")))], "Vec<(u32, Option<User 1>)>");
+    same(HashMap::from([("a".to_owned(), user("Ada")), ("g".to_owned(), user("Grace"))]), "Vec<(string, User 1)>");
+    same(BTreeMap::from([(1_u8, vec![user("Ada")])]), "Vec<(u8, Vec<User 1>)>");
+    let tags = [<Vec<User> as Value>::tag(), <Option<User> as Value>::tag(), <User as Value>::tag()];
+    assert!(tags[0] != tags[1] && tags[1] != tags[2] && tags[0] != tags[2]);
+    // A length that is more than what follows.
+    assert!(<Vec<User>>::decode(&[0xff, 0xff, 0xff, 0xff, 0]).unwrap_err().to_string().contains("User 1"));
+}
+
+/// A type of values that serde cannot write.
+#[derive(Debug, serde::Deserialize)]
+struct Refused;
+
+impl serde::Serialize for Refused {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("never"))
+    }
+}
+
+impl Named for Refused {
+    const NAME: &'static str = "Refused";
+}
+
+#[test]
+fn what_serde_refuses_is_an_error_within_other_types_too() {
+    fn error<V: Value>(value: &V) {
+        let given = V::encode_given(value, &mut Vec::new()).unwrap_err().to_string();
+        let encoded = value.encode(&mut Vec::new()).unwrap_err().to_string();
+        assert!(given.contains("a Refused cannot be written") && encoded == given, "{given}, {encoded}");
+    }
+    error(&Refused);
+    error(&vec![Refused]);
+    error(&Some(Refused));
+    error(&(1_u8, Refused));
+    error(&(Refused, 1_u8));
+    error(&((Refused, 1_u8), 1_u8));
+    error(&vec![Some((Refused, 1_u8))]);
+    error(&HashMap::from([(1_u8, Refused)]));
+}
+
+#[test]
 fn types_that_are_stored_as_others_have_their_bytes_and_tags() {
     fn same<A: Key + PartialEq + Debug, B: Key>(given: A, stored: B) {
         assert_eq!((bytes_of(&given), A::tag()), (bytes_of(&stored), B::tag()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::given::{GivenAs, PartGivenAs};
-use super::part::Part;
+use super::part::{KeyPart, Part};
 use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Element, Encode, Key, Unfit, Value};
 
@@ -76,7 +76,7 @@ macro_rules! given {
             #[allow(non_snake_case)]
             fn encode_given(given: &($($given,)+ $given_last,), out: &mut Vec<u8>) -> Result<(), Unfit> {
                 let ($($given,)+ $given_last,) = given;
-                $($part::encode_part_given($given, out);)+
+                $($part::try_encode_part_given($given, out)?;)+
                 $last::encode_given($given_last, out)
             }
         }
@@ -89,6 +89,13 @@ macro_rules! given {
                 let ($($given,)+ $given_last,) = given;
                 $($part::encode_part_given($given, out);)+
                 $last::encode_part_given($given_last, out);
+            }
+
+            #[allow(non_snake_case)]
+            fn try_encode_part_given(given: &($($given,)+ $given_last,), out: &mut Vec<u8>) -> Result<(), Unfit> {
+                let ($($given,)+ $given_last,) = given;
+                $($part::try_encode_part_given($given, out)?;)+
+                $last::try_encode_part_given($given_last, out)
             }
         }
     };
@@ -106,7 +113,7 @@ macro_rules! tuple {
             #[allow(non_snake_case)]
             fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
                 let ($($part,)+ $last,) = self;
-                $($part.encode_part(out);)+
+                $($part.try_encode_part(out)?;)+
                 $last.encode(out)
             }
         }
@@ -133,16 +140,24 @@ macro_rules! tuple {
                 $last.encode_part(out);
             }
 
+            #[allow(non_snake_case)]
+            fn try_encode_part(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
+                let ($($part,)+ $last,) = self;
+                $($part.try_encode_part(out)?;)+
+                $last.try_encode_part(out)
+            }
+
             fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
                 Ok(($($part::decode_part(bytes)?,)+ $last::decode_part(bytes)?,))
             }
         }
 
         impl<$($part: Part,)+ $last: Part> Element for ($($part,)+ $last,) {}
+        impl<$($part: KeyPart,)+ $last: KeyPart> KeyPart for ($($part,)+ $last,) {}
 
-        impl<$($part: Part,)+ $last: Part + Encode + Decode + GivenAs<$last>> Key for ($($part,)+ $last,) {
+        impl<$($part: KeyPart,)+ $last: KeyPart + Encode + Decode + GivenAs<$last>> Key for ($($part,)+ $last,) {
             fn tag() -> TypeTag {
-                TypeTag::of(&[$($part::CODE,)+ $last::CODE], Self::part_name)
+                <Self as Value>::tag()
             }
 
             fn type_name() -> String {
@@ -152,7 +167,7 @@ macro_rules! tuple {
 
         impl<$($part: Part,)+ $last: Part + Encode + Decode + GivenAs<$last>> Value for ($($part,)+ $last,) {
             fn tag() -> TypeTag {
-                <Self as Key>::tag()
+                TypeTag::of(&[$($part::CODE,)+ $last::CODE], Self::part_name)
             }
 
             fn type_name() -> String {

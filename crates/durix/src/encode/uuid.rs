@@ -10,6 +10,7 @@ whole_is_part!(Uuid);
 key_and_value!(Uuid);
 
 impl Element for Uuid {}
+impl super::KeyPart for Uuid {}
 
 impl Part for Uuid {
     const CODE: u8 = tag::UUID;

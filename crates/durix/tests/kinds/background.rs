@@ -186,13 +186,17 @@ fn threads_are_started_when_needed_and_end_with_the_database() {
     let running = || ["durix-services", "durix-disk"].map(threads_named);
     let dir = tempfile::tempdir().unwrap();
     let process = || Db::builder().durability(Level::Process);
-    let db = process().create(dir.path().join("p")).unwrap();
+    let db = on_heap();
     let strict = db.map::<u64, u64>("strict").unwrap();
     strict.insert(&1, &1).unwrap();
     assert_eq!(running(), [0, 0], "there is nothing to do yet");
     let tree = db.ordered_map::<u64, u64>("tree").unwrap();
     wait_until("one for checkpoints", || running() == [1, 0]);
     drop((strict, tree));
+    db.close().unwrap();
+    wait_until("it ends when the database is closed", || running() == [0, 0]);
+    let db = process().create(dir.path().join("p")).unwrap();
+    wait_until("one that tells how many operations there were", || running() == [1, 0]);
     db.close().unwrap();
     wait_until("it ends when the database is closed", || running() == [0, 0]);
     let db = process().open(dir.path().join("p")).unwrap();

@@ -70,7 +70,8 @@ impl FileBacking {
             return Err(Error::Io { action: format!("opening {}", path.display()), source });
         }
         let file = options.open(path).map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if writable => {
+            // Where there is no file, it is the folder that may not be written.
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if writable && path.exists() => {
                 Error::ReadOnlyFile { name: path.display().to_string() }
             }
             _ => Error::Io { action: format!("opening {}", path.display()), source },

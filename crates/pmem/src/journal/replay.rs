@@ -14,6 +14,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
@@ -236,7 +237,7 @@ impl Replay {
     /// The work on the pool since the journal began.
     pub(crate) fn progress(&self) -> Progress {
         let operations = (self.records > 0).then_some(self.operations);
-        Progress { commits: self.header.first + self.records, operations }
+        Progress { commits: Some(self.header.first + self.records), operations, counted: None }
     }
 
     /// The lines, for a pool that is only read.
@@ -296,10 +297,13 @@ impl Reading<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Commits.
-    pub commits: u64,
-    /// Operations that had ended at the last commit, reads included. `None` for a moment after a checkpoint has trimmed the journal.
+    /// Commits. `None` without a journal.
+    pub commits: Option<u64>,
+    /// Operations that had ended when they were counted, reads included: with a journal, at the last commit. `None` for a moment after a
+    /// checkpoint has trimmed the journal.
     pub operations: Option<u64>,
+    /// When they were counted. `None` with a journal, which does not say it.
+    pub counted: Option<SystemTime>,
 }
 
 pub(super) fn damaged(file: &dyn JournalFile, what: String) -> Error {

@@ -81,6 +81,8 @@ impl StateBits {
     }
 }
 
+/// How often a number of operations is looked for that is stored meanwhile.
+const LOOKS: usize = 100;
 /// What counts as the number of crashes where the header does not tell.
 const UNKNOWN_CRASHES: u16 = 0x8000;
 
@@ -343,6 +345,7 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     /// Says that the pool is open; durable on return.
     pub(crate) fn write_dirty(&self, sound: &Sound) {
+        self.forget_operations();
         self.put_state(self.dirty_in(sound.free_boot, self.next_crashes()));
     }
 
@@ -394,7 +397,33 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
 
     /// Says that the pool is closed; durable on return. The boot id no longer counts, whichever it is.
     pub(crate) fn write_clean(&self) {
+        self.forget_operations();
         self.put_state(StateBits::new(StateBits::CLEAN, 0, self.crashes()));
+    }
+
+    /// Stores how many operations have ended, and when they were counted. One thread at a time.
+    pub(crate) fn show_operations(&self, operations: u64, counted: u64) {
+        // Whoever looks finds the same time before and after the number, or looks again.
+        self.op.store(&self.header.counted, 0, Release);
+        self.op.store(&self.header.operations, operations, Release);
+        self.op.store(&self.header.counted, counted, Release);
+    }
+
+    /// What [`show_operations`](Self::show_operations) stored last, by whichever process.
+    pub(crate) fn shown_operations(&self) -> Option<(u64, u64)> {
+        let look = || {
+            let counted = self.op.load(&self.header.counted, Acquire);
+            let operations = self.op.load(&self.header.operations, Acquire);
+            (counted != 0 && self.op.load(&self.header.counted, Acquire) == counted).then_some((operations, counted))
+        };
+        (0..LOOKS).find_map(|_| look())
+    }
+
+    /// Forgets the operations of an opening.
+    fn forget_operations(&self) {
+        if self.op.load(&self.header.counted, Relaxed) != 0 {
+            self.show_operations(0, 0);
+        }
     }
 
     /// Says how large the pool is, in bytes; durable on return.

@@ -39,7 +39,7 @@ persistent! {
     /// | 1 | 0–1 | layout id, hash id | at creation |
     /// | 1 | 2–4 | chunk in bytes, lanes, indices | at creation |
     /// | 1 | 5 | CRC-32C of the twelve values since the magic | at creation |
-    /// | 1 | 6–7 | zero, not read | |
+    /// | 1 | 6–7 | operations that had ended in this opening, and when they were counted, in nanoseconds since 1970; zero: not told | while it is open without a journal, for whoever looks from outside |
     /// | 2 | 0 | size in chunks | when the pool grows |
     /// | 2 | 1 | state, and how often it was opened that had not been closed | when it is opened and closed |
     /// | 2 | 2–3 | salt of the journal | when it is opened with a journal, before the state says so |
@@ -71,8 +71,10 @@ persistent! {
         pub indices: Word<Stamp>,
         /// Line 1, word 5.
         pub creation: Word<Stamp>,
-        /// Line 1, words 6 and 7.
-        pub reserved_1: [Word; 2],
+        /// Line 1, word 6.
+        pub operations: Word,
+        /// Line 1, word 7.
+        pub counted: Word,
         /// Line 2, word 0.
         pub size: Word<Stamp>,
         /// Line 2, word 1.
@@ -283,7 +285,7 @@ mod tests {
         assert_eq!(offset_of!(Header, lanes), 88);
         assert_eq!(offset_of!(Header, indices), 96);
         assert_eq!(offset_of!(Header, creation), 104);
-        assert_eq!(offset_of!(Header, reserved_1), 112);
+        assert_eq!((offset_of!(Header, operations), offset_of!(Header, counted)), (112, 120));
         assert_eq!(offset_of!(Header, size), 128);
         assert_eq!(offset_of!(Header, state), 136);
         assert_eq!((offset_of!(Header, journal), offset_of!(Header, file)), (144, 160));

@@ -37,6 +37,7 @@ pub mod recovery;
 mod roots;
 mod salvage;
 mod scrubbing;
+mod shown;
 mod stats;
 mod structure;
 pub mod tally;
@@ -61,6 +62,7 @@ pub use options::{DEFAULT_INITIAL_SIZE, DEFAULT_MAX_SIZE, DEFAULT_SCRUB, PoolOpt
 pub use pages::{DamagedPage, PageOwner, PageReport};
 pub use poison::{Poison, PoisonGuard};
 pub use recovery::{Recovery, RecoveryError};
+pub use shown::Shown;
 pub use stats::Stats;
 pub use structure::{Root, Structure};
 pub use whole::Whole;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use super::file::PoolFile;
 use super::geometry::HEADER_SIZE;
@@ -35,8 +36,8 @@ pub struct Stats {
     pub indices: Vec<IndexInfo>,
     /// Its space.
     pub space: SpaceStats,
-    /// The work on it, of a pool that is open with a journal, as far as commits tell it. Only [`Pool::peek`] says it;
-    /// [`Pool::journal_stats`] has more for whoever has the pool open.
+    /// The work on it, of a pool that is open: what the commits of its journal tell, or what [`Pool::show_operations`] stores. Only
+    /// [`Pool::peek`] says it; [`Pool::journal_stats`] has more for whoever has the pool open.
     pub progress: Option<Progress>,
 }
 
@@ -102,11 +103,16 @@ fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats
     let access = if replay.is_some() { Access::Private } else { Access::Peek };
     let (backing, medium) = (Arc::clone(backing), Hardware::PAGE_CACHE);
     let mut file = PoolFile::map(backing, medium, access, len, len, Geometry::default())?;
-    let stats = file.alone(|_, op| {
+    let (stats, shown) = file.alone(|_, op| {
         replay.as_ref().inspect(|replay| replay.images().store(op));
-        look(op, &name, len)
+        look(op, &name, len).map(|stats| (stats, HeaderRef::new(op, &name).shown_operations()))
     })?;
-    let progress = replay.as_ref().map(Replay::progress);
+    let shown = || {
+        let (operations, counted) = shown.filter(|_| matches!(stats.state, State::Dirty { .. }))?;
+        let counted = SystemTime::UNIX_EPOCH + Duration::from_nanos(counted);
+        Some(Progress { commits: None, operations: Some(operations), counted: Some(counted) })
+    };
+    let progress = replay.as_ref().map(Replay::progress).or_else(shown);
     Ok((Stats { progress, ..stats }, replay))
 }
 
