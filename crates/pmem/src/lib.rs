@@ -18,7 +18,7 @@
 //! | [`service`] | work outside of operations, run by whoever calls [`Pool::tick`] |
 //! | [`journal`] | journaled pools: ordinary files that survive power failure |
 //! | [`epoch`] | checkpoint epochs: buffered durability on one consistent cut for all structures |
-//! | [`advise_huge_pages`] | large pages under tables in volatile memory |
+//! | [`ZeroedWords`], [`advise_huge_pages`] | tables in volatile memory: made without touching them, large pages under them |
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 //! | [`testing`] | media that drop write-backs or kill, a backing whose calls fail |
 //! | [`Checksum`] | of what lies together in persistent memory |
@@ -56,6 +56,7 @@ pub mod testing;
 pub mod unsettled;
 mod wide;
 mod word;
+mod zeroed;
 
 pub use checksum::Checksum;
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
@@ -85,3 +86,4 @@ pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};
 #[doc(hidden)]
 pub use word::{prove_layout, size_of_persistent};
+pub use zeroed::ZeroedWords;

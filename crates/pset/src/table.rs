@@ -29,7 +29,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use durix_pmem::{LINE, Medium, advise_huge_pages};
+use durix_pmem::{LINE, Medium, ZeroedWords};
 
 /// Bits of a cell that hold the line number; the tag is above.
 const LINE_BITS: u32 = 40;
@@ -104,7 +104,7 @@ impl Cell {
 /// The memory of a table. Its cells begin at a line.
 #[derive(Debug)]
 struct Table {
-    words: Box<[AtomicU64]>,
+    words: ZeroedWords,
     first: usize,
     len: usize,
 }
@@ -438,16 +438,9 @@ impl Tables {
     }
 }
 
-const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>(), "a box of the one is freed as a box of the other");
-
 impl Table {
     fn new(len: usize) -> Table {
-        // Of plain words, so that the system hands them out zeroed: a large table is not touched here.
-        let words = vec![0u64; len + CELLS_A_LINE - 1].into_boxed_slice();
-        advise_huge_pages(&words);
-        // SAFETY: an atomic word has the size and the values of a plain one, and, as asserted above, its alignment. The box is
-        // the only owner.
-        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
+        let words = ZeroedWords::new(len + CELLS_A_LINE - 1);
         let first = words.as_ptr().align_offset(LINE);
         assert!(first < CELLS_A_LINE, "{first} words to the next line");
         Table { words, first, len }
