@@ -1,7 +1,8 @@
 //! The threads of a database, which run what its pool has to do outside of operations: checkpoints, growth
 //! ([`durix_pmem::service`]).
 //!
-//! There is one thread for services that never wait for a disk, and one for those that do. Each is started when a service of
+//! There is one thread for each [lane](durix_pmem::Lane) of services: those that never wait for a disk, commits, and what may wait for a disk for
+//! long. Each is started when a service of
 //! its lane first has something to do, and sleeps until the next step is due or a service wakes it. A thread knows its pool
 //! weakly and holds nothing of it while it sleeps; it ends with the database, or when the database is closed. What a step
 //! fails at, and a panic in it, is told by the next update or sync; the thread goes on.
@@ -32,8 +33,8 @@ pub(crate) struct Background<M: Medium> {
 struct Threads<M: Medium> {
     pool: WeakPool<M>,
     stop: AtomicBool,
-    lanes: [Mutex<Option<JoinHandle<()>>>; 2],
-    helpers: [Mutex<Vec<JoinHandle<()>>>; 2],
+    lanes: [Mutex<Option<JoinHandle<()>>>; Lane::ALL.len()],
+    helpers: [Mutex<Vec<JoinHandle<()>>>; Lane::ALL.len()],
     /// For a thread that is started by another.
     this: std::sync::Weak<Threads<M>>,
 }
@@ -95,6 +96,7 @@ impl<M: Medium> Threads<M> {
         let threads = self.this.upgrade()?;
         let name = match lane {
             Lane::Prompt => "durix-services",
+            Lane::Commit => "durix-commits",
             Lane::Disk => "durix-disk",
         };
         let spawned = thread::Builder::new().name(name.into()).spawn(move || body(&threads, lane));
@@ -166,7 +168,8 @@ impl<M: Medium> Threads<M> {
 fn number(lane: Lane) -> usize {
     match lane {
         Lane::Prompt => 0,
-        Lane::Disk => 1,
+        Lane::Commit => 1,
+        Lane::Disk => 2,
     }
 }
 

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | a step | bounded work. It is called without an operation and without a lock, and enters operations of its own through the session that it gets. It may run in several threads at a time only if [`Service::workers`] says so. |
 //! | writers | never wait for a service, but in [`Services::admit`], which whoever updates calls before entering an operation. A service that is outrun holds writers there ([`Registered::hold_writers`]); the writers run its steps meanwhile, so this ends without any other thread. |
-//! | disks | a service whose steps may wait for a disk is of [`Lane::Disk`], and does not delay those of [`Lane::Prompt`], if two threads drive them. |
+//! | disks | a service whose steps may wait for a disk is of [`Lane::Disk`], and one that makes commits of [`Lane::Commit`]. They delay none of another lane, if each lane has a thread that drives it. |
 //! | errors | come out of `tick`. A thread that has nobody to tell hands them to [`Services::report`], and the next [`admit`](Services::admit) or [`failure`](Services::failure) returns them, once. A service whose step has failed rests for [`REST`]. |
 //! | panics | come out of `tick` too. The service is called no more, and every later `admit` and `failure` is [`Error::ServicePanicked`] until the pool is opened again. A step that may leave a write half done guards it by [`Poison`](crate::pool::Poison), as an operation does. |
 //! | closing | [`Pool::close`](crate::Pool::close) and [`Pool::drop_index`](crate::Pool::drop_index) [pause](Services::pause) all services: steps that run come to their end, others do not begin. The pool crosses its last boundary itself. A service gets no last call: what it must not leave undone, it keeps in the pool, for the service of the next opening. |
@@ -33,18 +33,20 @@ pub const REST: Duration = Duration::from_millis(100);
 /// How long [`Services::admit`] lets a writer wait.
 pub const ADMIT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the steps of a service may wait for a disk.
+/// Whether the steps of a service may wait for a disk, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// They wait for memory, and for operations in flight, at most.
     Prompt,
-    /// They may wait for a disk.
+    /// They wait for one flush of a journal, which somebody may count on.
+    Commit,
+    /// They may wait for a disk, for long.
     Disk,
 }
 
 impl Lane {
-    /// Both.
-    pub const ALL: [Lane; 2] = [Lane::Prompt, Lane::Disk];
+    /// All of them.
+    pub const ALL: [Lane; 3] = [Lane::Prompt, Lane::Commit, Lane::Disk];
 }
 
 /// How urgent the work of a service is.

@@ -1,8 +1,9 @@
-//! A journaled pool at [`Level::Interval`]: who flushes, and when writers are held back. Its files are simulated; syncs of the journal can be
-//! held up.
+//! A journaled pool at [`Level::Interval`]: who flushes, and when writers are held back. Its files are simulated; syncs of the journal, and of the
+//! checksums of pages, can be held up.
 
 mod bare;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
@@ -12,7 +13,7 @@ use bare::Bare;
 use durix_crashsim::fs::{Open, SimulatedFs, SimulatedJournal, SimulatedPoolFile};
 use durix_pmem::journal::{JournalFile, JournalPlace, Level};
 use durix_pmem::service::Tick;
-use durix_pmem::{Hardware, Off, Pool, PoolOptions, Result, Session, Word};
+use durix_pmem::{Hardware, Lane, Off, Pool, PoolOptions, Result, Session, Word};
 
 const LIMIT: u64 = 256 << 10;
 const D: Duration = Duration::from_millis(20);
@@ -59,8 +60,17 @@ impl Syncs {
 
 #[derive(Debug)]
 struct Place {
+    fs: SimulatedFs,
     inner: SimulatedJournal,
     syncs: Arc<Syncs>,
+    /// Those of the checksums of pages: the last thing that a checkpoint waits for, but for its journal.
+    of_sums: Arc<Syncs>,
+}
+
+impl Place {
+    fn watched(&self, file: Arc<dyn JournalFile>) -> Arc<dyn JournalFile> {
+        Arc::new(Watched { file, syncs: Arc::clone(&self.syncs) })
+    }
 }
 
 impl JournalPlace for Place {
@@ -68,13 +78,14 @@ impl JournalPlace for Place {
         self.inner.describe()
     }
     fn open(&self, read_only: bool) -> Result<Option<Arc<dyn JournalFile>>> {
-        self.inner.open(read_only)
+        Ok(self.inner.open(read_only)?.map(|file| self.watched(file)))
     }
     fn create(&self) -> Result<Arc<dyn JournalFile>> {
-        Ok(Arc::new(Watched { file: self.inner.create()?, syncs: Arc::clone(&self.syncs) }))
+        Ok(self.watched(self.inner.create()?))
     }
     fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
-        self.inner.sums()
+        let (inner, syncs) = (SimulatedJournal::new(&self.fs, "pool-sums"), Arc::clone(&self.of_sums));
+        Some(Arc::new(Place { inner, fs: self.fs.clone(), syncs, of_sums: Arc::default() }))
     }
 }
 
@@ -118,15 +129,22 @@ fn pool(interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
 }
 
 fn pool_of(limit: u64, interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
-    let (fs, syncs) = (SimulatedFs::new(), Arc::<Syncs>::default());
+    let (pool, words, syncs, _) = pool_with_checkpoints(limit, interval);
+    (pool, words, syncs)
+}
+
+/// The same, with the syncs of the checksums of its pages.
+fn pool_with_checkpoints(limit: u64, interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>, Arc<Syncs>) {
+    let (fs, syncs, of_sums) = (SimulatedFs::new(), Arc::<Syncs>::default(), Arc::<Syncs>::default());
     let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(limit).max_size(limit);
-    let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO);
+    let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO).journal_segment(8192);
     let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, limit).unwrap();
-    let place = Place { inner: SimulatedJournal::new(&fs, "pool-journal"), syncs: Arc::clone(&syncs) };
+    let inner = SimulatedJournal::new(&fs, "pool-journal");
+    let place = Place { fs, inner, syncs: Arc::clone(&syncs), of_sums: Arc::clone(&of_sums) };
     let pool = options.create_journaled_on(backing, place).unwrap();
     let words = pool.open_structure::<Bare>("words", &()).unwrap();
     pool.commit(&mut pool.session().unwrap()).unwrap();
-    (pool, words, syncs)
+    (pool, words, syncs, of_sums)
 }
 
 /// An update that is settled as the pool's level asks for. Returns the number of its commit.
@@ -247,4 +265,37 @@ fn the_service_does_not_wait_where_a_commit_would_keep_operations_out_for_long()
         drive(&pool);
         assert_eq!(pool.is_settled(number), round == 2, "round {round}");
     }
+}
+
+#[test]
+fn commits_do_not_wait_for_a_checkpoint() {
+    let (pool, words, _, of_sums) = pool_with_checkpoints(LIMIT, Duration::from_millis(1));
+    let (mut session, done) = (pool.session().unwrap(), AtomicBool::new(false));
+    let mut commits = |value| {
+        let number = update(&pool, &words, &mut session, value);
+        std::thread::sleep(Duration::from_millis(1));
+        let worked = pool.tick_in(&mut session, &[Lane::Commit]).unwrap() == Tick::Worked;
+        worked && pool.is_settled(number)
+    };
+    let before = of_sums.made().len();
+    of_sums.hold(true);
+    let (filled, beside, waits) = std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut session = pool.session().unwrap();
+            while !done.load(Relaxed) {
+                let _ = pool.tick_in(&mut session, &[Lane::Disk]).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        // Until a segment is full, and its checkpoint waits for the disk.
+        let filled = (1..1000).all(|value| commits(value) && of_sums.made().len() == before);
+        let beside = (1000..1010).all(&mut commits);
+        let waits = of_sums.made().len() == before + 1;
+        done.store(true, Relaxed);
+        of_sums.hold(false);
+        (!filled, beside, waits)
+    });
+    assert!(filled && waits, "no checkpoint was held up: {filled}, {waits}");
+    assert!(beside, "a commit has waited for the checkpoint");
+    assert!(pool.journal_stats().unwrap().checkpoints > 0);
 }

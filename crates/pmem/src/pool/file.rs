@@ -49,8 +49,8 @@ pub(super) struct PoolFile<M: Medium> {
     pub(super) mended: Option<Vec<String>>,
     /// What judges the pages of a pool that is only read.
     pub(super) audit: OnceLock<Audit>,
-    /// The service that commits and checkpoints.
-    pub(super) committer: OnceLock<Registered<M>>,
+    /// The service that checkpoints the journal.
+    pub(super) checkpointer: OnceLock<Registered<M>>,
     /// The service that drops written pages.
     pub(super) dropper: OnceLock<Registered<M>>,
     /// The session of whoever closes the pool. Not the grower's: closing waits for operations, which may be growing.
@@ -85,7 +85,7 @@ impl<M: Medium> PoolFile<M> {
         let mapping = Mapping::new_keeping(reserve, len, medium, fork_aware, Some(keep))?;
         let (grower, closer) = (Lock::new(Grower::new(mapping.session()?)), Lock::new(mapping.session()?));
         let name = backing.describe();
-        let (growth, journal, committer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (growth, journal, checkpointer) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (audit, dropper) = (OnceLock::new(), OnceLock::new());
         let (notes, doubtful) = (None, AtomicBool::new(false));
         Ok(PoolFile {
@@ -103,7 +103,7 @@ impl<M: Medium> PoolFile<M> {
             journal,
             mended: None,
             audit,
-            committer,
+            checkpointer,
             dropper,
             closer,
         })

@@ -1,4 +1,4 @@
-//! A pool with a journal: commits, and waiting for them. See [`journal`](crate::journal).
+//! A pool with a journal: commits, waiting for them, and checkpoints. See [`journal`](crate::journal).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const LINES_AN_OBJECT: u64 = 4;
 /// How often the service looks whether there are so many, while operations go on.
 const LOOK: Duration = Duration::from_millis(4);
 
-/// Commits of a journaled pool; also the service that commits at intervals, and checkpoints.
+/// Commits of a journaled pool; also the service that commits at intervals.
 pub(super) struct Committer<M: Medium> {
     pub(super) file: Arc<PoolFile<M>>,
     pub(super) journal: Arc<Journal>,
@@ -60,7 +60,7 @@ impl<M: Medium> Committer<M> {
         let appended = self.journal.append(writer, number);
         self.break_off(appended)?;
         if self.journal.is_full() {
-            self.file.committer.get().inspect(|service| service.wake());
+            self.file.checkpointer.get().inspect(|service| service.wake());
         }
         self.note_written();
         Ok(())
@@ -133,15 +133,12 @@ impl<M: Medium> Service<M> for Committer<M> {
     }
 
     fn lane(&self) -> Lane {
-        Lane::Disk
+        Lane::Commit
     }
 
     fn due(&self) -> Due {
         if self.journal.failure().is_some() {
             return Due::No;
-        }
-        if self.journal.is_full() {
-            return Due::Now(Urgency::Pressing);
         }
         let is_idle = self.settled.load(Ordering::Relaxed) == self.file.mapping.operations();
         let (interval, age) = (self.interval(), self.journal.age());
@@ -154,14 +151,36 @@ impl<M: Medium> Service<M> for Committer<M> {
     }
 
     fn step(&self, session: &mut Session<M>) -> Result<()> {
-        let checkpointed = self.journal.checkpoint();
-        if self.break_off(checkpointed)? || (self.journal.age() < self.interval() && !self.is_large()) {
+        if self.journal.age() < self.interval() && !self.is_large() {
             return Ok(());
         }
         // Lines that the epochs note now are not noted while operations are kept out.
         self.epochs().map_or(Ok(true), |epochs| epochs.write_ahead(session))?;
         let number = self.file.mapping.gathering();
         self.settle(session, number)
+    }
+}
+
+/// The service that carries what is durable from the journal to the pool's file. It takes as long as the disk does; commits go on meanwhile.
+pub(super) struct Checkpointer<M: Medium>(pub(super) Arc<Committer<M>>);
+
+impl<M: Medium> Service<M> for Checkpointer<M> {
+    fn name(&self) -> String {
+        format!("the checkpoints of {}", self.0.file.name)
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::Disk
+    }
+
+    fn due(&self) -> Due {
+        let journal = &self.0.journal;
+        if journal.is_full() && journal.failure().is_none() { Due::Now(Urgency::Pressing) } else { Due::No }
+    }
+
+    fn step(&self, _: &mut Session<M>) -> Result<()> {
+        let checkpointed = self.0.journal.checkpoint();
+        self.0.break_off(checkpointed).map(|_| ())
     }
 }
 

@@ -84,7 +84,7 @@ use dropping::Dropper;
 use file::{CLOSE_PATIENCE, PoolFile};
 use growth::Growth;
 use header::HeaderRef;
-use journaled::Committer;
+use journaled::{Checkpointer, Committer};
 use scrubbing::Scrubber;
 use structure::Registry;
 
@@ -138,6 +138,8 @@ struct Inner<M: Medium> {
     epochs: Arc<Lock<Option<Arc<Epochs<M>>>>>,
     /// What commits, where there is a journal.
     committer: Option<Arc<Committer<M>>>,
+    /// What checkpoints the journal, where there is one.
+    _checkpointer: Option<Arc<Checkpointer<M>>>,
     /// What drops written pages, where there is a journal.
     dropper: Option<Arc<Dropper<M>>>,
     /// What reads pages and compares them with their checksums, where there is a journal.
@@ -183,9 +185,12 @@ impl<M: Medium> Pool<M> {
             let (file, journal, epochs) = (Arc::clone(&file), Arc::clone(journal), Arc::clone(&epochs));
             Arc::new(Committer { file, journal, epochs, settled: AtomicU64::new(0) })
         });
-        if let Some(committer) = &committer {
-            let _ = file.committer.set(services.register(committer));
-        }
+        let checkpointer = committer.as_ref().map(|committer| {
+            services.register(committer);
+            let checkpointer = Arc::new(Checkpointer(Arc::clone(committer)));
+            let _ = file.checkpointer.set(services.register(&checkpointer));
+            checkpointer
+        });
         let dropper = committer.as_ref().map(|committer| Arc::new(Dropper::new(Arc::clone(committer))));
         if let Some(dropper) = &dropper {
             let _ = file.dropper.set(services.register(dropper));
@@ -199,6 +204,7 @@ impl<M: Medium> Pool<M> {
         });
         let inner = Inner {
             committer,
+            _checkpointer: checkpointer,
             dropper,
             _scrubber: scrubber,
             services,
