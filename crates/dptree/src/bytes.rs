@@ -852,4 +852,119 @@ mod tests {
             assert_eq!(map.records.check(&op, &in_use).unwrap(), [expected(off)], "row {number}");
         }
     }
+
+    /// Writes any record of a word.
+    fn raw(map: &DpTreeBytes, op: &Op<'_, Hardware>, word: u64, bytes: &[u8]) -> u64 {
+        let record = map.records.write(op, word, bytes, true).unwrap();
+        map.records.linked(op, std::slice::from_ref(&record));
+        record.off()
+    }
+
+    /// An entry of these lengths and this key, and a node with this head and these words.
+    fn raw_entry(key_len: u32, value_len: u32, key: &[u8]) -> Vec<u8> {
+        [&key_len.to_le_bytes()[..], &value_len.to_le_bytes(), key].concat()
+    }
+
+    fn raw_node(marks: u64, (level, count): (u32, u32), words: &[u64]) -> Vec<u8> {
+        let head = [marks, u64::from(level) | u64::from(count) << 32];
+        head.into_iter().chain(words.iter().copied()).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Makes a damaged group of three entries; returns its root, and the offset of what is reported.
+    type Damaged = fn(&DpTreeBytes, &Op<'_>, u64, &[u64]) -> (u64, u64);
+
+    fn only(off: u64) -> (u64, u64) {
+        (off, off)
+    }
+
+    /// What is said of a group, by class.
+    const GROUPS: &[(&str, Damaged)] = &[
+        ("a node that its group leads to twice", |map, op, word, all| {
+            let below = node(map, op, word, (0, 0), &[(all[0], all[0])]);
+            (node(map, op, word, (1, 0), &[(below, all[0]); 2]), below)
+        }),
+        ("the lengths of an entry", |map, op, word, _| only(raw(map, op, word, &raw_entry(9, 9, b"user:001a")))),
+        ("the lengths of an entry", |map, op, word, _| {
+            let key = [&b"user:001"[..], &[b'x'; MAX_KEY]].concat();
+            only(raw(map, op, word, &raw_entry(key.len() as u32, 0, &key)))
+        }),
+        ("the key of an entry", |map, op, word, _| only(raw(map, op, word, &raw_entry(8, 0, b"user:002")))),
+        // Marks of a node that has none; of a child that there is not; marks that do not say themselves twice.
+        ("a node of a group", |map, op, word, all| {
+            let below = node(map, op, word, (0, 0), &[(all[0], all[0])]);
+            only(raw(map, op, word, &raw_node(marks(1), (1, 1), &[0, below, all[0]])))
+        }),
+        ("a node of a group", |map, op, word, all| only(raw(map, op, word, &raw_node(marks(2), (0, 1), &[0, all[0]])))),
+        ("a node of a group", |map, op, word, all| {
+            only(raw(map, op, word, &raw_node(marks(0) ^ 1 << 40, (0, 1), &[0, all[0]])))
+        }),
+        // Too high; without children; more than there can be; another length.
+        ("a node of a group", |map, op, word, all| {
+            only(raw(map, op, word, &raw_node(marks(0), (49, 1), &[0, all[0], all[0]])))
+        }),
+        ("a node of a group", |map, op, word, _| only(raw(map, op, word, &raw_node(marks(0), (0, 0), &[])))),
+        ("a node of a group", |map, op, word, all| {
+            only(raw(map, op, word, &raw_node(marks(0), (0, 15), &[all[0]; 30])))
+        }),
+        ("a node of a group", |map, op, word, all| {
+            only(raw(map, op, word, &raw_node(marks(0), (0, 1), &[0, all[0], 0])))
+        }),
+        ("an entry of a group", |map, op, word, all| {
+            let below = node(map, op, word, (0, 0), &[(all[0], all[0])]);
+            (node(map, op, word, (0, 0), &[(below, all[0])]), below)
+        }),
+        ("the level of a node of a group", |map, op, word, all| {
+            let below = node(map, op, word, (0, 0), &[(all[0], all[0])]);
+            (node(map, op, word, (2, 0), &[(below, all[0])]), below)
+        }),
+        ("the level of a node of a group", |map, op, word, all| {
+            (node(map, op, word, (1, 0), &[(all[0], all[0])]), all[0])
+        }),
+        ("the hint of an entry", |map, op, word, all| {
+            (raw(map, op, word, &raw_node(marks(0), (0, 1), &[7, all[0]])), all[0])
+        }),
+        ("the order of an entry", |map, op, word, all| {
+            (node(map, op, word, (0, 0), &[all[0], all[2], all[1]].map(|off| (off, off))), all[1])
+        }),
+        ("the order of an entry", |map, op, word, all| (node(map, op, word, (0, 0), &[(all[0], all[0]); 2]), all[0])),
+        // Of entries that two nodes lead to.
+        ("the order of an entry", |map, op, word, all| {
+            let below = [all[1], all[0]].map(|off| node(map, op, word, (0, 0), &[(off, off)]));
+            (node(map, op, word, (1, 0), &[(below[0], all[1]), (below[1], all[0])]), all[0])
+        }),
+        ("the first entry of a node", |map, op, word, all| {
+            let below = node(map, op, word, (0, 0), &[all[1], all[2]].map(|off| (off, off)));
+            (node(map, op, word, (1, 0), &[(below, all[0])]), below)
+        }),
+    ];
+
+    /// A change says that, where the lookup before it has found a key that is gone from its node.
+    const OF_CHANGES: &str = "a node of a group that had a key";
+
+    #[test]
+    fn a_check_of_groups_reports_each_damage_by_its_own_class() {
+        let mut wrong = Vec::new();
+        for (number, (class, damage)) in GROUPS.iter().enumerate() {
+            let pool = pool();
+            let map = DpTreeBytes::open(&pool, "users").unwrap();
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            let all = entries(&map, &op, &[b"user:001a", b"user:001b", b"user:001c"]);
+            let word = word_of(b"user:001", 0);
+            let (root, expected) = damage(&map, &op, word, &all);
+            let mut found = Vec::new();
+            map.group(&op, word).survey(root, &mut |_| (), &mut |error| match error {
+                Error::Corrupt { what, offset, .. } => found.push((what, offset)),
+                error => panic!("{error}"),
+            });
+            if found != [(*class, expected)] {
+                wrong.push(format!("row {number}: {class} at {expected:#x}: {found:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let classes = include_str!("group.rs").split("corrupt(\"").skip(1);
+        let classes: Vec<_> = classes.map(|rest| rest.split('"').next().unwrap()).collect();
+        let rows = GROUPS.iter().map(|(class, _)| *class).chain([OF_CHANGES]);
+        durix_pmem::testing::assert_each_has_a_row(&classes, rows);
+    }
 }

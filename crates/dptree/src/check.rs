@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::layout::RangeHead;
 use crate::leaf::{Leaf, bits, load_pair};
 use crate::order::SlotOrder;
-use crate::range::{Part, Range, Snapshot};
+use crate::range::{Directory, Part, Range, Snapshot};
 use crate::recover::{names_itself, own_extents};
 
 /// Numbers about a tree.
@@ -93,6 +93,9 @@ const WALK: usize = 256;
 impl<M: Medium> DpTree<M> {
     /// Looks for inconsistencies: in the pool, between the pool and DRAM, and in the space. Nobody may write meanwhile. Complete while nobody
     /// merges: a range that is being merged is passed over, and units are then not counted.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn check(&self, op: &Op<'_, M>) -> Vec<Finding> {
         self.faults(op).into_iter().map(|(offset, fault)| Finding { offset, what: fault.to_string() }).collect()
     }
@@ -101,7 +104,7 @@ impl<M: Medium> DpTree<M> {
     pub(crate) fn faults(&self, op: &Op<'_, M>) -> Vec<(u64, Fault)> {
         let mut check = Check { tree: self, op, faults: Vec::new(), used: BTreeMap::new() };
         let (mut expected, mut side_by_side) = (Some(0), true);
-        for range in self.directory.get(op).ranges() {
+        for range in self.own_directory(op).ranges() {
             side_by_side &= expected == Some(range.snapshot.get(op).low);
             expected = check.range(range, expected);
         }
@@ -117,7 +120,16 @@ impl<M: Medium> DpTree<M> {
         check.faults
     }
 
+    /// The ranges, for calls that say nothing of an operation of another pool: its grace periods do not wait for that one.
+    pub(crate) fn own_directory<'a>(&'a self, op: &'a Op<'_, M>) -> &'a Directory {
+        self.poison.expect_own(op).expect("an operation of another pool than the tree's");
+        self.directory.get(op)
+    }
+
     /// Numbers about the tree. Costs what [`len`](Self::len) costs.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn stats(&self, op: &Op<'_, M>) -> Stats {
         let m = op.medium();
         let (free, unit_bytes) = self.units.totals(m);
@@ -132,7 +144,7 @@ impl<M: Medium> DpTree<M> {
             retired: self.limbo.len(m) as u64,
             ..Stats::default()
         };
-        for range in self.directory.get(op).ranges() {
+        for range in self.own_directory(op).ranges() {
             let inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             stats.ranges += 1;
@@ -154,6 +166,9 @@ impl<M: Medium> DpTree<M> {
     ///
     /// # Errors
     /// What `out` returns.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn dump(&self, op: &Op<'_, M>, out: &mut dyn fmt::Write) -> fmt::Result {
         let shape = self.shape;
         writeln!(
@@ -163,7 +178,7 @@ impl<M: Medium> DpTree<M> {
             shape.leaves,
             shape.unit()
         )?;
-        for range in self.directory.get(op).ranges() {
+        for range in self.own_directory(op).ranges() {
             let inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
             let state = op.load(&op.at(range.block).state, Relaxed);

@@ -186,8 +186,11 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// Number of keys: exact while nobody writes. Adds up the leaves, and looks each entry of the fronts up.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
     pub fn len(&self, op: &Op<'_, M>) -> u64 {
-        let ranges = self.directory.get(op).ranges();
+        let ranges = self.own_directory(op).ranges();
         ranges
             .map(|range| {
                 let inner = range.lock(op);

@@ -53,9 +53,23 @@ impl PutOff {
 
 /// A structure whose updates can be settled later.
 ///
-/// Neither call may wait for an operation of another thread, and neither may store to persistent memory: both can come while
-/// operations are kept out.
-pub trait Settles<M: Medium>: Send + Sync {
+/// # Safety
+/// Both calls can come while operations are kept out ([`Mapping::quiesce`]): a ticket that is dropped settles what it has in an operation that
+/// does not wait for the gate, since its thread may have another one open. So neither call may wait for an operation of another thread, store to
+/// persistent memory, or hand its operation to what counts on the gate: above all it notes nothing for a
+/// [checkpoint](crate::Epochs::dirty), which empties the lists of all sessions meanwhile.
+///
+/// ```compile_fail,E0200
+/// use durix_pmem::{Epochs, Medium, Off, Op, PutOff, Result, Settles, Word};
+/// struct Notes<M: Medium>(std::sync::Arc<Epochs<M>>);
+/// impl<M: Medium> Settles<M> for Notes<M> {
+///     fn settled(&self, op: &Op<'_, M>, _: &[PutOff]) -> Result<()> {
+///         self.0.dirty(op, op.at(Off::<Word>::new(64)));
+///         Ok(())
+///     }
+/// }
+/// ```
+pub unsafe trait Settles<M: Medium>: Send + Sync {
     /// Called before the lines are written back: the structure may look at them, and note what it has seen.
     fn before_write_back(&self, op: &Op<'_, M>, changes: &mut [PutOff]) {
         let _ = (op, changes);
@@ -324,7 +338,8 @@ mod tests {
         fails: bool,
     }
 
-    impl<M: Medium> Settles<M> for Told {
+    // SAFETY: it notes numbers only.
+    unsafe impl<M: Medium> Settles<M> for Told {
         fn before_write_back(&self, _op: &Op<'_, M>, changes: &mut [PutOff]) {
             changes.iter_mut().for_each(|change| change.words[1] += 1);
         }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use bare::Bare;
@@ -31,6 +32,34 @@ struct Hook {
     /// The next sync of the pool's file fails, and has lost what was written since the last one.
     loses: AtomicBool,
     wrong: Mutex<Vec<String>>,
+    /// Where the next read, and the next write, of an offset waits.
+    reads: Mutex<Option<Stop>>,
+    writes: Mutex<Option<Stop>>,
+}
+
+/// A thread that is held up at an offset of the pool's file.
+#[derive(Debug)]
+struct Stop {
+    offset: u64,
+    came: SyncSender<()>,
+    goes_on: Receiver<()>,
+}
+
+impl Stop {
+    /// Has the next access of an offset wait. Returns what tells that it has come, and what it waits for.
+    fn at(place: &Mutex<Option<Stop>>, offset: u64) -> (Receiver<()>, SyncSender<()>) {
+        let ((came, has_come), (go_on, goes_on)) = (sync_channel(1), sync_channel(1));
+        *place.lock().unwrap() = Some(Stop { offset, came, goes_on });
+        (has_come, go_on)
+    }
+
+    fn meet(place: &Mutex<Option<Stop>>, range: std::ops::Range<u64>) {
+        let stop = place.lock().unwrap().take_if(|stop| range.contains(&stop.offset));
+        if let Some(stop) = stop {
+            stop.came.send(()).unwrap();
+            stop.goes_on.recv().unwrap();
+        }
+    }
 }
 
 impl Hook {
@@ -111,9 +140,12 @@ impl Backing for Kernel {
         self.simulated.unlock();
     }
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.simulated.read(offset, bytes)
+        self.simulated.read(offset, bytes)?;
+        Stop::meet(&self.hook.reads, offset..offset + bytes.len() as u64);
+        Ok(())
     }
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        Stop::meet(&self.hook.writes, offset..offset + bytes.len() as u64);
         let mut before = vec![0; bytes.len()];
         self.simulated.read(offset, &mut before)?;
         self.before.lock().unwrap().push((offset, before));
@@ -297,6 +329,40 @@ fn a_sync_that_fails_and_loses_pages_takes_nothing_from_memory() {
         let refused = live.pool.drop_written_pages(&mut live.session).unwrap_err();
         assert!(matches!(refused, Error::JournalFailed { .. }), "{refused}");
     }
+}
+
+/// A drop has found that a page equals the file. Two commits of two generations come meanwhile, and the second one brings back what the file
+/// holds. So the page equals the file still; but the checkpoint of the first one is on its way.
+#[test]
+fn a_page_that_was_captured_since_is_not_dropped() {
+    let mut live = open(&SimulatedFs::new()).unwrap();
+    let (pool, hook, extent) = (live.pool.clone(), Arc::clone(&live.hook), live.extent.off);
+    // Nothing but the drop below.
+    *hook.pool.lock().unwrap() = None;
+    let store = |value| Store { page: 0, line: 0, value };
+    live.run(store(1)).unwrap();
+    live.run(Checkpoint).unwrap();
+    let (is_read, read_on) = Stop::at(&hook.reads, extent);
+    std::thread::scope(|scope| {
+        let mut session = pool.session().unwrap();
+        let pool = &pool;
+        let drop = scope.spawn(move || pool.drop_written_pages(&mut session).unwrap());
+        is_read.recv().unwrap();
+        live.run(store(2)).unwrap();
+        let (is_written, write_on) = Stop::at(&hook.writes, extent);
+        let checkpoint = scope.spawn(|| pool.checkpoint_journal().unwrap());
+        is_written.recv().unwrap();
+        live.run(store(1)).unwrap();
+        read_on.send(()).unwrap();
+        drop.join().unwrap();
+        write_on.send(()).unwrap();
+        checkpoint.join().unwrap();
+    });
+    let mut session = pool.session().unwrap();
+    hook.compare(&mut session, extent, "after the checkpoint");
+    assert_eq!(live.wrong(), [] as [String; 0]);
+    drop((session, pool));
+    live.close();
 }
 
 /// Pages are dropped after each operation, and at each write and sync of the pool's file.

@@ -240,7 +240,8 @@ impl<M: Medium> PersistentSet<M> {
     }
 }
 
-impl<M: Medium> Settles<M> for PersistentSet<M> {
+// SAFETY: it waits for locks that are held for some instructions, writes entries back, and stores to volatile words.
+unsafe impl<M: Medium> Settles<M> for PersistentSet<M> {
     fn settled(&self, op: &Op<'_, M>, changes: &[durix_pmem::PutOff]) -> durix_pmem::Result<()> {
         self.poison.check(op)?;
         for change in changes {

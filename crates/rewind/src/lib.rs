@@ -29,6 +29,8 @@ mod config;
 pub mod engine;
 mod error;
 mod field;
+#[cfg(test)]
+mod findings;
 mod layout;
 mod log;
 mod record;

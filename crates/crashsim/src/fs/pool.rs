@@ -43,12 +43,10 @@ pub struct SimulatedPoolFile {
 /// A shared mapping, and what of it the file has.
 #[derive(Debug)]
 struct Mapped {
-    base: *const AtomicU64,
+    /// Kept for a sync that comes when the pool is gone: whoever wraps the file can call it.
+    memory: Reserve,
     written: Vec<u64>,
 }
-
-// SAFETY: the pointer is followed in `sync` only, see there; it is not bound to a thread.
-unsafe impl Send for Mapped {}
 
 impl SimulatedPoolFile {
     /// Opens a file, or makes it, for a pool of at most `limit` bytes.
@@ -70,11 +68,11 @@ impl SimulatedPoolFile {
     fn write_stored(&self) -> Result<()> {
         const WORDS: usize = 64;
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Mapped { base, written }) = &mut *mapped else { return Ok(()) };
+        let Some(Mapped { memory, written }) = &mut *mapped else { return Ok(()) };
+        let base = memory.base().as_ptr().cast::<AtomicU64>();
         for (number, sector) in written.chunks_mut(WORDS).enumerate() {
             let load = |at: usize| {
-                // SAFETY: the words lie in the window that was mapped, in a reserve that lives as long as the pool that asks for the sync,
-                // and consist of atomics.
+                // SAFETY: the words lie in a window that was mapped, so in the memory, which is kept; all of it consists of atomics.
                 unsafe { &*base.add(number * WORDS + at) }.load(Ordering::Acquire)
             };
             if (0..sector.len()).any(|at| sector[at] != load(at)) {
@@ -177,7 +175,13 @@ impl Backing for SimulatedPoolFile {
         }
         if window.access() == Access::Shared {
             let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-            let mapped = mapped.get_or_insert_with(|| Mapped { base: base.as_ptr().cast(), written: Vec::new() });
+            if mapped.as_ref().is_none_or(|mapped| mapped.memory.base() != base) {
+                // SAFETY: by way of it, words are only loaded.
+                let memory = unsafe { window.reserve().again() };
+                *mapped = memory.map(|memory| Mapped { memory, written: Vec::new() });
+            }
+            // Of a reserve of pages, which a wrapper may give, stores stay in memory.
+            let Some(mapped) = &mut *mapped else { return Ok(()) };
             mapped.written.truncate(range.start as usize / size_of::<u64>());
             let words = bytes.as_chunks::<8>().0;
             mapped.written.extend(words.iter().map(|word| u64::from_le_bytes(*word)));

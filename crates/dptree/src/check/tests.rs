@@ -11,7 +11,6 @@ use super::*;
 use crate::error::Wrong;
 use crate::layout::{Descriptor, LINE_SLOTS, PAGE_MAGIC, UNITS_MAGIC};
 use crate::layout::{ExtentHead, ROOT_MAGIC, SANE_VERSION, Shape, State, head_sum, record_line, root_words, slot_line};
-use crate::range::Directory;
 use crate::record::{Place, Record};
 use crate::{Options, Result};
 
@@ -483,4 +482,44 @@ fn an_opening_calls_each_damage_by_its_own_part() {
     }
     let parts: Vec<_> = PARTS.iter().copied().filter(|name| !NOT_AT_OPENING.contains(name)).collect();
     assert_each_has_a_row(&parts, OPENINGS.iter().map(|(part, _)| part_name(part)));
+}
+
+/// Its grace periods are not those of the tree's pool: what it looks at could be dropped beside it.
+#[test]
+fn no_call_takes_an_operation_of_another_pool() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    type Call = fn(&DpTree<Hardware>, &Op<'_, Hardware>) -> bool;
+    let refused: [Call; 12] = [
+        |tree, op| tree.get(op, 10).is_err(),
+        |tree, op| tree.get_many(op, &[10], |_, _| ()).is_err(),
+        |tree, op| tree.insert(op, 10, 1).is_err(),
+        |tree, op| tree.insert_if_absent(op, 10, 1).is_err(),
+        |tree, op| tree.update(op, 10, 1).is_err(),
+        |tree, op| tree.remove(op, 10).is_err(),
+        |tree, op| tree.compare_and_set(op, 10, None, None).is_err(),
+        |tree, op| tree.change_many(op, &mut vec![(10, Some(1))]).is_err(),
+        |tree, op| tree.walk(op, 0, Direction::Forward, 8, &mut Vec::new()).is_err(),
+        |tree, op| tree.scan(op, .., Direction::Backward, |_, _| true).is_err(),
+        |tree, op| tree.first(op).is_err() && tree.last(op).is_err() && tree.is_empty(op).is_err(),
+        |tree, op| tree.tick_in(op).is_err(),
+    ];
+    let panics: [Call; 4] = [
+        |tree, op| tree.len(op) > 0,
+        |tree, op| tree.check(op).is_empty(),
+        |tree, op| tree.stats(op).keys > 0,
+        |tree, op| tree.dump(op, &mut String::new()).is_ok(),
+    ];
+    let (ours, theirs) = (pool(), pool());
+    let (tree, _other) = (fill(&ours), fill(&theirs));
+    let mut foreign = theirs.session().unwrap();
+    let op = foreign.enter().unwrap();
+    for (number, call) in refused.iter().enumerate() {
+        assert!(call(&tree, &op), "call {number}");
+    }
+    for (number, call) in panics.iter().enumerate() {
+        let panic = catch_unwind(AssertUnwindSafe(|| call(&tree, &op))).unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.contains("another pool"), "call {number}: {text}");
+    }
 }

@@ -206,7 +206,8 @@ impl<M: Medium> SoftHashCore<M> {
     }
 }
 
-impl<M: Medium> Settles<M> for SoftHash<M> {
+// SAFETY: it waits for buckets that are locked for some instructions, writes lines back, and stores to volatile words.
+unsafe impl<M: Medium> Settles<M> for SoftHash<M> {
     fn before_write_back(&self, op: &Op<'_, M>, changes: &mut [PutOff]) {
         // Those of one bucket come together, so that it is locked once.
         if changes.len() > 1 {

@@ -230,7 +230,7 @@ pub(super) fn hash(key: u64) -> u64 {
 
 /// The bucket of a hash among `size`.
 #[inline(always)]
-fn index(hash: u64, size: u64) -> u64 {
+pub(super) fn index(hash: u64, size: u64) -> u64 {
     debug_assert!(size > 1);
     let mask = u64::MAX >> (size - 1).leading_zeros();
     let at = hash & mask;

@@ -207,6 +207,8 @@ impl<M: Medium> Session<M> {
     pub(crate) fn enter_past_gate(&mut self) -> Op<'_, M> {
         self.count.set(self.count.get() | 1);
         self.m.shared_store(&self.mapping.slot(self.slot).active, self.count.get(), Ordering::Release);
+        // Mirror: `Grace::begin`, which has to see what may follow a pointer from here on.
+        membarrier::light(self.asymmetric);
         self.op()
     }
 }

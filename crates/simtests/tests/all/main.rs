@@ -5,6 +5,7 @@ mod death;
 mod differential;
 mod fs_explorer;
 mod fs_rules;
+mod held;
 mod journal;
 mod linear;
 mod list;

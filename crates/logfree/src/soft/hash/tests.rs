@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::testing::assert_each_has_a_row;
-use durix_pmem::{Bits, Off, PoolOptions};
+use durix_pmem::testing::{Before, Interposed, assert_each_has_a_row};
+use durix_pmem::{Bits, Off, PoolOptions, Unsettled};
 
 use super::*;
 use crate::soft::layout::{Member, State};
@@ -95,4 +95,40 @@ fn a_check_reports_each_damage_by_its_own_class() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let classes: Vec<_> = CLASSES.iter().copied().filter(|name| !NOT_HERE.contains(name)).collect();
     assert_each_has_a_row(&classes, CHECKS.iter().map(|(class, ..)| *class));
+}
+
+/// A bucket is split while the marks of its entries are looked for: whose entry has moved is settled where it lies now.
+#[test]
+fn a_mark_that_a_split_moves_out_of_sight_is_found() {
+    const CELLS: usize = 6;
+    // As many keys as the first bucket has cells, the last of which a split moves into the next bucket, and one more.
+    let index = |key: u64, size: u64| crate::soft::table::index(hash(key), size);
+    let of_first = |key: &u64| index(*key, 16) == 0;
+    let moved = (1..).find(|key| of_first(key) && index(*key, 17) == 16).unwrap();
+    let others: Vec<u64> = (1..).filter(|key| of_first(key) && *key != moved).take(CELLS).collect();
+    // The size, the version, the size again, and the cells.
+    for load in 1..=3 + CELLS as u64 {
+        let medium = Interposed::new(Hardware::PAGE_CACHE);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), medium).unwrap();
+        let map = SoftHash::open_with(&pool, "map", &SoftOptions::default().buckets(1)).unwrap();
+        let (mut session, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+        let op = session.enter().unwrap();
+        others[1..].iter().for_each(|key| assert!(map.insert(&op, *key, 1).unwrap()));
+        drop(op);
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
+        assert!(map.insert(&op, moved, 1).unwrap());
+        let ticket = op.finish();
+        let op = session.enter().unwrap();
+        let find = || map.map.table.look(&op, hash(moved), moved, |_| ()).found.unwrap().0.entry;
+        assert!(find().is_unsettled() && map.map.table.size(medium) == 16);
+        let place = find().place();
+        let settle = || map.map.settle(&op, hash(moved), place);
+        let split = || assert!(map.insert(&other.enter().unwrap(), others[0], 1).unwrap());
+        let ((), came) = medium.interrupt(Before::SharedLoad, load, settle, split);
+        assert!(came && map.map.table.size(medium) == 17, "before load {load}");
+        assert!(!find().is_unsettled(), "before load {load}: a crash could take the key back");
+        drop(op);
+        drop(ticket);
+    }
 }
