@@ -13,7 +13,8 @@
 //! | an interior node | nothing: right siblings lead to its children |
 //! | a record | its entry |
 //! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries, if the layer above can be read |
-//! | all of a layer, and the link to it | its entries, and those of layers below: what their keys begin with lies nowhere else |
+//! | all of a layer, and the link to it | its entries: nodes of the layers below say what leads to it |
+//! | all of two layers, one below the other, and the links to them | their entries, and those of layers below: what their keys begin with lies nowhere else |
 //! | a node in whose place lies another one | its entries: it says that it belongs elsewhere, and is passed over |
 //! | all links to a node, and the words that name its layer | its entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
@@ -76,8 +77,12 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     prefixes: Vec<Vec<u8>>,
     /// Layers that were met and not walked yet.
     todo: Vec<(Off<Node>, Vec<u8>)>,
-    /// The number of each layer, by its tag.
+    /// The number of each layer here, by its number in the tree.
     numbers: BTreeMap<u64, usize>,
+    /// What the tree's nodes know each layer by.
+    names: Vec<LayerName>,
+    /// The number of each layer here, by its mark.
+    marks: BTreeMap<u64, usize>,
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
@@ -94,6 +99,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             prefixes: Vec::new(),
             todo: Vec::new(),
             numbers: BTreeMap::new(),
+            names: Vec::new(),
+            marks: BTreeMap::new(),
         };
         salvage.read_slabs();
         salvage
@@ -137,15 +144,16 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             return false;
         }
         let in_use = self.blocks.get(&off.get()) == Some(&(size_of::<Node>() as u64));
-        (in_use || self.cx.is_stamped(off)) && !self.is_another(off)
+        in_use || self.cx.is_stamped(off)
     }
 
-    /// Whether another node was copied over a node. One that names no place of a node has a damaged name: it may be read.
-    fn is_another(&self, off: Off<Node>) -> bool {
+    /// Whether another node of a layer was copied over a node. One that names no place of a node has a damaged name: it may be read.
+    fn is_another(&self, layer: usize, off: Off<Node>) -> bool {
+        let name = self.names[layer];
         let of_nodes = || self.blocks.iter().filter(|(_, size)| **size == size_of::<Node>() as u64);
-        !self.cx.is_placed(off) && {
+        !self.cx.is_placed(off, name) && {
             let places = self.places.get_or_init(|| of_nodes().map(|(off, _)| place_of(*off)).collect());
-            places.contains(&self.cx.place(off))
+            places.contains(&self.cx.place_but_for(off, name))
         }
     }
 
@@ -170,10 +178,12 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
 
     /// The number of the layer whose keys begin with these bytes.
     fn number(&mut self, prefix: Vec<u8>) -> usize {
-        let next = self.prefixes.len();
-        let number = *self.numbers.entry(LayerName::of(&prefix).tag()).or_insert(next);
+        let (next, name) = (self.prefixes.len(), LayerName::of(&prefix));
+        let number = *self.numbers.entry(name.number()).or_insert(next);
         if number == next {
             self.prefixes.push(prefix);
+            self.names.push(name);
+            self.marks.insert(name.mark(), number);
         }
         number
     }
@@ -207,7 +217,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             if self.layer_of.contains_key(&visit.off) {
                 continue;
             }
-            if !self.cx.is_stamped(visit.off) || !self.cx.is_placed(visit.off) {
+            if self.is_another(layer, visit.off) {
+                self.find(visit.off.get(), "another node was copied over this one".into());
+                continue;
+            }
+            if !self.cx.is_stamped(visit.off) || !self.cx.is_placed(visit.off, self.names[layer]) {
                 self.find(visit.off.get(), "the first line of a node makes no sense".into());
             }
             let is_interior = self.is_interior(visit.off);
@@ -230,9 +244,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         }
     }
 
-    /// Whether a border node says that it belongs to another layer.
+    /// Whether a border node says that it belongs to another layer: by its words, which lie in its last line, and by its seal, which lies in
+    /// its first one.
     fn is_elsewhere(&self, layer: usize, off: Off<Node>) -> bool {
-        self.cx.layer_name(off).is_some_and(|name| self.numbers.get(&name.tag()) != Some(&layer))
+        let (said, name) = (self.cx.layer_name(off), self.names[layer]);
+        said.words() != name.words() && said.seal() != name.seal()
     }
 
     fn children(&self, visit: Visit) -> Vec<Visit> {
@@ -327,13 +343,24 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 
-    /// The number of the layer of that name, if it is known, or the one above is: then it is a layer to which no sound link leads.
+    /// The number of the layer of that name, if it is known, or the one above it is, or the one above that: then it is a layer to which no sound
+    /// link leads, and the layer between may be lost.
     fn number_of(&mut self, name: LayerName) -> Option<usize> {
-        if let Some(number) = self.numbers.get(&name.tag()) {
-            return Some(*number);
-        }
-        let above = &self.prefixes[*self.numbers.get(&name.above())?];
-        let prefix = [&above[..], &name.slice()?.to_be_bytes()].concat();
+        let above = match self.numbers.get(&name.above()) {
+            Some(above) => *above,
+            None if name == LayerName::FIRST => return self.numbers.get(&name.number()).copied(),
+            None => {
+                let two_above = *self.marks.get(&name.mark_above()?)?;
+                let above = self.names[two_above].below_by_number(name.above());
+                self.number_below(two_above, above)?
+            }
+        };
+        (self.names[above].below(name.slice()?) == name).then(|| self.number_below(above, name))?
+    }
+
+    /// The number of a layer below a known one.
+    fn number_below(&mut self, above: usize, name: LayerName) -> Option<usize> {
+        let prefix = [&self.prefixes[above][..], &name.slice()?.to_be_bytes()].concat();
         (prefix.len() <= MAX_KEY).then(|| self.number(prefix))
     }
 
@@ -346,7 +373,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             orphans.retain(|off| !self.is_interior(*off));
             let mut adopted = 0;
             for off in &orphans {
-                let number = self.cx.layer_name(*off).and_then(|name| self.number_of(name));
+                let number = self.number_of(self.cx.layer_name(*off));
                 adopted += usize::from(number.is_some_and(|number| self.adopt_into(number, *off)));
             }
             if adopted == 0 {
