@@ -10,7 +10,7 @@
 //! |---|---|
 //! | the first line of a border node | its entries: at most 14 |
 //! | another line of a border node | the entries of that line: at most 4 |
-//! | an interior node | nothing: right siblings lead to its children |
+//! | an interior node | nothing: right siblings lead to its children, and say where they start |
 //! | a record | its entry |
 //! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries, if the layer above can be read |
 //! | all of a layer, and the link to it | its entries: nodes of the layers below say what leads to it |
@@ -81,6 +81,10 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     numbers: BTreeMap<u64, usize>,
     /// What the tree's nodes know each layer by.
     names: Vec<LayerName>,
+    /// Where border nodes start, as their left siblings say.
+    lows: BTreeMap<Off<Node>, u64>,
+    /// Entries that the separators above do not allow, with their layer and their node.
+    astray: Vec<(usize, Off<Node>, Entry)>,
     /// The number of each layer here, by its mark.
     marks: BTreeMap<u64, usize>,
 }
@@ -100,6 +104,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             todo: Vec::new(),
             numbers: BTreeMap::new(),
             names: Vec::new(),
+            lows: BTreeMap::new(),
+            astray: Vec::new(),
             marks: BTreeMap::new(),
         };
         salvage.read_slabs();
@@ -293,13 +299,18 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         let (next, border) = (self.sibling(visit.off), self.cx.border(visit.off));
         let low = self.cx.op.load(&border.high, Relaxed);
         let is_sound = visit.high.is_none_or(|high| high == low);
+        if !next.is_null() {
+            self.lows.insert(next, low);
+        }
         (!next.is_null()).then_some(Visit { off: next, low: is_sound.then_some(low), high: None })
     }
 
     fn entry(&mut self, layer: usize, visit: Visit, entry: Entry) {
-        if !entry.is_canonical() || !visit.holds(entry.slice) {
-            return self
-                .find(visit.off.get(), format!("an entry that does not belong here, of slice {:#x}", entry.slice));
+        if !entry.is_canonical() {
+            return self.misplaced(visit.off, entry);
+        }
+        if !visit.holds(entry.slice) {
+            return self.astray.push((layer, visit.off, entry));
         }
         let prefix = &self.prefixes[layer];
         if entry.kind == kind::LAYER {
@@ -317,6 +328,25 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             }
             Ok(_) => self.find(entry.word, "a record that is longer than any".into()),
             Err(error) => self.find(visit.off.get(), error.to_string()),
+        }
+    }
+
+    fn misplaced(&mut self, off: Off<Node>, entry: Entry) {
+        self.find(off.get(), format!("an entry that does not belong here, of slice {:#x}", entry.slice));
+    }
+
+    /// Gives those entries out that the separators above do not allow, and both siblings do: then a separator is damaged, and not the entry.
+    fn between_siblings(&mut self) {
+        for (layer, off, entry) in std::mem::take(&mut self.astray) {
+            let (next, border) = (self.sibling(off), self.cx.border(off));
+            let high = (!next.is_null()).then(|| self.cx.op.load(&border.high, Relaxed));
+            let visit = Visit { off, low: self.lows.get(&off).copied(), high };
+            if (visit.low.is_some() || high.is_some()) && visit.holds(entry.slice) {
+                self.find(off.get(), format!("a separator above does not allow the entry of slice {:#x}", entry.slice));
+                self.entry(layer, visit, entry);
+            } else {
+                self.misplaced(off, entry);
+            }
         }
     }
 
@@ -425,7 +455,10 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn salvage(&self, op: &Op<'_, M>, found: Found<'_>) -> Result<Vec<Finding>> {
         let mut salvage = Salvage::new(self.cx(op, &[])?, found);
         salvage.todo.push((self.root, Vec::new()));
-        salvage.adopt();
+        while !salvage.todo.is_empty() {
+            salvage.adopt();
+            salvage.between_siblings();
+        }
         Ok(salvage.findings)
     }
 }

@@ -181,3 +181,29 @@ fn a_lost_page_of_interior_nodes_costs_no_key() {
         assert!(saved.findings > 0);
     }
 }
+
+/// Siblings say where a node starts, so a separator that was changed costs none of the entries that it cuts off.
+#[test]
+fn a_damaged_separator_costs_no_key() {
+    let all = entries(900);
+    let image = image_of(&all, true);
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let is_interiors = |chunk: &usize| image[chunk * 4096..][..8] == *b"DURIXSLB" && word(chunk * 4096 + 8) == 5;
+    let mut tried = 0;
+    for chunk in (2..image.len() / 4096).filter(is_interiors) {
+        let lines = (chunk * 4096..chunk * 4096 + 4096).step_by(64);
+        // The stamp of an interior node, and the number of its keys.
+        for node in lines.filter(|at| word(at + 24) >> 41 & 1 == 1 && (1..=15).contains(&word(at + 8))) {
+            for key in 0..word(node + 8) as usize {
+                for bit in (0..64).step_by(9) {
+                    let mut damaged = image.clone();
+                    damaged[node + 32 + key * 8 + bit / 8] ^= 1 << (bit % 8);
+                    let saved = save(damaged, &all).unwrap();
+                    assert_eq!((saved.lost, saved.wrong), (0, 0), "bit {bit} of separator {key} at {node:#x}");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 200, "{tried} bits");
+}

@@ -404,6 +404,8 @@ fn a_copied_entry_costs_only_the_one_that_it_was_copied_over() {
         let mut session = pool.session().unwrap();
         let saved = content(&set, &session.enter().unwrap());
         assert!(saved.len() + 1 >= whole.len(), "{from:#x} over {to:#x}: {} of {}", saved.len(), whole.len());
-        assert!(saved.iter().all(|(key, value)| whole.get(key) == Some(value)), "{from:#x} over {to:#x}");
+        // An older value of the one that was overwritten.
+        let others = saved.iter().filter(|(key, value)| whole.get(*key) != Some(*value)).count();
+        assert!(others <= 1, "{from:#x} over {to:#x}: {others} values are others");
     }
 }
