@@ -574,17 +574,16 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
         let (mut all, records) = (leftovers::read(op, root), RecordStore::to_read(op, root.clone(), PAGE_WORD));
-        // Each record of an entry holds its whole key. So where a part of a group cannot be read, its records come last, one by one.
-        let is_damaged = |left: &&Leftover| {
-            let mut is_damaged = false;
-            Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_damaged = true);
-            is_damaged
+        // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its records come
+        // last, one by one.
+        let is_whole = |left: &&Leftover| {
+            let mut is_whole = true;
+            Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_whole = false);
+            is_whole
         };
-        let damaged: BTreeSet<u64> = all.iter().filter(is_damaged).map(|left| left.key).collect();
-        if !damaged.is_empty() {
-            let heads = records.heads(op).into_iter().filter(|(key, _)| damaged.contains(key));
-            all.extend(heads.map(|(key, word)| Leftover { key, word }));
-        }
+        let whole: BTreeSet<u64> = all.iter().filter(is_whole).map(|left| left.key).collect();
+        let heads = records.heads(op).into_iter().filter(|(key, _)| !whole.contains(key));
+        all.extend(heads.map(|(key, word)| Leftover { key, word }));
         all
     }
 
@@ -644,6 +643,23 @@ mod tests {
     /// The root of a group is lost, with all that leads to its entries: their records have their keys.
     #[test]
     fn a_lost_root_of_a_group_costs_no_key() {
+        damage_and_salvage(|_, op, root| {
+            let words = op.slice("a record", Off::<Word>::new(root), 8).unwrap();
+            words.iter().for_each(|word| op.store(word, 0x77, Relaxed));
+        });
+    }
+
+    /// The slot of a leaf is lost that leads to a group, with the first bytes of its keys.
+    #[test]
+    fn a_group_that_nothing_leads_to_costs_no_key() {
+        damage_and_salvage(|map, op, root| {
+            assert!(map.tree.remove(op, word_of(b"user:000", 0)).unwrap());
+            // What the check finds: a slot that leads elsewhere.
+            map.tree.insert(op, word_of(b"another", 0), root).unwrap();
+        });
+    }
+
+    fn damage_and_salvage(damage: fn(&DpTreeBytes, &Op<'_, Hardware>, u64)) {
         let pool = pool();
         let map = DpTreeBytes::open(&pool, "users").unwrap();
         let mut session = pool.session().unwrap();
@@ -654,12 +670,8 @@ mod tests {
             (0..500).step_by(5).for_each(|number| _ = map.remove(&op, &key(number)).unwrap());
             map.tree.get(&op, word_of(&key(1), 0)).unwrap().unwrap()
         };
+        damage(&map, &session.enter().unwrap(), root);
         drop(map);
-        {
-            let op = session.enter().unwrap();
-            let words = op.slice("a record", Off::<Word>::new(root), 8).unwrap();
-            words.iter().for_each(|word| op.store(word, 0x77, Relaxed));
-        }
         let entry = crate::kinds().into_iter().find(|entry| entry.name == "dptree-bytes").unwrap();
         let salvaged = entry.salvage(&pool, "users").unwrap();
         let mut found = std::collections::BTreeMap::new();

@@ -168,6 +168,9 @@ impl Leaf {
             table.add(hash(load_key(op, self.off, slot)), slot);
             lines |= 1 << (slot / LINE_SLOTS);
         }
+        if op.finds_what_is_durable() {
+            lines = 0;
+        }
         while lines != 0 {
             let slot = lines.trailing_zeros() as usize * LINE_SLOTS;
             op.write_back(op.at(slot_line(self.off, slot))); // PERSIST DP-V2: the fence below

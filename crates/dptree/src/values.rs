@@ -12,7 +12,7 @@
 //! lower version or below its floor, a slot whose key has a record, a slot that is free.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use durix_index::{
     Batch, Cursor, Direction, Finding, Index, IndexStats, KeyRange, Leftover, Lengths, Limits, Openable, OrderedIndex,
     Result,
 };
-use durix_logfree::{Blobs, Error, Found, MAX_VALUE, OrderedWordMap, RecordMap, WordMap};
+use durix_logfree::{Blobs, Error, Found, MAX_VALUE, OrderedWordMap, RecordMap, RecordStore, WordMap};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
@@ -385,10 +385,55 @@ impl<M: Medium> Openable<M> for DpTreeValues<M> {
     const HAS_LEFTOVERS: bool = true;
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-        leftovers::read(op, root)
+        let (mut all, mut readable) = (leftovers::read(op, root), BTreeSet::new());
+        Records::read_leftovers(op, root, &all, &mut |key, _| _ = readable.insert(key));
+        // Each record holds its key: those come last to which nothing sound leads.
+        let records = RecordStore::to_read(op, root.clone(), Words::<M>::PAGE_WORD);
+        let heads = records.heads(op).into_iter().filter(|(key, _)| !readable.contains(key));
+        all.extend(heads.map(|(key, word)| Leftover { key, word }));
+        all
     }
 
     fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
         Records::read_leftovers(op, root, leftovers, &mut |key, value| found(&key.to_be_bytes(), value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durix_pmem::PoolOptions;
+    use durix_pmem::backing::HeapBacking;
+
+    use super::*;
+
+    /// A damaged slot, or a damaged word that says which slots are taken: the records have their keys.
+    #[test]
+    fn a_record_that_nothing_leads_to_is_saved() {
+        let pool: Pool = PoolOptions::new().create_on(HeapBacking::new(8 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = DpTreeValues::open(&pool, "users").unwrap();
+        let mut session = pool.session().unwrap();
+        {
+            let op = session.enter().unwrap();
+            (0..200_u64).for_each(|key| _ = map.0.insert(&op, key, &key.to_le_bytes()).unwrap());
+            (0..200).step_by(7).for_each(|key| assert!(map.0.remove(&op, key).unwrap()));
+            (0..200).step_by(5).for_each(|key| _ = map.tree().remove(&op, key).unwrap());
+            // What the check finds: a slot that leads elsewhere.
+            let other = map.tree().get(&op, 1).unwrap().unwrap();
+            map.tree().insert(&op, 1000, other).unwrap();
+        }
+        drop(map);
+        let entry = crate::kinds().into_iter().find(|entry| entry.name == "dptree-values").unwrap();
+        let salvaged = entry.salvage(&pool, "users").unwrap();
+        let mut found = BTreeMap::new();
+        let findings = salvaged
+            .salvage(&mut session, &mut |key, value| {
+                assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "a key twice");
+            })
+            .unwrap();
+        assert!(!findings.is_empty());
+        for key in 0..200_u64 {
+            let value = found.get(&key.to_be_bytes()[..]);
+            assert!(value.is_some_and(|value| *value == key.to_le_bytes()) || key % 7 == 0, "{key} is lost");
+        }
     }
 }

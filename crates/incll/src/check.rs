@@ -149,7 +149,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
             if !self.cx.is_stamped(off) {
                 self.find(off.get(), Fault::Stamp);
             }
-            if !self.cx.is_placed(off) {
+            if !self.cx.is_placed(off, name) {
                 self.find(off.get(), Fault::Place);
             }
             let (node, word) = self.cx.enter(off)?;
@@ -165,7 +165,7 @@ impl<'a, M: Medium, P: Policy> Walk<'a, M, P> {
                         self.find(left.get(), Fault::Sibling { next, bound, off, low });
                     }
                 }
-                if self.cx.layer_name(off) != Some(name) {
+                if self.cx.layer_name(off).words() != name.words() {
                     self.find(off.get(), Fault::Layer);
                 }
                 let bound = self.border((off, name), low, high, layers)?;

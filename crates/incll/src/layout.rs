@@ -36,7 +36,7 @@ persistent! {
     /// | 0 | permutation, saved, stamp | InCLLp: the permutation, as it was at the start of the stamp's epoch | one line: IN-P1, IN-P2 |
     /// | 0 | next, high | right sibling, and the slice where it starts | change only after the node was logged |
     /// | 0 | kinds, inline | four bits and one bit a slot | bits of a slot change only with the slot |
-    /// | 0 | inline, bits 16–63 | [`place_of`] the node | written with the new node |
+    /// | 0 | inline, bits 16–63 | [`place_of`] the node, and the seal of its layer | written with the new node |
     /// | 1–4 | slots | key slice and value of four slots | an update dirties one of these lines |
     /// | 4 | layer, above | the [layer](LayerName) of the node | written with the new node |
     pub struct Border: align(64) {
@@ -54,7 +54,7 @@ persistent! {
         pub high: Word,
         /// Four bits a slot.
         pub kinds: Word<Kinds>,
-        /// One bit a slot: the value word is the value. Above them, the place of the node.
+        /// One bit a slot: the value word is the value. Above them, the place of the node, and the seal of its layer.
         pub inline: Word,
         /// Key slice and value; in the last one, the [layer](LayerName) of the node.
         pub slots: [[Word; 2]; SLOTS + 1],
@@ -155,35 +155,38 @@ persistent! {
 /// Bit of the link to the root that says that interior nodes are [`Slotted`]: who does not know them does not open the tree.
 pub const SLOTTED: u64 = 1;
 
-/// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum.
+/// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum. A border node adds
+/// the [seal](LayerName::seal) of its layer, by exclusive or.
 pub fn place_of(off: u64) -> u64 {
     Checksum::at(off).finish() & !PLACE_FREE
 }
 
-/// Which layer of the tree a border node belongs to: the slice under which the layer above leads to it, and the tag of that layer, which is a
-/// checksum of all slices that lead there. So the keys of a node can be told although nothing leads to it any more: layer by layer, from the
-/// first one on. Words of the node's own, with a short checksum, in the slot that is not used. They stay while the root of a
-/// layer is an interior node, which does not use them:
+/// Which layer of the tree a border node belongs to: the slice under which the layer above leads to it, and the number of that layer, from
+/// which follows the slice under which the layer above that one leads there, if its own number is known. So the keys of a node can be told although
+/// nothing leads to it any more, and although nothing is left of the layer above: layer by layer, from the first one on. They stay while
+/// the root of a layer is an interior node, which does not use them:
 ///
 /// | word | what |
 /// |---|---|
-/// | 0 | the slice; zero in the first layer |
-/// | 1 | bits 16–63: the tag of the layer above; zero in the first layer; bits 0–15: a checksum of both and of where the node lies, not zero |
+/// | 0 of the slot that is not used | the slice; zero in the first layer |
+/// | 1 of that slot | the [number](Self::number) of the layer above; zero in the first layer |
+/// | `inline`, bits 16–63 | [`place_of`] the node, and the [seal](Self::seal): a checksum of both words, and of the layer above the one above |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerName {
     slice: u64,
     above: u64,
+    seal: u64,
 }
 
 impl LayerName {
     /// The first layer.
-    pub const FIRST: LayerName = LayerName { slice: 0, above: 0 };
-    /// What stands where the name of a neighbour could not be read: the words of no name.
-    pub const UNKNOWN: [u64; 2] = [0; 2];
+    pub const FIRST: LayerName = LayerName { slice: 0, above: 0, seal: 0 };
+    const FIRST_NUMBER: u64 = 1;
 
     /// The layer that a slice of this one leads to.
     pub fn below(self, slice: u64) -> Self {
-        LayerName { slice, above: self.tag() }
+        let above = self.number();
+        LayerName { slice, above, seal: mark_of(slice, above) ^ grandchild_mark(self.above) }
     }
 
     /// The layer whose keys begin with these bytes, a multiple of eight.
@@ -197,27 +200,78 @@ impl LayerName {
         (self != Self::FIRST).then_some(self.slice)
     }
 
-    /// The tag of the layer above.
+    /// The number of the layer above.
     pub fn above(self) -> u64 {
         self.above
     }
 
-    /// 48 bits, not zero.
-    pub fn tag(self) -> u64 {
-        Checksum::at(self.above).pair(self.slice, self.above).finish() >> 16 | 1
+    /// 64 bits. From them and the number of the layer above follows the slice: [`below_by_number`](Self::below_by_number).
+    pub fn number(self) -> u64 {
+        if self == Self::FIRST {
+            return Self::FIRST_NUMBER;
+        }
+        scrambled(self.slice ^ Checksum::at(self.above).finish())
     }
 
-    /// Its words, in the node at `off`.
-    pub fn words(self, off: u64) -> [u64; 2] {
-        let check = Checksum::at(off).pair(self.slice, self.above).finish() >> 48 | 1;
-        [self.slice, self.above << 16 | check]
+    /// The layer of a number, if this is the one above it.
+    pub fn below_by_number(self, number: u64) -> Self {
+        self.below(unscrambled(number) ^ Checksum::at(self.number()).finish())
     }
 
-    /// The name that words are, if they are sound.
-    pub fn read(words: [u64; 2], off: u64) -> Option<Self> {
-        let name = LayerName { slice: words[0], above: words[1] >> 16 };
-        (name.words(off) == words).then_some(name)
+    /// 48 bits, in bits 16–63: the same for all nodes of the layer.
+    pub fn seal(self) -> u64 {
+        self.seal
     }
+
+    /// What the layer above the one above has as [mark](Self::mark), if this name is right. None of the first layer, and of those below it.
+    pub fn mark_above(self) -> Option<u64> {
+        (self != Self::FIRST && self.above != Self::FIRST_NUMBER).then(|| self.seal ^ mark_of(self.slice, self.above))
+    }
+
+    /// What the layers two below it know it by: bits 16–63.
+    pub fn mark(self) -> u64 {
+        grandchild_mark(self.number())
+    }
+
+    /// Its words, in the slot that is not used.
+    pub fn words(self) -> [u64; 2] {
+        [self.slice, self.above]
+    }
+
+    /// What a node at `off` says: its words, and what it says of its place.
+    pub fn read(words: [u64; 2], place: u64, off: u64) -> Self {
+        LayerName { slice: words[0], above: words[1], seal: place ^ place_of(off) }
+    }
+}
+
+fn mark_of(slice: u64, above: u64) -> u64 {
+    Checksum::at(above).pair(slice, above).finish() & !PLACE_FREE
+}
+
+fn grandchild_mark(number: u64) -> u64 {
+    Checksum::at(number).finish() & !PLACE_FREE
+}
+
+/// Odd, so that a product can be taken back.
+const FACTOR: u64 = 0xa076_1d64_78bd_642f;
+const BACK: u64 = {
+    // Each step doubles the number of right bits, of which an odd number has three to begin with.
+    let (mut back, mut step) = (FACTOR, 0);
+    while step < 5 {
+        back = back.wrapping_mul(2u64.wrapping_sub(FACTOR.wrapping_mul(back)));
+        step += 1;
+    }
+    back
+};
+
+fn scrambled(word: u64) -> u64 {
+    let mixed = (word ^ word >> 32).wrapping_mul(FACTOR);
+    mixed ^ mixed >> 32
+}
+
+fn unscrambled(word: u64) -> u64 {
+    let mixed = (word ^ word >> 32).wrapping_mul(BACK);
+    mixed ^ mixed >> 32
 }
 
 /// The bits of the word of a place that are something else's.
@@ -651,6 +705,33 @@ mod tests {
         let longest = RecordHead::new(crate::MAX_KEY, crate::MAX_VALUE);
         assert_eq!((longest.suffix(), longest.value()), (crate::MAX_KEY, crate::MAX_VALUE));
         assert_eq!((SLAB_MAGIC, LAYOUT_VERSION), (0x424c_5358_4952_5544, 999));
+    }
+
+    #[test]
+    fn a_layer_is_known_from_the_layer_two_above_it() {
+        let first = LayerName::FIRST;
+        assert_eq!((first.seal(), first.words(), first.number()), (0, [0, 0], 1));
+        assert_eq!(
+            (BACK.wrapping_mul(FACTOR), unscrambled(scrambled(0x1234_5678_9abc_def0))),
+            (1, 0x1234_5678_9abc_def0)
+        );
+        let mut prefix = b"the first bytes of keys and more".to_vec();
+        prefix.extend([0; 24]);
+        for len in (8..=prefix.len()).step_by(8) {
+            let name = LayerName::of(&prefix[..len]);
+            let above = LayerName::of(&prefix[..len - 8]);
+            assert_eq!((name.above(), name == first), (above.number(), false));
+            assert_eq!(LayerName::read(name.words(), place_of(640) ^ name.seal(), 640), name);
+            match name.mark_above() {
+                None => assert_eq!(len, 8),
+                Some(mark) => {
+                    let two_above = LayerName::of(&prefix[..len - 16]);
+                    assert_eq!((mark, two_above.below_by_number(name.above())), (two_above.mark(), above));
+                }
+            }
+        }
+        assert_eq!(LayerName::of(b"eight by").below(7).words(), [7, 0x22cc_7f00_97f2_e26b]);
+        assert_eq!(LayerName::of(b"eight by").below(7).seal(), 0x6aae_d218_8379_0000);
     }
 
     #[test]

@@ -10,10 +10,11 @@
 //! |---|---|
 //! | the first line of a border node | its entries: at most 14 |
 //! | another line of a border node | the entries of that line: at most 4 |
-//! | an interior node | nothing: right siblings lead to its children |
+//! | an interior node | nothing: right siblings lead to its children, and say where they start |
 //! | a record | its entry |
 //! | the link to a layer, a root, or all that it leads to | nothing but the root's own entries, if the layer above can be read |
-//! | all of a layer, and the link to it | its entries, and those of layers below: what their keys begin with lies nowhere else |
+//! | all of a layer, and the link to it | its entries: nodes of the layers below say what leads to it |
+//! | all of two layers, one below the other, and the links to them | their entries, and those of layers below: what their keys begin with lies nowhere else |
 //! | a node in whose place lies another one | its entries: it says that it belongs elsewhere, and is passed over |
 //! | all links to a node, and the words that name its layer | its entries |
 //! | the head or a bitmap of a slab, or what the pool says of its space | nothing |
@@ -76,8 +77,16 @@ struct Salvage<'a, 'f, M: Medium, P: Policy> {
     prefixes: Vec<Vec<u8>>,
     /// Layers that were met and not walked yet.
     todo: Vec<(Off<Node>, Vec<u8>)>,
-    /// The number of each layer, by its tag.
+    /// The number of each layer here, by its number in the tree.
     numbers: BTreeMap<u64, usize>,
+    /// What the tree's nodes know each layer by.
+    names: Vec<LayerName>,
+    /// Where border nodes start, as their left siblings say.
+    lows: BTreeMap<Off<Node>, u64>,
+    /// Entries that the separators above do not allow, with their layer and their node.
+    astray: Vec<(usize, Off<Node>, Entry)>,
+    /// The number of each layer here, by its mark.
+    marks: BTreeMap<u64, usize>,
 }
 
 impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
@@ -94,6 +103,10 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             prefixes: Vec::new(),
             todo: Vec::new(),
             numbers: BTreeMap::new(),
+            names: Vec::new(),
+            lows: BTreeMap::new(),
+            astray: Vec::new(),
+            marks: BTreeMap::new(),
         };
         salvage.read_slabs();
         salvage
@@ -137,15 +150,16 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             return false;
         }
         let in_use = self.blocks.get(&off.get()) == Some(&(size_of::<Node>() as u64));
-        (in_use || self.cx.is_stamped(off)) && !self.is_another(off)
+        in_use || self.cx.is_stamped(off)
     }
 
-    /// Whether another node was copied over a node. One that names no place of a node has a damaged name: it may be read.
-    fn is_another(&self, off: Off<Node>) -> bool {
+    /// Whether another node of a layer was copied over a node. One that names no place of a node has a damaged name: it may be read.
+    fn is_another(&self, layer: usize, off: Off<Node>) -> bool {
+        let name = self.names[layer];
         let of_nodes = || self.blocks.iter().filter(|(_, size)| **size == size_of::<Node>() as u64);
-        !self.cx.is_placed(off) && {
+        !self.cx.is_placed(off, name) && {
             let places = self.places.get_or_init(|| of_nodes().map(|(off, _)| place_of(*off)).collect());
-            places.contains(&self.cx.place(off))
+            places.contains(&self.cx.place_but_for(off, name))
         }
     }
 
@@ -170,10 +184,12 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
 
     /// The number of the layer whose keys begin with these bytes.
     fn number(&mut self, prefix: Vec<u8>) -> usize {
-        let next = self.prefixes.len();
-        let number = *self.numbers.entry(LayerName::of(&prefix).tag()).or_insert(next);
+        let (next, name) = (self.prefixes.len(), LayerName::of(&prefix));
+        let number = *self.numbers.entry(name.number()).or_insert(next);
         if number == next {
             self.prefixes.push(prefix);
+            self.names.push(name);
+            self.marks.insert(name.mark(), number);
         }
         number
     }
@@ -207,7 +223,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             if self.layer_of.contains_key(&visit.off) {
                 continue;
             }
-            if !self.cx.is_stamped(visit.off) || !self.cx.is_placed(visit.off) {
+            if self.is_another(layer, visit.off) {
+                self.find(visit.off.get(), "another node was copied over this one".into());
+                continue;
+            }
+            if !self.cx.is_stamped(visit.off) || !self.cx.is_placed(visit.off, self.names[layer]) {
                 self.find(visit.off.get(), "the first line of a node makes no sense".into());
             }
             let is_interior = self.is_interior(visit.off);
@@ -230,9 +250,11 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         }
     }
 
-    /// Whether a border node says that it belongs to another layer.
+    /// Whether a border node says that it belongs to another layer: by its words, which lie in its last line, and by its seal, which lies in
+    /// its first one.
     fn is_elsewhere(&self, layer: usize, off: Off<Node>) -> bool {
-        self.cx.layer_name(off).is_some_and(|name| self.numbers.get(&name.tag()) != Some(&layer))
+        let (said, name) = (self.cx.layer_name(off), self.names[layer]);
+        said.words() != name.words() && said.seal() != name.seal()
     }
 
     fn children(&self, visit: Visit) -> Vec<Visit> {
@@ -277,13 +299,18 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         let (next, border) = (self.sibling(visit.off), self.cx.border(visit.off));
         let low = self.cx.op.load(&border.high, Relaxed);
         let is_sound = visit.high.is_none_or(|high| high == low);
+        if !next.is_null() {
+            self.lows.insert(next, low);
+        }
         (!next.is_null()).then_some(Visit { off: next, low: is_sound.then_some(low), high: None })
     }
 
     fn entry(&mut self, layer: usize, visit: Visit, entry: Entry) {
-        if !entry.is_canonical() || !visit.holds(entry.slice) {
-            return self
-                .find(visit.off.get(), format!("an entry that does not belong here, of slice {:#x}", entry.slice));
+        if !entry.is_canonical() {
+            return self.misplaced(visit.off, entry);
+        }
+        if !visit.holds(entry.slice) {
+            return self.astray.push((layer, visit.off, entry));
         }
         let prefix = &self.prefixes[layer];
         if entry.kind == kind::LAYER {
@@ -301,6 +328,25 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             }
             Ok(_) => self.find(entry.word, "a record that is longer than any".into()),
             Err(error) => self.find(visit.off.get(), error.to_string()),
+        }
+    }
+
+    fn misplaced(&mut self, off: Off<Node>, entry: Entry) {
+        self.find(off.get(), format!("an entry that does not belong here, of slice {:#x}", entry.slice));
+    }
+
+    /// Gives those entries out that the separators above do not allow, and both siblings do: then a separator is damaged, and not the entry.
+    fn between_siblings(&mut self) {
+        for (layer, off, entry) in std::mem::take(&mut self.astray) {
+            let (next, border) = (self.sibling(off), self.cx.border(off));
+            let high = (!next.is_null()).then(|| self.cx.op.load(&border.high, Relaxed));
+            let visit = Visit { off, low: self.lows.get(&off).copied(), high };
+            if (visit.low.is_some() || high.is_some()) && visit.holds(entry.slice) {
+                self.find(off.get(), format!("a separator above does not allow the entry of slice {:#x}", entry.slice));
+                self.entry(layer, visit, entry);
+            } else {
+                self.misplaced(off, entry);
+            }
         }
     }
 
@@ -327,13 +373,24 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 
-    /// The number of the layer of that name, if it is known, or the one above is: then it is a layer to which no sound link leads.
+    /// The number of the layer of that name, if it is known, or the one above it is, or the one above that: then it is a layer to which no sound
+    /// link leads, and the layer between may be lost.
     fn number_of(&mut self, name: LayerName) -> Option<usize> {
-        if let Some(number) = self.numbers.get(&name.tag()) {
-            return Some(*number);
-        }
-        let above = &self.prefixes[*self.numbers.get(&name.above())?];
-        let prefix = [&above[..], &name.slice()?.to_be_bytes()].concat();
+        let above = match self.numbers.get(&name.above()) {
+            Some(above) => *above,
+            None if name == LayerName::FIRST => return self.numbers.get(&name.number()).copied(),
+            None => {
+                let two_above = *self.marks.get(&name.mark_above()?)?;
+                let above = self.names[two_above].below_by_number(name.above());
+                self.number_below(two_above, above)?
+            }
+        };
+        (self.names[above].below(name.slice()?) == name).then(|| self.number_below(above, name))?
+    }
+
+    /// The number of a layer below a known one.
+    fn number_below(&mut self, above: usize, name: LayerName) -> Option<usize> {
+        let prefix = [&self.prefixes[above][..], &name.slice()?.to_be_bytes()].concat();
         (prefix.len() <= MAX_KEY).then(|| self.number(prefix))
     }
 
@@ -346,7 +403,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             orphans.retain(|off| !self.is_interior(*off));
             let mut adopted = 0;
             for off in &orphans {
-                let number = self.cx.layer_name(*off).and_then(|name| self.number_of(name));
+                let number = self.number_of(self.cx.layer_name(*off));
                 adopted += usize::from(number.is_some_and(|number| self.adopt_into(number, *off)));
             }
             if adopted == 0 {
@@ -398,7 +455,10 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
     pub fn salvage(&self, op: &Op<'_, M>, found: Found<'_>) -> Result<Vec<Finding>> {
         let mut salvage = Salvage::new(self.cx(op, &[])?, found);
         salvage.todo.push((self.root, Vec::new()));
-        salvage.adopt();
+        while !salvage.todo.is_empty() {
+            salvage.adopt();
+            salvage.between_siblings();
+        }
         Ok(salvage.findings)
     }
 }

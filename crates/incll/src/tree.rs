@@ -270,7 +270,7 @@ impl<M: Medium, P: Policy> Masstree<M, P> {
         let mut tree = Masstree::new(&op, Off::NULL, epochs, arena, None);
         tree.root = {
             let mut fresh = crate::node::new_blocks::NewBlocks::new(tree.cx(&op, &[])?);
-            let root = fresh.border(&[], Some(crate::layout::LayerName::FIRST))?;
+            let root = fresh.border(&[], crate::layout::LayerName::FIRST)?;
             fresh.keep();
             root
         };

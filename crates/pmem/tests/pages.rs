@@ -351,7 +351,7 @@ fn a_record_that_is_damaged_before_the_last_one_is_not_taken_for_the_torn_end() 
     copy.flip(&journal, 8192 + 100);
     let error = options().open(copy.path()).unwrap_err();
     assert!(matches!(error, Error::DamagedJournal { .. }), "{error}");
-    assert!(error.to_string().contains("later ones are sound"), "{error}");
+    assert!(error.to_string().contains("which is later, is sound"), "{error}");
     copy.flip(&journal, 8192 + 100);
     options().open(copy.path()).unwrap().close().unwrap();
     assert_eq!(copy.check().damaged, []);
@@ -369,7 +369,7 @@ fn a_damaged_record_of_either_generation_is_not_taken_for_the_torn_end() {
     for segment in [8192, 8192 + 2 * PAGE] {
         copy.flip(&journal, segment + 100);
         let error = options().open(copy.path()).unwrap_err();
-        assert!(error.to_string().contains("later ones are sound"), "{segment}: {error}");
+        assert!(error.to_string().contains("which is later, is sound"), "{segment}: {error}");
         copy.flip(&journal, segment + 100);
     }
 }

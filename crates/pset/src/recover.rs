@@ -22,6 +22,8 @@
 //! |---|---|---|---|
 //! | PS-R2 what recovery has read < any new operation | write-back + fence | some older state, which was as good | the same again |
 //!
+//! On a journaled pool all that is read is durable, so only what recovery changes is written back.
+//!
 //! Slots that an interrupted update has left half written are marked as erased, under PS-R2: no slot is found so that a crash cannot explain.
 //! A set that was recovered before its pool was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
 //! for [`PersistentSet::check`], and for salvage: an entry whose checksum is wrong keeps older values of its key from coming back, and is
@@ -271,9 +273,11 @@ impl<M: Medium> PersistentSet<M> {
             let read = session.enter().map_err(Error::from).and_then(|op| {
                 let free = self.read_unit(&op, unit, &mut max_version, collected)?;
                 self.arena.adopt(op.medium(), unit.class, 0, &free);
-                // PERSIST PS-R2: write-back.
-                let lines = unit.slots * unit.class.lines() as u64;
-                op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
+                if !op.finds_what_is_durable() {
+                    // PERSIST PS-R2: write-back.
+                    let lines = unit.slots * unit.class.lines() as u64;
+                    op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
+                }
                 Ok(())
             });
             if let Err(error) = read {
@@ -307,15 +311,17 @@ impl<M: Medium> PersistentSet<M> {
                     }
                 }
                 Slot::Interrupted => {
-                    // PERSIST PS-R2: write-back, with that of the unit.
+                    // PERSIST PS-R2: write-back, with that of the unit, if there is one.
                     entry::mark_erased(op, off);
+                    if op.finds_what_is_durable() {
+                        op.write_back(op.at(head_at(off)));
+                    }
                     add_free(&mut free, unit.class, off);
                 }
                 Slot::Free => add_free(&mut free, unit.class, off),
                 Slot::Entry(entered) if entered.info.transaction() > 0 && entered.version > watermark => {
                     // What is counted decides about other entries.
-                    let is_sealed = Entry::at(op, off).is_some_and(|entry| entry.is_sealed(op));
-                    if !is_sealed && !self.options.salvage {
+                    if !self.options.salvage && !is_sealed_at(op, off) {
                         let found = entered.info.to_bits();
                         return Err(Error::corrupt(Part::EntrySum, off, found));
                     }
@@ -344,7 +350,9 @@ impl<M: Medium> PersistentSet<M> {
             }
             Some(other) => {
                 let other_entered = Entered { off: other.off, version: other.meta.version(), info: other.info };
-                if other_entered.version >= entered.version {
+                // The copy of a line has the version of the entry itself, and a checksum of another place.
+                let is_copy = || self.options.salvage && entry.is_sealed(op) && !is_sealed_at(op, other.off);
+                if other_entered.version > entered.version || other_entered.version == entered.version && !is_copy() {
                     return losers.stale.push(entered);
                 }
                 losers.stale.push(other_entered);
@@ -408,6 +416,11 @@ impl<M: Medium> PersistentSet<M> {
             shard.set_len(m, inner.tables.used() as u64);
         }
     }
+}
+
+/// Whether the entry at `off` goes with its checksum.
+fn is_sealed_at<M: Medium>(op: &Op<'_, M>, off: u64) -> bool {
+    Entry::at(op, off).is_some_and(|entry| entry.is_sealed(op))
 }
 
 fn add_free(free: &mut Vec<Run>, class: Class, off: u64) {

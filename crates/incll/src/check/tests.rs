@@ -241,7 +241,7 @@ const CHECKS: &[Row] = &[
         s.child(1).get()
     }),
     ("Layer", &[], |s| {
-        let words = LayerName::of(b"eight by").words(s.child(1).get());
+        let words = LayerName::of(b"eight by").words();
         s.border(1).slots[SLOTS].iter().zip(words).for_each(|(word, bits)| s.store(word, bits));
         s.child(1).get()
     }),

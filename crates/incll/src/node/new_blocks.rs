@@ -6,7 +6,7 @@ use durix_pmem::{Medium, Off};
 
 use crate::Policy;
 use crate::error::Result;
-use crate::layout::{Kinds, LayerName, NODE_LINES, Node, Permutation, RecordHead, Stamp, place_of};
+use crate::layout::{Kinds, LayerName, NODE_LINES, Node, Permutation, RecordHead, SLOTS, Stamp, place_of};
 use crate::node::context::Context;
 use crate::node::entry::Entry;
 use crate::value::Record;
@@ -48,12 +48,11 @@ impl<'a, M: Medium, P: Policy> NewBlocks<'a, M, P> {
     }
 
     /// A border node with these entries, in their order, of a layer.
-    pub(crate) fn border(&mut self, entries: &[Entry], layer: Option<LayerName>) -> Result<Off<Node>> {
+    pub(crate) fn border(&mut self, entries: &[Entry], layer: LayerName) -> Result<Off<Node>> {
         let lines = entries.len().div_ceil(4);
         // The last line has the layer.
         let off = self.node(false, ((2 << lines) - 1) | 1 << (NODE_LINES - 1))?;
-        self.cx.fill_fresh(off, entries);
-        self.cx.set_layer_name(off, layer);
+        self.cx.fill_fresh(off, entries, layer);
         Ok(off)
     }
 
@@ -114,10 +113,11 @@ impl<M: Medium, P: Policy> Drop for NewBlocks<'_, M, P> {
 }
 
 impl<M: Medium, P: Policy> Context<'_, M, P> {
-    /// Writes entries, in their order, into a node that nobody sees.
-    fn fill_fresh(&self, off: Off<Node>, entries: &[Entry]) {
+    /// Writes entries, in their order, into a node of a layer that nobody sees.
+    fn fill_fresh(&self, off: Off<Node>, entries: &[Entry], layer: LayerName) {
         let (op, border) = (self.op, self.border(off));
-        let (mut kinds, mut inline) = (Kinds::default(), place_of(off.get()));
+        let (mut kinds, mut inline) = (Kinds::default(), place_of(off.get()) ^ layer.seal());
+        border.slots[SLOTS].iter().zip(layer.words()).for_each(|(word, bits)| op.store(word, bits, Relaxed));
         for (slot, entry) in entries.iter().enumerate() {
             op.store(&border.slots[slot][0], entry.slice, Relaxed);
             op.store(&border.slots[slot][1], entry.word, Relaxed);

@@ -109,34 +109,37 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         !P::DURABLE || stamp.is_plausible(self.epoch) || off == self.tree.root && durix_pmem::Bits::to_bits(stamp) == 0
     }
 
-    /// What a node says of its place: see [`place_of`].
-    pub(crate) fn place(&self, off: Off<Node>) -> u64 {
-        let is_interior = !P::INTERIOR_IN_LINE && self.op.load(&self.op.at(off).stamp, Relaxed).is_interior();
+    /// What a node says of its place, a border node with the seal of its layer: see [`place_of`].
+    fn place(&self, off: Off<Node>) -> u64 {
+        let is_interior = !P::INTERIOR_IN_LINE && self.is_interior(off);
         let word = if is_interior { &self.interior(off).place } else { &self.border(off).inline };
         self.op.load(word, Relaxed) & !PLACE_FREE
     }
 
-    /// The layer that a border node says it belongs to; none if that is damaged. The root of a tree, which is born as a line of zeroes, says
+    fn is_interior(&self, off: Off<Node>) -> bool {
+        self.op.load(&self.op.at(off).stamp, Relaxed).is_interior()
+    }
+
+    /// The layer that a border node says it belongs to; anything if that is damaged. The root of a tree, which is born as a line of zeroes, says
     /// nothing, and need not.
-    pub(crate) fn layer_name(&self, off: Off<Node>) -> Option<LayerName> {
+    pub(crate) fn layer_name(&self, off: Off<Node>) -> LayerName {
         if off == self.tree.root {
-            return Some(LayerName::FIRST);
+            return LayerName::FIRST;
         }
-        let words = &self.border(off).slots[SLOTS];
-        LayerName::read(words.each_ref().map(|word| self.op.load(word, Relaxed)), off.get())
+        let border = self.border(off);
+        let words = border.slots[SLOTS].each_ref().map(|word| self.op.load(word, Relaxed));
+        LayerName::read(words, self.op.load(&border.inline, Relaxed) & !PLACE_FREE, off.get())
     }
 
-    /// Writes into a border node that is logged or new which layer it belongs to.
-    pub(crate) fn set_layer_name(&self, off: Off<Node>, name: Option<LayerName>) {
-        let words = name.map_or(LayerName::UNKNOWN, |name| name.words(off.get()));
-        self.border(off).slots[SLOTS].iter().zip(words).for_each(|(word, bits)| self.op.store(word, bits, Relaxed));
+    /// Whether a node of a layer says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until it is
+    /// filled anew.
+    pub(crate) fn is_placed(&self, off: Off<Node>, layer: LayerName) -> bool {
+        self.place_but_for(off, layer) == place_of(off.get()) || off == self.tree.root && self.place(off) == 0
     }
 
-    /// Whether a node says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until it is filled
-    /// anew.
-    pub(crate) fn is_placed(&self, off: Off<Node>) -> bool {
-        let place = self.place(off);
-        place == place_of(off.get()) || place == 0 && off == self.tree.root
+    /// The place that a node names, if it is one of a layer.
+    pub(crate) fn place_but_for(&self, off: Off<Node>, layer: LayerName) -> u64 {
+        self.place(off) ^ if self.is_interior(off) { 0 } else { layer.seal() }
     }
 
     /// [`enter`](Self::enter), where there is something to be done first. (It and its like take all of `self`: an operation

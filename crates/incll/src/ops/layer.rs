@@ -29,7 +29,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         let old_value = record.value().to_vec();
         let mut fresh = NewBlocks::new(*self);
         let slice = Part::of(rest).slice;
-        let name = self.layer_name(locked.off).map(|name| name.below(slice));
+        let name = self.layer_name(locked.off).below(slice);
         let layer = self.build_layer(&mut fresh, name, (&old, &old_value), (&rest[8..], value))?;
         let entry = Entry { slice, kind: kind::LAYER, inline: false, word: layer.get() };
         self.replace(locked, rank, slot, entry)?;
@@ -41,16 +41,16 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     fn build_layer(
         &self,
         fresh: &mut NewBlocks<'a, M, P>,
-        name: Option<LayerName>,
+        mut name: LayerName,
         mut a: (&[u8], &[u8]),
         mut b: (&[u8], &[u8]),
     ) -> Result<Off<Node>> {
         // Each slice that they share, and the layer that it lies in.
-        let (mut shared, mut name) = (Vec::new(), name);
+        let mut shared = Vec::new();
         while a.0.len() > 8 && b.0.len() > 8 && a.0[..8] == b.0[..8] {
             let slice = Part::of(a.0).slice;
             shared.push((slice, name));
-            name = name.map(|name| name.below(slice));
+            name = name.below(slice);
             (a.0, b.0) = (&a.0[8..], &b.0[8..]);
         }
         let (first, second) = if Part::of(a.0) < Part::of(b.0) { (a, b) } else { (b, a) };

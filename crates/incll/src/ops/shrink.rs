@@ -155,7 +155,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         } else {
             let border = locked.border();
             op.store(&border.kinds, Kinds::default(), Relaxed);
-            op.store(&border.inline, place_of(locked.off.get()), Relaxed);
+            op.store(&border.inline, place_of(locked.off.get()) ^ self.layer_name(child.off).seal(), Relaxed);
             op.store(&border.next, Off::NULL, Relaxed);
             self.refill(border, &self.entries(child.border()));
         }

@@ -112,12 +112,12 @@ fn a_zeroed_line_costs_at_most_one_node() {
 /// none comes back under another key.
 #[test]
 fn a_lost_page_costs_what_lies_in_it_and_no_key_comes_back_as_another() {
-    // Two layers, each with several nodes; and three, where the bytes of a key that lead to the last one may lie in the page.
+    // Two layers, each with several nodes; and five, where a page can have all of one that has one node, and the link to it.
     let deep = |n: u32| [&b"one more layer, and "[..], &n.to_be_bytes(), b"the last", &n.to_le_bytes()].concat();
     let wide = |n: u32| [&b"and another layer: "[..], &n.to_be_bytes()].concat();
     let two = entries(300).into_iter().chain((0..300).map(|n| (wide(n * 7919), vec![n as u8; 30])));
-    let three = (0..300).map(|n| (deep(n / 2 * 7919), vec![n as u8; 9]));
-    for (all, most) in [(two.collect::<Map>(), 12 * NODE), (three.collect(), usize::MAX)] {
+    let five = (0..300).map(|n| (deep(n / 2 * 7919), vec![n as u8; 9]));
+    for all in [two.collect::<Map>(), five.collect()] {
         for close in [true, false] {
             let image = image_of(&all, close);
             let pages: std::collections::BTreeSet<usize> = lines(&image).map(|line| line / 64).collect();
@@ -127,7 +127,12 @@ fn a_lost_page_costs_what_lies_in_it_and_no_key_comes_back_as_another() {
                 let Some(saved) = save(damaged, &all) else { continue };
                 assert_eq!(saved.wrong, 0, "page {page}, filled with {with}");
                 // A page has twelve nodes at most.
-                assert!(saved.lost <= most, "page {page}, filled with {with}: {} of {} lost", saved.lost, all.len());
+                assert!(
+                    saved.lost <= 12 * NODE,
+                    "page {page}, filled with {with}: {} of {} lost",
+                    saved.lost,
+                    all.len()
+                );
                 assert!(saved.findings > 0 || saved.lost == 0);
             }
         }
@@ -175,4 +180,30 @@ fn a_lost_page_of_interior_nodes_costs_no_key() {
         assert_eq!((saved.lost, saved.wrong), (0, 0), "the page at {:#x}", chunk * 4096);
         assert!(saved.findings > 0);
     }
+}
+
+/// Siblings say where a node starts, so a separator that was changed costs none of the entries that it cuts off.
+#[test]
+fn a_damaged_separator_costs_no_key() {
+    let all = entries(900);
+    let image = image_of(&all, true);
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let is_interiors = |chunk: &usize| image[chunk * 4096..][..8] == *b"DURIXSLB" && word(chunk * 4096 + 8) == 5;
+    let mut tried = 0;
+    for chunk in (2..image.len() / 4096).filter(is_interiors) {
+        let lines = (chunk * 4096..chunk * 4096 + 4096).step_by(64);
+        // The stamp of an interior node, and the number of its keys.
+        for node in lines.filter(|at| word(at + 24) >> 41 & 1 == 1 && (1..=15).contains(&word(at + 8))) {
+            for key in 0..word(node + 8) as usize {
+                for bit in (0..64).step_by(9) {
+                    let mut damaged = image.clone();
+                    damaged[node + 32 + key * 8 + bit / 8] ^= 1 << (bit % 8);
+                    let saved = save(damaged, &all).unwrap();
+                    assert_eq!((saved.lost, saved.wrong), (0, 0), "bit {bit} of separator {key} at {node:#x}");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 200, "{tried} bits");
 }

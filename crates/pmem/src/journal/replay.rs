@@ -158,9 +158,8 @@ impl Replay {
                 place = Place { sequence, at: start + at as u64, ..place };
             }
             // A record is written after the one before it was durable. So what is missing here is no torn end.
-            if segment.has_later(at, place)? {
-                let what = format!("the record with sequence number {sequence} is damaged, and later ones are sound");
-                return Err(damaged(&*self.file, what));
+            if let Some(later) = segment.later(at, place)? {
+                return Err(damaged(&*self.file, later.told(sequence)));
             }
             if at > 0 {
                 segment.bytes.truncate(at);
@@ -280,16 +279,42 @@ impl Reading<'_> {
 
     /// Whether a sound record of that generation with a later number lies anywhere from `at` on. Then the one with that number was durable,
     /// because each is before the next one is written. Where heads are left untried, there may be one.
-    fn has_later(&self, at: usize, place: Place) -> Result<bool> {
-        let (range, mut is_there) = (self.start + at as u64..self.start + self.len, false);
+    fn later(&self, at: usize, place: Place) -> Result<Option<Later>> {
+        let (range, mut later) = (self.start + at as u64..self.start + self.len, None);
         let is_later =
             |head: &Head| head.what == RECORD && head.generation == place.generation && head.number > place.sequence;
         let mut search = Search::new(self.file, place.salt);
-        search.each(range, is_later, |_| {
-            is_there = true;
+        search.each(range, is_later, |head| {
+            later = Some(Later::Sound(head.number));
             ControlFlow::Break(())
         })?;
-        Ok(is_there || !search.is_complete())
+        Ok(later.or((!search.is_complete()).then_some(Later::Untried)))
+    }
+}
+
+/// What lies in a segment behind its last record that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Later {
+    /// A sound record, of this sequence number.
+    Sound(u64),
+    /// More heads of records than were tried.
+    Untried,
+}
+
+impl Later {
+    /// Why the record with a sequence number is missing that should lie before it.
+    fn told(self, sequence: u64) -> String {
+        match self {
+            Later::Sound(later) => {
+                format!(
+                    "the record with sequence number {sequence} is damaged: number {later}, which is later, is sound"
+                )
+            }
+            Later::Untried => format!(
+                "there is no sound record with sequence number {sequence}, and behind its place are more heads of records than were tried: a \
+                 later one may be sound"
+            ),
+        }
     }
 }
 
@@ -365,15 +390,16 @@ mod tests {
             let file = file(len);
             let place = Place { sequence: 12, at: START + at, ..PLACE };
             file.write_at(place.at, &record(place)).unwrap();
-            let has_later = |from: u64, place| segment(&file, len).has_later(from as usize, place).unwrap();
-            assert!(has_later(0, PLACE) && has_later(at, PLACE), "at {at}");
-            assert!(!has_later(at + 8, PLACE), "it begins before");
-            assert!(!has_later(0, place), "it is the one that is asked for");
-            assert!(!has_later(0, Place { generation: 8, ..PLACE }) && !has_later(0, Place { salt: 4, ..PLACE }));
-            assert!(!segment(&file, len - 8).has_later(0, PLACE).unwrap(), "cut off");
+            let later = |from: u64, place| segment(&file, len).later(from as usize, place).unwrap();
+            assert_eq!([later(0, PLACE), later(at, PLACE)], [Some(Later::Sound(12)); 2], "at {at}");
+            assert_eq!(later(at + 8, PLACE), None, "it begins before");
+            assert_eq!(later(0, place), None, "it is the one that is asked for");
+            let strangers = [Place { generation: 8, ..PLACE }, Place { salt: 4, ..PLACE }];
+            assert_eq!(strangers.map(|place| later(0, place)), [None; 2]);
+            assert_eq!(segment(&file, len - 8).later(0, PLACE).unwrap(), None, "cut off");
             // One that strayed.
             file.write_at(place.at, &record(Place { at: place.at + 8, ..place })).unwrap();
-            assert!(!has_later(0, PLACE));
+            assert_eq!(later(0, PLACE), None);
         }
     }
 
@@ -382,7 +408,7 @@ mod tests {
     fn where_heads_are_left_untried_there_may_be_a_later_record() {
         let len = PIECE;
         let (file, size) = (file(len), record(PLACE).len() as u64);
-        let has_later = |heads: u64| {
+        let later = |heads: u64| {
             for at in (0..heads).map(|number| START + number * size) {
                 let mut bytes = record(Place { sequence: 12, at, ..PLACE });
                 bytes[80] ^= 1;
@@ -390,9 +416,15 @@ mod tests {
                 // All of one length: each says that it reaches over the next ones.
                 file.write_at(at + 40, &(16 * size).to_le_bytes()).unwrap();
             }
-            segment(&file, len).has_later(0, PLACE).unwrap()
+            segment(&file, len).later(0, PLACE).unwrap()
         };
-        assert_eq!([1, 2, 8].map(has_later), [false, false, true]);
+        assert_eq!([1, 2, 8].map(later), [None, None, Some(Later::Untried)]);
+        let told = [Later::Sound(12), Later::Untried].map(|later| later.told(11));
+        assert!(told[0].contains("number 11 is damaged: number 12, which is later, is sound"), "{told:?}");
+        assert!(
+            told[1].contains("no sound record with sequence number 11") && told[1].ends_with("may be sound"),
+            "{told:?}"
+        );
     }
 
     /// A place with one file.
@@ -450,7 +482,7 @@ mod tests {
                 damaged[40 + bit / 8] ^= 1 << (bit % 8);
                 file.write_at(place.at, &damaged).unwrap();
                 assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None, "bit {bit}");
-                assert!(!segment(&file, len).has_later(0, Place { sequence: 0, ..PLACE }).unwrap(), "bit {bit}");
+                assert_eq!(segment(&file, len).later(0, Place { sequence: 0, ..PLACE }).unwrap(), None, "bit {bit}");
             }
             file.write_at(place.at + 40, &[0xff; 8]).unwrap();
             assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None);

@@ -384,3 +384,28 @@ fn what_an_interrupted_update_has_left_is_no_damage_though_the_pool_was_closed_s
     let mut session = set.root.pool().session().unwrap();
     assert_eq!(content(&set, &session.enter().unwrap()), whole);
 }
+
+/// The line of an entry over another one: of the two entries of its key, which have one version, the one in its own place counts. It was lost
+/// where the copy was read first.
+#[test]
+fn a_copied_entry_costs_only_the_one_that_it_was_copied_over() {
+    let (image, extents, whole) = closed();
+    let of_one_line: Vec<usize> = entries(&image, &extents).into_iter().filter(|e| e.1 == 1).map(|e| e.0).collect();
+    for (from, to) in of_one_line.iter().flat_map(|from| of_one_line.iter().map(move |to| (*from, *to))) {
+        if from == to {
+            continue;
+        }
+        let mut changed = image.clone();
+        changed.copy_within(from..from + 64, to);
+        let backing = HeapBacking::from_image(changed).with_limit(1 << 20);
+        let pool =
+            PoolOptions::new().read_only(true).open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+        let set = PersistentSet::open_with(&pool, "set", &options().salvage(true)).unwrap();
+        let mut session = pool.session().unwrap();
+        let saved = content(&set, &session.enter().unwrap());
+        assert!(saved.len() + 1 >= whole.len(), "{from:#x} over {to:#x}: {} of {}", saved.len(), whole.len());
+        // An older value of the one that was overwritten.
+        let others = saved.iter().filter(|(key, value)| whole.get(*key) != Some(*value)).count();
+        assert!(others <= 1, "{from:#x} over {to:#x}: {others} values are others");
+    }
+}
