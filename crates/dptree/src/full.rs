@@ -93,7 +93,7 @@ impl<M: Medium> DpTree<M> {
             freed.push(leaf.off);
             leaves.remove(number);
         } else {
-            leaves[number] = Part { low: leaves[number].low, leaf: Shared::new(Leaf::new(leaf.off, taken, table)) };
+            leaves[number] = Part::new(leaves[number].low, Shared::new(Leaf::new(leaf.off, taken, table)));
         }
         let side = 1 - old.side;
         self.write_side(op, (range.block, side), &leaves, old.next, inner.trusted);

@@ -165,9 +165,9 @@ impl<M: Medium> DpTree<M> {
             match segment.how {
                 How::Keep => new.extend_from_slice(leaves),
                 How::InPlace => {
-                    let Part { low, leaf } = &leaves[0];
+                    let Part { low, leaf, .. } = &leaves[0];
                     let leaf = self.change_in_place(op, leaf, segments.entries_of(segment));
-                    new.push(Part { low: *low, leaf: Shared::new(leaf) });
+                    new.push(Part::new(*low, Shared::new(leaf)));
                 }
                 How::Halve => {
                     let pairs = self.merged_pairs(op, leaves, segments.entries_of(segment));
@@ -182,7 +182,7 @@ impl<M: Medium> DpTree<M> {
             }
         }
         match new.windows(2).find(|pair| pair[0].low >= pair[1].low).map(|pair| &pair[1]) {
-            Some(Part { low, leaf }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
+            Some(Part { low, leaf, .. }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
             None => Ok(new),
         }
     }
@@ -287,7 +287,7 @@ impl<M: Medium> DpTree<M> {
     fn halve(
         &self,
         op: &Op<'_, M>,
-        Part { low, leaf }: &Part,
+        Part { low, leaf, .. }: &Part,
         mut pairs: Vec<Pair>,
         taking: &mut Taking<'_, '_, '_, M>,
         (new, freed): (&mut Vec<Part>, &mut Vec<u64>),
@@ -305,12 +305,12 @@ impl<M: Medium> DpTree<M> {
         let middle = upper[0].key;
         if needs(&pairs) <= free {
             let leaf = Shared::new(self.keep_in_place(op, leaf, &pairs));
-            new.push(Part { low: *low, leaf });
+            new.push(Part::new(*low, leaf));
             return self.write_anew(op, middle, upper, taking, new);
         }
         if needs(&upper) <= free {
             self.write_anew(op, *low, pairs, taking, new)?;
-            new.push(Part { low: middle, leaf: Shared::new(self.keep_in_place(op, leaf, &upper)) });
+            new.push(Part::new(middle, Shared::new(self.keep_in_place(op, leaf, &upper))));
             return Ok(());
         }
         freed.push(leaf.off);
@@ -338,7 +338,7 @@ impl<M: Medium> DpTree<M> {
             let pairs = &pairs[part];
             let low = if number == 0 { low } else { pairs[0].key };
             let off = taking.take()?;
-            new.push(Part { low, leaf: Shared::new(self.write_leaf(op, off, pairs)) });
+            new.push(Part::new(low, Shared::new(self.write_leaf(op, off, pairs))));
         }
         Ok(())
     }

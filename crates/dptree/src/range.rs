@@ -10,7 +10,7 @@ use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
 use crate::front::{Front, Frozen, prefetch};
 use crate::in_place::InPlace;
-use crate::layout::RangeHead;
+use crate::layout::{RangeHead, slot_line};
 use crate::leaf::Leaf;
 use crate::published::Published;
 use crate::record::{Kept, Record};
@@ -64,6 +64,14 @@ pub(crate) struct Snapshot {
 pub(crate) struct Part {
     pub(crate) low: u64,
     pub(crate) leaf: Shared<Leaf>,
+    /// Where its slots lie, as the leaf says: so that a lookup can ask for their page before it has the leaf.
+    off: u64,
+}
+
+impl Part {
+    pub(crate) fn new(low: u64, leaf: Shared<Leaf>) -> Self {
+        Part { low, off: leaf.off, leaf }
+    }
 }
 
 /// What the holder of a range's lock owns.
@@ -140,6 +148,16 @@ impl Snapshot {
         self.leaves.get(self.leaf_of(key)).map(|part| &*part.leaf)
     }
 
+    /// As [`leaf`](Self::leaf), and asks the processor for what a lookup of the key touches there, and for the page of the slots: which
+    /// of them is not known yet, but the tables of pages are most of the wait.
+    #[inline(always)]
+    pub(crate) fn leaf_ahead<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<&Leaf> {
+        let part = self.leaves.get(self.leaf_of(key))?;
+        op.prefetch(slot_line(part.off, 0));
+        part.leaf.prefetch(hash);
+        Some(&part.leaf)
+    }
+
     /// The entry of a key in the second front.
     #[inline(always)]
     pub(crate) fn find_frozen<M: Medium>(&self, m: M, key: u64, hash: u64) -> Option<Option<u64>> {
@@ -182,7 +200,7 @@ impl Snapshot {
 fn prefetch_leaves(leaves: *const Part) {
     let first = leaves.cast::<u8>();
     // Hints, and no accesses: the list may be shorter.
-    (0..8).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
+    (0..12).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
 }
 
 /// See [`Range::hints`](Range).

@@ -34,7 +34,7 @@ impl<M: Medium> DpTree<M> {
         let range = self.directory.get(op).find(key);
         range.prefetch(hash);
         let snapshot = range.snapshot.get(op);
-        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf(key))
+        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf_ahead(op, key, hash))
     }
 
     /// As [`look_up`](Self::look_up), in a range and its snapshot, and the leaf that the key belongs to there.
@@ -113,9 +113,7 @@ impl<M: Medium> DpTree<M> {
             Some(range.snapshot.get(op))
         });
         let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
-            let leaf = snapshots[i]?.leaf(keys[i])?;
-            leaf.prefetch(ranges[i]?.1);
-            Some(leaf)
+            snapshots[i]?.leaf_ahead(op, keys[i], ranges[i]?.1)
         });
         for (leaf, found) in leaves.iter().zip(ranges) {
             if let (Some(leaf), Some((_, hash))) = (leaf, found) {

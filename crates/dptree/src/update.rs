@@ -239,9 +239,7 @@ impl<M: Medium> DpTree<M> {
         inner.active.prefetch(hash);
         snapshot.bloom.prefetch(hash);
         self.log.prefetch(op);
-        let leaf = snapshot.leaf(key);
-        leaf.inspect(|leaf| leaf.prefetch(hash));
-        leaf
+        snapshot.leaf_ahead(op, key, hash)
     }
 
     /// Where a key of a locked range is, which belongs to this leaf.
