@@ -245,13 +245,14 @@ impl<M: Medium> Check<'_, '_, M> {
         }
         self.block(range, snapshot);
         let mut below = None;
-        for (number, Part { low, leaf, .. }) in snapshot.leaves.iter().enumerate() {
+        for (number, part) in snapshot.leaves.iter().enumerate() {
+            let Part { low, leaf, .. } = part;
             self.uses(leaf.off, format!("a leaf of range {block:#x}"));
             let low = if number == 0 { snapshot.low } else { *low };
             let last = snapshot.leaves.get(number + 1).map_or(snapshot.last, |next| next.low.wrapping_sub(1));
             for slot in leaf.order(self.op).slots(leaf.count()) {
                 let (key, _) = load_pair(self.op, leaf.off, usize::from(*slot));
-                if leaf.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
+                if part.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
                     self.find(leaf.off, Fault::NotFound { key, slot: *slot });
                 }
                 if !(low..=last).contains(&key) {

@@ -156,8 +156,8 @@ impl Leaf {
         if !self.known.is_completed() {
             self.learn(op);
         }
-        // SAFETY: the table was built, and nobody writes to it any more.
-        unsafe { (*self.table.get()).assume_init_ref() }
+        // SAFETY: it is known by now.
+        unsafe { self.known_table() }
     }
 
     #[cold]
@@ -180,10 +180,24 @@ impl Leaf {
         });
     }
 
-    /// Asks the processor for the lines that a lookup touches. A hint, and no access.
+    /// Whether its keys are known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.is_completed()
+    }
+
+    /// Where its keys lie.
+    ///
+    /// # Safety
+    /// It [is known](Self::is_known).
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(self);
+    pub(crate) unsafe fn known_table(&self) -> &Table {
+        // SAFETY: by contract the table was built, and nobody writes to it any more.
+        unsafe { (*self.table.get()).assume_init_ref() }
+    }
+
+    /// Asks the processor for the line of the table that a lookup touches. A hint, and no access.
+    #[inline(always)]
+    pub(crate) fn prefetch_table(&self, hash: u64) {
         prefetch(Table::line_of(self.table.get().cast(), hash));
     }
 
@@ -216,24 +230,6 @@ impl Leaf {
         let words = self.taken.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let slots = slots_of(op, self.off);
         slots[..words * 64].chunks_exact(LINE_SLOTS).for_each(|line| prefetch(line.as_ptr()));
-    }
-
-    /// The slot and the value of a key; valid if the caller's snapshot is still current.
-    #[inline(always)]
-    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<(usize, u64)> {
-        self.table(op).find(hash, |slot| {
-            let (k, value) = load_pair(op, self.off, slot);
-            (k == key).then_some((slot, value))
-        })
-    }
-
-    /// Asks the processor for the slots where a lookup would look.
-    #[inline(always)]
-    pub(crate) fn prefetch_slot<M: Medium>(&self, op: &Op<'_, M>, hash: u64) {
-        self.table(op).find(hash, |slot| {
-            op.prefetch(slot_line(self.off, slot));
-            None::<()>
-        });
     }
 
     /// Its greatest key; reads all of them.

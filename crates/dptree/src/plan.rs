@@ -198,7 +198,7 @@ impl<M: Medium> DpTree<M> {
                 Some(next) => from + entries[from..].partition_point(|(key, _)| *key < next.low),
                 None => entries.len(),
             };
-            let leaf = old.leaves.get(number).map(|part| &*part.leaf);
+            let leaf = old.leaves.get(number);
             let leaves = number..(number + 1).min(old.leaves.len());
             let segment = self.segment(op, leaf, leaves, from..end, &mut segments);
             from = end;
@@ -214,12 +214,12 @@ impl<M: Medium> DpTree<M> {
     fn segment(
         &self,
         op: &Op<'_, M>,
-        leaf: Option<&Leaf>,
+        leaf: Option<&Part>,
         leaves: ops::Range<usize>,
         entries: ops::Range<usize>,
         segments: &mut Segments<'_>,
     ) -> Segment {
-        let had = leaf.map_or(0, Leaf::count);
+        let had = leaf.map_or(0, |part| part.leaf.count());
         if entries.is_empty() {
             return Segment { leaves, entries, keys: had, how: How::Keep };
         }

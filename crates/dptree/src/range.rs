@@ -11,7 +11,8 @@ use crate::bloom::{Bloom, hash};
 use crate::front::{Front, Frozen, prefetch};
 use crate::in_place::InPlace;
 use crate::layout::{RangeHead, slot_line};
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, load_pair};
+use crate::prints::Table;
 use crate::published::Published;
 use crate::record::{Kept, Record};
 use crate::steps::Claim;
@@ -64,13 +65,66 @@ pub(crate) struct Snapshot {
 pub(crate) struct Part {
     pub(crate) low: u64,
     pub(crate) leaf: Shared<Leaf>,
-    /// Where its slots lie, as the leaf says: so that a lookup can ask for their page before it has the leaf.
+    /// Where its slots lie, as the leaf says, and in bit 0 whether the leaf's table was there when this was made: so that a lookup does
+    /// not need the leaf's first line, and can ask for the page of its slots before it has anything of the leaf.
     off: u64,
 }
 
+/// In [`Part::off`].
+const KNOWN: u64 = 1;
+
 impl Part {
     pub(crate) fn new(low: u64, leaf: Shared<Leaf>) -> Self {
-        Part { low, off: leaf.off, leaf }
+        Part { low, off: leaf.off | if leaf.is_known() { KNOWN } else { 0 }, leaf }
+    }
+
+    /// Where the slots lie.
+    #[inline(always)]
+    pub(crate) fn off(&self) -> u64 {
+        self.off & !KNOWN
+    }
+
+    /// The leaf's table of slots.
+    #[inline(always)]
+    fn table<M: Medium>(&self, op: &Op<'_, M>) -> &Table {
+        if self.off & KNOWN == 0 {
+            return self.leaf.table(op);
+        }
+        // SAFETY: the leaf is known since before this was made.
+        unsafe { self.leaf.known_table() }
+    }
+
+    /// The slot and the value of a key; valid if the caller's snapshot is still current.
+    #[inline(always)]
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<(usize, u64)> {
+        self.table(op).find(hash, |slot| {
+            let (k, value) = load_pair(op, self.off(), slot);
+            (k == key).then_some((slot, value))
+        })
+    }
+
+    /// Asks the processor for what [`find`](Self::find) touches, but for the slot.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if self.off & KNOWN == 0 {
+            prefetch(&raw const *self.leaf);
+        }
+        self.leaf.prefetch_table(hash);
+    }
+
+    /// Asks the processor for the page of the slots. Which of them is not known yet, but to find the page is most of the wait for one.
+    #[inline(always)]
+    pub(crate) fn prefetch_page<M: Medium>(&self, op: &Op<'_, M>) {
+        op.prefetch(slot_line(self.off(), 0));
+    }
+
+    /// Asks the processor for the slots where a lookup would look.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot<M: Medium>(&self, op: &Op<'_, M>, hash: u64) {
+        self.table(op).find(hash, |slot| {
+            op.prefetch(slot_line(self.off(), slot));
+            None::<()>
+        });
     }
 }
 
@@ -108,7 +162,7 @@ pub(crate) enum Found<'a> {
     /// In a front: what it is mapped to.
     InFront(Option<u64>),
     /// In no front; in a slot of a leaf, with its value.
-    InLeaf(&'a Leaf, usize, u64),
+    InLeaf(&'a Part, usize, u64),
     Nowhere,
 }
 
@@ -144,18 +198,17 @@ impl Snapshot {
 
     /// The leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn leaf(&self, key: u64) -> Option<&Leaf> {
-        self.leaves.get(self.leaf_of(key)).map(|part| &*part.leaf)
+    pub(crate) fn leaf(&self, key: u64) -> Option<&Part> {
+        self.leaves.get(self.leaf_of(key))
     }
 
-    /// As [`leaf`](Self::leaf), and asks the processor for what a lookup of the key touches there, and for the page of the slots: which
-    /// of them is not known yet, but the tables of pages are most of the wait.
+    /// As [`leaf`](Self::leaf), and asks the processor for what a lookup of the key touches there.
     #[inline(always)]
-    pub(crate) fn leaf_ahead<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<&Leaf> {
-        let part = self.leaves.get(self.leaf_of(key))?;
-        op.prefetch(slot_line(part.off, 0));
-        part.leaf.prefetch(hash);
-        Some(&part.leaf)
+    pub(crate) fn leaf_ahead<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<&Part> {
+        let part = self.leaf(key)?;
+        part.prefetch_page(op);
+        part.prefetch(hash);
+        Some(part)
     }
 
     /// The entry of a key in the second front.
@@ -178,7 +231,7 @@ impl Snapshot {
         op: &Op<'_, M>,
         key: u64,
         hash: u64,
-        leaf: impl FnOnce() -> Option<&'a Leaf>,
+        leaf: impl FnOnce() -> Option<&'a Part>,
     ) -> Found<'a> {
         if let Some(entry) = self.find_frozen(op.medium(), key, hash) {
             return Found::InFront(entry);

@@ -6,8 +6,7 @@ use crate::DpTree;
 use crate::bloom::hash;
 use crate::error::Result;
 use crate::front::prefetch;
-use crate::leaf::Leaf;
-use crate::range::{Found, Range, Snapshot};
+use crate::range::{Found, Part, Range, Snapshot};
 use crate::steps::{self, Lookup, Seen};
 
 impl<M: Medium> DpTree<M> {
@@ -44,7 +43,7 @@ impl<M: Medium> DpTree<M> {
         op: &Op<'_, M>,
         (range, snapshot): (&Range, &Snapshot),
         (key, hash): (u64, u64),
-        leaf: impl Fn() -> Option<&'a Leaf>,
+        leaf: impl Fn() -> Option<&'a Part>,
     ) -> Option<Option<u64>> {
         if !snapshot.covers(key) {
             return None;
@@ -112,9 +111,8 @@ impl<M: Medium> DpTree<M> {
             range.prefetch(hash);
             Some(range.snapshot.get(op))
         });
-        let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
-            snapshots[i]?.leaf_ahead(op, keys[i], ranges[i]?.1)
-        });
+        let leaves: [Option<&Part>; GROUP] =
+            std::array::from_fn(|i| snapshots[i]?.leaf_ahead(op, keys[i], ranges[i]?.1));
         for (leaf, found) in leaves.iter().zip(ranges) {
             if let (Some(leaf), Some((_, hash))) = (leaf, found) {
                 leaf.prefetch_slot(op, hash);
@@ -138,7 +136,7 @@ struct InSnapshot<'a, 's, M: Medium, L> {
     leaf: L,
 }
 
-impl<'l, M: Medium, L: Fn() -> Option<&'l Leaf>> Lookup for InSnapshot<'_, '_, M, L> {
+impl<'l, M: Medium, L: Fn() -> Option<&'l Part>> Lookup for InSnapshot<'_, '_, M, L> {
     type Found = Found<'l>;
 
     #[inline(always)]

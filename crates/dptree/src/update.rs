@@ -14,8 +14,8 @@ use crate::DpTree;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::{Front, Frozen};
-use crate::leaf::{Leaf, store_value};
-use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
+use crate::leaf::store_value;
+use crate::range::{Found, Inner, NO_RECORD, Part, Range, Snapshot};
 use crate::record::{Place, Record};
 
 impl<M: Medium> DpTree<M> {
@@ -235,7 +235,7 @@ impl<M: Medium> DpTree<M> {
         snapshot: &'a Snapshot,
         key: u64,
         hash: u64,
-    ) -> Option<&'a Leaf> {
+    ) -> Option<&'a Part> {
         inner.active.prefetch(hash);
         snapshot.bloom.prefetch(hash);
         self.log.prefetch(op);
@@ -250,7 +250,7 @@ impl<M: Medium> DpTree<M> {
         inner: &Inner,
         snapshot: &Snapshot,
         (key, hash): (u64, u64),
-        leaf: Option<&'a Leaf>,
+        leaf: Option<&'a Part>,
     ) -> Found<'a> {
         // The filter spares the line of a bucket.
         let may_have = snapshot.bloom.may_have(op.medium(), hash);
@@ -376,13 +376,13 @@ fn replace<M: Medium>(
     found: Found<'_>,
     (hash, value): (u64, u64),
 ) -> bool {
-    let Found::InLeaf(leaf, slot, _) = found else { return false };
+    let Found::InLeaf(part, slot, _) = found else { return false };
     if inner.claim.is_taken() || inner.shares_leaves {
         return false;
     }
     let m = op.medium();
     range.in_place.begin(m, hash);
-    store_value(op, leaf.off, slot, value);
+    store_value(op, part.off(), slot, value);
     op.fence(); // PERSIST DP-V1: flush+fence
     range.in_place.end(m);
     true
