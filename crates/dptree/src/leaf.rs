@@ -11,11 +11,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
-use durix_pmem::{Medium, Off, Op};
+use durix_pmem::{LINE, Medium, Off, Op};
 
 use crate::arena::{Shared, Slice};
 use crate::bloom::hash;
-use crate::front::prefetch;
+use crate::front::{prefetch, prefetch_write};
 use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, Slots, slot_line};
 use crate::order::SlotOrder;
 use crate::prints::Table;
@@ -137,12 +137,29 @@ impl Leaf {
         unsafe { Shared::filled(fill) }
     }
 
-    /// A leaf whose keys are known.
-    pub(crate) fn new(off: u64, taken: Taken, table: Table) -> Self {
-        let (count, table) = (count(&taken) as u32, UnsafeCell::new(MaybeUninit::new(table)));
-        let leaf = Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table };
-        leaf.known.call_once(|| {});
-        leaf
+    /// A leaf whose keys are known: `fill` makes its table, which is a copy of `from`, and says which slots are taken. It is made where it
+    /// lies: the lines are asked for first.
+    #[inline(always)]
+    pub(crate) fn known(off: u64, from: &Table, fill: impl FnOnce(&mut Table) -> Taken) -> Shared<Self> {
+        let make = |leaf: NonNull<Leaf>| {
+            let first = leaf.as_ptr().cast::<u8>();
+            (0..size_of::<Leaf>()).step_by(LINE).for_each(|at| prefetch_write(first.wrapping_add(at)));
+            let leaf = leaf.as_ptr();
+            // SAFETY: the place is ours, and all fields are written. Where `fill` panics, the place is lost.
+            unsafe {
+                let table = UnsafeCell::raw_get(&raw const (*leaf).table);
+                table.write(MaybeUninit::new(from.clone()));
+                let taken = fill((*table).assume_init_mut());
+                (&raw mut (*leaf).off).write(off);
+                (&raw mut (*leaf).count).write(count(&taken) as u32);
+                (&raw mut (*leaf).known).write(Once::new());
+                (*leaf).known.call_once(|| {});
+                (&raw mut (*leaf).order).write(OnceLock::new());
+                (&raw mut (*leaf).taken).write(taken);
+            }
+        };
+        // SAFETY: `make` makes a leaf.
+        unsafe { Shared::filled(make) }
     }
 
     /// Number of keys.
@@ -193,6 +210,13 @@ impl Leaf {
     pub(crate) unsafe fn known_table(&self) -> &Table {
         // SAFETY: by contract the table was built, and nobody writes to it any more.
         unsafe { (*self.table.get()).assume_init_ref() }
+    }
+
+    /// Asks the processor for all of it. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        let first = std::ptr::from_ref(self).cast::<u8>();
+        (0..size_of::<Leaf>()).step_by(LINE).for_each(|at| prefetch(first.wrapping_add(at)));
     }
 
     /// Asks the processor for the line of the table that a lookup touches. A hint, and no access.

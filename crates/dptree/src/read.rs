@@ -5,7 +5,6 @@ use durix_pmem::{Medium, Op};
 use crate::DpTree;
 use crate::bloom::hash;
 use crate::error::Result;
-use crate::front::prefetch;
 use crate::range::{Found, Part, Range, Snapshot};
 use crate::steps::{self, Lookup, Seen};
 
@@ -30,8 +29,7 @@ impl<M: Medium> DpTree<M> {
     /// The value of a key; `None` where the range was changed meanwhile.
     #[inline(always)]
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
-        let range = self.directory.get(op).find(key);
-        range.prefetch(hash);
+        let range = self.directory.get(op).find_ahead(key, hash);
         let snapshot = range.snapshot.get(op);
         self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf_ahead(op, key, hash))
     }
@@ -102,15 +100,10 @@ impl<M: Medium> DpTree<M> {
         let directory = self.directory.get(op);
         let ranges: [Option<(&Range, u64)>; GROUP] = std::array::from_fn(|i| {
             let key = *keys.get(i)?;
-            let range = &**directory.find(key);
-            prefetch(range);
-            Some((range, hash(key)))
+            let hash = hash(key);
+            Some((&**directory.find_ahead(key, hash), hash))
         });
-        let snapshots = ranges.map(|found| {
-            let (range, hash) = found?;
-            range.prefetch(hash);
-            Some(range.snapshot.get(op))
-        });
+        let snapshots = ranges.map(|found| Some(found?.0.snapshot.get(op)));
         let leaves: [Option<&Part>; GROUP] =
             std::array::from_fn(|i| snapshots[i]?.leaf_ahead(op, keys[i], ranges[i]?.1));
         for (leaf, found) in leaves.iter().zip(ranges) {

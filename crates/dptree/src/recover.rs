@@ -298,7 +298,7 @@ impl<M: Medium> Walk<'_, '_, M> {
             let snapshot = Snapshot { low, last, bloom, frozen: None, side, leaves: leaves.into(), next, bound };
             ranges.push((low, Arc::new(Range::recovered(block, snapshot, floor))));
         }
-        Ok(Directory::of(ranges.into_iter()))
+        Ok(Directory::of(self.op, ranges.into_iter()))
     }
 
     /// Reads a block, which must begin above the one before it.

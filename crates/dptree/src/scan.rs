@@ -86,8 +86,7 @@ impl<M: Medium> DpTree<M> {
     #[inline(always)]
     fn step<const DOWN: bool>(&self, op: &Op<'_, M>, from: u64, buffer: &mut [Pair], locked: bool) -> Option<Filled> {
         let m = op.medium();
-        let range = self.directory.get(op).find(from);
-        range.prefetch_scan();
+        let range = self.directory.get(op).find_for_scan(from);
         // A hint: the lock may show another snapshot.
         let leaf = range.snapshot.get(op).leaf(from);
         leaf.inspect(|part| prefetch(&raw const *part.leaf));
